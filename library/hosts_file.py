@@ -8,11 +8,9 @@ DOCUMENTATION = r"""
 module: hosts_file
 short_description: Keep a cluster's names in a block of /etc/hosts
 description:
-  - Writes the names and addresses of all nodes into a block of its own and leaves the site's lines as they are.
-  - Takes the names off loopback lines. Debian's installer writes C(127.0.1.1 NAME), with which a node announces an
-    address to its peers that leads them to themselves.
-  - Fails without touching the file when a line of the site gives one of the names another address, since the first
-    line that holds a name wins.
+  - Writes the names and addresses of all nodes into its own block, and keeps the site's lines.
+  - Removes the names from loopback lines such as Debian's C(127.0.1.1 NAME), whose address other nodes cannot reach.
+  - Fails without a change if a line of the site gives one of the names another address, as the first line wins.
 options:
   entries:
     description: One record for each node with C(address) and C(names).
@@ -20,13 +18,12 @@ options:
     elements: dict
     required: true
   left_out:
-    description:
-      - Names of nodes of the cluster that this run leaves out (C(--limit)). Their lines in the block stay as they are.
+    description: Names of nodes outside this run (C(--limit)), whose lines in the block stay.
     type: list
     elements: str
     default: []
   block:
-    description: Name of the block, so that several clusters can share a node.
+    description: Name of the block, as several clusters may share a node.
     type: str
     default: cluster
   path:
@@ -70,7 +67,7 @@ from ansible.module_utils.trainyard_node.cluster.hosts import read_hosts
 
 
 def main() -> None:
-    """Rewrite the file when its text is not the wanted one."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "entries": {"type": "list", "elements": "dict", "required": True},
@@ -99,7 +96,7 @@ def main() -> None:
             stream.write(after)
         if not path.exists():
             Path(name).chmod(0o644)
-        # Container engines mount this file, so it may have to be written in place.
+        # Container engines mount this file, so it may need to be written in place.
         module.atomic_move(name, str(path), unsafe_writes=True)
     module.exit_json(
         changed=after != before,

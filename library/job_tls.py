@@ -58,7 +58,7 @@ options:
     elements: str
     default: []
   certificates:
-    description: Files on the controller to use instead: C(ca), C(server), C(client) (p12) and optional C(crl).
+    description: Files on the controller to use instead, C(ca), C(server), C(client) (p12) and optional C(crl).
     type: dict
     default: {}
   base_dir:

@@ -9,14 +9,11 @@ DOCUMENTATION = r"""
 module: network_info
 short_description: Read the interfaces and RDMA ports of a node
 description:
-  - Returns every network interface with its addresses, and every port of every RDMA device with its state, rate,
-    link layer and netdev.
-  - Reads sysfs and C(ip -json address); without iproute2 the kernel is asked directly. Works for an unprivileged
-    user.
-  - Lists the nccl.conf files that would override a job's environment without a word.
+  - Returns all network interfaces with their addresses, and all ports of RDMA devices.
+  - Reads sysfs and C(ip -json address), or the kernel without iproute2. Works for an unprivileged user.
 options:
   user:
-    description: User whose C(~/.nccl.conf) counts. Default is the user that runs the module.
+    description: User whose C(~/.nccl.conf) counts. The default is the user that runs the module.
     type: str
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 seealso:
@@ -30,17 +27,9 @@ EXAMPLES = r"""
     user: train
   register: found
 
-- name: Read what somebody pasted of ibstat and ibdev2netdev
-  network_info:
-    capture: ticket-4711.txt
-  delegate_to: localhost
-
-- name: Stop where an RDMA port is down
+- name: Stop if an RDMA port is down
   ansible.builtin.assert:
     that: found.networks.rdma | rejectattr('active') | list | length == 0
-    fail_msg: >-
-      {{ inventory_hostname }}: RDMA ports that are not active:
-      {{ found.networks.rdma | rejectattr('active') | map(attribute='device') | join(', ') }}
 """
 
 RETURN = r"""
@@ -50,81 +39,26 @@ networks:
   type: dict
   contains:
     interfaces:
-      description: All network interfaces by name.
+      description:
+        - Each interface with C(name), C(up), C(state), C(mtu), C(mac), C(kind) (physical, bond, bridge, virtual or
+          loopback), C(speed_mbps) (null if unknown) and C(addresses) with prefix lengths.
       type: list
       elements: dict
-      contains:
-        name:
-          description: Name of the interface.
-          type: str
-        up:
-          description: Whether it is switched on and has a carrier.
-          type: bool
-        state:
-          description: The kernel's operational state, such as C(up), C(down) or C(unknown).
-          type: str
-        mtu:
-          description: MTU in bytes.
-          type: int
-        mac:
-          description: Hardware address (20 bytes on InfiniBand).
-          type: str
-        kind:
-          description: C(physical), C(bond), C(bridge), C(virtual) or C(loopback).
-          type: str
-        speed_mbps:
-          description: Speed of the link in Mb/s; null where the driver does not know.
-          type: int
-        addresses:
-          description: IPv4 and IPv6 addresses with their prefix lengths.
-          type: list
-          elements: str
-          sample: [10.77.0.2/24]
     rdma:
-      description: All RDMA ports by device and number.
+      description:
+        - Each RDMA port with C(device), C(port) (from 1), C(state), C(physical_state), C(rate_gbps), C(link_layer)
+          (InfiniBand or Ethernet), C(netdev) (null without one) and C(active).
       type: list
       elements: dict
-      contains:
-        device:
-          description: Name of the RDMA device.
-          type: str
-          sample: mlx5_0
-        port:
-          description: Number of the port, from 1.
-          type: int
-        state:
-          description: Logical state.
-          type: str
-          sample: ACTIVE
-        physical_state:
-          description: Physical state.
-          type: str
-          sample: LinkUp
-        rate_gbps:
-          description: Rate in Gb/s.
-          type: float
-          sample: 400.0
-        link_layer:
-          description: C(InfiniBand) or C(Ethernet) (RoCE).
-          type: str
-        netdev:
-          description: Network interface of the port, for RoCE over a bond the bond; null where it has none.
-          type: str
-          sample: ib0
-        active:
-          description: Whether the port can carry traffic now.
-          type: bool
     nccl_conf:
-      description: Files from which NCCL would take settings.
+      description: Files from which NCCL takes settings.
       type: list
       elements: str
-      sample: [/etc/nccl.conf]
     nccl_settings:
       description: The settings in these files.
       type: dict
-      sample: {NCCL_SOCKET_IFNAME: docker0}
     problems:
-      description: What could not be read; empty on a healthy node.
+      description: Errors while reading; empty on a healthy node.
       type: list
       elements: str
 """

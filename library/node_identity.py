@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module node_identity: who a node says it is (system, names, addresses, training user, limits). Read-only."""
+"""Ansible module node_identity: read a node's system, names, addresses, training user and limits."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ DOCUMENTATION = r"""
 module: node_identity
 short_description: Read a node's system, names, addresses, training user and limits
 description:
-  - One read-only look at a node for everything that the nodes of a cluster are compared by before they are changed.
-  - The facts that roles ask for come along, so that M(ansible.builtin.setup) need not run beside it.
-  - User and group are looked up through NSS, so that users of a directory service count as well.
+  - Reads everything by which the nodes of a cluster are compared before they are changed, and the facts that roles
+    need, so that M(ansible.builtin.setup) need not run, too.
+  - User and group are looked up through NSS, so that users of a directory service count.
 options:
   name:
-    description: The node's name in the inventory, returned for whoever judges all nodes.
+    description: The node's name in the inventory, which is returned.
     type: str
     required: true
   connect:
-    description: Address or name by which the inventory reaches it, returned likewise.
+    description: Address or name of the node in the inventory, which is returned.
     type: str
     required: true
   files:
-    description: Paths of files and folders to read owner, mode and digest of.
+    description: Paths of files and folders whose owner, mode and digest are read.
     type: list
     elements: str
     default: []
   user:
-    description: Name of the training user to look up.
+    description: Name of the training user.
     type: str
     required: true
   uid:
-    description: The uid that this user shall have; its present owner is returned.
+    description: The requested uid.
     type: int
     required: true
   group:
@@ -38,7 +38,7 @@ options:
     type: str
     required: true
   gid:
-    description: The gid that this group shall have; its present owner is returned.
+    description: The requested gid.
     type: int
     required: true
 extends_documentation_fragment: read_only
@@ -70,11 +70,11 @@ connect:
   returned: success
   type: str
 container:
-  description: The kind of container that the node is, empty for a machine of its own.
+  description: The kind of container, empty for a machine.
   returned: success
   type: str
 files:
-  description: By path what there is of O(files), with kind, owner, uid, group, gid, mode and sha256.
+  description: Kind, owner, uid, group, gid, mode and sha256 of existing O(files) by path.
   returned: success
   type: dict
 hostname:
@@ -87,23 +87,23 @@ addresses:
   type: list
   elements: str
 default_address:
-  description: Address of the interface with the default route, empty without one.
+  description: Address of the interface with the default route, or empty.
   returned: success
   type: str
 user:
-  description: Name, uid, gid, home and shell of the user; null when there is none.
+  description: Name, uid, gid, home and shell of the user, or null.
   returned: success
   type: dict
 uid_owner:
-  description: Name of the user who holds O(uid), empty when it is free.
+  description: Name of the user with O(uid), or empty.
   returned: success
   type: str
 gid_owner:
-  description: Name of the group that holds O(gid), empty when it is free.
+  description: Name of the group with O(gid), or empty.
   returned: success
   type: str
 group_gid:
-  description: The gid of O(group), null when there is no such group.
+  description: The gid of O(group), or null.
   returned: success
   type: int
 hard_limits:
@@ -111,7 +111,7 @@ hard_limits:
   returned: success
   type: dict
 own_limits:
-  description: Soft and hard limits under which the module itself ran.
+  description: Soft and hard limits of the module itself.
   returned: success
   type: dict
 can_raise_limits:
@@ -119,7 +119,7 @@ can_raise_limits:
   returned: success
   type: bool
 nr_open:
-  description: The kernel's ceiling for open files, fs.nr_open.
+  description: The kernel's maximum of open files, fs.nr_open.
   returned: success
   type: int
 """
@@ -137,7 +137,7 @@ SUBSETS = ["!all", "!min", "distribution", "pkg_mgr", "service_mgr", "virtual"]
 
 
 def read_facts(module: AnsibleModule) -> dict[str, Any]:
-    """Return the facts of SUBSETS, collected as ansible.builtin.setup does it."""
+    """Return the facts of SUBSETS as ansible.builtin.setup does."""
     collector = ansible_collector.get_ansible_collector(
         all_collector_classes=default_collectors.collectors,
         namespace=PrefixFactNamespace(namespace_name="ansible", prefix="ansible_"),
@@ -145,18 +145,18 @@ def read_facts(module: AnsibleModule) -> dict[str, Any]:
         minimal_gather_subset=frozenset(),
     )
     facts: dict[str, Any] = collector.collect(module=module)
-    # Notes of the collector about itself.
+    # The collector also returns notes about itself.
     return {name: value for name, value in facts.items() if name not in ("gather_subset", "module_setup")}
 
 
 def container(facts: dict[str, Any]) -> str:
-    """Return the kind of container that the node is, "" for a machine of its own."""
+    """Return the kind of container that the node is, or ""."""
     inside = "container" in facts.get("ansible_virtualization_tech_guest", ())
     return str(facts.get("ansible_virtualization_type", "")) if inside else ""
 
 
 def main() -> None:
-    """Read the node and return what it said."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
@@ -169,19 +169,19 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
+    params = module.params
     try:
-        found = read_identity(Tree("/"), given["user"], given["uid"], given["group"], given["gid"])
+        found = read_identity(Tree("/"), params["user"], params["uid"], params["group"], params["gid"])
     except (OSError, ValueError) as error:
         module.fail_json(msg=f"This node could not be read: {error}")
     facts = read_facts(module)
     module.exit_json(
         changed=False,
         ansible_facts=facts,
-        name=given["name"],
-        connect=given["connect"],
+        name=params["name"],
+        connect=params["connect"],
         container=container(facts),
-        files=read_files(given["files"]),
+        files=read_files(params["files"]),
         **found,
     )
 

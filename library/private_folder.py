@@ -1,29 +1,29 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module private_folder: where root works on what it has fetched, and a last look at that before it is used."""
+"""Ansible module private_folder: a folder for root only, and a check of a file in it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: private_folder
-short_description: Make a folder that nobody else can enter, or look again at a file in it
+short_description: Create a folder that no other user can enter, or check a file in it
 description:
-  - Removes what is in place and makes the folder anew, for its owner alone, below folders that only root can write.
-    What is downloaded, built or unpacked in it cannot be exchanged by another user before root runs or installs it.
-  - With O(file), changes nothing and fails unless that file lies in such a place, belongs to the user that asks, is no
-    link, cannot be written by others and has the digest O(sha256). To be asked right before the file is used.
-  - A user other than root gets the folder as well; who else may write the folders above is then the site's own affair.
+  - Removes the path and creates the folder for its owner alone, below folders that only root can write. Other users
+    cannot replace files in it before root runs or installs them.
+  - With O(file), changes nothing and fails unless that file is in such a place, belongs to the calling user, is not a
+    link, is not writable for others and has the digest O(sha256). Call it right before the file is used.
+  - A user other than root can use it, too; the site decides who may write the parent folders then.
 options:
   path:
-    description: The folder to be made, with all parents that are missing.
+    description: The folder to create, with missing parents.
     type: path
   folders:
-    description: Folders in it to be made as well, for everybody to read, as what is built there is moved into place.
+    description: Folders in it to create, readable for everybody, as their content is moved into place.
     type: list
     elements: str
     default: []
   file:
-    description: The file to look at.
+    description: The file to check.
     type: path
   sha256:
     description: Its digest.
@@ -31,15 +31,15 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Makes no folder.
+    description: Creates no folder.
 """
 
 EXAMPLES = r"""
-- name: Make a folder for the installer
+- name: Create a folder for the installer
   private_folder:
     path: /var/lib/trainyard-root/nvidia-driver
 
-- name: Look again before it runs
+- name: Check it before it runs
   private_folder:
     file: /var/lib/trainyard-root/nvidia-driver/installer.run
     sha256: "{{ nvidia_driver_sha256 }}"
@@ -54,7 +54,7 @@ from ansible.module_utils.trainyard_node.machine.private import PrivateError, ex
 
 
 def main() -> None:
-    """Make the folder, or look at the file."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path"},
@@ -67,15 +67,15 @@ def main() -> None:
         required_together=[("file", "sha256")],
         supports_check_mode=True,
     )
-    given = module.params
+    params = module.params
     try:
-        if given["file"]:
-            expect_file(Path(given["file"]), given["sha256"])
+        if params["file"]:
+            expect_file(Path(params["file"]), params["sha256"])
         elif not module.check_mode:
-            make_private(Path(given["path"]), given["folders"])
+            make_private(Path(params["path"]), params["folders"])
     except (PrivateError, OSError) as error:
         module.fail_json(msg=f"{error}.")
-    module.exit_json(changed=bool(given["path"]))
+    module.exit_json(changed=bool(params["path"]))
 
 
 if __name__ == "__main__":

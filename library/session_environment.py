@@ -1,33 +1,33 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Put a role's piece into the environment that sshd gives the training user, beside the pieces of other roles."""
+"""Ansible module session_environment: a role's part of the environment of ssh sessions."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: session_environment
-short_description: Put a piece into the environment of a user's ssh sessions
+short_description: Add variables to the environment of a user's ssh sessions
 description:
   - sshd takes the first C(SetEnv) line that applies to a user and ignores all others. This module keeps the pieces of
-    several roles in one file below C(sshd_config.d), with one line that sums them up, and changes one piece of it.
-  - A command that comes by ssh without a login shell, as mpirun's own do, then finds the programs of all of them.
-  - The new file is read by C(sshd -t) before it is put in place. Without any piece the file is removed.
+    several roles in one file below C(sshd_config.d) with one combined line, and changes one piece of it.
+  - Commands over ssh without a login shell, as by mpirun, then find the programs of all roles.
+  - C(sshd -t) checks the new file before it is installed. Without pieces, the file is removed.
 options:
   file:
     description: The file, below C(sshd_config.d).
     type: path
     required: true
   user:
-    description: Whose sessions.
+    description: The user of the sessions.
     type: str
     required: true
   name:
-    description: Whose piece. Pieces are put together in the order of their names.
+    description: Name of the piece. Pieces are combined in the order of their names.
     type: str
     required: true
   path:
-    description: Folders that come before the system's in PATH. Without any, and no O(variables), the piece goes.
+    description: Folders before the system's in PATH. Without any, and without O(variables), the piece is removed.
     type: list
     elements: str
     default: []
@@ -43,7 +43,7 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Says what would be changed.
+    description: Reports the change and makes none.
 """
 
 EXAMPLES = r"""
@@ -59,11 +59,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pieces:
-  description: Names of the pieces that are in the file afterwards.
+  description: Names of the pieces in the file.
   returned: success
   type: list
   elements: str
-  sample: [cuda, openmpi]
 """
 
 import tempfile
@@ -86,11 +85,11 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    file = Path(given["file"])
+    params = module.params
+    file = Path(params["file"])
     before = file.read_text() if file.exists() else ""
     try:
-        after = rewrite(before, given["user"], given["name"], given)
+        after = rewrite(before, params["user"], params["name"], params)
     except ValueError as error:
         module.fail_json(msg=f"{file} has a piece that cannot be read: {error}. Remove the file and run this again.")
     if before != after and not module.check_mode:
@@ -106,8 +105,8 @@ def main() -> None:
 
 
 def place(module: AnsibleModule, file: Path, text: str) -> None:
-    """Put the file in place, if sshd can read it."""
-    # sshd reads every file of the folder at its next start: what it refuses would lock everybody out.
+    """Install the file if sshd accepts it."""
+    # With a rejected file, sshd would not start again, and nobody could log in.
     with tempfile.NamedTemporaryFile("w", dir=module.tmpdir, delete=False) as new:
         new.write(text)
     sshd = module.get_bin_path("sshd", opt_dirs=["/usr/sbin", "/usr/local/sbin"], required=True)

@@ -7,19 +7,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: slurm_cluster
-short_description: Render the configuration of a Slurm cluster from what its nodes are
+short_description: Render the configuration of a Slurm cluster from the facts of its nodes
 description:
   - Returns the texts of C(slurm.conf), C(gres.conf) and C(cgroup.conf), and changes nothing.
-  - Fails, with all findings at once, where a node does not say what it is, has another release of Slurm than its
-    controller works with, or has fewer devices than its configuration.
-  - Runs once, on the controller.
+  - Fails with all findings if a node has no description by slurmd, an incompatible release of Slurm, or fewer devices
+    than its configuration. Runs on the controller.
 options:
   name:
     description: Name of the cluster.
     type: str
     required: true
   controller:
-    description: Host name of the node that runs slurmctld.
+    description: Host name of the node with slurmctld.
     type: str
     required: true
   controller_address:
@@ -27,12 +26,12 @@ options:
     type: str
     required: true
   confinement:
-    description: V(cgroup) keeps a job to its cores, memory and devices. V(none) is for nodes that cannot.
+    description: V(cgroup) confines a job to its cores, memory and devices. V(none) is for nodes that cannot do that.
     type: str
     choices: [cgroup, none]
     default: cgroup
   partition:
-    description: Name of the one partition.
+    description: Name of the partition.
     type: str
     default: train
   node_timeout:
@@ -40,15 +39,15 @@ options:
     type: int
     default: 60
   requeue_wait:
-    description: Seconds that a requeued job waits before it starts again, and that a step may take to start.
+    description: Seconds until a requeued job restarts, and time limit for the start of a step.
     type: int
     default: 120
   health_program:
-    description: Program by which slurmd has each node checked.
+    description: Program with which slurmd checks a node.
     type: str
     default: ""
   epilog:
-    description: Program that ends on each node what a job has left.
+    description: Program that kills remaining processes of a job on each node.
     type: str
     default: ""
   health_interval:
@@ -57,9 +56,8 @@ options:
     default: 300
   nodes:
     description:
-      - Of each node, as the filter C(vars_of) returns it, C(name), C(ansible_host), C(ansible_facts) with its
-        C(hostname), and what the role has registered, C(__slurm_described) (slurmd -C), C(__slurm_version) (slurmd -V),
-        C(__slurm_conf) (its C(slurm.conf) of now, as slurp returns it) and C(__slurm_accelerators).
+      - The variables of each node by the filter C(vars_of), with the results C(__slurm_described) (slurmd -C),
+        C(__slurm_version) (slurmd -V), C(__slurm_conf) (the present C(slurm.conf)) and C(__slurm_accelerators).
     type: list
     elements: dict
     required: true

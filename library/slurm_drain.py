@@ -1,24 +1,23 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Take a node out of Slurm's use, or give it back."""
+"""Ansible module slurm_drain: drain a node in Slurm, or resume it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: slurm_drain
-short_description: Take a node out of Slurm's use, or give it back
+short_description: Drain a node in Slurm, or resume it
 description:
-  - Drains the node that it runs on, as root of that node, if Slurm uses it; jobs that run there end as they would have.
-  - A node that is drained already, for whatever reason, is left alone, and only a node that is drained for O(reason) is
-    given back.
+  - Drains this node as root if Slurm uses it; running jobs continue.
+  - A node that is already drained is not changed, and only a node that was drained for O(reason) is resumed.
 options:
   drained:
-    description: Whether the node is to get no more jobs.
+    description: Whether the node gets no more jobs.
     type: bool
     required: true
   reason:
-    description: Reason that Slurm shows, and by which the node is known again.
+    description: Reason in Slurm, which identifies the drain.
     type: str
     required: true
 attributes:
@@ -27,7 +26,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Take the node out of use
+- name: Drain the node
   slurm_drain:
     drained: true
     reason: NVIDIA driver upgrade (trainyard)
@@ -35,7 +34,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: What Slurm calls the node; empty where no slurmd runs.
+  description: Name of the node in Slurm; empty without slurmd.
   returned: success
   type: str
 """
@@ -58,7 +57,7 @@ def main() -> None:
         if node:
             changed = change(node, module.params["reason"], check=module.check_mode)
     except SlurmError as error:
-        module.fail_json(msg=f"Slurm does not do as told: {error}")
+        module.fail_json(msg=f"Slurm reports an error: {error}")
     module.exit_json(changed=changed, node=node)
 
 

@@ -8,18 +8,17 @@ DOCUMENTATION = r"""
 module: ssh_reach
 short_description: Test password-less ssh from a node to its peers
 description:
-  - Logs in to the peers as the training user, by name and by those of O(addresses), many at a time, with strict
-    host-key checking and without any question. Returns this node's row of the matrix with ssh's own reason for each
-    failure.
-  - Does not fail for a peer that is not reached, so that the rows of all nodes can be judged together.
-  - Runs as root, and steps down to the training user for the tests, or as that user.
+  - Logs in to peers as the training user, by name and by those of O(addresses), many at a time, with strict host-key
+    checking. Returns this node's row of the matrix with ssh's own reason for each failure.
+  - A failed login is not a failure of the module, so that the rows of all nodes can be checked together.
+  - Runs as root, which switches to the training user, or as that user.
 options:
   host:
     description: Inventory name of this node.
     type: str
     required: true
   nodes:
-    description: Names of the peers to test, in this order; the filter P(peers_of#filter) chooses them.
+    description: Names of the peers in the order of the tests; the filter P(peers_of#filter) chooses them.
     type: list
     elements: str
     required: true
@@ -28,15 +27,15 @@ options:
     type: str
     required: true
   connect_timeout:
-    description: Seconds that ssh waits for a connection.
+    description: Time limit of a connection in seconds.
     type: int
     default: 10
   parallel:
-    description: How many logins at a time. More than ten can run into sshd's MaxStartups.
+    description: Number of logins at a time. More than ten may exceed sshd's MaxStartups.
     type: int
     default: 8
   addresses:
-    description: Addresses that the inventory gives to nodes. A peer whose name resolves to one is tried by it, too.
+    description: Declared addresses of nodes. A peer whose name resolves to one is also tested by it.
     type: list
     elements: str
     default: []
@@ -75,7 +74,7 @@ from ansible.module_utils.trainyard_node.cluster.ssh_logins import LoginsError, 
 
 
 def main() -> None:
-    """Try, and return the row."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "host": {"type": "str", "required": True},

@@ -1,19 +1,18 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module ssh_user_key: make the training user's key on a node, or repair it."""
+"""Ansible module ssh_user_key: create the training user's key on a node, or repair it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ssh_user_key
-short_description: Make the training user's ssh key on a node
+short_description: Create the training user's ssh key on a node
 description:
-  - Makes the user's key (ed25519, in a folder of the node, readable by the user alone) when it is missing, and repairs
-    owner, mode and public half. The private key stays where it is.
-  - What stands in the way of the mesh, question C(ssh_keys) of M(fan_out) has found before.
+  - Creates the user's key (ed25519, in a folder of the node, readable for the user only) if it is missing, and repairs
+    owner, mode and public half. The private key never leaves the node.
 options:
   user:
-    description: The training user, who has to be there.
+    description: The training user, who must exist.
     type: str
     required: true
   key:
@@ -27,7 +26,7 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Makes no key, and says what is wrong with the one that is there.
+    description: Creates no key, and reports the problems of an existing one.
 """
 
 EXAMPLES = r"""
@@ -41,7 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 user_key:
-  description: Public key of the training user, empty when it is still to be made.
+  description: Public key of the training user, empty if it does not exist yet.
   returned: success
   type: str
 """
@@ -54,7 +53,7 @@ from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:
-    """Make the key when something is wrong with it."""
+    """Run the module."""
     module = AnsibleModule(
         argument_spec={
             "user": {"type": "str", "required": True},
@@ -63,19 +62,19 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    key = Path(given["key"])
+    params = module.params
+    key = Path(params["key"])
     try:
-        problems = key_problems(key, given["user"])
+        problems = key_problems(key, params["user"])
         if problems and not module.check_mode:
-            make_key(Tree("/"), key, given["user"], given["comment"])
+            make_key(Tree("/"), key, params["user"], params["comment"])
         module.exit_json(
             changed=bool(problems),
             user_key=public_key(Path(f"{key}.pub")),
             diff={"before": "".join(f"{key}: {problem}\n" for problem in problems), "after": ""},
         )
     except (KeyError, OSError, ValueError) as error:
-        module.fail_json(msg=f"The ssh key of {given['user']}: {error}")
+        module.fail_json(msg=f"The ssh key of {params['user']}: {error}")
 
 
 if __name__ == "__main__":

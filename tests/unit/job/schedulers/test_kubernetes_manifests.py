@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -16,7 +17,9 @@ from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from hypothesis import given as generated
 from hypothesis import strategies
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "kubernetes"
+sys.path.insert(0, str(Path(__file__).parents[3] / "fixtures" / "kubernetes"))
+from schemas import SCHEMAS
+
 # The oldest and the newest supported Kubernetes.
 VERSIONS = ("1.28.0", "1.37.0")
 ARCHIVE = b"\x1f\x8b packed"
@@ -111,8 +114,7 @@ def test_every_manifest_is_valid(kind, start, table):
     assert [item["kind"] for item in made] == ["ConfigMap", *(["Service"] if kind == "Job" else []), kind]
     for manifest in made:
         if manifest["kind"] in ("MSJob", "PyTorchJob", "MPIJob"):
-            schema = json.loads((FIXTURES / f"{kind.lower()}.schema.json").read_text())
-            jsonschema.Draft202012Validator(schema).validate(manifest)
+            jsonschema.Draft202012Validator(SCHEMAS[manifest["kind"]]).validate(manifest)
         else:
             for version in VERSIONS:
                 kubernetes_validate.validate(manifest, version, strict=True)
