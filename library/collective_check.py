@@ -7,33 +7,32 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: collective_check
-short_description: Check what the ranks of a collective check gathered
+short_description: Check the result of every rank of an all-gather
 description:
-  - Reads the collected logs of a run of C(all_gather.py) on the controller, and compares what every rank gathered with
-    0 to n - 1.
-  - Returns all faults and does not fail because of them. Changes nothing.
+  - Reads the collected logs of a run of C(all_gather.py), and compares each rank's values with 0 to n - 1. Findings
+    do not fail the task.
 options:
   run_dir:
-    description: Folder of the run on the controller, with C(plan.json), C(summary.json) and C(logs). Or O(refused).
+    description: Folder of the run on the controller.
     type: path
   refused:
-    description: Findings because of which there was no run.
+    description: Findings that prevented the run.
     type: list
     elements: dict
     default: []
   name:
-    description: What the check is called, such as the framework and its launcher.
+    description: Name of the check, such as the framework.
     type: str
     default: all-gather
   command:
-    description: How to repeat the check.
+    description: Command that repeats the check.
     type: str
     default: ""
 extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Check what the ranks gathered
+- name: Check the ranks' values
   collective_check:
     run_dir: runs/all-gather-pytorch-20261120-101500-3f9c
   register: checked
@@ -41,20 +40,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: All faults, each with host, check, found, expected and action.
+  description: All findings.
   returned: success
   type: list
   elements: dict
 ranks:
-  description: Number of ranks of the job; 0 where there was no run.
+  description: Number of ranks of the job.
   returned: success
   type: int
 nodes:
-  description: Number of nodes of the job; 0 for one that could not run.
+  description: Number of nodes of the job.
   returned: always
   type: int
 check:
-  description: The same as a check of the cluster, with C(state), C(hosts), C(reason), C(action) and more.
+  description: The same as a check of the cluster.
   returned: success
   type: dict
 """

@@ -9,12 +9,11 @@ DOCUMENTATION = r"""
 module: findings
 short_description: Stop with all findings of all hosts in one message
 description:
-  - Fails when there is a finding, with one message that names for each the hosts, what was found, what was expected and
-    what to do. Findings that differ only by host are one entry.
-  - Works on the controller, whatever host it is for. With C(run_once) all hosts stop.
+  - Fails if there is a finding. The message names for each finding the hosts, and what was found, expected and is to
+    be done; the result has the records as C(findings), too. With C(run_once) all hosts stop.
 options:
   findings:
-    description: What checks found.
+    description: The findings.
     type: list
     elements: dict
     required: true
@@ -23,13 +22,13 @@ options:
     type: str
     default: "{count} {findings}:"
   record:
-    description: File on this machine that keeps the findings as JSON.
+    description: File on the controller that keeps the findings as JSON.
     type: path
 extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Stop when anything was found on any host
+- name: Stop if anything was found on any host
   findings:
     headline: "{count} {findings} stop this; nothing was changed."
     findings: "{{ ansible_play_hosts | map('extract', hostvars, 'node') | rdma_findings }}"

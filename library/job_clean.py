@@ -7,42 +7,37 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_clean
-short_description: Remove what ended jobs have left, and note it on the controller
+short_description: Remove the chosen folders of ended jobs
 description:
-  - Removes folders of jobs from their nodes and their objects from Kubernetes, and says what went.
-  - Of a job that ended unwatched, first brings its logs and writes its record, as C(status.yml) does; where that is not
-    possible, nothing is removed.
-  - Writes C(removed.json) into the folder of each run of which something was removed, where there is one.
-  - Removes the folders in O(runs_dir) that were chosen, but for those of jobs that a node could not remove.
-  - Fails with what could not be removed from a node. What has been removed is noted before.
+  - Brings the end of jobs into the record that have none, then removes the folders that M(job_clean_plan) chose from
+    nodes, schedulers and O(runs_dir), and records it. Fails for folders that could not be removed.
 options:
   runs_dir:
     description: Folder of the runs on the controller.
     type: path
     required: true
   chosen:
-    description:
-      - What M(job_clean_plan) returned.
+    description: The result of M(job_clean_plan).
     type: dict
     required: true
   log_limit:
-    description: Bytes that are brought of each log at most.
+    description: Upper bound for each collected log, in bytes.
     type: int
     required: true
   excluded_file:
-    description: File on the controller that keeps which hosts jobs have excluded.
+    description: File on the controller that records the hosts that jobs excluded.
     type: path
     required: true
 attributes:
   check_mode:
-    description: Can run in check mode; it says what would go then.
     support: full
+    description: It only prints what would be removed.
 seealso:
   - module: job_clean_plan
 """
 
 EXAMPLES = r"""
-- name: Remove what was chosen
+- name: Remove the chosen folders
   job_clean:
     runs_dir: runs
     chosen: "{{ chosen }}"

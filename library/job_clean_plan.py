@@ -7,12 +7,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_clean_plan
-short_description: Decide what ended jobs have left is removed from where
+short_description: Choose which folders of ended jobs to remove
 description:
-  - Asks all nodes for the folders of jobs. A job that runs on one of them keeps its folders on all.
-  - Asks schedulers of their jobs, too. A job that waits or runs there stays, and one of which its scheduler says
-    nothing.
-  - Fails when the job that is named still runs or is nowhere. Nothing is removed.
+  - Asks all nodes for the folders of jobs, and schedulers for their jobs. A job that runs on one node, or whose
+    scheduler gives no answer, keeps its folders. Fails if the named job still runs or is unknown.
 options:
   hosts:
     description: The nodes.
@@ -20,7 +18,7 @@ options:
     elements: str
     required: true
   known_hosts:
-    description: All hosts of the inventory. Those of them from which jobs were submitted to Slurm are asked, too.
+    description: All hosts of the inventory; those that submitted jobs to Slurm are asked, too.
     type: list
     elements: str
     required: true
@@ -40,10 +38,9 @@ options:
     type: path
     required: true
   of_runs:
-    description:
-      - Whether what is kept in O(runs_dir) of these jobs is to go, too.
-      - With O(days) also reports of C(verify.yml), except the newest of each cluster, and plans never started.
-      - What is kept of a job that may still run stays.
+    description: >-
+      Remove the folders in O(runs_dir), too. With O(days) also old reports of C(verify.yml), except the newest of
+      each cluster, and plans that were never started.
     type: bool
     default: false
 extends_documentation_fragment: read_only
@@ -63,17 +60,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 remove:
-  description: By host, C(job_id) and C(job_dir) of what is to go there.
+  description: By host, C(job_id) and C(job_dir) of each folder to remove.
   returned: success
   type: dict
-  sample: {n1: [{job_id: digits-20261120-101500-3f9c, job_dir: /var/lib/trainyard/jobs/digits-20261120-101500-3f9c}]}
 objects:
-  description: Runs whose objects in Kubernetes are to go; with C(job_id), C(engine_id) and C(settings).
+  description: Runs whose objects in Kubernetes are to be removed.
   returned: success
   type: list
   elements: dict
 records:
-  description: Names of the folders in O(runs_dir) that are to go.
+  description: Names of the folders in O(runs_dir) to remove.
   returned: success
   type: list
   elements: str

@@ -9,39 +9,38 @@ DOCUMENTATION = r"""
 module: job_collect
 short_description: Bring the logs of a job to the controller
 description:
-  - Brings the logs of all nodes into the run's folder and returns how the job is on each, or by its scheduler.
+  - Brings the logs of all nodes into the run's folder, and returns the state of the job on each node, or in its
+    scheduler.
 options:
   run_dir:
     description: Folder of the run on the controller.
     type: path
     required: true
   stop:
-    description: End what is left of the job on the nodes first.
+    description: First end what is left of the job on the nodes.
     type: bool
     required: true
   asked:
-    description: Who asks, as for M(job_report). A job of Slurm or Kubernetes is ended with V(stop) alone.
+    description: The purpose, as for M(job_report). Only V(stop) ends a job of Slurm or Kubernetes.
     type: str
-    required: true
     choices: [end, stop, tell, record]
+    required: true
   user:
-    description: The training user. What it began during the job, and no job has, is named with O(stop).
+    description: The training user. With O(stop), processes that this user began during the job are named.
     type: str
     required: true
   not_started:
-    description:
-      - What nodes said that could not start their part, by host (M(job_start)).
-      - Where one of them says that the job's id is another launch's, none of them is visited.
+    description: Answers of nodes that could not start their ranks (M(job_start)).
     type: dict
     default: {}
   log_limit:
-    description: Greatest number of bytes to bring of each log; of a longer log the end is brought.
+    description: Upper bound for each log, in bytes; the end of a longer log is brought.
     type: int
     required: true
 attributes:
   check_mode:
-    description: Can run in check mode; it ends nothing and writes no file then.
     support: full
+    description: It ends nothing and writes no file in check mode.
 """
 
 EXAMPLES = r"""
@@ -56,14 +55,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 answers:
-  description:
-    - How the job is on each host, C(collect) of module_utils/trainyard_node/agent.py; or why the host did not answer.
-    - C(known), whether the job's folder is there; C(monitor_alive); C(processes) with their ends; C(left), the number
-      of processes that carry the job's id; C(monitor) and C(cluster), what the monitor wrote last.
+  description: By host, the result of C(collect) in module_utils/trainyard_node/agent.py, or why there is none.
   returned: where the job runs over ssh
   type: dict
 job_state:
-  description: How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers).
-  returned: where the job was handed to one
+  description: The state in the job's scheduler (C(JobState) of module_utils/trainyard/job/schedulers).
+  returned: where a scheduler runs the job
   type: dict
 """

@@ -7,53 +7,47 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_report
-short_description: Write the summary and the page of a run, and tell
+short_description: Write the summary and the page of a run, and print how the job ended
 description:
-  - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json) and
-    C(report.html) there.
-  - A record of how the job ended is written once. Whatever the nodes say later, it stays; then only the text tells
-    how they are now, and what clean.yml has removed there.
-  - The page is one file that needs no network. It holds plotly.js where there are metrics to draw.
-  - Runs on the controller, whose Python has plotly.
+  - Writes C(summary.json) and C(report.html) into the run's folder, from its plan, its collected logs and the nodes'
+    answers. A record of the end is written once; later calls only print the state of the nodes.
 options:
   run_dir:
     description: Folder of the run on the controller.
     type: path
     required: true
   asked:
-    description:
-      - V(end) fails where the job did not succeed, V(stop) where something of it is left or nobody knows how it ended.
-      - V(tell) tells, and V(record) does not even that.
+    description: >-
+      V(end) fails unless the job succeeded, V(stop) if something of it is left or its end is unknown; V(tell) prints,
+      V(record) does not.
     type: str
-    required: true
     choices: [end, stop, tell, record]
+    required: true
   answers:
-    description: What M(job_collect) returned.
+    description: C(answers) of M(job_collect).
     type: dict
     default: {}
   not_started:
-    description: What M(job_start) returned.
+    description: C(not_started) of M(job_start).
     type: dict
     default: {}
   job_state:
-    description:
-      - How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers), instead of O(answers).
-      - Without C(state) the scheduler did not answer, and C(msg) says why. There has to be a record then.
+    description: >-
+      Instead of O(answers), C(job_state) of M(job_collect). Without C(state) the scheduler gave no answer, and C(msg)
+      says why.
     type: dict
   excluded_file:
-    description:
-      - File on the controller with the excluded hosts. Those that the job's head reports are added, and with
-        O(asked=tell) all of them are told.
+    description: File on the controller that records the hosts that jobs excluded.
     type: path
     required: true
 attributes:
   check_mode:
-    description: Can run in check mode; it writes no file then.
     support: full
+    description: It writes no file in check mode.
 """
 
 EXAMPLES = r"""
-- name: Tell how it is
+- name: Print the state of a job
   job_report:
     run_dir: runs/digits-20261120-101500-3f9c
     answers: "{{ collected.answers }}"
@@ -63,7 +57,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: How the job is, V(succeeded), V(failed), V(timed_out), V(stopped), V(running) or V(lost).
+  description: V(succeeded), V(failed), V(timed_out), V(stopped), V(running) or V(lost).
   returned: always
   type: str
 left:

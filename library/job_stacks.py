@@ -7,40 +7,38 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_stacks
-short_description: Tell where the ranks of a job are
+short_description: Print where the ranks of a job are
 description:
-  - Takes the stacks of all ranks of a job that runs, three times within seconds, groups ranks by equal stacks, and
-    names those that are not where the others are. The job goes on; no rank is stopped or signalled.
-  - Python stacks need py-spy beside the job's Python; without it, and where the kernel forbids it, the state and the
-    wait channel of each rank are told, and why there is no more.
-  - Fails where no rank runs, and for a job that a scheduler was handed.
+  - Takes the stacks of all ranks three times within seconds, groups ranks by equal stacks, and names the ranks that
+    are elsewhere. The job goes on; no rank is stopped or signalled. Without py-spy, only the state and the wait
+    channel of each rank are known.
+  - Fails if no rank runs, and for jobs of Slurm or Kubernetes.
 options:
   run_dir:
     description: Folder of the run on the controller.
     type: path
     required: true
   seconds:
-    description:
-      - Look once a second for so long, to tell also which rank the others wait for. At least 20 seconds tell.
+    description: Sample once a second for this long, to find the rank for which others wait; at least 20 are needed.
     type: int
     default: 0
 extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Tell where the ranks are
+- name: Print where the ranks are
   job_stacks:
     run_dir: runs/digits-20261120-101500-3f9c
 """
 
 RETURN = r"""
 groups:
-  description: Where the ranks are, a line for each group of equal stacks, and what is not known.
+  description: A line for each group of equal stacks, and for nodes without an answer.
   returned: success
   type: list
   elements: str
 file:
-  description: File in the folder of the run with all that was seen, or an empty string with --check.
+  description: File in the run's folder with all stacks; empty in check mode.
   returned: success
   type: str
 """

@@ -7,10 +7,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_start
-short_description: Start a job that was prepared on all its nodes
+short_description: Start a prepared job on all its nodes
 description:
-  - Sends each node its part of the plan, the source and the secrets, which go through standard input alone.
-  - A job for Slurm is submitted; one for Kubernetes was applied before. What that calls it stands in the run's folder.
+  - Sends each node its share of the plan, the source and the secrets, which go through standard input alone. A job of
+    Slurm or Kubernetes is submitted, and its id in the scheduler is recorded in the run's folder.
 options:
   run_dir:
     description: Folder of the run on the controller.
@@ -29,11 +29,11 @@ options:
     type: dict
     default: {}
   events:
-    description: The job's variables job_events, job_events_secret and job_events_interval; for the head alone.
+    description: The variables job_events, job_events_secret and job_events_interval, for the head alone.
     type: dict
     default: {}
   wait:
-    description: Whether somebody waits for the end; without, it is said how to go on.
+    description: Whether the caller waits for the end; if not, the commands to go on are printed.
     type: bool
     required: true
   record:
@@ -42,12 +42,12 @@ options:
     default: false
 attributes:
   check_mode:
-    description: Does nothing then.
     support: none
+    description: It does nothing in check mode.
 """
 
 EXAMPLES = r"""
-- name: Start it
+- name: Start the job
   job_start:
     run_dir: "{{ run.run_dir }}"
     user: train
@@ -60,11 +60,11 @@ job_id:
   returned: always
   type: str
 not_started:
-  description: What nodes said that could not start their part, by host.
+  description: Answers of nodes that could not start their ranks, by host.
   returned: always
   type: dict
 interrupted:
-  description: Somebody interrupted the command before any node was visited; nothing was started.
+  description: The command was interrupted before any node was visited; nothing was started.
   returned: when that is so
   type: bool
 """

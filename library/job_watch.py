@@ -7,13 +7,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_watch
-short_description: Watch a job until it is over
+short_description: Watch a job until it ends
 description:
-  - Prints a line of progress each round and returns when the job is over, or when its head node has not answered for
-    20 seconds beyond those that a lost node may take to come back.
-  - Where somebody interrupts the command, it asks once more whether the job still runs, and returns.
-  - Asks the head node alone, or the job's scheduler, which is given up after 60 seconds. To interrupt it changes
-    nothing for the job.
+  - Prints a line of progress each round. Asks only the head node or the job's scheduler, and gives up when there was
+    no answer for 20 (scheduler: 60) seconds beyond the time for a lost node to come back. Interrupting the command
+    changes nothing for the job.
 options:
   run_dir:
     description: Folder of the run on the controller.
@@ -21,14 +19,14 @@ options:
     required: true
   follow:
     description: >-
-      Ranks whose lines are shown as they come, V(all) or a text such as V(0,4-7), of at most 64 nodes; equal lines of
-      several ranks are shown once. Not with another scheduler.
+      Ranks whose lines are printed, V(all) or a text such as V(0,4-7), of at most 64 nodes. Not for jobs of Slurm or
+      Kubernetes.
     type: raw
     default: ""
   live:
     description: >-
-      Write C(report.html) in the run's folder anew every 10 seconds, as a page that reloads itself; of at most 64
-      nodes. Not with another scheduler.
+      Write C(report.html) anew every 10 seconds, as a page that reloads itself; of at most 64 nodes. Not for jobs of
+      Slurm or Kubernetes.
     type: bool
     default: false
 extends_documentation_fragment: read_only
@@ -42,7 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 goes_on:
-  description: Whether the job still ran when somebody interrupted the command.
+  description: Whether the job still ran when the command was interrupted.
   returned: always
   type: bool
 lost:

@@ -9,9 +9,8 @@ DOCUMENTATION = r"""
 module: pair_schedule
 short_description: Choose which pairs of nodes are measured in which round
 description:
-  - Puts all hosts into rounds of disjoint pairs, or takes the rounds that are given, and writes them beside a copy of
-    the program that measures them, as the source of a job.
-  - Runs on the controller. Whoever calls it removes the folder.
+  - Puts all hosts into rounds of disjoint pairs, and writes the rounds beside a copy of the program that measures
+    them, as the source of a job. The caller removes that folder.
 options:
   hosts:
     description: The hosts, in the order of their ranks.
@@ -19,7 +18,7 @@ options:
     elements: str
     required: true
   rounds:
-    description: A number of rounds to begin with, or V(full) for every pair.
+    description: Number of first rounds, or V(full) for every pair.
     type: str
     default: "2"
   schedule:
@@ -51,7 +50,6 @@ rounds:
   returned: success
   type: list
   elements: list
-  sample: [[[n1, n2], [n3, n4]], [[n2, n3], [n1, n4]]]
 source:
   description: Folder with the program and C(schedule.json); empty without rounds.
   returned: success

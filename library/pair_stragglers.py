@@ -7,23 +7,23 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: pair_stragglers
-short_description: Check nodes by what pairs of them measured
+short_description: Find slow nodes by measurements of pairs
 description:
-  - Reads what C(training/benchmark/pairs.py) printed in a run on the controller, adds it to what earlier runs measured,
-    and says which nodes are slow, wrong or silent, how sure that is, and which pairs would decide what is open.
-  - Never fails because of what was measured.
+  - Reads the measurements of C(training/benchmark/pairs.py) in a run on the controller, adds those of earlier runs,
+    and returns which nodes are slow, wrong or silent, with which confidence, and which pairs to measure next
+    (docs/stragglers.md). Measurements never fail the task.
 options:
   hosts:
-    description: The hosts, in the order of the inventory.
+    description: The hosts, in inventory order.
     type: list
     elements: str
     required: true
   inventory:
-    description: The inventories as options C(-i), for the commands that actions name.
+    description: Inventory options for the commands in actions.
     type: str
     default: ""
   run_dir:
-    description: Folder of the run on the controller; without it only what was measured before is checked.
+    description: Folder of the run on the controller; without it only O(measured) counts.
     type: path
   schedule:
     description: The rounds of that run.
@@ -36,40 +36,39 @@ options:
     elements: dict
     default: []
   refused:
-    description: Findings because of which there was no run.
+    description: Findings that prevented the run.
     type: list
     elements: dict
     default: []
   expected:
-    description: Bandwidth in GB/s that a pair of healthy nodes reaches, where it is known.
+    description: Bandwidth in GB/s that a pair of healthy nodes reaches, if known.
     type: float
   tolerance:
-    description: Part of the healthy bandwidth that a node may lack; more where measurements scatter.
+    description: Part of the healthy bandwidth that a node may lack; more if measurements scatter.
     type: float
 extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Check the nodes
+- name: Find slow nodes
   pair_stragglers:
     hosts: [n1, n2, n3, n4]
     run_dir: runs/pairs-20261121-101500-3f9c
     schedule: "{{ chosen.rounds }}"
-  register: checked
 """
 
 RETURN = r"""
 stragglers:
-  description: The result of the pairs, as docs/stragglers.md describes it.
+  description: The result (docs/report.schema.json).
   returned: success
   type: dict
 measurements:
-  description: All measurements so far, with rounds counted over all runs.
+  description: All measurements, with rounds counted over all runs.
   returned: success
   type: list
   elements: dict
 text:
-  description: The result of the pairs for reading, in a line, and another one for each node that is not well.
+  description: The result for reading.
   returned: success
   type: str
 """

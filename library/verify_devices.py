@@ -7,40 +7,40 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_devices
-short_description: Check the devices of all nodes, at one time or between two
+short_description: Check the devices of all nodes
 description:
-  - Checks GPUs, NPUs and RDMA ports. With O(before) it checks which error counters grew since then, and nothing else.
-  - What a device does not say is unknown, never well. Asks no node.
+  - Checks GPUs, NPUs and RDMA ports by readings; with O(before), only which error counters grew since then. An answer
+    that a device does not give is unknown, never a pass. No node is visited.
 options:
   results:
-    description: What M(verify_read) returned as C(answers).
+    description: C(answers) of M(verify_read).
     type: dict
     required: true
   before:
     description: The same from an earlier time.
     type: dict
   groups:
-    description: Groups of hardware with their nodes, as M(verify_drift) returns them; ports are compared within one.
+    description: Nodes by group of hardware (M(verify_drift)); ports are compared within a group.
     type: dict
     default: {}
   allowed_growth:
-    description: By counter, the growth that is no fault. Counters that are not named may not grow.
+    description: Growth by counter that is no failure; other counters may not grow.
     type: dict
     default: {}
   xids:
-    description: Xid numbers that are a fault of the device; empty for those of the hardware in NVIDIA's catalogue.
+    description: Xids that are failures of the device; empty for the hardware Xids of NVIDIA's catalog.
     type: list
     elements: int
     default: []
   inventory:
-    description: The options that name the inventory, for the commands in the checks.
+    description: Inventory options for the commands in the checks.
     type: str
     required: true
 extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Check what grew while the benchmarks ran
+- name: Check which counters grew while the benchmarks ran
   verify_devices:
     before: "{{ facts.answers }}"
     results: "{{ afterwards.answers }}"

@@ -7,29 +7,29 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_drift
-short_description: Compare what the nodes of a cluster should have in common
+short_description: Compare settings that the nodes of a cluster should have in common
 description:
-  - Finds, by majority vote among nodes that can be compared, those that differ, with the difference. Asks no node.
+  - Finds the nodes that differ, by majority vote among nodes that can be compared. No node is visited.
 options:
   results:
-    description: What M(verify_read) returned as C(answers).
+    description: C(answers) of M(verify_read).
     type: dict
     required: true
   groups:
-    description: By inventory name, the declared group of hardware; nodes without one are grouped by what they have.
+    description: Declared group of hardware by inventory name; other nodes are grouped by their hardware.
     type: dict
     required: true
   ignore:
-    description: Facts and environments that are not compared, by their names.
+    description: Names of facts and environments that are not compared.
     type: list
     elements: str
     required: true
   max_clock_offset:
-    description: Seconds that a clock may be away from the median of all.
+    description: Seconds that a clock may be away from the median.
     type: float
     required: true
   inventory:
-    description: The options that name the inventory, for the commands in the checks.
+    description: Inventory options for the commands in the checks.
     type: str
     required: true
 extends_documentation_fragment: read_only
@@ -55,5 +55,4 @@ groups:
   description: Nodes by the kinds of hardware that they were compared in.
   returned: always
   type: dict
-  sample: {"10de:2330, 15b3:1021": [n1, n2]}
 """

@@ -7,20 +7,18 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_reach
-short_description: Try all ways between the nodes, and check who reaches whom
+short_description: Check that the nodes reach each other
 description:
-  - Lets every node listen on two TCP ports of its address on the job network, one outside the ephemeral range and one
-    that the kernel gives; connects from every node to the others and reads what is enough for packets of the largest
-    size; resolves their names; logs in to them by ssh.
-  - A listener is one small process that writes nothing and ends after O(life_s) whatever happens.
-  - Names the nodes that failures have in common, and returns those among which every way led to its end.
+  - Every node listens on two TCP ports of its address on the job network, one outside the ephemeral range. Every node
+    connects to the others, reads enough for packets of the largest size, resolves their names, and logs in by ssh. A
+    listener ends after O(life_s) in any case.
 options:
   results:
-    description: What M(verify_read) returned as C(answers).
+    description: C(answers) of M(verify_read).
     type: dict
     required: true
   peers:
-    description: V(all), or to how many others each node connects.
+    description: V(all), or the number of others to which each node connects.
     type: str
     required: true
   names:
@@ -28,19 +26,19 @@ options:
     type: bool
     required: true
   ssh:
-    description: Whether to log in.
+    description: Whether to log in by ssh.
     type: bool
     required: true
   ssh_peers:
-    description: V(all), or to how many others each node logs in.
+    description: V(all), or the number of others to which each node logs in.
     type: str
     required: true
   ssh_parallel:
-    description: How many logins of one node at a time.
+    description: Concurrent logins of one node.
     type: int
     required: true
   addresses:
-    description: Addresses that the inventory gives to nodes, by which they are reached by ssh beside their names.
+    description: Addresses that the inventory gives to nodes; ssh tries them besides the names.
     type: list
     elements: str
     required: true
@@ -57,7 +55,7 @@ options:
     type: int
     required: true
   life_s:
-    description: Seconds after which a listener ends whatever happens.
+    description: Seconds after which a listener ends.
     type: int
     required: true
   limit_s:
@@ -65,7 +63,7 @@ options:
     type: float
     required: true
   inventory:
-    description: The options that name the inventory, for the commands in the checks.
+    description: Inventory options for the commands in the checks.
     type: str
     required: true
 extends_documentation_fragment: read_only
@@ -74,7 +72,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Try all ways
+- name: Check all connections
   verify_reach:
     results: "{{ facts.answers }}"
     peers: all
@@ -103,7 +101,7 @@ usable:
   type: list
   elements: str
 nodes:
-  description: For the report, each host with C(address) and flat C(facts).
+  description: Each host with C(address) and flat C(facts), for the report.
   returned: always
   type: list
   elements: dict

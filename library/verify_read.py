@@ -7,13 +7,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_read
-short_description: Read what the verification of a cluster compares and checks, on all nodes
+short_description: Read the facts of all nodes for the verification of a cluster
 description:
-  - Asks all nodes at once for what M(verify_facts) shows of one, and how far their clocks are from the controller's. A
-    node that gives no answer in time delays no other.
+  - Asks all nodes at once for the facts of M(verify_facts), and measures the offsets of their clocks.
 options:
   hosts:
-    description: Whom to ask, inventory names. Those that C(--limit) leaves out are not asked.
+    description: Inventory names. Hosts that C(--limit) excludes are not asked.
     type: list
     elements: str
     required: true
@@ -30,7 +29,7 @@ options:
     type: path
     required: true
   venvs:
-    description: Folder whose environments are compared package by package.
+    description: Folder of the environments to compare.
     type: path
     required: true
   ascend_root:
@@ -38,7 +37,7 @@ options:
     type: path
     required: true
   devices_only:
-    description: Read nothing but the devices, as for a second reading of their counters.
+    description: Read only the devices, as for a second reading of their counters.
     type: bool
     default: false
   tree:
@@ -69,9 +68,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 answers:
-  description:
-    - By host what M(verify_facts) returns of one, and C(clock) with C(offset_s) and C(margin_s); or why there is no
-      answer.
+  description: >-
+    By host, the result of M(verify_facts) and C(clock) with C(offset_s) and C(margin_s); or why there is no answer.
   returned: always
   type: dict
 """

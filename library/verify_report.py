@@ -7,16 +7,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_report
-short_description: Write the report of a verification as JSON, JUnit XML and a page
+short_description: Write the report of a verification
 description:
-  - Builds the report of P(verify.yml) from what its phases found, and writes C(report.json), C(report.xml) and
-    C(report.html) into the run's folder.
-  - The page is one file that needs no network; its figures are drawn by plotly.js, which it holds.
-  - Words that are secrets by their form or name, environments, control characters and not-a-number values are left out.
-  - Runs once, on the controller, whose Python has plotly.
+  - Writes C(report.json), C(report.xml) (JUnit) and C(report.html) into the run's folder, from the results of the
+    phases. Secrets, environments and control characters are left out. The page is one file that needs no network.
 options:
   run_dir:
-    description: Folder of this verification on the controller; it is made, and its name is the name of the report.
+    description: Folder of this verification on the controller; its name is the name of the report.
     type: path
     required: true
   cluster:
@@ -33,43 +30,42 @@ options:
     elements: str
     required: true
   phases:
-    description:
-      - What each phase found, in the order in which they ran, with C(name), C(state), C(reason) (of one that was
-        skipped), C(started) (seconds since the epoch), C(elapsed_s) and C(checks), a list of checks.
-      - A state that is missing is that of the worst check.
+    description: >-
+      The phases that ran, with C(name), C(state), C(reason), C(started), C(elapsed_s) and C(checks). Without C(state)
+      the worst check decides.
     type: list
     elements: dict
     required: true
   not_asked:
-    description: Phases that nobody wanted; the result names them.
+    description: Phases that were not requested.
     type: list
     elements: str
     default: []
   nodes:
-    description: What is known of nodes, with C(host), C(address) and C(facts) (a dictionary of versions and settings).
+    description: Nodes with C(host), C(address) and C(facts).
     type: list
     elements: dict
     default: []
   benchmarks:
-    description: Records of benchmarks, as M(collective_benchmark) returns them.
+    description: Records of M(collective_benchmark).
     type: list
     elements: dict
     default: []
   stragglers:
-    description: The result on the measurements of pairs; empty where none were made.
+    description: The result of M(pair_stragglers); empty without pairs.
     type: dict
     default: {}
   started:
-    description: When the verification began, in seconds since the epoch.
+    description: Begin of the verification, in seconds since the epoch.
     type: float
     required: true
   finished:
-    description: When it ended; now, when it is not given.
+    description: Its end, by default now.
     type: float
 attributes:
   check_mode:
-    description: Can run in check mode; it writes no file then.
     support: full
+    description: It writes no file in check mode.
 """
 
 EXAMPLES = r"""
@@ -81,33 +77,24 @@ EXAMPLES = r"""
     started: 1795291200
     phases:
       - name: drift
-        elapsed_s: 2.5
-        checks:
-          - phase: drift
-            name: kernel
-            state: fail
-            hosts: [n3]
-            found: 6.1.0-28-amd64
-            expected: 6.1.0-30-amd64
-            reason: n3 runs another kernel than 2 of 3 nodes
-            action: install linux-image-6.1.0-30-amd64 on n3 and reboot it
+        checks: [{phase: drift, name: kernel, state: pass}]
 """
 
 RETURN = r"""
 state:
-  description: The result, V(pass), V(fail) or V(unknown) (nothing failed, but something could not be measured).
+  description: V(pass), V(fail) or V(unknown).
   returned: always
   type: str
 exit_code:
-  description: Exit status of a verification with this result, 0, 2 or 3.
+  description: Exit status of this result, 0, 2 or 3.
   returned: always
   type: int
 text:
-  description: The result, what to do first, the phases, and the checks that did not pass, for reading.
+  description: The result for the terminal.
   returned: always
   type: str
 first:
-  description: What to do first (C(hosts), C(phase), C(check), C(reason), C(action)); null where everything passed.
+  description: The first step (C(hosts), C(phase), C(check), C(reason), C(action)); null if everything passed.
   returned: always
   type: dict
 files:

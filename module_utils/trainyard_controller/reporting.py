@@ -36,16 +36,17 @@ from .pages import job_page
 from .plotly_js import MISSING, plotly_js
 from .run_folder import read_removed, write_whole
 
-# Of a log so much is read for its last lines, and so much of each shown, in bytes and characters.
+# Bytes of a log that are read for its last lines, and characters of each line that are shown.
 TAIL_BYTES, LINE = 1 << 20, 1000
 # The same of metrics.jsonl, and of one line of it.
 SERIES_BYTES, POINT = 32 << 20, 16 << 10
 _POINT = Each(METRICS.value, Text(progress.MOST_NAME), progress.MOST_METRICS + 1)
-# So many logs are searched for NCCL's lines.
+# Upper bound for the logs that are searched for NCCL's lines.
 MOST_NCCL_LOGS = 1024
-# What it may take to read progress out of a log, in seconds of CPU.
+# CPU seconds that reading progress out of a log may take.
 PARSE_S = 20.0
 Answer = Mapping[str, Any]
+Series = list[dict[str, float]]
 
 
 def read_series(path: Path) -> list[dict[str, float]]:
@@ -75,14 +76,14 @@ def _end_of(path: Path, most: int) -> str:
 
 
 def last_lines(path: Path, failed: bool = True) -> list[str]:
-    """Return the last lines of a log, of each its last part; those that tell of a failure where there was one."""
+    """Return the last lines of a log, long ones shortened; if it `failed`, the lines that explain the failure."""
     lines = telling(_end_of(path, TAIL_BYTES).rstrip("\n").split("\n"), TAIL_LINES, failed)
     shown = [as_overwritten(line) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 
 
 def said_by_nccl(logs: Path) -> dict[str, Any] | None:
-    """Return what NCCL said of its networks: in what nodes have sent of it, else in the logs as they were brought."""
+    """Return NCCL's lines about its networks: from the logs that nodes sent for this, otherwise from all logs."""
     sent = sorted(logs.glob("nccl_*.log")) or sorted(logs.glob("*.log"))
     lines: list[str] = []
     for path in sent[:MOST_NCCL_LOGS]:
@@ -93,7 +94,7 @@ def said_by_nccl(logs: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def alone(run_dir: Path) -> Iterator[None]:
-    """Wait for others that report on this run: one that asked before the end must not write after it."""
+    """Lock the run: a report that began before the end of the job must not overwrite a later one."""
     with (run_dir / "plan.json").open() as plan:
         fcntl.flock(plan, fcntl.LOCK_EX)
         yield
@@ -101,7 +102,7 @@ def alone(run_dir: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reported:
-    """What was told of a run: its record, the nodes on which something is left, the text, and what goes with it."""
+    """The report on a run: its record, the nodes on which something is left, the text, and a warning."""
 
     summary: dict[str, Any]
     left: list[str]
@@ -121,12 +122,12 @@ def report(
     reload_s: float = 0.0,
     excluded_file: Path | None = None,
 ) -> Reported:
-    """Write summary.json and report.html of a run, and say what there is to say of it.
+    """Write summary.json and report.html of a run, and return the text about it.
 
-    `answers` are what its hosts said when the logs were collected, `not_started` what those said that could not start
-    their part. Where a scheduler runs the job, `job_state` is what that says (JobState), and `answers` are empty.
-    A record that says how the job ended is not written again. With `reload_s` the page of a job that runs is reloaded
-    by its browser that often: somebody writes it anew. `excluded_file` gets the hosts that the job excluded.
+    `answers` are the hosts' answers to the collection of logs, `not_started` those of hosts that could not start their
+    ranks. If a scheduler runs the job, `job_state` is its answer (JobState), and `answers` are empty. A final record is
+    not written again. `reload_s` is the interval at which the browser reloads the page of a running job.
+    `excluded_file` gets the hosts that the job excluded.
     """
     with alone(run_dir):
         told = _report(run_dir, answers, not_started, by_stop, check, job_state, reload_s)
@@ -156,56 +157,73 @@ def _report(
 ) -> Reported:
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     series = read_series(run_dir / "metrics.jsonl")
-    known = run_record.read(read_json(run_dir / "summary.json"))
+    previous = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
     notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.hosts(plan))]
     if job_state is None:
-        known_of = {host: answer for host, answer in answers.items() if "known" in answer}
-        silent = {host: reason(answer) for host, answer in answers.items() if host not in known_of}
-        failed = {host: reason(answer) for host, answer in not_started.items()}
-        answer = schedulers.summarize(plan, ssh.state(plan, known_of, silent, failed, by_stop))
+        answer = _answer_over_ssh(plan, answers, not_started, by_stop)
     else:
-        state = dict(job_state)
-        if "state" not in state:
-            notes.append(f"{plan['engine']['kind']} could not be asked: {reason(state) or 'no answer'}")
-            state = {"state": "lost"}
-        answer = schedulers.summarize(plan, state)
-        # The scheduler's nodes have no monitor that notes progress: it is read from what was brought.
-        found = series
-        log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
-        if log_of_rank_0.exists():
-            try:
-                with cpu_at_most(PARSE_S):
-                    found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
-            except TooLongError:
-                notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank 0: progress is not read")
-            series = list(progress.rising(found))
-        answer["loss_not_a_number"] = progress.followed(found)
-        answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
+        answer, series = _answer_of_scheduler(plan, run_dir, dict(job_state), series, notes)
     answer["nccl"] = said_by_nccl(run_dir / "logs")
-    summary = run_record.settle(known, answer)
-    written = run_record.is_final(known)
-    told = run_record.with_nodes(summary, answer) if known and known["state"] in run_record.FINAL else summary
-    log = telling_log(told)
-    tail = last_lines(run_dir / "logs" / log, told["state"] == "failed") if log else []
-    if not tail and starter_log(told):
-        # No rank came as far as to print anything.
-        log = starter_log(told)
-        tail = last_lines(run_dir / "logs" / log, True)
-    if told["state"] in ("succeeded", "running"):
-        tail = tail[-3:]
-    # What was removed is no longer where it was.
+    summary = run_record.settle(previous, answer)
+    final = run_record.is_final(previous)
+    shown = run_record.with_nodes(summary, answer) if previous and previous["state"] in run_record.FINAL else summary
+    log, tail = _tail(run_dir, shown)
+    # Removed folders are no longer where they were.
     job_dir = "" if removed else plan["job_dir"]
-    page = run_dir / "report.html"
-    warning = ""
-    new = not check and not (written and page.exists())
-    text = explain(told, str(run_dir), job_dir, tail, notes, log, inventory_given())
-    if new:
+    page, warning = run_dir / "report.html", ""
+    write = not check and not (final and page.exists())
+    text = explain(shown, str(run_dir), job_dir, tail, notes, log, inventory_given())
+    if write:
         library = plotly_js()
         warning = "" if library else MISSING
         write_whole(page, job_page(summary, series, text, library, reload_s))
-        # The record comes last: who finds it finds the rest.
-        if not written:
+        # The record comes last, so that the rest is there when the record is.
+        if not final:
             write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    left = [node["host"] for node in told["nodes"] if node["state"] != "ended"]
-    return Reported(told, left, text, new, warning)
+    left = [node["host"] for node in shown["nodes"] if node["state"] != "ended"]
+    return Reported(shown, left, text, write, warning)
+
+
+def _answer_over_ssh(
+    plan: dict[str, Any], answers: Mapping[str, Answer], not_started: Mapping[str, Answer], by_stop: bool
+) -> dict[str, Any]:
+    """Summarize the answers of the nodes."""
+    known = {host: answer for host, answer in answers.items() if "known" in answer}
+    silent = {host: reason(answer) for host, answer in answers.items() if host not in known}
+    failed = {host: reason(answer) for host, answer in not_started.items()}
+    return schedulers.summarize(plan, ssh.state(plan, known, silent, failed, by_stop))
+
+
+def _answer_of_scheduler(
+    plan: dict[str, Any], run_dir: Path, state: dict[str, Any], series: Series, notes: list[str]
+) -> tuple[dict[str, Any], Series]:
+    """Summarize the scheduler's answer; return the metrics, too, and add to `notes`."""
+    if "state" not in state:
+        notes.append(f"{plan['engine']['kind']} could not be asked: {reason(state) or 'no answer'}")
+        state = {"state": "lost"}
+    answer = schedulers.summarize(plan, state)
+    # The scheduler's nodes have no monitor that records progress: it is read from the collected log.
+    found = series
+    log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
+    if log_of_rank_0.exists():
+        try:
+            with cpu_at_most(PARSE_S):
+                found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+        except TooLongError:
+            notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank 0: progress is not read")
+        series = list(progress.rising(found))
+    answer["loss_not_a_number"] = progress.followed(found)
+    answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
+    return answer, series
+
+
+def _tail(run_dir: Path, summary: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """Return the log that explains the end of a job, and its last lines."""
+    log = telling_log(summary)
+    tail = last_lines(run_dir / "logs" / log, summary["state"] == "failed") if log else []
+    if not tail and starter_log(summary):
+        # No rank came so far that it printed anything.
+        log = starter_log(summary)
+        tail = last_lines(run_dir / "logs" / log, True)
+    return log, tail[-3:] if summary["state"] in ("succeeded", "running") else tail

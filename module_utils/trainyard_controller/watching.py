@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch a job from the controller: a line of progress each round, until the job is over.
+"""Watch a job from the controller: a line of progress each round, until the job ends.
 
-Over ssh only the head node is asked; its monitor knows of all others. So watching costs the same for 4 and for 4,000
-nodes, and a watcher that is interrupted changes nothing for the job. Elsewhere it is the scheduler that is asked.
+Over ssh only the head node is asked, as its monitor has the reports of all others; otherwise the scheduler. So watching
+costs the same for 4 and for 4,000 nodes, and an interrupted watcher changes nothing for the job.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..trainyard.job.run import log_lines as folding
 from .live_page import EVERY_S, LivePage
 from .scheduler_clients import Answer, Ask, external_job
 
-# A head that cannot be asked for so long is given up here; its nodes have given it up before (SILENT_AFTER_S).
+# Maximum silence of a head, in seconds; its nodes give it up earlier (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
-# How long an answer about a job may take beyond what it was asked to wait, and after how much of that the user is told.
+# Seconds that an answer may take beyond the requested wait, and after which the user is told.
 LIMIT_S, TELL_S = 30.0, 20.0
-# Between two looks for lines of ranks, and how long those of all wait for a node that begins to be slow.
+# Seconds between two polls for lines of ranks, and the longest wait for a slow node.
 FOLLOW_S = 1.0
-# How long a node may take for its answer at all; one that gave none is left alone for as long.
+# Seconds that a node may take for an answer, and for which a node without one is not asked again.
 ANSWER_S = 10.0
-# How often it is looked whether somebody has interrupted it.
+# Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2
-# Nobody else ends a job for want of a watcher.
+# Maximum silence of a scheduler, in seconds; the job goes on then.
 GIVE_UP_SCHEDULER_S = 60.0
 
 
@@ -40,7 +40,7 @@ def pause(elapsed_s: float) -> float:
 
 
 class LeftError(Exception):
-    """Somebody does not want to watch any more."""
+    """The user interrupted watching."""
 
 
 class Watched(Protocol):
@@ -183,72 +183,106 @@ def follow(
     page: LivePage | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Show how a job gets on until it is over; returns why that is not known any more, or "".
+    """Show the progress of a job until it ends; returns why its end is not known, or "".
 
-    Raises LeftError as soon as it is `interrupted`.
-
-    The `lines` of ranks come meanwhile, every second or so, whatever the head and the page wait for. The `page` is
-    written every 10 s.
+    `lines` of ranks are shown every second or so, independently of the head and the page. The `page` is written every
+    10 s. Raises LeftError as soon as it is `interrupted`.
     """
-    begun = answered = reported = time.monotonic()
-    notes: set[str] = set()
-    said, told, progress_at, page_at = "", 0, begun, begun - EVERY_S
-    # After how much silence that is shown next, and how often it was; whether only the job's monitor is silent.
-    tell_s, tellings, stalled = 0.0, 0, False
-
-    def tell_silence() -> None:
-        nonlocal tell_s, tellings
-        silent_s = time.monotonic() - (reported if stalled else answered)
-        if silent_s >= tell_s:
-            show(f"  {stalled_text(job, silent_s) if stalled else silence_text(job, silent_s, wait_s)}")
-            tell_s, tellings = 3 * tell_s, tellings + 1
-
+    view = _View(job, show, page)
     stop = threading.Event()
     reader = threading.Thread(target=_show_lines, args=(lines, show, stop), daemon=True)
     if lines:
         reader.start()
     try:
         while True:
-            wait_s = pause(time.monotonic() - begun)
-            tell_s = tell_s or wait_s + TELL_S
-            found = _look(job, min(wait_s, EVERY_S) if page else wait_s, interrupted, tell_silence)
-            if page and time.monotonic() - page_at >= EVERY_S:
-                page.write()
-                page_at = time.monotonic()
+            wait_s = view.wait_s()
+            found = _poll(job, min(wait_s, EVERY_S) if page else wait_s, interrupted, view.show_silence)
+            view.write_page()
             if "state" not in found:
-                if stalled:
-                    stalled, tell_s = False, 0.0
-                if time.monotonic() - answered > job.patience_s:
+                if view.no_answer():
                     return reason(found) or "no answer"
                 forget(job.host)
                 time.sleep(1)
                 continue
-            answered, was, stalled = time.monotonic(), stalled, bool(found.get("stalled"))
-            if not stalled:
-                if tellings:
-                    show(f"  {job.who} {'reports' if was else 'answers'} again after {answered - reported:.0f} s")
-                reported, tell_s, tellings = answered, 0.0, 0
-            over = found["state"] not in ("pending", "running")
-            if lines and over:
+            view.answered(found)
+            ended = found["state"] not in ("pending", "running")
+            if lines and ended:
                 stop.set()
                 reader.join()
                 for line in lines.rest():
                     show(line)
-            for event in found.get("told", ())[told:]:
-                show(f"  {event}")
-            told = max(told, len(found.get("told", ())))
-            # Why a job waits is said when it changes; progress each time.
-            due = not page or found["state"] != "running" or time.monotonic() - progress_at >= wait_s
-            if due and found["line"] and (found["line"] != said or (found["state"] == "running" and not tellings)):
-                show(f"  {found['line']}")
-                said, progress_at = found["line"], time.monotonic()
-            if found.get("note") and found["note"] not in notes:
-                show(f"  {found['note']}")
-                notes.add(found["note"])
-            if over:
+            view.show_progress(found)
+            if ended:
                 return str(found.get("why", ""))
     finally:
         stop.set()
+
+
+class _View:
+    """The lines that a user has seen of a job, and when. Times are those of time.monotonic()."""
+
+    def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None) -> None:
+        self._job, self._show, self._page = job, show, page
+        self._begun = self._answered_at = self._reported_at = self._progress_at = time.monotonic()
+        self._page_at = self._begun - EVERY_S
+        self._wait_s = 0.0
+        self._notes: set[str] = set()
+        self._line, self._events = "", 0
+        # After how many seconds silence is shown next, how often it was, and whether only the job's monitor is silent.
+        self._silence_due_s, self._silences, self._stalled = 0.0, 0, False
+
+    def wait_s(self) -> float:
+        """Return the seconds until the next line."""
+        self._wait_s = pause(time.monotonic() - self._begun)
+        self._silence_due_s = self._silence_due_s or self._wait_s + TELL_S
+        return self._wait_s
+
+    def show_silence(self) -> None:
+        """Say, at ever longer intervals, that the host or the job's monitor is silent."""
+        silent_s = time.monotonic() - (self._reported_at if self._stalled else self._answered_at)
+        if silent_s >= self._silence_due_s:
+            job, wait_s = self._job, self._wait_s
+            self._show(f"  {stalled_text(job, silent_s) if self._stalled else silence_text(job, silent_s, wait_s)}")
+            self._silence_due_s, self._silences = 3 * self._silence_due_s, self._silences + 1
+
+    def write_page(self) -> None:
+        """Write the page, if that is due."""
+        if self._page and time.monotonic() - self._page_at >= EVERY_S:
+            self._page.write()
+            self._page_at = time.monotonic()
+
+    def no_answer(self) -> bool:
+        """Note that there was no answer; return whether patience has ended."""
+        if self._stalled:
+            self._stalled, self._silence_due_s = False, 0.0
+        return time.monotonic() - self._answered_at > self._job.patience_s
+
+    def answered(self, found: Mapping[str, Any]) -> None:
+        """Note an answer, and show that a silence has ended."""
+        self._answered_at, was_stalled = time.monotonic(), self._stalled
+        self._stalled = bool(found.get("stalled"))
+        if self._stalled:
+            return
+        if self._silences:
+            again = "reports" if was_stalled else "answers"
+            self._show(f"  {self._job.who} {again} again after {self._answered_at - self._reported_at:.0f} s")
+        self._reported_at, self._silence_due_s, self._silences = self._answered_at, 0.0, 0
+
+    def show_progress(self, found: Mapping[str, Any]) -> None:
+        """Show new events, the line of progress, and a new note."""
+        events = found.get("told", ())
+        for event in events[self._events :]:
+            self._show(f"  {event}")
+        self._events = max(self._events, len(events))
+        # The reason for waiting is shown when it changes; progress each time.
+        running = found["state"] == "running"
+        due = not self._page or not running or time.monotonic() - self._progress_at >= self._wait_s
+        if due and found["line"] and (found["line"] != self._line or (running and not self._silences)):
+            self._show(f"  {found['line']}")
+            self._line, self._progress_at = found["line"], time.monotonic()
+        if found.get("note") and found["note"] not in self._notes:
+            self._show(f"  {found['note']}")
+            self._notes.add(found["note"])
 
 
 def silence_text(job: Watched, silent_s: float, wait_s: float) -> str:
@@ -264,10 +298,10 @@ def stalled_text(job: Watched, silent_s: float) -> str:
     return f"{found}. It may be stopped, or its disk full: look there, or end the job with stop.yml"
 
 
-def _look(
+def _poll(
     job: Watched, wait_s: float, interrupted: Callable[[], bool], meanwhile: Callable[[], None]
 ) -> Mapping[str, Any]:
-    """Look from a thread of its own, as whoever interrupts does not wait for the answer."""
+    """Poll from a thread of its own, so that an interrupt does not wait for the answer."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
     def look() -> None:

@@ -109,7 +109,7 @@ def in_time(clock, monkeypatch):
         meanwhile()
         return job.look(wait_s)
 
-    monkeypatch.setattr(watching, "_look", look)
+    monkeypatch.setattr(watching, "_poll", look)
 
 
 def test_a_head_whose_monitor_reports_nothing_new_is_named_until_it_does(clock, in_time):
