@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set the cluster's defaults for a run, and check its variables: one value for all nodes and the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.template import trust_as_template
+
+from ..trainyard.cluster.hosts import inventory_findings
+from ..trainyard.findings.findings import Finding
+from ..trainyard.inputs import cluster_values, nothing_to_do
+from ..trainyard.inputs import variables as inputs
+from ..trainyard.inputs.variables import Place
+from . import run_folder
+from .input_run import InputRun, places
+from .value_sources import leaves, place_of
+
+# These must be the same for all nodes and for the controller, which plans with them.
+_SAME = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
+_STACKS = ("nvidia_stack", "nvidia_stack_own")
+# Playbooks that write to trainyard_runs.
+_KEEP_RUNS = ("launch.yml", "site.yml", *nothing_to_do.HOSTS)
+
+
+def set_defaults(run: InputRun) -> set[str]:
+    """Give the group all the cluster's documented defaults; return their names. Everything in the inventory wins."""
+    everybody = run.inventory.groups["all"]
+    names = set(run.cluster_names - set(everybody.vars))
+    for name in names:
+        default = run.documented[name].default
+        everybody.set_variable(name, trust_as_template(default) if isinstance(default, str) else default)
+    return names
+
+
+def share_with_controller(run: InputRun, by_default: set[str]) -> list[Finding]:
+    """Give localhost, where jobs are planned, the variables that only nodes have; find those that differ there.
+
+    `by_default` are the names whose value is a default.
+    """
+    nodes = run.compute()
+    # By variable and text: the hosts that have it. The group all includes localhost.
+    hosts_by_text: dict[str, dict[str, list[str]]] = {}
+    names = run.controller_names | run.cluster_names
+    for entity, filed in run.entities():
+        if entity.name in ("all", "localhost"):
+            continue
+        hosts = [host.name for host in run.hosts_of(entity) if host.name in nodes]
+        for name in names.intersection(set(entity.vars) | set(filed)):
+            text = repr(filed.get(name, entity.vars.get(name)))
+            hosts_by_text.setdefault(name, {}).setdefault(text, []).extend(hosts)
+    findings = []
+    controller = run.inventory.get_host("localhost")
+    not_set = run.controller_names.difference(run.manager.get_vars(host=controller))
+    for name, by_text in hosts_by_text.items():
+        try:
+            here = run.value(controller, name) if name not in not_set - by_default else "nothing"
+            there = [(run.value(nodes[hosts[0]], name), hosts) for hosts in by_text.values() if hosts]
+        except AnsibleError:
+            continue
+        if all(str(value) == str(here) for value, _ in there):
+            continue
+        one = all(value == there[0][0] for value, _ in there)
+        if one and {host for _, hosts in there for host in hosts} == set(nodes) and name in by_default | not_set:
+            controller.set_variable(name, there[0][0])
+        elif name in _SAME or name in run.controller_names:
+            findings.append(inputs.differs(name, here, there))
+    return findings
+
+
+def node_names(run: InputRun) -> list[Finding]:
+    """Find names of nodes that cannot stand in /etc/hosts, which the playbooks write."""
+    if not run.installs:
+        return []
+    return [
+        finding
+        for name, host in run.compute().items()
+        for finding in inventory_findings([name])
+        if run.value(host, "trainyard_manage_system")
+    ]
+
+
+def written(run: InputRun) -> dict[str, Place]:
+    """Return where the cluster's variables were written, before there are defaults."""
+    where: dict[str, Place] = {}
+    for entity, filed in run.entities():
+        for variables in (entity.vars, filed):
+            for name in run.cluster_names.union(_STACKS).intersection(variables):
+                where[name] = places(variables)(name)
+    return {**where, **{name: place_of(name) for name in run.extra}}
+
+
+def values(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
+    """Find folders, a uid and an NVIDIA stack that no cluster can have; `where` is what `written` returned."""
+    host = next(iter(run.compute().values()), None) or run.inventory.get_host("localhost")
+    findings: list[Finding] = []
+    for name, place in where.items():
+        try:
+            findings += _value(run, host, name, place, "nvidia_stack_own" in where)
+        except (AnsibleError, KeyError, TypeError, ValueError):
+            # The value depends on facts, or its type is a finding already.
+            continue
+    return findings
+
+
+def _value(run: InputRun, host: Any, name: str, place: Place, has_own: bool) -> list[Finding]:
+    if name in cluster_values.FOLDERS:
+        return cluster_values.folder(name, run.value(host, name), run.documented[name].default, place)
+    if name == "trainyard_uid":
+        manages = bool(run.value(host, "trainyard_manage_system"))
+        return cluster_values.uid(int(run.value(host, name)), manages, place)
+    group = run.inventory.groups.get("nvidia")
+    # The role nvidia_stack compares it with its hosts; a template may differ by host.
+    if name != "nvidia_stack" or (group and group.get_hosts()):
+        return []
+    if any(leaves(run.manager.get_vars(play=run.play, host=host)[name])):
+        return []
+    catalog = yaml.safe_load((run.project / "roles/nvidia_stack/vars/main/stacks.yml").read_text())
+    own = run.value(host, "nvidia_stack_own") if has_own else {}
+    return cluster_values.stack(run.value(host, name), {**catalog["__nvidia_stack_catalog"], **own}, place)
+
+
+def runs(run: InputRun) -> list[Finding]:
+    """Find that a playbook could not write its results to trainyard_runs."""
+    if not run.is_of_project or run.playbook.name not in _KEEP_RUNS:
+        return []
+    try:
+        folder = Path(str(run.value(run.inventory.get_host("localhost"), "trainyard_runs"))).expanduser()
+    except AnsibleError:
+        return []
+    return run_folder.findings(folder)

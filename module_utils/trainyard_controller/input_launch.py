@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the job of launch.yml before any play: it must be there, and its templates must be defined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
+from ansible.template import Templar
+
+from ..trainyard.findings.findings import Finding
+from ..trainyard.inputs import job_file
+from ..trainyard.inputs import variables as inputs
+from ..trainyard.inputs.variables import INVENTORY, Place
+from .input_run import InputRun
+from .value_sources import leaves, place_of, undefined_name
+
+
+def findings(run: InputRun) -> list[Finding]:
+    """Return why launch.yml cannot read its job."""
+    job = {name: each.default for name, each in run.documented.items() if name.startswith("job_")}
+    host = run.inventory.get_host("localhost")
+    variables = {**job, **run.manager.get_vars(play=run.play, host=host)}
+    if variables["job_name"] is None and variables["job_command"] is None:
+        return [job_file.no_job(run.job_files)]
+    found = [job_file.without(name) for name in ("job_name", "job_command") if variables[name] is None]
+    if variables["job_id"] is not None:
+        key = next((key for key in run.extra if key == "job_id"), None)
+        found.append(job_file.with_id(variables["job_id"], place_of(key) if key else INVENTORY))
+    # Imported late: only a launch needs the schedulers.
+    from ..trainyard.job import schedulers
+
+    # The scheduler decides which hosts there must be, so it is checked before the hosts.
+    names = {name: variables[name] for name in ("job_scheduler", "job_launcher")}
+    found += schedulers.who_runs({name: value for name, value in names.items() if not inputs.is_template(value)})
+    return found + _templates(run, job, variables)
+
+
+def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:
+    """Find templates of the job that are undefined or invalid; convert what the others give."""
+    found: list[Finding] = []
+    templar = Templar(loader=run.loader, variables=variables)
+    unset: dict[str, dict[str, Place]] = {}
+    for name in job:
+        for text in leaves(variables[name]):
+            place = place_of(text, INVENTORY)
+            try:
+                value = templar.template(text)
+            except AnsibleUndefinedVariable as error:
+                missing = undefined_name(error)
+                if missing:
+                    unset.setdefault(missing, {})[name] = place
+            except AnsibleTemplateSyntaxError as error:
+                found.append(job_file.no_template(name, place, text, str(error)))
+            except AnsibleError:
+                # For example a lookup that fails: Ansible reports it when the value is needed.
+                continue
+            else:
+                # A template of another variable gives a text, like that variable's own.
+                if text is variables[name] and isinstance(value, str):
+                    given = {name: value}
+                    changes, wrong = inputs.converted(given, {name: place}.__getitem__, run.documented, run.loader.load)
+                    run.extra.update(changes)
+                    found += wrong
+    return found + [job_file.undefined(name, users, variables) for name, users in unset.items()]

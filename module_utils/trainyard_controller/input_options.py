@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the options -e and the job file of a run again, where Ansible has split or ignored them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.parsing.splitter import parse_kv
+from ansible.template import trust_as_template
+from ansible.utils.vars import combine_vars
+
+from ..trainyard.findings.findings import Finding
+from ..trainyard.inputs import job_file
+from ..trainyard.inputs import variables as inputs
+from . import input_files
+from .input_run import InputRun
+from .value_sources import place_of, shown
+
+
+def read_options(run: InputRun) -> list[Finding]:
+    """Read the options -e, whose lists Ansible splits at blanks; of several for a variable the last one holds."""
+    options = [each for each in context.CLIARGS.get("extra_vars") or () if each.strip()]
+    whole = inputs.whole_options(options, run.documented, run.loader.load)
+    given: dict[str, Any] = {}
+    findings = []
+    for option in options:
+        if option in whole:
+            values = {option.partition("=")[0].strip(): trust_as_template(whole[option])}
+        elif option.startswith("@"):
+            values = run.loader.load_from_file(option[1:], trusted_as_template=True)
+        elif option.startswith(("[", "{")):
+            values = run.loader.load(option)
+        else:
+            values = parse_kv(option)
+            rest = str(values.pop("_raw_params", ""))
+            findings += [inputs.no_variable(option, rest)] if rest else []
+        both = combine_vars(given, values)
+        # A key knows where it was written: keep the key of the option whose value holds.
+        given = {name: both[name] for name in (*(each for each in given if each not in values), *values)}
+    # Ansible has made variables of the words of an option that it split.
+    run.extra.clear()
+    run.extra.update(given)
+    run.extra.pop("_raw_params", None)
+    return findings
+
+
+def read_job_file(run: InputRun) -> list[Finding]:
+    """Read the job file of -e job=FILE; other options -e win over it."""
+    if "job" not in run.extra:
+        return []
+    given = run.extra.pop("job")
+    if not isinstance(given, str):
+        return [job_file.no_path(given)]
+    named = os.path.expanduser(given)  # noqa: PTH111
+    other = place_of(next((name for name in run.extra if name in ("job_name", "job_command")), None)).file
+    path = next((each for each in (Path.cwd() / named, run.project / named) if each.is_file()), None)
+    if path is None:
+        return [job_file.missing(named, run.job_files)]
+    if other and Path(other).resolve() != path.resolve():
+        return [job_file.two_jobs(shown(path), other)]
+    unreadable = input_files.fault(path, shown(path), "job file")
+    if unreadable:
+        return [unreadable]
+    text = path.read_text(errors="replace") if os.access(path, os.R_OK) else ""
+    load = functools.partial(run.loader.load_from_file, str(path), trusted_as_template=True)
+    data, problem = job_file.read(shown(path), text, load)
+    for name, value in data.items():
+        run.extra.setdefault(name, value)
+    return [problem] if problem else []

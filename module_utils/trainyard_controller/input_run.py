@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of ansible-playbook: Ansible's objects that hold the variables a user gives, and the documented variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.template import Templar
+from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
+
+from ..trainyard.inputs import variables as inputs
+from ..trainyard.inputs.variables import INVENTORY, Place
+from . import value_sources
+from .value_sources import place_of, shown
+
+# Roles that run on localhost, which is no member of the nodes' groups.
+_ON_CONTROLLER = ("job", "verify")
+
+
+class InputRun:
+    """The variables of one run, as Ansible has them; changes of them take effect for the whole run."""
+
+    def __init__(self, play: Any, playbook: Path, project: Path) -> None:
+        """Take the variables out of Ansible's own objects."""
+        self.play, self.playbook, self.project = play, playbook, project
+        self.manager = play.get_variable_manager()
+        self.inventory = self.manager._inventory
+        self.loader = self.manager._loader
+        self.extra: dict[str, Any] = self.manager.extra_vars
+        self.specs = read_specs(project)
+        self.documented = inputs.table(self.specs)
+        self.cluster_names = frozenset(self.specs[""]["all"]["options"])
+        self.texts = value_sources.Texts(self.loader.get_text_file_contents)
+
+    @property
+    def is_of_project(self) -> bool:
+        """Whether the playbook is one of the project's, and not a user's own."""
+        return self.playbook.parent in (self.project, self.project / "playbooks")
+
+    @property
+    def installs(self) -> bool:
+        """Whether the playbook applies roles with `rolespec_validate: false`, so that their values are checked here."""
+        return self.playbook in (self.project / "site.yml", self.project / "playbooks/provision.yml")
+
+    @cached_property
+    def controller_names(self) -> set[str]:
+        """The variables of roles that run on localhost."""
+        tables = {role: inputs.table({role: self.specs[role]}) for role in _ON_CONTROLLER}
+        return {name for role, table in tables.items() for name in table if name.startswith(f"{role}_")}
+
+    @cached_property
+    def job_files(self) -> list[str]:
+        """The job files of the project, for suggestions."""
+        return sorted(shown(path) for path in self.project.glob("jobs/*.yml"))
+
+    def entities(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield all groups and hosts, with their variables in group_vars and host_vars."""
+        base = self.loader.get_basedir()
+        for entity in [*self.inventory.groups.values(), *self.inventory.hosts.values()]:
+            beside = get_vars_from_inventory_sources(self.loader, self.inventory._sources, [entity], "task")
+            yield entity, {**beside, **get_vars_from_path(self.loader, base, [entity], "task")}
+
+    def hosts_of(self, entity: Any) -> list[Any]:
+        """Return a host itself, or the hosts of a group."""
+        return [entity] if entity.name in self.inventory.hosts else list(entity.get_hosts())
+
+    def compute(self) -> dict[str, Any]:
+        """Return the hosts of the group compute by name."""
+        group = self.inventory.groups.get("compute")
+        return {host.name: host for host in group.get_hosts()} if group else {}
+
+    def value(self, host: Any, name: str) -> Any:
+        """Return the value of a variable for a host. Raises AnsibleError, and KeyError when it is not set."""
+        variables = self.manager.get_vars(play=self.play, host=host)
+        return Templar(loader=self.loader, variables=variables).template(variables[name])
+
+
+def read_specs(project: Path) -> dict[str, Any]:
+    """Read the argument_specs of the playbooks (under "") and of all roles."""
+    files = {path.parts[-3]: path for path in sorted(project.glob("roles/*/meta/argument_specs.yml"))}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {
+        role: yaml.load(path.read_text(), Loader=loader)["argument_specs"]  # noqa: S506
+        for role, path in {"": project / "playbooks/meta/argument_specs.yml", **files}.items()
+    }
+
+
+def places(variables: Mapping[str, Any]) -> Callable[[str], Place]:
+    """Return the function that tells where a variable of the inventory was written."""
+    # The key itself carries Ansible's mark, and not an equal text.
+    return lambda name: place_of(next((key for key in variables if key == name), name), INVENTORY)

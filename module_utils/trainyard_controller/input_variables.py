@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the variables of a run by name and value, and convert texts to their documented types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.template import Templar
+
+from ..trainyard.findings.findings import Finding
+from ..trainyard.inputs import job_file
+from ..trainyard.inputs import variables as inputs
+from ..trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
+from . import value_sources
+from .input_run import InputRun, places
+from .value_sources import OF_A_PLAY, leaves, place_of
+
+# Variables by which Ansible reaches a host.
+_CONNECTION = (
+    "ansible_host",
+    "ansible_port",
+    "ansible_user",
+    "ansible_ssh_private_key_file",
+    "ansible_ssh_common_args",
+)
+
+
+def convert_extra(run: InputRun) -> list[Finding]:
+    """Check and convert the variables of the command line and the job file."""
+    where = {name: place_of(name) for name in run.extra}
+    findings = misspelt(run, where) + run.texts.retyped(run.extra)
+    changes, wrong = inputs.converted(run.extra, where.__getitem__, run.documented, run.loader.load)
+    run.extra.update({name: value_sources.with_place_of(value, run.extra[name]) for name, value in changes.items()})
+    return findings + wrong
+
+
+def misspelt(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
+    """Find undocumented names, in the inventory and of extra variables, whose places are `where`."""
+    named: dict[str, dict[Place, None]] = {}
+    used: set[str] = set()
+    inventory = [variables for entity, filed in run.entities() for variables in (entity.vars, filed)]
+    for variables in inventory:
+        for name, value in variables.items():
+            if name not in run.documented and not OF_A_PLAY.fullmatch(name):
+                named.setdefault(name, {})[place_of(name, place_of(value, INVENTORY))] = None
+    for variables in [run.extra, *inventory]:
+        used.update(word for text in leaves(variables) for word in re.findall(r"\w+", text))
+    extra = {name: [place] for name, place in where.items()}
+    return inputs.unknown(extra, run.documented, used.union(named)) + inputs.unknown(named, run.documented)
+
+
+def convert_inventory(run: InputRun) -> list[Finding]:
+    """Convert texts of the inventory to their documented types; an INI file has nothing but texts."""
+    findings = []
+    for entity, filed in run.entities():
+        for variables in (entity.vars, filed):
+            findings += run.texts.retyped(variables)
+        changes, wrong = inputs.converted(entity.vars, places(entity.vars), run.documented, run.loader.load)
+        entity.vars.update(changes)
+        findings += wrong
+        changes, wrong = inputs.converted(filed, places(filed), run.documented, run.loader.load)
+        # Ansible reads files of variables again for each task: only numbers in quotes work there as they are.
+        quoted = [name for name, value in changes.items() if isinstance(value, (bool, list, dict))]
+        findings += wrong + [
+            inputs.unfit(run.documented[name], filed[name], places(filed)(name), inputs.unquoted(run.documented[name]))
+            for name in quoted
+        ]
+    return list(dict.fromkeys(findings))
+
+
+def undefined(run: InputRun) -> list[Finding]:
+    """Find undefined names in templates of the inventory, except variables of roles, which are set later."""
+    connection = _CONNECTION if run.is_of_project else ()
+    families = tuple({each.family for each in run.documented.values()} - {"job_", "trainyard_"})
+    unset: dict[str, dict[str, Place]] = {}
+    for entity, filed in run.entities():
+        host = next(iter(run.hosts_of(entity)), None)
+        given = {name: value for name, value in {**entity.vars, **filed}.items() if any(leaves(value))}
+        names = [name for name in given if host and (name in run.documented or name in connection)]
+        variables = run.manager.get_vars(play=run.play, host=host) if names else {}
+        templar = Templar(loader=run.loader, variables=variables)
+        for name in names:
+            for text in leaves(given[name]):
+                missing = value_sources.missing(text, templar)
+                if missing and missing not in run.documented and not missing.startswith(families):
+                    unset.setdefault(missing, {})[name] = place_of(text, INVENTORY)
+    return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()]
+
+
+def not_allowed(run: InputRun) -> list[Finding]:
+    """Find values that a role's argument_specs do not allow for other reasons than their type, such as choices."""
+    if not run.installs:
+        return []
+    options = inputs.options_of_roles(run.specs)
+    findings = []
+    given: list[tuple[Mapping[str, Any], Place, Any]] = [
+        (run.extra, COMMAND_LINE, next(iter(run.inventory.get_hosts()), None))
+    ]
+    for entity, filed in run.entities():
+        given.append(({**entity.vars, **filed}, INVENTORY, next(iter(run.hosts_of(entity)), None)))
+    for variables, otherwise, host in given:
+        for name in [each for each in variables if each in options]:
+            value = variables[name]
+            if any(leaves(value)):
+                try:
+                    value = run.value(host, name)
+                except (AnsibleError, KeyError):
+                    # The value depends on facts: the role itself checks it.
+                    continue
+            for message in ArgumentSpecValidator({name: options[name]}).validate({name: value}).error_messages:
+                place = place_of(next(key for key in variables if key == name), otherwise)
+                findings.append(inputs.not_allowed(name, str(message), place))
+    return list(dict.fromkeys(findings))
