@@ -115,7 +115,7 @@ def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
 
 def not_allowed(name: str, message: str, place: Place) -> Finding:
     """Return the finding about a value that the argument_specs of its role do not allow; `message` is Ansible's."""
-    return Finding(name, f"{message}, {place.text}", "what the README.md of its role says", f"correct {name}")
+    return Finding(name, f"{message}, {place.text}", "a value of its role's argument_specs", f"correct {name}")
 
 
 def is_template(value: Any) -> bool:
@@ -147,7 +147,7 @@ def unknown(
                 Finding(
                     "variable",
                     f"unknown variable {name} {place.text}",
-                    "the variables of README.md, docs/ and the roles' README.md",
+                    "a documented variable (docs/, ansible-doc -t role NAME)",
                     f"did you mean {near}?" if near else rename,
                 )
                 for place in places
