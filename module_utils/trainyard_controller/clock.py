@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a node's clock is from the controller's: by readings that are made for it, or by what a visit shows.
+"""Measure the offset of a node's clock from the controller's, by special readings or by a visit.
 
-Whatever goes around a question takes longer than the offsets that matter, so the clock is read by a bare command over
-the open connection, and the controller's right before and after.
+A query takes longer than the offsets that matter, so a bare command over the open connection reads the node's clock,
+and the controller's clock is read right before and after.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ _SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
 def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) -> dict[str, Any]:
-    """Return offset_s and margin_s, or `failed` with what the node said. `read` runs CLOCK there: output and errors.
+    """Return offset_s and margin_s, or `failed` with the node's output. `read` runs CLOCK there: output and errors.
 
-    The true offset lies within plus or minus half the round trip; of several readings the one with the shortest round
-    trip is kept (as NTP does).
+    The true offset is within half the round trip, so the reading with the shortest round trip is used, as in NTP.
     """
     best: tuple[float, float] | None = None
     for _ in range(readings):
@@ -29,8 +28,7 @@ def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) ->
         printed, complaint = read()
         after = time.time()
         if not _SECONDS.fullmatch(printed.strip()):
-            said = f"{printed[:60]!r} {complaint[:200]!r}"
-            return {"failed": True, "msg": f"`{CLOCK}` answered {said}, expected seconds"}
+            return {"failed": True, "msg": f"`{CLOCK}` printed {printed[:60]!r} {complaint[:200]!r}, expected seconds"}
         clock = float(printed)
         margin = (after - before) / 2
         if best is None or margin < best[1]:
@@ -41,6 +39,6 @@ def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) ->
 
 
 def of_visit(before: float, after: float, begun: float, ended: float) -> dict[str, float]:
-    """Return offset_s and margin_s by one visit: sent and answered by our clock, begun and ended by the node's."""
+    """Return offset_s and margin_s of a visit: sent and answered by our clock, begun and ended by the node's."""
     least, most = ended - after, begun - before
     return {"offset_s": round((least + most) / 2, 4), "margin_s": round(abs(most - least) / 2, 4)}

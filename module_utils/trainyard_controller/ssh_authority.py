@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cluster's ssh certificate authority: a folder on the controller, and ssh-keygen working in it.
 
-The folder holds two authorities, host_ca and user_ca (private keys 0600): a node trusts them for different things, and
-one can be replaced without the other. `issued` has one certificate a line, all that are still valid; `revoked` has one
-fingerprint a line with node and kind, and only grows; `revoked.krl` is made from it. All times are UTC: ssh-keygen
-reads and prints local time, so it runs with TZ=UTC. Everything is public but the two private keys.
+The folder holds two authorities, host_ca and user_ca (private keys 0600). Nodes trust them for different purposes, and
+one can be replaced without the other. `issued` has all valid certificates, one per line. `revoked` has one fingerprint
+per line with node and kind, and only grows; `revoked.krl` is made from it. ssh-keygen reads and prints local time, so
+it runs with TZ=UTC. Only the two private keys are secret.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BACKDATE_S = 3600
 
 
 class AuthorityError(Exception):
-    """The folder or ssh-keygen did not do what it should; the text says what."""
+    """An error of the folder or of ssh-keygen."""
 
 
 def _keygen(arguments: Sequence[str]) -> str:
@@ -49,48 +49,48 @@ def _keygen(arguments: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise AuthorityError(f"ssh-keygen did not run on the controller: {error}") from error
     if done.returncode != 0:
-        said = (done.stderr + done.stdout).decode("utf-8", "replace").strip()
-        raise AuthorityError(f"ssh-keygen {' '.join(arguments[:4])} failed: {said}")
+        output = (done.stderr + done.stdout).decode("utf-8", "replace").strip()
+        raise AuthorityError(f"ssh-keygen {' '.join(arguments[:4])} failed: {output}")
     return done.stdout.decode("utf-8", "replace")
 
 
 class Authority:
-    """The folder. Nothing in it is changed unless a method is called that says so."""
+    """The folder of the authority."""
 
     def __init__(self, folder: Path, cluster: str) -> None:
-        """Name the folder; it need not be there yet."""
+        """Take the folder, which may not exist yet."""
         self.folder = folder
         self.cluster = cluster
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and keep other runs out of it."""
+        """Create the folder and lock it against other runs."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / ".lock").open("a", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def make_keys(self) -> list[str]:
-        """Make the authorities' keys that are missing. Returns what was made."""
+        """Create missing keys of the authorities. Returns the created ones."""
         made = []
         for kind in KINDS:
             path = self.folder / f"{kind}_ca"
             if not path.exists():
                 if path.with_suffix(".pub").exists():
                     raise AuthorityError(
-                        f"{path} is missing while {path}.pub is there. Restore it from a backup; or remove the .pub "
+                        f"{path} is missing while {path}.pub exists. Restore it from a backup; or remove the .pub "
                         "file to start a new authority, and run the role on all nodes at once"
                     )
                 self._make_key(path, f"{self.cluster}-{kind}-ca")
                 made.append(f"{kind} authority {path}")
             elif not path.with_suffix(".pub").exists():
-                # A run was cut off between the two.
+                # An earlier run was interrupted between the two files.
                 self._write(f"{path.name}.pub", _keygen(["-y", "-f", str(path)]))
                 made.append(f"public half of {path}")
             if path.stat().st_mode & 0o077:
                 raise AuthorityError(
                     f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected "
-                    "600. Set it, and think about who may have read it"
+                    "600. Set it, and consider who may have read it"
                 )
         return made
 
@@ -102,17 +102,17 @@ class Authority:
             fresh.with_suffix(".pub").replace(path.with_suffix(".pub"))
 
     def public_key(self, kind: str) -> str:
-        """Return an authority's public key line, "" before it is made."""
+        """Return an authority's public key line, "" before it exists."""
         path = self.folder / f"{kind}_ca.pub"
         return " ".join(path.read_text(encoding="ascii").split()[:2]) if path.exists() else ""
 
     def fingerprints(self) -> dict[str, str]:
-        """Return the authorities' fingerprints by kind, "" before they are made."""
+        """Return the authorities' fingerprints by kind, "" before they exist."""
         keys = {kind: self.public_key(kind) for kind in KINDS}
         return {kind: fingerprint(key) if key else "" for kind, key in keys.items()}
 
     def issued(self) -> list[tuple[str, Certificate]]:
-        """Return all certificates given, as lines and as ssh-keygen reads them: one call for any number."""
+        """Return all issued certificates, as lines and parsed, with one call of ssh-keygen."""
         path = self.folder / "issued"
         if not path.exists() or not path.stat().st_size:
             return []
@@ -121,18 +121,18 @@ class Authority:
         if len(read) != len(lines):
             raise AuthorityError(
                 f"{path} has {len(lines)} lines, of which ssh-keygen reads {len(read)}. Remove the "
-                "lines that are no certificates (or the file: all certificates are then made anew)"
+                "other lines (or the file: then all certificates are signed again)"
             )
         return list(zip(lines, read))
 
     def revoked(self) -> dict[str, str]:
-        """Return fingerprint: node of all keys that were ever revoked."""
+        """Return {fingerprint: node} of all revoked keys."""
         path = self.folder / "revoked"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return dict(line.split(" ", 1) for line in lines)
 
     def sign(self, requests: Sequence[Request], serial: int, policy: Policy, now: float) -> list[str]:
-        """Sign public keys, with serials from `serial` on. Returns one certificate line for each."""
+        """Sign public keys with serials from `serial` on. Returns one certificate line for each."""
         lines = []
         with tempfile.TemporaryDirectory(prefix=".sign-", dir=self.folder) as name:
             for number, request in enumerate(requests):
@@ -141,38 +141,24 @@ class Authority:
                 path.write_text(f"{key} {request.identity(policy.cluster)}\n", encoding="ascii")
                 start = time.strftime("%Y%m%d%H%M%S", time.gmtime(now - _BACKDATE_S))
                 end = time.strftime("%Y%m%d%H%M%S", time.gmtime(now + policy.validity))
+                options = ["-h"] if request.kind == "host" else ["-O", "clear"]
+                options += [word for option in request.options for word in ("-O", option.replace(" ", "=", 1))]
+                options += ["-n", ",".join(request.principals), "-V", f"{start}:{end}", "-z", str(serial + number)]
+                authority, identity = str(self.folder / f"{request.kind}_ca"), request.identity(policy.cluster)
                 try:
-                    _keygen(
-                        [
-                            "-q",
-                            "-s",
-                            str(self.folder / f"{request.kind}_ca"),
-                            "-I",
-                            request.identity(policy.cluster),
-                            *(["-h"] if request.kind == "host" else ["-O", "clear"]),
-                            *(word for option in request.options for word in ("-O", option.replace(" ", "=", 1))),
-                            "-n",
-                            ",".join(request.principals),
-                            "-V",
-                            f"{start}:{end}",
-                            "-z",
-                            str(serial + number),
-                            str(path),
-                        ]
-                    )
+                    _keygen(["-q", "-s", authority, "-I", identity, *options, str(path)])
                 except AuthorityError as error:
-                    raise AuthorityError(
-                        f"the {request.kind} key of {request.node} cannot be signed: {error}"
-                    ) from error
+                    subject = f"the {request.kind} key of {request.node}"
+                    raise AuthorityError(f"{subject} cannot be signed: {error}") from error
                 lines.append((Path(name) / f"{number}-cert.pub").read_text(encoding="ascii").strip())
         return lines
 
     def keep(self, lines: Sequence[str]) -> None:
-        """Replace the record of certificates given."""
+        """Replace the record of issued certificates."""
         self._write("issued", "".join(f"{line}\n" for line in lines))
 
     def revoke(self, revoked: dict[str, str]) -> bool:
-        """Replace the record of revoked keys, and the list made from it. Returns whether anything changed."""
+        """Replace the record of revoked keys and its list. Returns whether anything changed."""
         specification = revocation_list(revoked)
         listed, binary = self.folder / "revoked.spec", self.folder / "revoked.krl"
         self._write("revoked", "".join(f"{key} {node}\n" for key, node in revoked.items()))
@@ -187,7 +173,7 @@ class Authority:
         return True
 
     def revocation_list(self) -> Path | None:
-        """Return where the key revocation list lies, None before it is made."""
+        """Return the path of the key revocation list, None before it exists."""
         path = self.folder / "revoked.krl"
         return path if path.exists() else None
 

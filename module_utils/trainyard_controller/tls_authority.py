@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The authority of a cluster's jobs: a folder on the controller that makes certificates for TLS, and revokes them.
+"""The authority of a cluster's jobs: a folder on the controller that issues and revokes certificates for TLS.
 
 Needs the Python package cryptography, which ansible-core brings. Times are seconds since the epoch.
 """
@@ -26,7 +26,7 @@ from ..trainyard.job.file import tls
 
 AUTHORITY_DAYS = 5 * 365
 KINDS = {"RSA": rsa.RSAPublicKey, "EC": ec.EllipticCurvePublicKey}
-# The usages that a certificate may have, all of them false.
+# All usages of a certificate, set to false.
 NO_USAGE = dict.fromkeys(
     (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
@@ -37,12 +37,12 @@ NO_USAGE = dict.fromkeys(
 
 
 def moment(when: float) -> datetime.datetime:
-    """Turn seconds since the epoch into what x509 wants: whole seconds, UTC."""
+    """Return seconds since the epoch as a datetime for x509: whole seconds, UTC."""
     return datetime.datetime.fromtimestamp(int(when), datetime.timezone.utc)
 
 
 def key_identifier(certificate: Any, kind: Any) -> str:
-    """Read a certificate's own key identifier, or that of its authority, "" where it has none."""
+    """Return a certificate's own key identifier, or that of its authority, or ""."""
     try:
         value = certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
@@ -52,7 +52,7 @@ def key_identifier(certificate: Any, kind: Any) -> str:
 
 
 def describe(name: str, certificate: Any, authority: Any = None, beside: int = 0) -> tls.Certificate:
-    """Say what matters of a certificate, and whether `authority` signed it."""
+    """Return the facts of a certificate, and whether `authority` signed it."""
     public = certificate.public_key()
     try:
         is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -80,38 +80,38 @@ def describe(name: str, certificate: Any, authority: Any = None, beside: int = 0
 
 
 class Authority:
-    """The folder: ca.pem and ca.key; `issued` and `revoked` have one certificate a line, serial number first."""
+    """The folder: ca.pem and ca.key; `issued` and `revoked` with one certificate per line, serial number first."""
 
     def __init__(self, folder: Path, cluster: str) -> None:
-        """Name the folder; it need not be there yet."""
+        """Take the folder, which may not exist yet."""
         self.folder, self.cluster = folder, cluster
         self.certificate: Any = None
         self.renewal = (
-            f"To have a new authority, move {folder} away: the next launch makes one, and jobs that run keep theirs"
+            f"For a new authority, move {folder} away: the next launch makes one, and running jobs keep the old one"
         )
         self.read()
 
     def facts(self) -> tls.Certificate:
-        """Say what matters of the authority."""
+        """Return the facts of the authority."""
         return describe(f"the jobs' authority {self.folder}/ca.pem", self.certificate)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and keep other launches out of it."""
+        """Create the folder and lock it against other launches."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / ".lock").open("a", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def read(self) -> None:
-        """Read the authority's certificate, where it has been made."""
+        """Read the authority's certificate if it exists."""
         if (self.folder / "ca.pem").exists():
             self.certificate = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
 
     def key(self) -> Any:
-        """Return the authority's key; make what is missing of key and certificate. Needs the lock."""
+        """Return the authority's key; create missing key and certificate. Needs the lock."""
         path = self.folder / "ca.key"
-        # Another launch may have made them since this one looked.
+        # Another launch may have created them meanwhile.
         self.read()
         if not path.exists() and self.certificate is None:
             private = rsa.generate_private_key(65537, tls.RSA_BITS).private_bytes(
@@ -120,11 +120,11 @@ class Authority:
             self.write("ca.key", private)
         if path.stat().st_mode & 0o077:
             raise OSError(
-                f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected 600. Set it, and think "
-                "about who may have read it"
+                f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected 600. Set it, and "
+                "consider who may have read it"
             )
         key = serialization.load_pem_private_key(path.read_bytes(), None)
-        # Also after a launch that was cut off between the two.
+        # A launch may have been interrupted between the two.
         if self.certificate is None:
             self.certify(key)
         if key.public_key() != self.certificate.public_key():
@@ -132,7 +132,7 @@ class Authority:
         return key
 
     def certify(self, key: Any) -> None:
-        """Make the authority's certificate."""
+        """Create the authority's certificate."""
         now = time.time()
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"trainyard {self.cluster}"[:64])])
         self.certificate = (
@@ -152,28 +152,28 @@ class Authority:
         return [line.split() for line in path.read_text(encoding="ascii").splitlines()] if path.exists() else []
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a file of the folder at once; it is for its owner only."""
+        """Replace a file of the folder atomically; only its owner may read it."""
         fresh = self.folder / f"{name}.new"
         fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()
-            # After a power cut there is the old file or the new one, never an empty one.
+            # After a power cut, the old or the new file exists, never an empty one.
             os.fsync(file.fileno())
         fresh.replace(self.folder / name)
 
     def keep(self, name: str, records: list[list[str]]) -> None:
-        """Replace `issued` or `revoked`; what has expired needs no record."""
+        """Replace `issued` or `revoked` without expired certificates."""
         now = time.time()
         self.write(name, "".join(" ".join(line) + "\n" for line in records if float(line[1]) > now).encode("ascii"))
 
     def unknown(self, jobs: list[str]) -> list[str]:
-        """Return the jobs among these that no valid certificate was made for."""
+        """Return those of the jobs that have no valid certificate."""
         known = {line[2] for name in ("issued", "revoked") for line in self.records(name)}
         return [job for job in jobs if job not in known]
 
     def revocation_list(self, jobs: list[str], key: Any, until: float) -> bytes:
-        """Revoke what was issued for these jobs; return the list of everything that is revoked."""
+        """Revoke the certificates of these jobs; return the complete revocation list."""
         revoked, now = self.records("revoked"), time.time()
         already = {line[0] for line in revoked}
         revoked += [
@@ -192,7 +192,7 @@ class Authority:
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def bundle(self, role: str, job_id: str, password: str, signer: Any, until: float) -> bytes:
-        """Make a key and its certificate for one role of a job, in a p12 file without the authority."""
+        """Create a key and its certificate for one role of a job, in a p12 file without the authority."""
         key = rsa.generate_private_key(65537, tls.RSA_BITS)
         usage = ExtendedKeyUsageOID.SERVER_AUTH if role == "server" else ExtendedKeyUsageOID.CLIENT_AUTH
         subject = x509.Name(

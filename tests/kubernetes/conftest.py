@@ -1,4 +1,4 @@
-"""A cluster for the tests: the fake, or with TRAINYARD_TEST_KUBECONFIG a real one (`make test-kubernetes`)."""
+"""A simulated cluster, or with TRAINYARD_TEST_KUBECONFIG a real one (`make test-kubernetes`)."""
 
 import json
 import os
@@ -20,7 +20,7 @@ IMAGE = os.environ.get("TRAINYARD_TEST_IMAGE") or "python:3.12-slim"
 
 
 class Run:
-    """What a playbook said."""
+    """The result of a playbook."""
 
     def __init__(self, done, runs):
         self.rc, self.output, self.runs = done.returncode, done.stdout + done.stderr, runs
@@ -38,18 +38,18 @@ class Run:
 
 
 class Cluster:
-    """Runs playbooks against a cluster; `api` is the fake, None where the cluster is real."""
+    """Runs playbooks against a cluster; `api` is None for a real one."""
 
     def __init__(self, api, kubeconfig, folder):
         self.api, self.kubeconfig, self.folder = api, kubeconfig, folder
         self.runs = folder / "runs"
 
     def play(self, playbook, *options, **variables):
-        # clean.yml removes what it finds: jobs of this machine are none of the tests' business.
+        # clean.yml must not remove jobs of this machine.
         own = {"trainyard_runs": str(self.runs), "trainyard_state": str(self.folder / "state")}
         given = {**own, **variables}
         command = ["ansible-playbook", playbook, "-i", "inventories/localhost", "-e", json.dumps(given), *options]
-        # What the client finds out about a cluster it keeps in the folder for temporary files.
+        # The client caches facts of a cluster in the folder for temporary files.
         environment = {**os.environ, "TMPDIR": str(self.folder), "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
         environment = {key: value for key, value in environment.items() if key != "KUBECONFIG"}
         done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=500)
@@ -74,12 +74,12 @@ class Cluster:
 
 @pytest.fixture
 def fake(tmp_path):
-    """Return a fake and its kubeconfig."""
+    """Return a simulated cluster and its kubeconfig."""
     with Api() as api:
         yield Cluster(api, api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
 
 
 @pytest.fixture
 def cluster(request, tmp_path):
-    """Return the real cluster that was given, else the fake."""
+    """Return the real cluster if there is one, else the simulated one."""
     return Cluster(None, REAL, tmp_path) if REAL else request.getfixturevalue("fake")

@@ -1,7 +1,7 @@
-"""playbooks/clean.yml: what a job has in the cluster goes when it has ended, never before, and not twice."""
+"""playbooks/clean.yml removes the objects of ended jobs only."""
 
 
-def test_what_an_ended_job_left_goes_and_what_runs_stays(fake):
+def test_objects_of_ended_jobs_are_removed(fake):
     fake.api.course = "runs"
     run = fake.launch(job_wait=False, job_secret_env={"TOKEN": "x"})
     assert run.rc == 0, run.output
@@ -37,7 +37,7 @@ def test_what_an_ended_job_left_goes_and_what_runs_stays(fake):
     assert len(fake.api.requests) == asked, "of a job that is gone nobody is asked again"
 
 
-def test_a_cluster_that_says_nothing_keeps_its_jobs(fake):
+def test_jobs_with_unknown_state_stay(fake):
     fake.api.course = "ended"
     assert fake.launch().rc == 0
     fake.api.denied = {("list", "pods")}

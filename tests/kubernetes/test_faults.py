@@ -1,4 +1,4 @@
-"""What goes wrong on the way into a cluster, each with the cluster's own reason. Only the fake can be broken so."""
+"""Errors of a simulated cluster, each with the cluster's own reason."""
 
 import pytest
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import manifests
@@ -13,7 +13,7 @@ def found(fake, kind="Job", needs=(), made=("configmaps", "services")):
 
 
 @pytest.mark.parametrize("kind", ["Job", "PyTorchJob", "MPIJob", "MSJob"])
-def test_a_cluster_that_can_run_it_has_no_findings(fake, kind):
+def test_a_suitable_cluster_has_no_findings(fake, kind):
     assert found(fake, kind, made=["configmaps", "services", "secrets"]) == []
 
 
@@ -42,7 +42,7 @@ def test_rights_that_are_missing_are_named_all_at_once(fake):
     ]
 
 
-def test_who_may_make_secrets_and_not_remove_them_is_told(fake):
+def test_secrets_that_could_not_be_removed_are_a_finding(fake):
     fake.api.denied = {("get", "secrets"), ("delete", "secrets")}
     assert found(fake) == []
     assert [finding.found.partition(" in ")[0] for finding in found(fake, made=["secrets"])] == [
@@ -60,18 +60,18 @@ def test_a_claim_that_is_not_there_is_a_finding(fake):
     )
 
 
-def test_what_we_may_not_look_at_counts_as_there(fake):
+def test_an_unreadable_object_counts_as_existing(fake):
     fake.api.denied = {("get", "secrets")}
     assert found(fake, needs=[{"kind": "Secret", "name": "registry", "variable": "x"}]) == []
 
 
-def test_a_token_that_the_cluster_does_not_know(fake):
+def test_an_unknown_token_is_an_error(fake):
     kubeconfig = fake.api.kubeconfig(fake.folder / "other", token="wrong")  # noqa: S106
     with pytest.raises(ClusterError, match=r"Unauthorized \(HTTP 401\).*log in again"):
         Cluster(kubeconfig).version()
 
 
-def test_nobody_answers(fake):
+def test_a_silent_cluster_is_an_error(fake):
     kubeconfig = fake.api.kubeconfig(fake.folder / "other")
     fake.api.server.server_close()
     with pytest.raises(ClusterError, match=r"no answer from http://127\.0\.0\.1"):
@@ -79,7 +79,7 @@ def test_nobody_answers(fake):
 
 
 @pytest.mark.parametrize("context", ["", "elsewhere"])
-def test_no_access_at_all(fake, context):
+def test_a_missing_context_is_an_error(fake, context):
     path = fake.kubeconfig if context else str(fake.folder / "none")
     with pytest.raises(ClusterError, match="a kubeconfig with the context of the cluster"):
         Cluster(path, context)
@@ -109,8 +109,8 @@ def test_findings_of_job_file_and_cluster_come_together_and_nothing_is_applied(f
     assert fake.api.objects == {}
 
 
-def test_an_object_that_is_there_already_is_not_ours_to_remove(fake):
-    """Whoever made the Secret first keeps it; what this launch made goes."""
+def test_an_existing_object_is_not_removed(fake):
+    """An existing Secret stays; only objects of this launch are removed."""
     cluster = Cluster(fake.kubeconfig)
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits"}}
     (theirs,) = manifests.secrets("digits", {"TOKEN": "theirs"}, {})
@@ -120,7 +120,7 @@ def test_an_object_that_is_there_already_is_not_ours_to_remove(fake):
     assert list(fake.api.objects) == [("secrets", "digits-env")]
 
 
-def test_what_could_not_be_removed_again_is_named_beside_the_refusal(fake, monkeypatch):
+def test_objects_that_remain_are_named_in_the_error(fake, monkeypatch):
     monkeypatch.setattr(kubernetes_cluster, "_REMOVAL_S", 0)
     monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
     fake.api.denied, fake.api.held = {("create", "configmaps")}, {"digits"}
@@ -131,7 +131,7 @@ def test_what_could_not_be_removed_again_is_named_beside_the_refusal(fake, monke
         submit(Cluster(fake.kubeconfig), [service, code])
 
 
-def test_an_object_that_does_not_go_is_said(fake, monkeypatch):
+def test_an_object_that_is_not_removed_is_an_error(fake, monkeypatch):
     monkeypatch.setattr(kubernetes_cluster, "_REMOVAL_S", 0)
     monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
     cluster = Cluster(fake.kubeconfig)
@@ -141,12 +141,12 @@ def test_an_object_that_does_not_go_is_said(fake, monkeypatch):
         cluster.delete("v1", "ConfigMap", "held")
 
 
-def test_what_we_may_not_look_at_is_not_there_to_remove(fake):
+def test_an_unreadable_object_is_not_removed(fake):
     fake.api.denied = {("delete", "secrets")}
     Cluster(fake.kubeconfig).delete("v1", "Secret", "digits-env")
 
 
-def test_what_the_cluster_refuses_leaves_nothing(fake):
+def test_a_rejected_job_leaves_nothing(fake):
     fake.api.refuse = 'Job.batch "digits" is invalid: spec.template.spec: Invalid value'
     run = fake.launch()
     assert run.rc != 0
@@ -155,7 +155,7 @@ def test_what_the_cluster_refuses_leaves_nothing(fake):
     assert fake.api.objects == {}
 
 
-def test_an_image_that_cannot_be_pulled_ends_the_launch_with_its_reason(fake):
+def test_a_missing_image_ends_the_launch(fake):
     fake.api.course = "image"
     run = fake.launch()
     assert run.rc != 0
@@ -189,13 +189,13 @@ def ask(fake, course, waits=False):
     return job_state(Cluster(fake.kubeconfig), SETTINGS, "", waits)
 
 
-def test_pods_that_stay_pending_say_why(fake):
+def test_pending_pods_have_a_reason(fake):
     found = ask(fake, "waits")
     assert found["state"] == "pending"
     assert "Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu" in found["line"]
 
 
-def test_who_waits_for_an_image_that_does_not_come_is_told_that_it_failed(fake):
+def test_a_missing_image_fails_a_job_that_is_waited_for(fake):
     ask(fake, "image")
     for waits, expected in ((False, "pending"), (True, "failed")):
         fake.api.step = 1
@@ -203,7 +203,7 @@ def test_who_waits_for_an_image_that_does_not_come_is_told_that_it_failed(fake):
         assert (state["state"], bool(state["hopeless"])) == (expected, True)
 
 
-def test_a_running_job_tells_its_progress(fake):
+def test_a_running_job_has_progress(fake):
     found = ask(fake, "runs")
     assert "2/2 ranks running   step 3/3   epoch 1   loss 0.6   rate 102" in found["line"]
 

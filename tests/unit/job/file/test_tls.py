@@ -198,7 +198,7 @@ def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, says)
     call()
     path, result = tmp_path / "tls_ca", call(True)
     end = x509.load_pem_x509_certificate((path / "ca.pem").read_bytes()).not_valid_after_utc.timestamp()
-    renewal = f"To have a new authority, move {path} away: the next launch makes one, and jobs that run keep theirs"
+    renewal = f"For a new authority, move {path} away: the next launch makes one, and running jobs keep the old one"
     expired = f"the jobs' authority {path}/ca.pem expired on {tls.day(end)}"
     finding = ("tls", expired, "certificates that are valid now", renewal)
     assert found(result) == ([finding] if says == "expired" else [])
