@@ -113,7 +113,7 @@ def test_a_plan_is_made_or_refused_whatever_a_node_says_it_is(tmp_path_factory, 
             plan, findings = build(make_job(launcher=launcher), "digits-1", time.time(), "/x", members)
             assert findings or json.dumps(plan.as_dict())
     else:
-        assert answer["msg"].startswith("what it answers cannot be used: ")
+        assert answer["msg"].startswith("its answer cannot be used: ")
 
 
 def test_a_node_that_leaves_out_what_a_plan_reads_is_told_so(tmp_path):
@@ -127,7 +127,7 @@ def test_a_node_that_leaves_out_what_a_plan_reads_is_told_so(tmp_path):
             holder = holder[int(part) if part.isdecimal() else part]
         del holder[key]
         said = answers.checked("probe", {"node": told}, "n1")["msg"]
-        assert said.startswith("what it answers cannot be used: node.") and f" has no {key}; " in said
+        assert said.startswith("its answer cannot be used: node.") and f" has no {key}; " in said
 
 
 def test_what_is_wrong_with_an_answer_is_said():
@@ -138,7 +138,7 @@ def test_what_is_wrong_with_an_answer_is_said():
         ({"logs": {"a": 1}}, "logs.a is 1, expected text"),
     ):
         told = answers.checked("collect", {**SAID, **change}, "n1")["msg"]
-        assert told == f"what it answers cannot be used: {said}; look at that node before it runs a job"
+        assert told == f"its answer cannot be used: {said}; check that node before it runs a job"
     assert answers.checked("collect", SAID, "n1") == SAID
     diverged = {**SAID, "cluster": {**CLUSTER, "metrics": {"loss": 1e30}}}
     assert answers.checked("collect", diverged, "n1") == diverged

@@ -114,7 +114,7 @@ def test_what_machines_answer_has_these_shapes(tmp_path):
     {"traffic": None}, {"tried": "x"}, {"row": 1, "logins": 1, "failures": 1}, {"facts": {"config": 7}},
 ])  # fmt: skip
 def test_an_answer_of_another_shape_is_none(question, answer):
-    assert asked(question, answer)["msg"].startswith("what it answers cannot be used: ")
+    assert asked(question, answer)["msg"].startswith("its answer cannot be used: ")
 
 
 def test_what_is_nested_deeply_is_no_answer():
@@ -187,7 +187,7 @@ def test_a_head_names_what_its_job_has(change):
     plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
     assert "known" in answers.of_job(plan, asked("collect", failed(), "n1"))
     said = answers.of_job(plan, asked("collect", failed(**change), "n1"))["msg"]
-    assert said.startswith("what it answers cannot be used: monitor.end.failure.") and "expected" in said
+    assert said.startswith("its answer cannot be used: monitor.end.failure.") and "expected" in said
 
 
 @pytest.mark.parametrize("change", [

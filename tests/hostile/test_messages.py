@@ -35,7 +35,7 @@ FUNCTIONS = {
     "a frame: function, file, line, whose": st.tuples(TEXTS, TEXTS, NUMBERS, st.sampled_from(["", "program"])).map(
         list
     ),
-    "an address of IP": st.sampled_from(["127.0.0.1", "10.0.0.2", "fe80::2%eth0"]),
+    "an IP address": st.sampled_from(["127.0.0.1", "10.0.0.2", "fe80::2%eth0"]),
 }
 
 

@@ -67,7 +67,7 @@ def test_all_other_nodes_end_within_the_promised_time(silenced):
 def test_a_silent_node_is_named(silenced, group, others, where, rank):
     run: Run = silenced[0][group]
     assert re.search(
-        rf"^  node {where} with rank {rank} went silent: no word for \d\d s, so it is frozen, cut off or down$",
+        rf"^  node {where} with rank {rank} went silent: no report for \d\d s, so it is frozen, cut off or down$",
         run.output,
         re.MULTILINE,
     )
@@ -129,7 +129,7 @@ def cut(play, nodes, silenced):
 def test_a_node_that_is_cut_off_ends_its_own_ranks(cut, left):
     run, at, ended_there = cut
     assert run.rc == 2, run.output
-    assert re.search(r"^  node n2 with rank 1 went silent: no word for \d\d s", run.output, re.MULTILINE)
+    assert re.search(r"^  node n2 with rank 1 went silent: no report for \d\d s", run.output, re.MULTILINE)
     ended = [process["time"] for node in run.summary["nodes"] if node["host"] != "n2" for process in node["processes"]]
     assert max(*ended, ended_there) - at < ENDED_WITHIN_S
     assert left(run.job_id) == {}

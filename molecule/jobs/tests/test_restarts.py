@@ -151,7 +151,7 @@ def lost(play, nodes, node_vars, tmp_path_factory):
     headless.trains()
     nodes["n3"].podman("kill")
     try:
-        run.wait_for(r"node n3: no word for \d\d s, so the whole job starts again")
+        run.wait_for(r"node n3: no report for \d\d s, so the whole job starts again")
         # Nothing runs on the others until it is back.
         wait_until(lambda: not nodes["n2"].ranks(run.job_id), "n2 ends its rank")
         wait_until(lambda: not nodes["n1"].ranks(headless.job_id), "n1 ends its rank")
@@ -169,7 +169,7 @@ def lost(play, nodes, node_vars, tmp_path_factory):
     route = nodes["n2"].host.check_output("ip route show default")
     nodes["n2"].host.check_output("ip link set eth0 down")
     try:
-        run.wait_for(r"node n2: no word for \d\d s, so the whole job starts again")
+        run.wait_for(r"node n2: no report for \d\d s, so the whole job starts again")
         wait_until(lambda: not nodes["n2"].ranks(run.job_id), "n2 ends its own rank")
     finally:
         nodes["n2"].host.check_output(f"ip link set eth0 up && ip route replace {route}")

@@ -62,7 +62,7 @@ def test_who_passes_is_taken_back_and_who_was_lost_is_known(play, moved):
     run, _ = moved
     assert "n3 passes the health check and takes part again; it was excluded since 20" in run.text
     status = play("playbooks/status.yml", job_id=run.job_id).wait()
-    assert re.search(rf"n2 since 20\S+ \S+ by {run.job_id}: node n2: no word for \d\d s", status.text)
+    assert re.search(rf"n2 since 20\S+ \S+ by {run.job_id}: node n2: no report for \d\d s", status.text)
     assert "n3 since" not in status.text
 
 
@@ -70,7 +70,7 @@ def test_the_job_ends_well_with_its_rank_elsewhere(moved, left):
     run, watched = moved
     assert watched.rc == 0, watched.output
     assert re.search(
-        r"node n2: no word for \d\d s, so the whole job starts again.*; n3 takes the place of n2", watched.text
+        r"node n2: no report for \d\d s, so the whole job starts again.*; n3 takes the place of n2", watched.text
     )
     summary = run.summary
     assert summary["state"] == "succeeded" and len(summary["restarts"]) == 1

@@ -92,7 +92,7 @@ def recovered(play, nodes, node_vars, job):
     gates.reached(9)
     nodes["n3"].podman("kill")
     try:
-        run.wait_for(r"node n3: no word for \d\d s, so the whole job starts again")
+        run.wait_for(r"node n3: no report for \d\d s, so the whole job starts again")
     finally:
         nodes["n3"].boot(node_vars["n3"]["ansible_host"])
     gates.open(9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes may answer, as far as the controller builds on it: a node's word is looked at before it is used."""
+"""Declare and check the answers of nodes, as far as the controller uses them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def address(value: Any) -> None:
     ipaddress.ip_interface(value)
 
 
-# Upper bound for a list of ranges of ports, in characters: every other one of all ports.
+# Upper bound for a list of port ranges, in characters.
 _MOST_PORTS = 1 << 18
-# Upper bound for what a node has seen of the stacks of its ranks, in characters.
+# Upper bound for the stacks of a node's ranks, in characters.
 _MOST_STACKS = 16 << 20
-# Stands before what a node advises: nobody takes that for our own words.
+# Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 END = {
@@ -36,7 +36,7 @@ END = {
     "?failure": (FAILURE, NOTHING),
     "?failures": [FAILURE],
 }
-# A loss that diverges is a number all the same.
+# A diverging loss is still a number.
 METRICS = Each((finite, NOTHING))
 NOT_A_NUMBER = {
     "since": (METRICS, NOTHING),
@@ -128,7 +128,7 @@ NPU = {
     **dict.fromkeys(("index", "physical_id"), int),
     **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
 }
-# All that a plan is made of: a node says more, and nothing else of it is kept.
+# The input of a plan; other facts of a node are dropped.
 NODE = {
     "hostname": str,
     "boot_id": MAYBE_TEXT,
@@ -142,7 +142,7 @@ NODE = {
     "fingerprint": str,
     "unused_ports": Raw(_MOST_PORTS),
 }
-# A Python environment that is whole (python_environment), or nothing more of another part.
+# A complete Python environment (python_environment), or nothing more of another part.
 SEEN = {
     **{f"?{name}": str for name in ("python", "version")},
     **{f"?{name}": bool for name in ("changed", "can_make_environments")},
@@ -231,16 +231,15 @@ MOST = {"collect": _LOGS, "slurm_logs": _LOGS, "follow": _LINES, "stacks": _LINE
 MOST_OTHERS = (8 << 20, 1 << 19)
 
 
-def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
-    """Return the answer of `host` to a question of the agent, or one that failed, with why it is none.
+def checked(query: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
+    """Return the answer of `host` to a query of the agent, or a failed one with the reason.
 
-    A node speaks for itself alone: whatever host its findings name, they are its own, and their advice is marked as
-    its own. Each text is one line.
+    A node speaks only for itself: its findings get its own name, and their actions are marked. Each text is one line.
     """
     if answer.get("failed"):
         kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
         return {name: value if name == "exception" else _on_lines(value) for name, value in kept.items()}
-    shape = SHAPES[question]
+    shape = SHAPES[query]
     wrong = misfit(answer, shape)
     if wrong:
         return _unusable(wrong)
@@ -248,17 +247,17 @@ def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
         found: dict[str, Any] = _on_lines(answer, shape)
     except RecursionError:
         return _unusable("it is nested too deeply, expected a few levels")
-    for told in (found, found.get("endpoint"), found.get("traffic"), *(found.get("findings") or ())):
-        if isinstance(told, dict) and "host" in told:
-            told["host"] = host
+    for record in (found, found.get("endpoint"), found.get("traffic"), *(found.get("findings") or ())):
+        if isinstance(record, dict) and "host" in record:
+            record["host"] = host
     for finding in found.get("findings") or ():
         finding["action"] = f"{ADVICE}{finding['action']}"
-    # What else a node says of itself would be kept for each of thousands until the job is planned.
+    # Other facts of thousands of nodes would be kept until the job is planned.
     return {**found, "node": named(found["node"], NODE)} if "node" in found else found
 
 
 def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a checked answer to `collect`, or one that failed where it names what the plan's job does not have."""
+    """Return a checked answer to `collect`, or a failed one where it names something outside the plan."""
     nodes = [*plan["nodes"], *plan.get("spares", ())]
     parts = [part for node in nodes for part in (node, *node.get("places", {}).values())]
     names = {process["name"] for part in parts for process in part.get("processes", ())}
@@ -285,8 +284,8 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
             "?refused": Each(object, host),
         },
     }
-    told = {"?monitor": ({"end": (end, NOTHING)}, NOTHING), "?cluster": (cluster, NOTHING)}
-    wrong = misfit(answer, told)
+    shape = {"?monitor": ({"end": (end, NOTHING)}, NOTHING), "?cluster": (cluster, NOTHING)}
+    wrong = misfit(answer, shape)
     return _unusable(wrong) if wrong else answer
 
 
@@ -300,12 +299,12 @@ def _one_of(names: Collection[str], what: str) -> Shape:
 
 
 def _unusable(wrong: str) -> dict[str, Any]:
-    why = f"what it answers cannot be used: {one_line(wrong)}; look at that node before it runs a job"
+    why = f"its answer cannot be used: {one_line(wrong)}; check that node before it runs a job"
     return {"failed": True, "msg": why}
 
 
 def _on_lines(value: Any, shape: Shape = object) -> Any:
-    """Return plain data whose texts are one line each, but those that its shape takes as they are (Raw)."""
+    """Return plain data with each text on one line, except where its shape is Raw."""
     if isinstance(value, str):
         return value if isinstance(shape, Raw) else one_line(value)
     if isinstance(value, list):

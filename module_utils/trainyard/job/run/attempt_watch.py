@@ -28,7 +28,7 @@ RANKLESS_S = 15.0
 
 
 class Local(NamedTuple):
-    """What the head's node knows at the time of a decision."""
+    """The knowledge of the head's own node at the time of a decision."""
 
     # Nodes with an open connection.
     connected: Collection[str] = ()

@@ -118,7 +118,7 @@ def text(failure: Mapping[str, Any]) -> str:
     if kind == "silent":
         return silence.text(failure)
     if kind in ("head_silent", "absent"):
-        return f"node {host}: no word for {failure['after_s']} s"
+        return f"node {host}: no report for {failure['after_s']} s"
     if kind == "gone":
         return f"node {host}: its monitor ended"
     if kind == "frozen":

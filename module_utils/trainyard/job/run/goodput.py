@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goodput: which share of a job's time went into steps that count, and what each restart has cost.
+"""Compute goodput: the share of a job's time that went into steps that count, and the cost of each restart.
 
-Known from the steps that rank 0 prints, with the time at which each was read. Each attempt has a pace:
+The source is the steps that rank 0 prints, with the time at which each was read. Each attempt has a pace:
 
     {"first", "last"          the first and the last step that it printed
      "first_s", "last_s"      when they were read, in s since the start of the monitor of rank 0's node
@@ -10,7 +10,7 @@ Known from the steps that rank 0 prints, with the time at which each was read. E
      "rising"                 each was later than the one before
      "over"                   steps went on over the end of an epoch, so that they count through the whole run}
 
-Docs: docs/job-file.md, which defines each figure. What a pace does not surely say is None.
+docs/job-file.md defines each figure. A figure that a pace does not tell for sure is None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from .progress import number
 
-# No training makes so many; what rank 0 prints is its own.
+# Upper bound for steps, as rank 0 may print anything.
 MOST_STEPS = 1e15
 
 Pace = Mapping[str, Any]
@@ -48,7 +48,7 @@ def follow(pace: Pace | None, metrics: Mapping[str, float | None], elapsed_s: fl
 
 
 def _stride(pace: Pace) -> float | None:
-    """Return how many steps lie between two that are printed."""
+    """Return the number of steps between two printed ones."""
     return (pace["last"] - pace["first"]) / (pace["lines"] - 1) if pace["lines"] > 1 and pace["rising"] else None
 
 
@@ -72,7 +72,7 @@ def _comparable(old: Pace, new: Pace) -> bool:
 
 
 def cost(old: Pace, new: Pace) -> dict[str, float | None]:
-    """Return what the failure between two attempts that printed steps has cost: steps done twice, and seconds in all.
+    """Return the cost of the failure between two attempts that printed steps: steps done twice, and seconds in all.
 
     The seconds are those from the last step before it to the first one after it, less what the steps between the two
     take: how much later the job is than without it.
@@ -88,27 +88,27 @@ def cost(old: Pace, new: Pace) -> dict[str, float | None]:
 
 
 def with_costs(history: Sequence[Mapping[str, Any]], paces: Sequence[Pace | None]) -> list[dict[str, Any]]:
-    """Add to each restart of the whole job what it has cost; `paces` are those of all attempts, None without a step.
+    """Add its cost to each restart of the whole job; `paces` are those of all attempts, None without a step.
 
-    What an attempt had reached is lost by the failure that ended it, however many attempts it takes to go on.
+    The failure that ended an attempt loses its progress, however many attempts it takes to go on.
     """
-    told, number_of = [], 0
+    entries, number_of = [], 0
     for restart in history:
         if "step" not in restart:
-            told.append(dict(restart))
+            entries.append(dict(restart))
             continue
         old = paces[number_of] if number_of < len(paces) else None
         new = next((pace for pace in paces[number_of + 1 :] if pace), None)
         none = {"lost_steps": 0 if old is None else None, "lost_s": None}
-        told.append({**restart, **(cost(old, new) if old and new else none)})
+        entries.append({**restart, **(cost(old, new) if old and new else none)})
         number_of += 1
-    return told
+    return entries
 
 
 def goodput(paces: Sequence[Pace | None], elapsed_s: float) -> dict[str, Any] | None:
-    """Return the share of a job's time so far that went into steps that count, and what it is made of.
+    """Return the share of a job's time so far that went into steps that count, with its parts.
 
-    None where the steps do not tell: none printed, or they begin again with each epoch.
+    None where steps do not tell: none was printed, or they begin again with each epoch.
     """
     known = [pace for pace in paces if pace]
     pairs = list(zip(known, known[1:]))
@@ -142,7 +142,7 @@ def _steps(steps: float) -> str:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """Write the goodput of a job."""
+    """Return the goodput of a job in words."""
     lost = found["lost_steps"]
     again = f", {_steps(lost)} {'was' if lost == 1 else 'were'} done again" if lost else ""
     counts = "counts" if found["steps"] == 1 else "count"
@@ -151,7 +151,7 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def cost_text(restart: Mapping[str, Any]) -> str:
-    """Write what a restart has taken and lost, "" where nothing is known of it yet."""
+    """Return the cost of a restart in words; "" where nothing is known yet."""
     parts = []
     if restart.get("detect_s") is not None:
         parts.append(f"noticed after {number(restart['detect_s'])} s")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a job is hung: no new progress in the log of rank 0 for too long, and how long that is.
+"""Decide when a job hangs: no new progress in the log of rank 0 for too long.
 
-A line of progress is a sign of life, and so is a line that comes again with other numbers, as lines of progress do that
-no rule reads; before the first progress of an attempt any line is. Three limits hold in turn: until
-the first progress, after a line that announces a pause (an evaluation, a checkpoint) until the next progress, and
-otherwise. `auto` takes the last from the run itself: ten times the longest that one progress was behind another, and
-never less than five minutes. Times are seconds.
+A line of progress is a sign of life, and so is a line that comes again with other numbers, which may be progress that
+no rule reads; before the first progress of an attempt any line is. Three limits apply in turn: until the first
+progress; after a line that announces a pause (an evaluation, a checkpoint) until the next progress; and otherwise.
+`auto` derives the last one from the run: ten times the longest time between two lines of progress, and at least five
+minutes. Times are seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .shapes import Exact, Text, Whole
 
 # Lines before which training often pauses.
 DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"
-# What `auto` makes of the longest time between two lines of progress, the least it may be, and after how many.
+# For `auto`: multiple of the longest time between two lines of progress, its lower bound, and after how many lines.
 AUTO_TIMES, AUTO_LEAST_S, AUTO_STEPS = 10.0, 300.0, 5
 # Upper bound for the last line of rank 0 in a report, in characters.
 MOST_LAST = 160
@@ -27,23 +27,23 @@ MOST_LAST = 160
 _LINES = Whole(1 << 53)
 PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing": bool, "last": Text(MOST_LAST)})
 PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
-# Kinds of lines that are remembered at a time, and how many lines with other numbers show that a job prints progress.
+# Kinds of lines that are remembered, and how many lines with other numbers show that a job prints progress.
 MOST_KINDS, ENOUGH_CHANGES = 64, 3
 FIRST, PAUSE, STEP = "job_hang_first_step", "job_hang_pause", "job_hang_timeout"
-# What ends a job that does not hang.
+# The limit of a job that does not hang.
 TIME = "job_timeout"
 
 Settings = Mapping[str, Any]
 
-# Numbers that also change where nothing moves: dates, times, durations, memory, percentages, long identifiers.
-_ANYHOW = re.compile(
+# Numbers that change without progress: dates, times, durations, memory, percentages, long identifiers.
+_CLOCKS_AND_SIZES = re.compile(
     r"\d{1,4}(?:[:/-]\d{1,4}){1,5}(?:[.,]\d{1,9})?"
     r"|\d{1,9}(?:\.\d{1,9})?\s?(?:%|(?:[mun]?s|secs?|seconds?|m|mins?|minutes?|h|hours?|[kmgt]?i?b|bytes)\b)"
     r"|\d{10,}(?:\.\d{1,9})?|0x[0-9a-f]{1,16}",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-# Words of lines that a program repeats while it waits.
+# Lines that a program repeats while it waits.
 _WAITS = re.compile(r"(?i)wait|retry|retries|attempt|time[d ]?-?out|heartbeat|watchdog")
 
 
@@ -55,10 +55,10 @@ class Changes:
         self._numbers: dict[str, list[str]] = {}
 
     def add(self, line: str) -> bool:
-        """Return whether a line like this one was there before with other numbers, times and sizes aside."""
+        """Return whether a line like this one came before with other numbers, apart from times and sizes."""
         if _WAITS.search(line):
             return False
-        line = _ANYHOW.sub("", line)
+        line = _CLOCKS_AND_SIZES.sub("", line)
         numbers = _NUMBER.findall(line)
         if not numbers:
             return False
@@ -71,7 +71,7 @@ class Changes:
 
 
 class Watch:
-    """The head's view of the progress of a job. Without settings nothing is ever overdue."""
+    """The progress of a job. Without settings nothing is ever overdue."""
 
     def __init__(self, settings: Settings | None, now: float) -> None:
         """Take the settings of hang_variables.parse(); `now` is on a monotonic clock, as everywhere here."""
@@ -80,7 +80,7 @@ class Watch:
         self.begin(now)
 
     def begin(self, now: float) -> None:
-        """Note that an attempt begins. How long steps take is no longer known: it may go on with other nodes."""
+        """Note that an attempt begins. Its steps may take another time, on other nodes."""
         self._alive_at, self._progress_at, self._seen = now, now, 0
         self._longest_s, self._unread = 0.0, 0
 
@@ -97,12 +97,12 @@ class Watch:
         self._lines, self._points, self._changes, self._pausing = lines, points, changes, pausing
 
     def unread(self, now: float) -> bool:
-        """Tell whether rank 0 prints lines with other numbers of which none is read as progress, for long enough."""
+        """Tell whether rank 0 prints lines with other numbers, none of which is read as progress, for long enough."""
         enough = self._unread >= ENOUGH_CHANGES
         return enough and (not self._seen or now - self._progress_at > self.limit()[0])
 
     def limit(self) -> tuple[float, str]:
-        """Return how long nothing may come now, and the variable that says so."""
+        """Return how long a job may now be without progress, and the variable that sets this."""
         settings = self.settings or {}
         after_s = settings.get("after_s")
         if after_s is None:
@@ -114,7 +114,7 @@ class Watch:
         return float(after_s), STEP
 
     def overdue(self, now: float, time_up: bool = False) -> dict[str, Any] | None:
-        """Return since when (`after_s`) nothing came and by which variable (`limit`) that is too long, or None.
+        """Return for how long nothing came (`after_s`) and the variable whose limit that exceeds (`limit`), or None.
 
         A job whose time is up is overdue in any case.
         """
@@ -128,19 +128,19 @@ class Watch:
 
 
 def printing_text(last: str, unread: bool) -> str:
-    """Say what rank 0 printed last while no progress is read."""
+    """Return the last output of rank 0 while no progress is read."""
     return f"{'printing, but no progress is read' if unread else 'rank 0 printed'}: {last}"
 
 
 def text(failure: Mapping[str, Any]) -> str:
-    """Say in a few words that a job hung, and which rank is not where the others are."""
+    """Return in a few words that a job hung, and which rank is not where the others are."""
     odd = failure.get("reason")
     up = f"its time ({TIME}) was up, " if failure.get("limit") == TIME else ""
     return f"{up}no new progress for {failure['after_s']} s" + (f": {odd}" if odd else "")
 
 
 def cause(failure: Mapping[str, Any]) -> list[str]:
-    """Say of a job that hung, or whose time was up, since when nothing moved, and where its ranks were."""
+    """Return since when a job that hung, or whose time was up, made no progress, and where its ranks were."""
     step = failure.get("step")
     since = f"since step {step:g}" if step is not None else "since its start" if failure["limit"] == FIRST else ""
     if failure["limit"] == TIME:

@@ -9,7 +9,7 @@ Nodes report (receive), and decide() returns the orders that follow from it:
   not pass their health check, or whose rank fails twice in a row.
 - The time is up, or somebody stopped a node: the job ends.
 
-What a node has to do is always in message_for(), so a node that comes back gets it, too. Times are seconds.
+message_for() always holds all that a node has to do, so a node that comes back gets it, too. Times are seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALONE = Local()
 
 
 class HeadState:
-    """What the head knows of a job, and what it decides."""
+    """The state of a whole job, and the decisions about it."""
 
     def __init__(self, node_plan: Message, started: Now, previous: Mapping[str, Any] | None = None) -> None:
         """Take the node plan of the head; `previous` is the cluster.json of its monitor before a reboot."""

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the monitors of a job may say to each other: which fields a message has, and within which bounds.
+"""Declare and check the messages between the monitors of a job: their fields and bounds.
 
-A monitor that knows the job's token may still say what no monitor says: every rank can read the token, and a node may
-be ill. What is not as expected here ends a connection, and nothing of it is kept. An empty message says that nothing
-is new.
+A sender that knows the job's token is not trusted: every rank can read the token, and a node may be broken. A message
+that does not fit ends its connection and changes nothing. An empty message means that nothing is new.
 
     node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
                     | {"stacks": {"number": 1, "ranks": [...]}} | {"waits": {"ranks": [...], "node": [...]}}
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "closer": true, "place": 1, "moved": {...}}
                     | {"end": {...}}
 
-`stacks` is the number of an order to take them, 0 where none is wanted (any more); the answer names the same.
-`goes_down` is there where the node shuts down, else somebody stopped the job. `waits` are counts of looks at ranks and
-what holds the node up; `closer` is there while stacks are to be looked at, too (slow_ranks.py). `moved` are addresses
-of spares, once there are some that have taken a place (moved.py).
+`stacks` is the number of an order to take them, 0 for none; the answer repeats it. `goes_down` is there where the node
+shuts down; otherwise somebody stopped the job. `waits` counts samples of ranks and names what slows the node; `closer`
+is there while stacks are sampled, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
+(moved_addresses.py).
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from .stacks import MOST_RANKS, rank_shape
 
 Message = dict[str, Any]
 
-# Lines of logs that a failure quotes, names of hosts and the like, in characters.
+# Upper bound for quoted lines of logs, names of hosts and the like, in characters.
 MOST_TEXT = 2000
 MOST_FAILURES = 4096
-# No job has more nodes, by whose rank a spare is told its place.
+# Upper bound for node ranks.
 MOST_PLACES = 1_000_000
-# Nor has one more spares.
+# Upper bound for spares.
 MOST_MOVED = 1000
-# What no exit status, process id or count of processes exceeds.
+# Upper bound for exit codes, process ids and counts.
 _LARGE = 1 << 32
-# Steps of a training; more would be lost in arithmetic.
+# Upper bound for steps: arithmetic stays exact below it.
 _MOST_COUNTED = 1e15
 # How a job ends.
 STATES = ("succeeded", "failed", "timed_out", "stopped")
-# Of IP; as a text it is put into files and environments.
+# An IP address, which is written into files and environments.
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,15})?", re.ASCII)
 _PROCESS = re.compile(r"agent|mpirun|scheduler|rank(?P<rank>0|[1-9]\d{0,8})")
 
 
 class BadMessage(ValueError):
-    """Not what a monitor says. The text says what is wrong with it."""
+    """A message that does not fit; the text says why."""
 
 
 def read(text: bytes) -> Message:
@@ -66,12 +65,12 @@ def read(text: bytes) -> Message:
 
 
 def write(message: Message) -> bytes:
-    """Write a message."""
+    """Return a message as JSON."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _address(value: Any) -> None:
-    """an address of IP"""
+    """an IP address"""
     if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
         raise ValueError(value)
 
@@ -87,9 +86,9 @@ def _refuse(constant: str) -> None:
 
 
 _TEXT = Text(MOST_TEXT)
-# What monitors keep of a message the controller takes by the same bounds (answers.py).
+# The controller takes these values with the same bounds (answers.py).
 _MAYBE_NUMBER, _MAYBE_COUNT = (float, NOTHING), (int, NOTHING)
-# What ranks print has no bounds.
+# Numbers that ranks print have no bounds.
 _PRINTED = (finite, NOTHING)
 _PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _PRINTED))
 _LOST = Exact(
@@ -124,17 +123,17 @@ _CHECKPOINTS = Exact(
     }
 )
 # A failure that the head passes on: of a known kind, with plain values.
-_TOLD = All((FAILURE, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
+_FAILURE = All((FAILURE, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
 
 def _attempts(names: Shape, budget: int) -> Shape:
-    """Return the shape of how often what was started again; "" is the whole job."""
+    """Return the shape of attempts by the name of a process; "" is the whole job."""
     count = Whole(budget)
     return All(({"": count}, Each(count, (Is(("",)), names))))
 
 
 def _process(world_size: int) -> Shape:
-    """Return the shape of a process's name, as a plan of this many ranks may have it."""
+    """Return the shape of a process's name in a plan with this many ranks."""
 
     def process(value: Any) -> None:
         """a process of the plan"""
@@ -146,7 +145,7 @@ def _process(world_size: int) -> Shape:
 
 
 def failure_shape(host: str, world_size: int) -> Shape:
-    """Return the shape of a failure that `host` may tell of its own processes."""
+    """Return the shape of a failure that `host` may report of its own processes."""
     rank = Whole(world_size - 1)
     fields = Exact(
         {
@@ -174,7 +173,7 @@ def failure_shape(host: str, world_size: int) -> Shape:
 
 
 def _well_shape(host: str, world_size: int) -> Shape:
-    """Return the shape of a process that ended well, as `host` may tell of its own."""
+    """Return the shape of a process that ended well, as `host` may report it."""
     rank = Whole(world_size - 1)
     ranks = Few(rank, world_size)
     return Exact(
@@ -183,7 +182,7 @@ def _well_shape(host: str, world_size: int) -> Shape:
 
 
 def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape]:
-    """Return the shapes of what `host` may say to the head of a job with this many ranks and restarts, by name."""
+    """Return the shapes of messages from `host` to the head of a job with this many ranks and restarts, by name."""
     attempts = _attempts(_process(world_size), budget)
     stuck = Exact({"kind": Is(("cannot_write",)), "host": Is((host,)), "folder": _TEXT, "reason": _TEXT})
     report = {
@@ -223,18 +222,18 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
     shapes = shapes_from_node(host, world_size, budget)
     name = next((name for name in shapes if name in message), "stopped")
     down = {"?goes_down": Is((True,))} if name == "stopped" else {}
-    _demand(message, Exact({name: shapes[name], **down}))
+    _check(message, Exact({name: shapes[name], **down}))
 
 
 def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape]:
-    """Return the shapes of what the head may say to a node with these processes: its `orders`, or the `end`."""
+    """Return the shapes of messages from the head to a node with these processes: its `orders`, or the `end`."""
     end = {
         "state": Is(STATES),
         "finished": float,
         "?after_s": float,
         "?host": _TEXT,
-        "?failure": _TOLD,
-        "?failures": Few(_TOLD, 64),
+        "?failure": _FAILURE,
+        "?failures": Few(_FAILURE, 64),
     }
     orders = {
         "attempts": _attempts(Is(processes), budget),
@@ -249,11 +248,11 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
 
 def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
     """Check a message of the head. Raises BadMessage."""
-    _demand(message, shapes_from_head(processes, budget)["end" if "end" in message else "orders"])
+    _check(message, shapes_from_head(processes, budget)["end" if "end" in message else "orders"])
 
 
-def _demand(message: Message, shape: Shape) -> None:
-    """Raise BadMessage, which names what is wrong, unless a message is empty or has this shape."""
+def _check(message: Message, shape: Shape) -> None:
+    """Raise BadMessage unless a message is empty or has this shape."""
     wrong = misfit(message, shape) if message else ""
     if wrong:
         raise BadMessage(ascii(wrong)[1:-1][:160])

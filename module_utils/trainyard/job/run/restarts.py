@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The restart policy of a job: what is started again after a failure, and how often.
+"""Keep the restart history of a job, and apply its policy: which processes start again after a failure, and how often.
 
-A process that can come back by itself (MindSpore's scheduler) is started again alone; after any other failure, and
-when a node was lost, the whole job: all processes on all nodes are ended first, then all are started, so that the new
-rendezvous meets nothing of the old one. Each time counts against one budget, `job_max_restarts`.
+A process that can recover (MindSpore's scheduler) starts again alone. After any other failure the whole job does: all
+processes on all nodes end first, so that the new rendezvous meets no old rank. Both count against `job_max_restarts`.
 
-A short attempt that gets no further than the ones before it (no step and no checkpoint that is new) is fruitless: the
-next one waits, longer each time, and after three in a row the job has failed, whatever is left of the budget: what
-stops it does not go away. A long one never counts: scripts that count steps within each epoch, or print none, may have
-come further.
+A short attempt without a new step or checkpoint is fruitless: the next one waits, longer each time, and after three in
+a row the job has failed. A long attempt never counts: scripts that count steps within each epoch, or print none, may
+have come further.
 
-Attempts are counted for each host: {"": how often the whole job, "scheduler": how often that process alone}. A process
-runs for the sum of both. Times are seconds on the head's monotonic clock unless they say otherwise.
+Attempts are counted for each host: {"": of the whole job, "scheduler": of that process alone}. Times are seconds on
+the head's monotonic clock unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -26,18 +24,18 @@ from .progress import clock, number
 
 Attempts = dict[str, int]
 
-# How often the whole job was started again, among the names of its processes.
+# The name of the whole job among the names of its processes.
 WHOLE = ""
-# Attempts in a row that may be fruitless, how long one may last to count as such, and for how long the next one waits
-# for each after the first.
+# Fruitless attempts in a row that end a job, the longest time of a fruitless one, and the wait for each after the
+# first.
 MOST_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
-# What is wrong with a node for which a spare is taken at once; a rank that fails has to do so twice in a row.
+# Failures of nodes that a spare replaces at once; a rank has to fail twice in a row.
 _LOST = ("silent", "gone", "not_back")
 
 
 def restart_text(restart: Mapping[str, Any]) -> str:
-    """Write one entry of the history as a line."""
-    # Slurm does not keep when it requeued a job.
+    """Return one entry of the history as a line."""
+    # Slurm does not record when it requeued a job.
     when = f"{clock(restart['elapsed_s'])}   " if restart["elapsed_s"] is not None else ""
     step, wait_s = restart.get("step"), restart.get("wait_s")
     later = f" in {number(wait_s)} s" if wait_s else ""
@@ -52,7 +50,7 @@ def restart_text(restart: Mapping[str, Any]) -> str:
 
 
 def went_on_text(restart: Mapping[str, Any]) -> str:
-    """Say where the whole job went on after a restart, as far as rank 0 has printed that; "" before it has.
+    """Return where the job went on after a restart, by the output of rank 0; "" before it printed that.
 
     The newest checkpoint at the restart need not be the one that the program has loaded.
     """
@@ -65,24 +63,24 @@ def went_on_text(restart: Mapping[str, Any]) -> str:
 
 
 def _detected(failure: Failure, time_s: float | None) -> float | None:
-    """Return how long ago a failure was: by the clock of its node, or as long as its node was not heard."""
+    """Return how long ago a failure was: by the clock of its node, or for how long its node was silent."""
     if failure.get("after_s") is not None:
         return float(failure["after_s"])
     return None if time_s is None or not failure.get("time") else round(max(0.0, time_s - float(failure["time"])), 1)
 
 
 def gave_up(summary: Mapping[str, Any]) -> list[str]:
-    """Say that a job was not started again although restarts were left."""
+    """Return why a job was not started again although restarts were left."""
     fruitless = (summary.get("failure") or {}).get("fruitless") or 0
     if fruitless < MOST_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
         return []
     step = summary["restarts"][-1].get("step")
     further = "reached a step" if step is None else f"came further than step {number(step)}"
-    return [f"not started again: none of the last {fruitless} attempts {further}; what stops them does not go away"]
+    return [f"not started again: none of the last {fruitless} attempts {further}; the cause does not go away"]
 
 
 def to_replace(failure: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> str:
-    """Return the host that a failure says to do without, "" for none; `before` are the restarts so far."""
+    """Return the host that a failure says to replace, "" for none; `before` are the restarts so far."""
     host = str(failure.get("host") or "")
     if failure.get("kind") in _LOST:
         return host
@@ -91,51 +89,51 @@ def to_replace(failure: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) 
 
 
 class Restarts:
-    """The head's book of restarts, and of who takes part."""
+    """The head's restart history, the members of the job and its spares."""
 
     def __init__(
         self,
         budget: int,
         rejoin_s: float,
-        known: Mapping[str, Any] | None = None,
+        previous: Mapping[str, Any] | None = None,
         members: Iterable[str] = (),
         spares: Iterable[str] = (),
     ) -> None:
-        """Take the budget and how long a lost node may take to come back; `known` is as_dict() of an earlier head.
+        """Take the budget and how long a lost node may be away; `previous` is as_dict() before a reboot.
 
-        `members` are the hosts in the order of their node ranks, `spares` those that stand by.
+        `members` are the hosts in the order of their node ranks.
         """
         self.budget, self.rejoin_s = budget, rejoin_s
-        known = known or {}
-        self.history: list[dict[str, Any]] = list(known.get("history", ()))
-        self._whole: int = known.get("whole", 0)
-        self._alone: dict[str, Attempts] = {host: dict(names) for host, names in known.get("alone", {}).items()}
-        # While all nodes end what is left of the last attempt: since when, and whether all have.
+        previous = previous or {}
+        self.history: list[dict[str, Any]] = list(previous.get("history", ()))
+        self._whole: int = previous.get("whole", 0)
+        self._alone: dict[str, Attempts] = {host: dict(names) for host, names in previous.get("alone", {}).items()}
+        # Since when all nodes end the last attempt, None otherwise; and whether they may start.
         self.gathering_since: float | None = None
         self.go = True
-        # The furthest that any attempt came, as (epoch, step); how many of the last ones came no further; when the
-        # present one began, on the job's clock; and when the next one may.
-        self._furthest: tuple[float, float] | None = tuple(known["furthest"]) if known.get("furthest") else None
-        self.fruitless: int = known.get("fruitless", 0)
-        self._began_s: float = known.get("began_s", 0.0)
+        # The furthest (epoch, step) of all attempts; fruitless attempts in a row; when the present one began, on the
+        # job's clock; and when the next one may start.
+        self._furthest: tuple[float, float] | None = tuple(previous["furthest"]) if previous.get("furthest") else None
+        self.fruitless: int = previous.get("fruitless", 0)
+        self._began_s: float = previous.get("began_s", 0.0)
         self._not_before = 0.0
-        # The newest checkpoint, once anybody has looked; whether the present attempt has made one that is further.
-        self._looked: bool = known.get("looked", False)
-        self._saved: Mapping[str, Any] | None = known.get("saved")
-        self._saved_new: bool = known.get("saved_new", False)
-        # The pace of each attempt of the whole job; None where it printed no step. Of a head that went down and came
-        # back nothing can be said any more: its clock has begun anew.
-        self._paces: list[goodput.Pace | None] | None = None if known else [None]
+        # Whether checkpoints were polled, the newest one, and whether the present attempt has made a further one.
+        self._polled: bool = previous.get("polled", False)
+        self._saved: Mapping[str, Any] | None = previous.get("saved")
+        self._saved_new: bool = previous.get("saved_new", False)
+        # The pace of each attempt of the whole job; None where it printed no step. Unknown after a reboot of the head,
+        # whose clock has begun anew.
+        self._paces: list[goodput.Pace | None] | None = None if previous else [None]
         self._running_at: float | None = None
-        # Who takes part, by place (the node rank of the plan), who stands by, and who took whose place.
-        self.members: list[str] = list(known.get("members") or members)
-        self.spares: list[str] = list(known.get("spares", spares))
-        self.replaced: dict[str, str] = dict(known.get("replaced", {}))
-        # Who did not take part any more, why, and since when: what the next launch is told.
-        self.refused: dict[str, dict[str, Any]] = dict(known.get("refused", {}))
+        # Hosts by place (the node rank of the plan), spares, and the spare of each replaced host.
+        self.members: list[str] = list(previous.get("members") or members)
+        self.spares: list[str] = list(previous.get("spares", spares))
+        self.replaced: dict[str, str] = dict(previous.get("replaced", {}))
+        # Excluded hosts, with the reason and since when: the next launch leaves them out.
+        self.refused: dict[str, dict[str, Any]] = dict(previous.get("refused", {}))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the book as it stands in cluster.json."""
+        """Return the history for cluster.json."""
         return {
             "budget": self.budget,
             "whole": self._whole,
@@ -145,7 +143,7 @@ class Restarts:
             "furthest": self._furthest,
             "fruitless": self.fruitless,
             "began_s": self._began_s,
-            "looked": self._looked,
+            "polled": self._polled,
             "saved": self._saved,
             "saved_new": self._saved_new,
             "members": self.members,
@@ -155,16 +153,16 @@ class Restarts:
         }
 
     def saw(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Take the newest complete checkpoint; what was there at the first look is none of this job's."""
-        if self._looked and further(checkpoint, self._saved):
+        """Take the newest complete checkpoint; the one of the first poll is older than this job."""
+        if self._polled and further(checkpoint, self._saved):
             self._saved_new = True
-        if not self._looked or further(checkpoint, self._saved):
-            self._looked, self._saved = True, checkpoint
+        if not self._polled or further(checkpoint, self._saved):
+            self._polled, self._saved = True, checkpoint
 
     def keep_pace(self, pace: goodput.Pace | None, now: float, resumed: str = "") -> None:
-        """Take how far the present attempt has come (goodput.follow), None before its first step.
+        """Take the pace of the present attempt (goodput.follow), None before its first step.
 
-        `resumed` is the line with which rank 0 said what it starts from, "" where it has said nothing.
+        `resumed` is the line in which rank 0 named the checkpoint that it loads, or "".
         """
         for restart in self._whole_restarts()[-1:]:
             restart["resumed"] = restart.get("resumed") or resumed
@@ -184,17 +182,17 @@ class Restarts:
         return [entry for entry in self.history if "step" in entry]
 
     def place(self, host: str) -> int | None:
-        """Return the place that a spare has taken, as the node rank of whose it was; None for any other node."""
+        """Return the node rank that a spare has taken; None for any other node."""
         return self.members.index(host) if host in self.replaced.values() and host in self.members else None
 
     def refuse(self, host: str, reason: str, time_s: float) -> None:
-        """Note that a host is out, with the reason, at `time_s` since the epoch."""
+        """Exclude a host, with the reason, at `time_s` since the epoch."""
         self.refused[host] = {"reason": reason, "since": time_s}
 
     def replace(self, lost: str, here: Container[str], reason: str, time_s: float) -> bool:
-        """Have a spare that is `here` take the place of a node, and note it with the last restart.
+        """Have a spare that is `here` take the place of a node; return whether one did.
 
-        False: there is none, or the node has no place that another one could take.
+        The head cannot be replaced.
         """
         if lost not in self.members[1:]:
             return False
@@ -209,7 +207,7 @@ class Restarts:
         return True
 
     def attempts(self, host: str) -> Attempts:
-        """Return what a host shall run."""
+        """Return the attempts that a host should run."""
         return {WHOLE: self._whole, **self._alone.get(host, {})}
 
     def take(
@@ -221,15 +219,13 @@ class Restarts:
         first: Failure | None = None,
         time_s: float | None = None,
     ) -> bool:
-        """Answer failures that were seen together with a restart; `metrics` are the last that the job has printed.
+        """Answer failures that were found together with a restart; return whether one is left.
 
-        `first` is to blame where it is none of them; `time_s` is now, since the epoch.
-
-        False: the budget is used up, or too many attempts were `fruitless`; the job has failed.
+        `metrics` are the last that the job has printed, `first` is the failure to blame, `time_s` is since the epoch.
         """
         first = first or first_failure(failures)
         if first is None:
-            raise ValueError("no failure to answer")
+            raise ValueError("no failure")
         alone = [failure for failure in failures if failure.get("recover_after_s") is not None]
         if len(alone) < len(failures):
             self._weigh(metrics or {}, elapsed_s)
@@ -258,7 +254,7 @@ class Restarts:
         return True
 
     def _weigh(self, metrics: Mapping[str, float | None], elapsed_s: float) -> None:
-        """See whether the attempt that ends came further than all before it."""
+        """Note whether the attempt that ends came further than all before it."""
         step = metrics.get("step")
         reached = None if step is None else (metrics.get("epoch") or 0.0, step)
         if reached is not None and (self._furthest is None or reached > self._furthest):
@@ -272,23 +268,23 @@ class Restarts:
     def gather(
         self, hosts: Iterable[str], reports: Mapping[str, Mapping[str, Any]], now: float, leaving: bool = False
     ) -> list[str]:
-        """Let all start once every node has ended its part; return the nodes that are not back in time.
+        """Let all nodes start once each has ended the last attempt; return the nodes that are not back in time.
 
-        Nor may they start while a node that was replaced is still `leaving`.
+        None starts while a replaced node is still `leaving`.
         """
         if self.gathering_since is None:
             return []
-        wanted = {host: self.attempts(host) for host in hosts}
-        behind = [host for host, names in wanted.items() if reports.get(host, {}).get("attempts") != names]
+        requested = {host: self.attempts(host) for host in hosts}
+        behind = [host for host, names in requested.items() if reports.get(host, {}).get("attempts") != names]
         if not behind:
             restart = self._whole_restarts()[-1]
             restart["restart_s"] = round(now - self.gathering_since, 1)
             if self._paces and self._paces[-1]:
-                # Its first step was there before the last node had said that its ranks run.
+                # Its first step arrived before the last node reported that its ranks run.
                 restart["step_s"] = 0.0
             self.gathering_since, self._running_at = None, now
         elif not self.go:
-            unready = [host for host in behind if reports.get(host, {}).get("ready_for") != wanted[host]]
+            unready = [host for host in behind if reports.get(host, {}).get("ready_for") != requested[host]]
             self.go = not unready and not leaving and now >= self._not_before
             if unready and now - self.gathering_since > self.rejoin_s:
                 return unready

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of what comes from elsewhere, as JSON: a word of a node or of a monitor is looked at before it is used.
+"""Check JSON values from nodes and monitors against shapes.
 
 A shape is a type, a tuple of shapes (one of them), a list of one shape (any number of it), a dictionary of shapes by
-name (a name that begins with `?` may be missing; others may be there besides, unless it stands in Exact), one of the
-classes below, or a function that raises ValueError for what is not meant, and says in its docstring what is.
+name (`?name` may be missing; others may be present unless it is in Exact), one of the classes below, or a function that
+raises ValueError for other values and whose docstring names the expected ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 Shape = Any
 NOTHING = type(None)
-# Beyond it, arithmetic on whole numbers and on others is no longer the same.
+# Upper bound for numbers: larger integers and floats do not compare exactly.
 _MOST = 2**63
 
 
@@ -26,7 +26,7 @@ class Exact(NamedTuple):
 
 
 class Each(NamedTuple):
-    """A dictionary with any names of a shape, at most so many, whose values have one shape."""
+    """A dictionary with names of one shape, at most `most`, and values of one shape."""
 
     value: Shape
     name: Shape = str
@@ -34,40 +34,40 @@ class Each(NamedTuple):
 
 
 class ByKind(NamedTuple):
-    """A dictionary with a `kind`, and what all kinds have, and what those that there are have besides."""
+    """A dictionary with a `kind`, the fields of all kinds, and those of its own kind."""
 
     all: Mapping[str, Shape]
     kinds: Mapping[str, Mapping[str, Shape]]
 
 
 class All(NamedTuple):
-    """What fits all of these."""
+    """A value that fits all of these."""
 
     shapes: tuple[Shape, ...]
 
 
 class Few(NamedTuple):
-    """A list of one shape, at most so long."""
+    """A list of one shape with at most `most` entries."""
 
     shape: Shape
     most: int
 
 
 class Whole(NamedTuple):
-    """A whole number, from `least` to `most`."""
+    """A whole number from `least` to `most`."""
 
     most: int
     least: int = 0
 
 
 class Text(NamedTuple):
-    """Text of at most so many characters, each of which UTF-8 can write."""
+    """Text of at most `most` characters that UTF-8 can encode."""
 
     most: int
 
 
 class Raw(NamedTuple):
-    """Text that is used as it is, of several lines, too; other texts of nodes are one line."""
+    """Text that may have several lines; other texts of nodes are made one line."""
 
     most: float = math.inf
 
@@ -108,9 +108,9 @@ def misfit(value: Any, shape: Shape, where: str = "") -> str:
 
 
 def named(value: Any, shape: Shape) -> Any:
-    """Return of a value that fits a shape what the shape names: dictionaries of it hold nothing that nobody asked for.
+    """Return a value that fits a shape with only the names of the shape.
 
-    Only dictionaries of shapes, Each, lists and tuples are looked into; the rest is returned as it is.
+    Dictionaries of shapes, Each, lists and tuples are searched; other values are returned unchanged.
     """
     # The classes above are tuples, too.
     if type(shape) is tuple:
@@ -176,7 +176,7 @@ def _of_dictionary(value: Any, shape: ByKind | Each | Exact | Mapping[str, Shape
         known = {name.removeprefix("?") for name in shape.names}
         more = [name for name in value if name not in known]
         if more:
-            return f"{where or 'it'} has {more[0][:60]!r}, which nobody asked for"
+            return f"{where or 'it'} has {more[0][:60]!r}, which is not expected"
         return _of_names(value, shape.names, where)
     return _of_names(value, shape, where)
 
@@ -195,7 +195,7 @@ def _of_names(value: Mapping[str, Any], shapes: Mapping[str, Shape], where: str)
 
 
 def _differs(value: Any, expected: str, where: str) -> str:
-    # Not what is in it, which may be deep.
+    # Without its content, which may be nested deeply.
     value = value[:60] if isinstance(value, str) else value
     found = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value)[:60]
     return f"{where or 'it'} is {found}, expected {expected}"

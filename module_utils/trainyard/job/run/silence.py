@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that do not report to the head any more: what is shown of them at first, and the failure that they become.
+"""Describe nodes that do not report to the head any more, and the failure that follows.
 
 Times are seconds since the last report of each node; `limit_s` is how long a node may be silent.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _late(silent_s: Mapping[str, float], limit_s: float) -> dict[str, int]:
-    """Return the nodes that are silent for more than half of the limit: what freezes together reported last apart."""
+    """Return the nodes that are silent for more than half of the limit: they may have frozen together."""
     return {host: round(since) for host, since in silent_s.items() if since > limit_s / 2}
 
 
@@ -27,15 +27,15 @@ def _span(least: float, most: float) -> str:
 
 
 def line(silent_s: Mapping[str, float], limit_s: float) -> str:
-    """Name the nodes that are silent, "" where none is."""
+    """Return a line that names the silent nodes; "" where there is none."""
     late = _late(silent_s, limit_s)
     return f"no report from {_names(list(late))} for {_span(min(late.values()), max(late.values()))}" if late else ""
 
 
 def failure(silent_s: Mapping[str, float], limit_s: float) -> dict[str, Any] | None:
-    """Return the failure `silent` once a node is silent for too long, with all that are silent by then; else None.
+    """Return the failure `silent` once a node is silent for too long; else None.
 
-    `host` is the one that is silent for longest; where there are more, `hosts` are all and `least_s` is the shortest.
+    `host` is silent for longest. If there are more silent nodes, `hosts` are all and `least_s` is the shortest time.
     """
     host = max(silent_s, key=lambda each: silent_s[each], default="")
     if not host or silent_s[host] <= limit_s:
@@ -53,9 +53,9 @@ def nodes(found: Mapping[str, Any]) -> str:
 
 def since(found: Mapping[str, Any]) -> str:
     """Say for how long they did not report."""
-    return f"no word for {_span(found.get('least_s', found['after_s']), found['after_s'])}"
+    return f"no report for {_span(found.get('least_s', found['after_s']), found['after_s'])}"
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """Say in a few words which nodes did not report."""
+    """Return in a few words which nodes did not report."""
     return f"{nodes(found)}: {since(found)}"

@@ -13,10 +13,7 @@ from .exits import Exit
 
 
 def noted(process: Mapping[str, Any], exits: Mapping[str, Exit]) -> dict[int, Exit]:
-    """Return how ranks of this process ended, by rank, if it is an agent; `exits` are those of read_exits().
-
-    Any process of the job's user may have written them.
-    """
+    """Return how the ranks of an agent ended, by rank, from read_exits(), which the ranks may have forged."""
     found = {rank: exits.get(f"rank{rank}") for rank in process["ranks"]} if process["name"] == "agent" else {}
     return {rank: ended for rank, ended in found.items() if ended is not None and not misfit(ended, EXIT)}
 
@@ -28,7 +25,7 @@ def left(ends: Mapping[int, Exit]) -> dict[int, float]:
 
 
 def cause(ends: Mapping[int, Exit]) -> dict[str, Any] | None:
-    """Return the end of the rank to blame; None where none failed by itself."""
+    """Return the exit of the rank to blame; None where none failed by itself."""
     failed = [
         {"rank": rank, **{key: ended[key] for key in ("exit_code", "signal", "time")}}
         for rank, ended in ends.items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watch over a job's checkpoints, by the monitor of the node that has rank 0, with the rights of the job's user.
+"""Poll a job's checkpoints, as the job's user, on the node of rank 0.
 
-It looks in a thread of its own: a network's file system may let a look wait for minutes, and nothing else of the
-monitor may. At most one look waits; a look takes at most a twentieth of the time between two.
+A thread of its own polls, as a network file system may take minutes to answer. Polling takes at most a twentieth of
+the time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ....trainyard.job.run import checkpoints
 from ....trainyard.job.run.checkpoints import Book, Look
 from ...machine.json_files import open_regular
 
-# Between two looks, in s; a look that takes longer than a twentieth of that makes the next one later.
-LOOK_S, SHARE = 2.0, 20
-# A look that takes longer is said.
+# Least time between two polls, in seconds, and how many times longer than a poll that time is.
+POLL_S, SHARE = 2.0, 20
+# A poll that takes longer is reported, in seconds.
 LATE_S = 30.0
-# Entries of folders that one look reads; of those that match so many are looked at, and of a folder so many files.
+# Upper bounds for one poll: entries of folders, matches, files of a checkpoint, and files whose form is checked.
 MOST_ENTRIES, MOST_MATCHES, MOST_FILES, MOST_FORMS = 200_000, 1000, 20_000, 64
 MOST_DEPTH = 16
 _SIGNS = "*?["
@@ -35,53 +35,53 @@ class Watch:
     """Follows a folder or pattern of checkpoints."""
 
     def __init__(self, job_dir: Path, pattern: str) -> None:
-        """Watch `pattern`, which counts from the job's folder; nothing where it is ""."""
+        """Watch `pattern`, relative to the job's folder; nothing where it is ""."""
         self._pattern = str(job_dir / pattern) if pattern else ""
         self._book = Book()
-        self._known: dict[str, Any] = {"newest": None, "unfinished": None, "problem": ""}
-        self._looked = False
+        self._state: dict[str, Any] = {"newest": None, "unfinished": None, "problem": ""}
+        self._polled = False
         self._began: float | None = None
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._done = threading.Event()
-        # Which attempt runs since when (seconds since the epoch), and whether it does.
+        # The present attempt, when it began (seconds since the epoch), and whether it runs.
         self.attempt, self.attempt_began, self.running = 0, 0.0, False
         if pattern:
             threading.Thread(target=self._watch, name="checkpoints", daemon=True).start()
 
     def state(self) -> dict[str, Any] | None:
-        """Return what is known, None before the first look and where nothing is to be watched."""
+        """Return the newest checkpoints; None before the first poll, and without a pattern."""
         began = self._began
         waits_s = time.monotonic() - began if began is not None else 0.0
         if waits_s > LATE_S:
-            late = f"{self._pattern} does not answer: a look waits for {round(waits_s)} s"
-            return {**self._known, "problem": late}
-        return self._known if self._looked else None
+            late = f"{self._pattern} does not answer: a poll has waited for {round(waits_s)} s"
+            return {**self._state, "problem": late}
+        return self._state if self._polled else None
 
-    def look_again(self, seconds: float) -> None:
-        """Have another look now, and wait for it for so long at most."""
+    def poll_now(self, seconds: float) -> None:
+        """Poll now, and wait for the result for so many seconds at most."""
         if self._pattern:
             self._done.clear()
-            self._asked.set()
+            self._requested.set()
             self._done.wait(seconds)
 
     def _watch(self) -> None:
         while True:
-            self._asked.clear()
+            self._requested.clear()
             self._began = begun = time.monotonic()
             attempt, attempt_began, running = self.attempt, self.attempt_began, self.running
             try:
-                looks, problem = look(self._pattern), ""
-                known = self._book.take(looks, attempt, attempt_began, running)
+                looks, problem = poll(self._pattern), ""
+                found = self._book.take(looks, attempt, attempt_began, running)
             except OSError as error:
-                known, problem = {}, f"{self._pattern}: {error.strerror or error}"
-            self._known, self._looked = {**self._known, **known, "problem": problem[:300]}, True
+                found, problem = {}, f"{self._pattern}: {error.strerror or error}"
+            self._state, self._polled = {**self._state, **found, "problem": problem[:300]}, True
             self._began = None
             self._done.set()
-            self._asked.wait(max(LOOK_S, SHARE * (time.monotonic() - begun)))
+            self._requested.wait(max(POLL_S, SHARE * (time.monotonic() - begun)))
 
 
-def look(pattern: str) -> list[Look]:
-    """Look at the newest of the checkpoints that a folder has, or that match a pattern. Raises OSError."""
+def poll(pattern: str) -> list[Look]:
+    """Inspect the newest checkpoints in a folder, or that match a pattern. Raises OSError."""
     place = Path(pattern)
     if any(sign in pattern for sign in _SIGNS):
         found = list(_matches(place))
@@ -93,17 +93,17 @@ def look(pattern: str) -> list[Look]:
     found.sort(key=lambda path: checkpoints.natural(path.name))
     times = {}
     for path in found[-MOST_MATCHES:]:
-        # It may have been removed meanwhile; a link names another one.
+        # It may have been removed meanwhile; links name other checkpoints.
         with contextlib.suppress(OSError):
             state = path.lstat()
             if stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode):
                 times[path] = state.st_mtime
     newest = sorted(times, key=lambda path: times[path])[-checkpoints.MOST_LOOKED_AT :]
-    whole, later = _marked([path for path in newest if path.is_dir()])
+    complete, later = _marked([path for path in newest if path.is_dir()])
     looks = []
     for path in newest:
         with contextlib.suppress(OSError):
-            looks.append(_look_at(path, path in whole, path in later))
+            looks.append(_inspect(path, path in complete, path in later))
     return looks
 
 
@@ -129,7 +129,7 @@ def _matching(folder: Path, part: str, left: list[int]) -> list[str]:
 
 
 def _names(folder: Path, left: list[int]) -> Iterator[str]:
-    """Return the names in a folder, at most as many as are left."""
+    """Yield the names in a folder. Raises OSError where there are more than are left."""
     with os.scandir(folder) as entries:
         for entry in entries:
             left[0] -= 1
@@ -139,21 +139,21 @@ def _names(folder: Path, left: list[int]) -> Iterator[str]:
 
 
 def _marked(folders: list[Path]) -> tuple[set[Path], set[Path]]:
-    """Return which of the folders a marker beside them proves whole, and which it does not name yet."""
-    whole: set[Path] = set()
+    """Return which folders a marker file beside them names as complete, and which it does not name yet."""
+    complete: set[Path] = set()
     later: set[Path] = set()
     for parent in {path.parent for path in folders}:
         names = {path.name: path for path in folders if path.parent == parent}
         for marker in checkpoints.MARKERS:
-            with contextlib.suppress(OSError), open_regular(parent / marker) as there:
-                found = checkpoints.marked(list(names), there.read(256).decode("utf-8", "replace"))
-                whole |= {names[name] for name in found[0]}
+            with contextlib.suppress(OSError), open_regular(parent / marker) as opened:
+                found = checkpoints.marked(list(names), opened.read(256).decode("utf-8", "replace"))
+                complete |= {names[name] for name in found[0]}
                 later |= {names[name] for name in found[1]}
-    return whole, later
+    return complete, later
 
 
-def _look_at(path: Path, named: bool, not_named: bool) -> Look:
-    """Look at one checkpoint. Raises OSError where it is gone."""
+def _inspect(path: Path, named: bool, not_named: bool) -> Look:
+    """Inspect one checkpoint. Raises OSError where it does not exist any more."""
     shown = os.fsencode(path.name).decode("utf-8", "backslashreplace")[:255]
     fault = "its name says that it is being written" if checkpoints.is_temporary(path.name) else ""
     state = path.lstat()
@@ -168,7 +168,7 @@ def _look_at(path: Path, named: bool, not_named: bool) -> Look:
             break
         folders.setdefault(at, []).append(name)
         newest, size, count = max(newest, known.st_mtime), size + known.st_size, count + 1
-        # Some files are empty, and are meant so.
+        # Some files are empty on purpose.
         if known.st_size and stat.S_ISREG(known.st_mode) and len(forms) < MOST_FORMS:
             forms.append((f"{at}{name}", path / at / name, known.st_size))
     if not_named:
@@ -182,7 +182,7 @@ def _look_at(path: Path, named: bool, not_named: bool) -> Look:
 
 
 def _files(root: Path, at: str, depth: int) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Return the files of a folder and below: the folder they are in, name, state. Links lead nowhere."""
+    """Yield the files below a folder: their folder, name and state. Links are not followed."""
     below = []
     with os.scandir(root / at) as entries:
         for entry in entries:
@@ -196,9 +196,9 @@ def _files(root: Path, at: str, depth: int) -> Iterator[tuple[str, str, os.stat_
 
 
 def _form(path: Path, size: int) -> tuple[str, bool]:
-    with open_regular(path) as there:
-        head = there.read(8)
+    with open_regular(path) as opened:
+        head = opened.read(8)
         if path.suffix == ".safetensors" and len(head) == 8:
-            head += there.read(min(int.from_bytes(head, "little"), checkpoints.HEADER_BYTES))
-        there.seek(max(0, size - checkpoints.TAIL_BYTES))
-        return checkpoints.file_fault(path.name, size, head, there.read(checkpoints.TAIL_BYTES))
+            head += opened.read(min(int.from_bytes(head, "little"), checkpoints.HEADER_BYTES))
+        opened.seek(max(0, size - checkpoints.TAIL_BYTES))
+        return checkpoints.file_fault(path.name, size, head, opened.read(checkpoints.TAIL_BYTES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a job can write into its folder on this node."""
+"""Check whether a job can write into its folder on this node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def full(job_dir: Path, host: str, unsaved: str) -> str:
-    """Say that the file system of a job's folder is full, or why a file there is `unsaved`; "" where neither is."""
+    """Return that the file system of a job's folder is full, or why a file there is `unsaved`; else ""."""
     try:
         state = os.statvfs(job_dir)
     except OSError:

@@ -2,10 +2,10 @@
 """Start one process of a job: its environment, its log, its folder, then exec.
 
 Used as ExecStart of a systemd unit, as a child of the monitor, and by torchrun for each rank. The environment comes
-from a file (mode 0600), not from argv or unit properties, because those can be read by everybody on the node. It is
-exactly the planned one: nothing is inherited, so that a job runs the same from a shell, from cron and from Ansible.
+from a file (mode 0600), as every user can read argv and unit properties. It is exactly the planned one: nothing is
+inherited, so a job runs the same from a shell, from cron and from Ansible.
 
-Every rank waits for this before its first line: what not all of it needs is imported late, typing and pathlib never.
+Every rank waits for these imports: most are late, typing and pathlib never happen.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_SIGKILL = 9  # the module signal takes as long to import as this one
+_SIGKILL = 9  # importing signal takes as long as importing this module
 
 SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
-# How Open MPI calls what training programs know a rank by.
+# Open MPI's names of the variables that training programs read.
 _MPI_PLACE = {
     "RANK": "OMPI_COMM_WORLD_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -35,7 +35,7 @@ _MPI_OWN = ("OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_")
 def end_with_parent() -> None:
     """Have the kernel end this process when the monitor or agent that started it is killed, see prctl(2).
 
-    Not as a unit: then systemd has started it, and ends it with its monitor.
+    A unit needs none of this: systemd ends it with its monitor.
     """
     if os.getppid() != 1:
         import ctypes
@@ -54,8 +54,8 @@ def redirect(log: str) -> None:
     os.close(null)
 
 
-def _say(text: str) -> None:
-    """Write a line into the log of a rank, if that has room."""
+def _log(text: str) -> None:
+    """Write a line into the log of a rank, if the disk has room."""
     import contextlib
 
     with contextlib.suppress(OSError):
@@ -69,14 +69,14 @@ def _exec(argv: list[str], env: dict[str, str]) -> int:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
     except OSError as error:
         # The shell's own convention: 127 not found, 126 not executable.
-        _say(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})")
+        _log(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def is_start_script(argv: Sequence[str]) -> bool:
-    """Tell whether a command runs a shell, or a script of one, itself or behind env, nohup, numactl and the like.
+    """Tell whether a command runs a shell or its script, itself or behind env, nohup, numactl and the like.
 
-    What such a script leaves in the background is waited for (start_script.py).
+    start_script.py waits for the processes that such a script leaves in the background.
     """
     if any(os.path.basename(word) in SHELLS or word.endswith(".sh") for word in argv):
         return True
@@ -95,51 +95,51 @@ def run_process(job_dir: str, name: str) -> int:
     from . import processes
 
     end_with_parent()
-    spec, process, env = _planned(job_dir, name)
-    # For the monitor, which must not wait until systemd has cleaned up after the process.
-    mine: dict[str, Any] = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
-    if spec.get("max_restarts"):
-        mine["attempt"] = wait_for_turn(job_dir, name)
-        if mine["attempt"]:
-            # Who takes part may be another one by now.
+    node_plan, process, env = _planned(job_dir, name)
+    # For the monitor, which does not wait until systemd has cleaned up after the process.
+    own: dict[str, Any] = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
+    if node_plan.get("max_restarts"):
+        own["attempt"] = wait_for_turn(job_dir, name)
+        if own["attempt"]:
+            # A spare may have replaced a node by now.
             process, env = _planned(job_dir, name)[1:]
-        env["TRAINYARD_ATTEMPT"] = str(mine["attempt"])
+        env["TRAINYARD_ATTEMPT"] = str(own["attempt"])
         if "MS_RECOVERY_PATH" in env:
-            # What MindSpore remembers of a cluster that is gone would be in the way of the next one.
+            # MindSpore's record of the last cluster would be in the way of the next one.
             whole = (read_json(f"{job_dir}/attempts.json") or {}).get("", 0)
             env["MS_RECOVERY_PATH"] += f"/attempt_{whole}"
     path = f"{job_dir}/{name}.pid.json"
-    why = keep_json(path, mine)
-    if why and read_json(path) != mine:
-        # Nobody could follow it.
+    why = keep_json(path, own)
+    if why and read_json(path) != own:
+        # The monitor could not follow it.
         print(f"trainyard: {path} cannot be written: {why}", file=sys.stderr)
         return 1
     redirect(process["log"])
-    if mine.get("attempt"):
-        _say(f"--- started again, attempt {mine['attempt'] + 1} ---")
+    if own.get("attempt"):
+        _log(f"--- started again, attempt {own['attempt'] + 1} ---")
     os.chdir(f"{job_dir}/source")
     return _exec(process["argv"], env)
 
 
 def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Return node_plan.json, and of it a process and its environment."""
-    spec = _read_spec(job_dir)
-    process = next(process for process in spec["processes"] if process["name"] == name)
-    return spec, process, {**spec["base_env"], **process["env"], **spec["secret_env"]}
+    """Return the node plan, one of its processes, and that process's environment."""
+    node_plan = _read_node_plan(job_dir)
+    process = next(process for process in node_plan["processes"] if process["name"] == name)
+    return node_plan, process, {**node_plan["base_env"], **process["env"], **node_plan["secret_env"]}
 
 
-def _read_spec(job_dir: str) -> dict[str, Any]:
+def _read_node_plan(job_dir: str) -> dict[str, Any]:
     import json
 
     with open(f"{job_dir}/node_plan.json", encoding="utf-8") as file:
-        spec: dict[str, Any] = json.load(file)
-    return spec
+        node_plan: dict[str, Any] = json.load(file)
+    return node_plan
 
 
 def wait_for_turn(job_dir: str, name: str) -> int:
     """Wait until this process may run (again); return how often it ran before.
 
-    systemd starts a unit again as soon as it has ended; whether and when it runs again, the monitors decide.
+    systemd starts a unit again as soon as it has ended; the monitors decide whether and when its process runs.
     """
     import time
 
@@ -164,15 +164,15 @@ def _become_rank(argv: list[str], env: dict[str, str]) -> int:
     redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
     # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
     if os.fstat(1).st_size:
-        _say("--- started again ---")
+        _log("--- started again ---")
     return _exec(argv, env)
 
 
 def run_agent(argv: list[str]) -> None:
-    """Run a module as `python -m` does, and leave as soon as it has ended, with its status.
+    """Run a module as `python -m` does, and exit with its status as soon as it has ended.
 
-    The interpreter's own end takes half a second of processor once torch is loaded, on each node and after all is said;
-    looking for garbage while it loads takes a sixth of one.
+    With torch loaded, the interpreter's own shutdown takes half a second of CPU, and garbage collection during the
+    import a sixth of a second.
     """
     import contextlib
     import gc
@@ -197,7 +197,7 @@ def run_agent(argv: list[str]) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     for stream in (sys.stdout, sys.stderr):
-        # A log without room changes nothing of how it ended.
+        # A full disk does not change how the agent ended.
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(status)
@@ -206,8 +206,8 @@ def run_agent(argv: list[str]) -> None:
 def _note_ranks() -> None:
     """Have this agent note how each of its ranks ended, see exits.py.
 
-    Nobody else knows: the agent ends with 1 whatever ended its ranks, and after its last rank has left it waits for
-    those of all other nodes. A rank that the agent ended, as another one had failed, is noted as such.
+    Its own status is 1 for any failed rank, and after its last rank has exited it waits for the ranks of all other
+    nodes. A rank that the agent ended because another one had failed is noted as such.
     """
     import subprocess
 
@@ -255,21 +255,21 @@ def _note_ranks() -> None:
 def run_mpi_rank(names: list[str], argv: list[str]) -> int:
     """Become one rank under mpirun, with the planned variables `names`, those of MPI itself, and the secret ones.
 
-    What a login on this node adds is left out. mpirun has brought the planned ones; secrets come from this node's own
-    node_plan.json, as mpirun would send them unencrypted. The rank does not end with its parent: mpirun and its daemons
-    may start ranks from threads that end, which the kernel takes for the parent's end. The monitor ends it.
+    Variables of a login on this node are left out. mpirun sends the planned ones; secrets come from this node's plan,
+    as mpirun would send them unencrypted. The rank does not end with its parent: mpirun may start ranks from threads
+    that end, which the kernel takes for the parent's end. The monitor ends it.
     """
-    given = dict(os.environ)
-    job_dir = given["TRAINYARD_JOB_DIR"]
-    spec = _read_spec(job_dir)
-    planned = {name: value for name, value in given.items() if name in names or name.startswith(_MPI_OWN)}
-    place = {name: given[theirs] for name, theirs in _MPI_PLACE.items()}
+    environment = dict(os.environ)
+    job_dir = environment["TRAINYARD_JOB_DIR"]
+    node_plan = _read_node_plan(job_dir)
+    planned = {name: value for name, value in environment.items() if name in names or name.startswith(_MPI_OWN)}
+    place = {name: environment[theirs] for name, theirs in _MPI_PLACE.items()}
     os.chdir(f"{job_dir}/source")
-    return _become_rank(argv, {**spec["base_env"], **planned, **spec["secret_env"], **place})
+    return _become_rank(argv, {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place})
 
 
 def tell_lost_peer(job_dir: str, rank: str) -> None:
-    """Say to mpirun, whose log the head has, the line in which a rank that failed here says that a peer is gone."""
+    """Print into mpirun's log, which the head has, the line with which a failed rank reports a lost peer."""
     from ....trainyard.job.run.causes import lost_peer
     from ...machine.json_files import end_of
 

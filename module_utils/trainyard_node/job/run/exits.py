@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the processes of a job ended: one small JSON file for each, `exits/<name>.json` in the job's folder.
+"""Read and write how the processes of a job ended: one JSON file for each, `exits/<name>.json` in the job's folder.
 
     {"exit_code": 1 | null, "signal": null | 9, "result": "exit-code", "time": 1790000000.0}
 
-`result` is systemd's word (success, exit-code, signal, oom-kill, timeout, ...); the fallback uses the same ones. One is
-our own, `lost`: the process went down with its node, or nobody could note its end. In a job with restarts there is
-`attempt`, too: which run ended. torchrun's agent, which starts several ranks, adds a file for each of them
-(execute.py); `by_agent` is true where the agent ended the rank. Before a process ends, its file holds `{}`: on a disk
-that is full by then, the end is written over that.
+`result` is systemd's term (success, exit-code, signal, oom-kill, timeout, ...), and `lost` where the process went down
+with its node, or its end could not be noted. In a job with restarts `attempt` tells which run ended. torchrun's agent
+adds a file for each of its ranks (execute.py); `by_agent` is true where the agent ended the rank. Before a process
+ends, its file holds `{}`: a full disk has room for its end.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import time
 
 from ...machine.json_files import MOST_EXIT, keep_json, read_object
 
-# Each rank starts through this module: neither typing nor pathlib, whose import costs as much as all else it does.
+# Every rank imports this module: typing and pathlib would double its time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
 else:
     Exit = dict
 
-# Bytes by which the state of a job may grow when the job ends on a full disk: spaces at the end of its file.
+# Room for the end of a job in its state, in bytes: on a full disk it replaces spaces at the end of the file.
 ROOM = 8 << 10
 
 
 def read_attempts(job_dir: AnyPath) -> dict[str, int]:
-    """Read how often what was started again on this node; empty where nothing can be read."""
+    """Read how often each process of this node was started again; empty where nothing can be read."""
     found = read_object(f"{job_dir}/attempts.json")
     return {name: count for name, count in found.items() if type(count) is int}
 
@@ -47,30 +46,30 @@ def from_status(status: int) -> Exit:
 
 
 def from_unit(result: str, code: str, status: str) -> Exit:
-    """Translate what systemd says of a main process: SERVICE_RESULT, EXIT_CODE and EXIT_STATUS (systemd.exec(5))."""
+    """Translate SERVICE_RESULT, EXIT_CODE and EXIT_STATUS of a main process (systemd.exec(5))."""
     number, by_signal = None, None
     if code == "exited":
         number = int(status) if status.isdigit() else 1
-        # What the process left behind did not end in time: that is not how the process itself ended.
+        # Processes that it left did not end in time: the process itself did.
         if result == "timeout":
             result = "exit-code" if number else "success"
     elif code in ("killed", "dumped"):
         name = status if status.startswith("SIG") else f"SIG{status}"
         by_signal = int(status) if status.isdigit() else int(getattr(signal, name, signal.SIGKILL))
-        # For systemd, SIGTERM and the like are a clean end. A rank that got one has not done its work.
+        # For systemd, SIGTERM is a clean end. A rank that received one has not done its work.
         result = "signal" if result == "success" else result
     return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
 
 
 def lost() -> Exit:
-    """Return the end of a process of which nobody knows how it ended."""
+    """Return the record of a process whose end is unknown."""
     return {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
 
 
 def record_unit(job_dir: AnyPath, name: str) -> None:
-    """Write down the end of the unit that runs this as its ExecStopPost."""
+    """Write down how the unit ended that runs this as its ExecStopPost."""
     ended = from_unit(*(os.environ.get(key, "") for key in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")))
-    # systemd starts the unit again only after this, so it is still the run that ended.
+    # systemd starts the unit again only after this, so this is the run that ended.
     ended["attempt"] = read_object(f"{job_dir}/{name}.pid.json").get("attempt", 0)
     path = f"{job_dir}/exits/{name}.json"
     known = read_object(path)
@@ -78,13 +77,13 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
     if known.get("attempt") != ended["attempt"]:
         keep_json(path, {**ended, "recorded": True})
     elif not known.get("recorded"):
-        # The monitor has seen the main process end before; here also what it left behind has ended.
+        # The monitor has noted the end of the main process; now all that it left has ended, too.
         keep_json(path, {**ended, "recorded": True, "time": known["time"]})
-    # Else what ended now had only waited for its turn to start again.
+    # Otherwise the process had only waited for its turn to start again.
 
 
 def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
-    """Read how the processes of a job ended, by name; processes that still run, or run again, are not in it."""
+    """Read how the processes of a job ended, by name; without processes that run (again)."""
     attempts, exits = read_attempts(job_dir), {}
     try:
         files = sorted(os.listdir(f"{job_dir}/exits"))
@@ -94,7 +93,7 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
         name, kind = os.path.splitext(file)
         path = f"{job_dir}/exits/{file}"
         ended = read_object(path, MOST_EXIT) if kind == ".json" and not name.startswith(".") else {}
-        # The folder is the job's user's, and nothing is known of the end of what has none yet.
+        # The folder belongs to the job's user, who may write anything.
         if not isinstance(ended.get("result"), str) or not _is_time(ended.get("time")):
             continue
         if not attempts or ended.get("attempt", 0) == turn(attempts, name):
@@ -107,5 +106,5 @@ def _is_time(value: Any) -> bool:
 
 
 def turn(attempts: Mapping[str, int], name: str) -> int:
-    """How often a process was started again: with the whole job (the name is "") and alone."""
+    """Return how often a process was started again: with the whole job ("") and alone."""
     return attempts.get("", 0) + attempts.get(name, 0)

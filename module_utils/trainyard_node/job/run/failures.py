@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read how the processes of a job on this node ended: which failure that is, of which rank, and why, by their logs.
+"""Turn the exits of a job's processes on this node into failures: of which rank, and why, by their logs.
 
-Files and logs are the ranks', and anything may stand there. Times are seconds since the epoch.
+The ranks may have written anything into files and logs. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from .exits import Exit, read_exits
 
 
 class Failures:
-    """How the processes of one node ended."""
+    """The failures of one node's processes."""
 
     def __init__(self, job_dir: Path, spec: Message, hidden: Forms, slice_name: str) -> None:
-        """Take the job's folder, its node_plan.json, the secrets that no report may have, and the job's slice or ""."""
+        """Take the node plan, the secrets that no report may show, and the job's slice or ""."""
         self.job_dir, self.spec, self.host = job_dir, spec, spec["host"]
         self._hidden, self._slice = hidden, slice_name
         self.begin_attempt()
 
     def begin_attempt(self) -> None:
-        """Begin an attempt: what the OOM killer ended before is none of its failures."""
+        """Begin an attempt: earlier kills by the OOM killer do not count for it."""
         self._oom_before = self._oom_kills()
 
     def _oom_kills(self) -> dict[str, int]:
         return oom_kills.read(Tree(), self._slice)
 
     def end_of(self, log: str | Path, most: int = 1 << 20) -> str:
-        """Return the end of a log for what is reported of it, in which no secret may stand."""
+        """Return the end of a log, with secrets masked."""
         return mask_text(end_of(log, most), self._hidden)
 
     def corrected(self, exits: dict[str, Exit]) -> dict[str, Exit]:
-        """Return how processes have ended, by name, where one says that it ended well and its log says otherwise.
+        """Correct the exit of an mpirun that ended with 0 and has failed.
 
-        When mpirun of Open MPI 5 (PRRTE 3.0.8) has lost a daemon, and so that node's ranks, it says so and ends with 0.
+        mpirun of Open MPI 5 (PRRTE 3.0.8) prints that it lost a daemon, and so that node's ranks, and ends with 0.
         """
         for process in self.spec["processes"]:
             ended = exits.get(process["name"], {})
@@ -58,7 +58,7 @@ class Failures:
         return exits
 
     def first_well(self, exits: Mapping[str, Exit]) -> Message | None:
-        """Return the first process with ranks that ended well: for the ranks of others that may have been too early."""
+        """Return the first process with ranks that ended well, which may have been too early for the other ranks."""
         ended = [
             {
                 "host": self.host,
@@ -71,40 +71,42 @@ class Failures:
             if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
         ]
         for process in self.spec["processes"]:
-            # An agent stays when all of its ranks have left, until the others have ended.
+            # An agent remains after its ranks, until the ranks of other nodes have ended.
             for rank, at in agent_ranks.left(self._noted(process)).items():
                 ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
                               "time": at})  # fmt: skip
             if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
-                # All of them are this one process; which of its ranks had left before it failed is in its log.
+                # All ranks are this one process; its log names those that had left before it failed.
                 ended += [
                     {"host": self.host, "process": "mpirun", "ranks": process["ranks"], "rank": rank,
                      "time": exits["mpirun"].get("time")}
                     for rank in failures.mpirun_left(self.end_of(process["log"])) if rank in process["ranks"]
                 ]  # fmt: skip
-        # The file is the ranks', and anything may stand there.
-        told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
-        return min(told, key=lambda each: each["time"], default=None)
+        # The ranks may have written anything.
+        valid = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
+        return min(valid, key=lambda each: each["time"], default=None)
 
     def _noted(self, process: Message) -> dict[int, Exit]:
         return agent_ranks.noted(process, read_exits(self.job_dir)) if process["name"] == "agent" else {}
 
     def missed(self, found: Sequence[Message]) -> list[Message]:
-        """Return as its failure whom MindSpore's scheduler misses here, where ranks have lost a peer: it ends later."""
+        """Return the failure of a rank that MindSpore's scheduler misses, where ranks have lost a peer.
+
+        The scheduler itself ends later."""
         ours = [process for process in self.spec["processes"] if process["name"] == "scheduler"]
         if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
             return []
-        told = [failures.root_cause(self.end_of(process["log"])) or {} for process in ours]
+        missing = [failures.root_cause(self.end_of(process["log"])) or {} for process in ours]
         ended = {"exit_code": None, "result": "exit-code", "recover_after_s": None}
         return [
             {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
              "time": time.time()}
-            for cause in told if cause.get("reason") and cause["rank"] in range(self.spec["world_size"])
+            for cause in missing if cause.get("reason") and cause["rank"] in range(self.spec["world_size"])
         ]  # fmt: skip
 
     def failure(self, process: Message, ended: Exit, unsaved: str) -> Message:
-        """Return the failure of a process that ended so; `unsaved` says why this node's state could not be written."""
-        # torchrun's agent tells which of its ranks failed; where none did, it failed itself, or was killed.
+        """Return the failure of a process with this exit; `unsaved` is why this node's state could not be written."""
+        # torchrun's agent names the rank that failed; where none did, it failed itself, or was killed.
         by_agent = process["name"] == "agent" and self.spec.get("launcher") == "torchrun"
         record: Message = {
             "kind": "exit",
@@ -115,7 +117,7 @@ class Failures:
             "recover_after_s": process.get("recover_after_s"),
             **ended,
         }
-        # Files and logs are the ranks', and anything may stand there.
+        # The ranks may have written anything.
         shape = messages.failure_shape(self.host, self.spec["world_size"])
         if misfit(record, shape):
             record = {key: value for key, value in record.items() if key not in ended}
@@ -123,10 +125,13 @@ class Failures:
         if not process["name"].startswith("rank"):
             cause = agent_ranks.cause(self._noted(process)) or failures.root_cause(self.end_of(process["log"]))
             if cause is not None:
-                told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
-                told["result"] = "signal" if cause["signal"] else "exit-code"
-                record = record if misfit(told, shape) else told
-        # Ranks that mpirun starts write their logs on other nodes.
+                blamed = {
+                    **record,
+                    **{key: value for key, value in cause.items() if value is not None or key != "time"},
+                }
+                blamed["result"] = "signal" if cause["signal"] else "exit-code"
+                record = record if misfit(blamed, shape) else blamed
+        # Ranks of mpirun write their logs on other nodes.
         name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
         log = self.end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
         log = failures.of_last_attempt(log)

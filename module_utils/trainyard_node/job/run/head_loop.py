@@ -35,7 +35,7 @@ def now() -> Now:
 
 
 class HeadLoop:
-    """What the head's monitor does for the whole job."""
+    """The head's work for the whole job, beside that for its own node."""
 
     def __init__(self, monitor: Monitor) -> None:
         """Read what an earlier monitor of the head wrote to cluster.json."""
@@ -46,7 +46,7 @@ class HeadLoop:
         self._runner.move_ranks(self.state.restarts.replaced)
         hosts = [host for host in (*plan["hosts"], *plan.get("spares", ())) if host != self._runner.host]
         self.server = Server(plan["token"], hosts, self.receive)
-        # What sends events, and the state that it has compared last.
+        # The sender of events, and the last state that it has compared.
         self.sender = event_sender.of_job(monitor.job_dir, plan, self._runner.supervisor.beside)
         self._compared: Message | None = previous or None
 

@@ -33,7 +33,7 @@ from ...hardware.npu import read_npu
 from ...machine.tree import Tree
 from ...nvidia import local_collective
 from .device_holders import held
-from .processes import LOOK
+from .processes import OWN_TOOL
 
 if TYPE_CHECKING:
     from ...machine.as_user import Owner
@@ -210,7 +210,7 @@ def collective_findings(spec: Spec, owner: Owner | None = None) -> list[Finding]
     if not command or held(devices, -math.inf):
         return []
     # It belongs to the job, and is no rank of it.
-    ran = local_collective.run(command, {"TRAINYARD_JOB_ID": str(spec["job_id"]), LOOK: "1"}, owner)
+    ran = local_collective.run(command, {"TRAINYARD_JOB_ID": str(spec["job_id"]), OWN_TOOL: "1"}, owner)
     fault = rules.fault(ran.status, ran.said, len(devices)) if ran else ""
     if not fault:
         return []

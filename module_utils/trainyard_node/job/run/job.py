@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job on this node: start it, end it, tell how it is. One interface over systemd units and the fallback.
+"""Start, stop and describe a job on this node, with systemd units or without.
 
-What stands in the job's folder is read and written as the job's user (job_folder.py). What ends whom is decided from
-the machine: units, cgroups and processes.
+The job's folder is read and written as the job's user (folder.py). The processes to end are found by units, cgroups
+and ids, never by files of that folder.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from . import folders, processes, strays, units
 from .runtime import pack
 
 Spec = dict[str, Any]
-# How long a monitor may take to start on a node that is busy.
+# How long a monitor may take to start on a busy node.
 COME_UP_S = 60.0
-SILENT = "it said nothing"
-_LOOK_S = 0.5
+SILENT = "it printed nothing"
+_POLL_S = 0.5
 
 
 class TakenError(JobError):
-    """Another launch has this job's id here: nothing was touched."""
+    """Another launch uses this job's id here; nothing was changed."""
 
 
 def supervision() -> str:
-    """Tell who supervises: `systemd` where it is PID 1 and we may make system units, else `children`."""
+    """Return `systemd` where it is PID 1 and we may make system units, else `children`."""
     return "systemd" if units.SYSTEMD_RUNNING.is_dir() and os.geteuid() == 0 else "children"
 
 
-def _whose(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
-    """Return by what a job's processes are known: its id, slice and user. Raises JobError for what is no job's id."""
+def _identity(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
+    """Return what identifies a job's processes: its id, slice and user. Raises JobError for an invalid id."""
     if not job_folder.is_job_id(job_id):
         raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
     owner = as_user.owner_of(job_dir)
@@ -55,9 +55,9 @@ def _slice(job_id: str) -> str:
 
 
 def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
-    """Return what a function of the job's folder returns; `without` where there is none, or its user has spoiled it.
+    """Call a function as the user of the job's folder; return `without` where there is none, or its files are damaged.
 
-    What runs is known from units, cgroups and processes: nothing that stands in the folder may stop whoever ends it.
+    Nothing in the folder may keep anyone from ending the job.
     """
     try:
         return as_user.in_folder(job_dir, without, function, *arguments, **limits)
@@ -67,7 +67,7 @@ def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *argum
 
 def running(job_dir: Path, job_id: str) -> list[int]:
     """Return the processes of a job on this node."""
-    return processes.of_job(*_whose(job_dir, job_id))
+    return processes.of_job(*_identity(job_dir, job_id))
 
 
 def alive(job_dir: Path) -> bool:
@@ -82,7 +82,7 @@ def all_alive(folders: Sequence[Path]) -> list[Path]:
 
 
 def _owner(user: str) -> Owner:
-    """Return whom the job runs as."""
+    """Return the user of the job."""
     owner = as_user.named(user)
     if os.geteuid() not in (0, owner.uid):
         me = pwd.getpwuid(os.geteuid()).pw_name
@@ -91,19 +91,19 @@ def _owner(user: str) -> Owner:
 
 
 def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
-    """Start this node's part of a job. Raises JobError, and leaves nothing behind, when that is not possible.
+    """Start a job's processes on this node. Raises JobError, and leaves nothing behind, where that is not possible.
 
-    Raises TakenError where there is a folder or a process of this id: units know a job by its id alone.
+    Raises TakenError where a folder or a process of this id exists: the names of units hold only the id.
     """
     owner = _owner(user)
     if processes.of_job(spec["job_id"], _slice(spec["job_id"]), owner.uid) or not job_folder.make(job_dir, owner):
         raise TakenError(
             f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
         )
-    told = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
+    local = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
     why = ""
     try:
-        as_user.run(owner, job_folder.fill, job_dir, spec, archive, pack(), secret_files, told)
+        as_user.run(owner, job_folder.fill, job_dir, spec, archive, pack(), secret_files, local)
         launch = _start_units if supervision() == "systemd" else _start_monitor
         complaint = launch(job_dir, spec, user, owner)
         if complaint and supervision() == "systemd":
@@ -126,7 +126,7 @@ def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
     identity: dict[str, Any] = {}
     if os.geteuid() == 0 and user != "root":
         identity = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups}
-    # Of root, and without a name: what the monitor prints before it has its log.
+    # Output of the monitor before it has its log; the file belongs to root and has no name.
     with tempfile.TemporaryFile() as printed:
         monitor = subprocess.Popen(
             [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "monitor", str(job_dir)],
@@ -141,43 +141,43 @@ def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
         complaint = _await_monitor(job_dir, owner, lambda: monitor.poll() is not None)
         if complaint.endswith(SILENT):
             printed.seek(max(0, printed.seek(0, os.SEEK_END) - 500))
-            said = printed.read(500).decode(errors="replace").strip()
-            return complaint.replace(SILENT, said) if said else complaint
+            output = printed.read(500).decode(errors="replace").strip()
+            return complaint.replace(SILENT, output) if output else complaint
     return complaint
 
 
-def _await_monitor(job_dir: Path, owner: Owner, gone: Callable[[], bool]) -> str:
-    """Wait until the monitor has reported for the first time: before that nobody could tell it from one that died."""
+def _await_monitor(job_dir: Path, owner: Owner, ended: Callable[[], bool]) -> str:
+    """Wait until the monitor has written its first state; return why it has not, or ""."""
     deadline = time.monotonic() + COME_UP_S
     while time.monotonic() < deadline:
-        if as_user.run(owner, job_folder.reported, job_dir, _LOOK_S):
+        if as_user.run(owner, job_folder.reported, job_dir, _POLL_S):
             return ""
-        # To ask systemd costs more than to look for a file.
-        if gone() and not as_user.run(owner, job_folder.reported, job_dir, 0.0):
-            said = as_user.run(owner, job_folder.monitor_said, job_dir)
-            return f"the monitor ended before it reported: {said or SILENT}"
+        # Asking systemd costs more than reading a file.
+        if ended() and not as_user.run(owner, job_folder.reported, job_dir, 0.0):
+            output = as_user.run(owner, job_folder.monitor_said, job_dir)
+            return f"the monitor ended before it reported: {output or SILENT}"
     return f"the monitor did not come up within {COME_UP_S:.0f} s"
 
 
 def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
-    """End this node's part of a job; return whether anything ran. Raises JobError when a process stays.
+    """End a job's processes on this node; return whether any ran. Raises JobError where a process stays.
 
-    Where the folder is `to_remove`, systemd must have done all that it has to do in it.
+    Before the folder is removed (`to_remove`), systemd must have finished its work in it.
     """
     found = running(job_dir, job_id)
     complaint = ""
     if supervision() == "systemd":
-        # First of all: systemd stops its unit last, and it would take ranks that are killed for ranks that failed.
+        # First the monitor: systemd stops its unit last, and it would report killed ranks as failures.
         _in_folder(job_dir, None, job_folder.end_monitor, 0.0)
 
-        def over() -> bool:
+        def finished() -> bool:
             ended = not to_remove and _in_folder(job_dir, True, job_folder.all_ended)
             return ended and not running(job_dir, job_id)
 
-        complaint = units.stop(job_id, over)
+        complaint = units.stop(job_id, finished)
     _in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
-    whose = _whose(job_dir, job_id)
-    left = processes.end(*whose) if processes.left_of_job(*whose) else []
+    identity = _identity(job_dir, job_id)
+    left = processes.end(*identity) if processes.left_of_job(*identity) else []
     if left:
         named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
@@ -187,22 +187,22 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
 
 
 def forget_what_is_over(job_dir: Path, job_id: str) -> None:
-    """Remove the secrets of a job whose monitor has gone without doing so: killed, lost with its node, out of disk.
+    """Remove the secrets of a job whose monitor ended without doing so: killed, lost with its node, out of disk.
 
-    Not of one whose monitor is yet to come, or to come back: then its units stand in systemd's folder.
+    A job whose units lie in systemd's folder keeps them: its monitor comes back.
     """
     if not (supervision() == "systemd" and units.come_back(job_id)):
         _in_folder(job_dir, None, job_folder.forget_what_is_over)
 
 
 def remove(job_dir: Path, job_id: str) -> bool:
-    """End this node's part of a job and remove its folder. Returns whether there was anything."""
+    """End a job on this node and remove its folder; return whether there was anything."""
     changed = stop(job_dir, job_id, to_remove=True)
     return job_folder.remove(job_dir) or changed
 
 
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
-    """Tell how this node's part of the job is, and on the head how the whole job is."""
+    """Return the state of the job on this node, and on the head of the whole job."""
     nothing: dict[str, Any] = {
         "known": False,
         "monitor_alive": False,
@@ -214,27 +214,27 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     monitor = found["monitor"]
     if monitor and not monitor["end"] and not found["monitor_alive"]:
         found["monitor_lost"] = _lost(job_id, monitor["started"])
-    # Wherever its folder is: the job may have renamed it.
+    # By its id, as the job may have renamed its folder.
     return {**found, "left": len(running(job_dir, job_id))}
 
 
 def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, Any]:
-    """Name what the job's user began during the job and no job has: `count`, `user`, and some `processes`.
+    """Return `count`, `user` and `processes`: what the job's user started during the job and belongs to no job.
 
-    Where that user works here without root, nobody could tell them from what he does himself: none then.
+    Without root there are none: they could be anything that this user does.
     """
     found: list[int] = []
     if not os.geteuid():
         uid = as_user.named(user).uid
         others = [job_id, *(folder.name for folder in all_alive(list(folders.of_jobs(job_dir.parent))))]
-        known = {pid for each in others for pid in processes.of_job(each, _slice(each), uid)}
-        found = strays.began(uid, age_s, known)
+        of_jobs = {pid for each in others for pid in processes.of_job(each, _slice(each), uid)}
+        found = strays.began(uid, age_s, of_jobs)
     named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MOST]]
     return {"count": len(found), "user": user, "processes": named}
 
 
 def _lost(job_id: str, started: float) -> dict[str, Any]:
-    """Tell what became of a monitor that began at `started` and noted no end: its node restarted, or how it ended."""
+    """Return how a monitor ended that started at `started` and noted no end, or that its node restarted."""
     restarted = processes.node_started() > started
     by_units = not restarted and supervision() == "systemd"
     ended = units.journal_exit(units.journal(job_id, "monitor")) if by_units else None
@@ -242,8 +242,8 @@ def _lost(job_id: str, started: float) -> dict[str, Any]:
 
 
 def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
-    """Return where this node's ranks of a job are, see stacks.take; the job goes on. Without a job here, nothing."""
-    _, slice_name, _ = _whose(job_dir, job_id)
+    """Return the stacks of a job's ranks on this node, see stacks.take; nothing without a job here."""
+    _, slice_name, _ = _identity(job_dir, job_id)
     found: dict[str, Any] | None = as_user.in_folder(
         job_dir, None, job_folder.take_stacks, slice_name, looks, limit_s=looks * 2 + as_user.LIMIT_S
     )
@@ -256,7 +256,7 @@ def wait(job_dir: Path, seconds: float) -> None:
 
 
 def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
-    """Return what was added to logs of this node since it was read so far (job_folder.follow)."""
+    """Return what was added to logs of this node after these offsets (folder.follow)."""
     lines: dict[str, Spec] = as_user.in_folder(job_dir, {}, job_folder.follow, offsets)
     return lines
 
@@ -270,21 +270,20 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
 def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
 
-    A job's id is its folder's name. `of_schedulers` are folders that jobs of a scheduler may have here, without our
-    monitor's files.
+    A job's id is its folder's name. `of_schedulers` are folders of jobs of a scheduler, which have no monitor.
     """
     theirs = [folder for folder in of_schedulers if job_folder.is_job_id(folder.name)]
     ours = list(folders.of_jobs(jobs))
     found = {**as_user.in_each(theirs, folders.record_of_scheduler), **as_user.in_each(ours, folders.record)}
-    spoiled = {
+    damaged = {
         folder: {"written": folder.lstat().st_mtime, "size": 0, "alive": True}
         for folder in ours
         if folder not in found and running(folder, folder.name)
     }
-    known_ids = {folder.name for folder in (*found, *spoiled)}
+    known_ids = {folder.name for folder in (*found, *damaged)}
     for job_id in processes.in_slices() - known_ids if supervision() == "systemd" else ():
         # A job that has renamed its folder, or has it below another trainyard_state.
-        spoiled[jobs / job_id] = {"written": time.time(), "size": 0, "alive": True}
+        damaged[jobs / job_id] = {"written": time.time(), "size": 0, "alive": True}
     return [
         {
             "job_id": folder.name,
@@ -293,5 +292,5 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
             "running": known["alive"] or bool(running(folder, folder.name)),
             "size_mib": known["size"] >> 20,
         }
-        for folder, known in {**found, **spoiled}.items()
+        for folder, known in {**found, **damaged}.items()
     ]

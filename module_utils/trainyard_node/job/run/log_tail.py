@@ -17,7 +17,7 @@ from ...machine.regex_limit import TooLongError, cpu_at_most
 
 MAX_METRICS = 5000
 READ_AT_ONCE = 1 << 20
-# What it may take to find progress in that, in seconds of CPU; with the built-in expression a tenth, on usual lines.
+# Upper bound for parsing these bytes, in seconds of CPU. The built-in expression takes a tenth on usual lines.
 PARSE_S = 1.0
 
 
@@ -35,17 +35,16 @@ class Tail:
         self._offset, self._rest, self._kept = 0, b"", 0
         self.last: progress.Metrics = {}
         self._pause = progress.compile_pattern(pause) if pause else None
-        # How many lines there were, how many of progress, and whether one announced a pause since the last of these.
+        # Lines, lines of progress, and whether a pause was announced since the last progress.
         self.lines, self.points, self.pausing = 0, 0, False
-        # Lines that came again with other numbers and are no progress, and the last line that is not empty.
+        # Lines other than progress that came again with other numbers, and the last line that is not empty.
         self.changes, self.last_line = 0, ""
         self._repeated = hang.Changes()
         # Why metrics could not be written, or "".
         self.unwritten = ""
-        # Where the loss was not a number.
+        # Steps at which the loss was not a number.
         self.lost: Message | None = None
-        # How far the present attempt has come, and since when; the last line before its first step that says from which
-        # checkpoint it starts.
+        # The pace of the present attempt, and the last line before its first step that names the checkpoint it loads.
         self.pace: goodput.Pace | None = None
         self.resumed = ""
 
@@ -68,12 +67,12 @@ class Tail:
         except OSError:
             return
         self._offset += len(new)
-        # A bar writes over itself; the one that is shown now is whole when the next one begins.
+        # A progress bar overwrites itself; it is complete when the next one begins.
         *lines, self._rest = re.split(rb"[\r\n]", self._rest + new)
-        # One byte more than a line may have, so that the end of a longer one is not taken for a line.
+        # One byte more than a line may have: the end of a longer one must not count as a line.
         self._rest = self._rest[-progress.MAX_LINE - 1 :]
         found = self._parse(lines)
-        # Where progress is read no more, any line is a sign of life.
+        # Once progress is no longer read, any line is a sign of life.
         self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
         last = next((line for line in reversed(lines) if line.strip()), b"")[: progress.MAX_LINE]
         if last:
@@ -102,7 +101,7 @@ class Tail:
         return visible(progress_forms.clean(hidden).strip())[: hang.MOST_LAST]
 
     def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
-        """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
+        """Read the metrics of lines; an expression that takes too long is not used again."""
         found: list[progress.Metrics] = []
         pattern, begins = self._pattern, self.pace is None
         if pattern is None:
@@ -117,7 +116,7 @@ class Tail:
                     if metrics:
                         begins = begins and "step" not in metrics
                         found.append(metrics)
-                        # After the last step of an epoch, or of all, comes an evaluation, a checkpoint, or the end.
+                        # An evaluation, a checkpoint or the end follows the last step of an epoch.
                         self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)
                     elif len(text) <= progress.MAX_LINE:
                         self.pausing = self.pausing or bool(self._pause and self._pause.search(text))
@@ -127,7 +126,7 @@ class Tail:
             either = " or job_hang_pause_pattern" if self._pause else ""
             print(
                 f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} "
-                "or less: progress is read no more. Expected: an expression without nested repetitions "
+                "or less: progress is no longer read. Expected: an expression without nested repetitions "
                 "such as (a+)+",
                 flush=True,
             )

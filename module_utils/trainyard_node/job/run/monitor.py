@@ -143,7 +143,7 @@ class Monitor:
         runner = self.runner
         if runner.end:
             runner.save()
-        # Otherwise the parent of a stopped rank waits in vain for its exit.
+        # Otherwise the parent of a stopped rank waits for it without end.
         processes.ask_to_end(pid for pid in runner.terminator.left() if processes.stopped(pid))
         runner.supervisor.end()
         try:
@@ -171,7 +171,7 @@ def run(job_dir: Path) -> int:
     node_rank = json.loads((job_dir / "node_plan.json").read_text())["node_rank"]
     redirect(str(job_dir / "logs" / f"monitor_{node_rank}.log"))
     # Ranks do not have it: they get their own environment.
-    os.environ[processes.LOOK] = "1"
+    os.environ[processes.OWN_TOOL] = "1"
 
     async def main() -> int:
         return await Monitor(job_dir).run()

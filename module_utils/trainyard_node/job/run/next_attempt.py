@@ -82,7 +82,7 @@ class NextAttempt:
         # ranks (mpirun): those of the next attempt may be here before its message to go is.
         if cleared and not self.plan["processes"]:
             return True
-        # What the check runs may look like what is left of a rank, as it ends.
+        # Tools of the check look like ranks while they end.
         if not self.check.running and not self._terminator.terminate(time.monotonic()):
             self.check.forget()
             return False

@@ -44,7 +44,7 @@ class NodeRunner:
         self.plan: Message = json.loads((job_dir / "node_plan.json").read_text())
         plan, self.host = self.plan, str(self.plan["host"])
         slice_name = units.slice_name(plan["job_id"]) if plan["supervision"] == "systemd" else ""
-        # What a spare will run is not known when root makes units.
+        # The processes of a spare are unknown when root makes units.
         by_units = plan["supervision"] == "systemd" and "places" not in plan
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, plan)
         self.terminator = Terminator(job_dir, plan, slice_name)
@@ -184,7 +184,7 @@ class NodeRunner:
 
     def poll_checkpoints(self, seconds: float) -> None:
         """Poll what the ranks have saved since the last poll, or left half written."""
-        self.checkpoints.look_again(seconds)
+        self.checkpoints.poll_now(seconds)
         self.report["checkpoints"] = self.checkpoints.state()
 
     def follow_exits(self, wake: Callable[[], None]) -> None:

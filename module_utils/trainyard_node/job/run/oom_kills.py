@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Count the processes that the kernel's OOM killer ended, on this machine and in the job's slice.
 
-Anybody may read these counters, the kernel's log only root. Sources: mm/oom_kill.c (OOM_KILL in /proc/vmstat, Linux
-4.13), Documentation/admin-guide/cgroup-v2.rst (memory.events, which counts processes of the groups below, too).
+Any user may read these counters; only root reads the kernel's log. Sources: mm/oom_kill.c (OOM_KILL in /proc/vmstat,
+Linux 4.13), Documentation/admin-guide/cgroup-v2.rst (memory.events, which counts the groups below, too).
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def read(machine: Tree, slice_name: str) -> dict[str, int]:
 
 
 def since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, Any]:
-    """Return what a failure says of the processes that were ended between two readings; nothing where none is known."""
+    """Return a failure's fields about kills between two readings; none where the counters are missing."""
     scope = next((name for name in ("job", "machine") if name in before and name in now), "")
     return {"oom_kills": max(0, now[scope] - before[scope]), "oom_of_job": scope == "job"} if scope else {}

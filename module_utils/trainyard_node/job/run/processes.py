@@ -2,10 +2,9 @@
 """Processes of a job on this node, found by the job id that each of them carries.
 
 A process belongs to a job when its cgroup is in the job's slice, TRAINYARD_JOB_ID in its first environment is the job's
-id, or a process of the job has started it (proc(5): /proc/PID/environ, /proc/PID/cgroup, /proc/PID/stat). So it stays
-one when it writes over its environment, as setproctitle does, or is started without one. Where there is no slice, the
-monitor is the parent of whom lost his (`adopt`). A process id alone is never trusted: it is used again, so it goes with
-its start time.
+id, or a process of the job has started it (proc(5): /proc/PID/environ, /proc/PID/cgroup, /proc/PID/stat). It may
+overwrite its environment, as setproctitle does. Without a slice the monitor becomes the parent of orphans (`adopt`). A
+process id alone is never trusted, as ids are reused: the start time goes with it.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     from ...machine.json_files import AnyPath
 
 PROC = "/proc"
-# Characters of a command line that are shown.
+# Upper bound for a command line in a message, in characters.
 SHOWN = 120
-# In the environment of what a monitor asks the machine with, such as nvidia-smi (gate_watch.py).
-LOOK = "TRAINYARD_LOOK"
+# In the environment of the tools that a monitor itself runs, such as nvidia-smi (restart_check.py).
+OWN_TOOL = "TRAINYARD_OWN_TOOL"
 _PR_SET_CHILD_SUBREAPER = 36
-# Seconds within which a process on a busy machine becomes another program.
+# How long execve(2) may take on a busy machine, in seconds.
 _EXEC_S = 0.1
-# The slice of a job in /proc/PID/cgroup. Below user.slice a user may call one so, too.
+# The slice of a job in /proc/PID/cgroup, but not below user.slice, where any user may make a slice of this name.
 _SLICE = re.compile(
     rb"^[^/\n]*(?:/(?!user\.slice/)[^/\n]+)*?/trainyard\.slice/trainyard-([a-z0-9_]+)\.slice/", re.MULTILINE
 )
@@ -46,7 +45,7 @@ def _read(path: str) -> bytes:
 
 
 def stat_fields(pid: int, proc: AnyPath = PROC) -> list[bytes]:
-    """Return what proc(5) says of a process, from its state on; nothing when it is gone or a zombie."""
+    """Return the fields of /proc/PID/stat from the state on; nothing for a zombie, or where the process has ended."""
     try:
         stat = _read(f"{proc}/{pid}/stat")
     except OSError:
@@ -57,13 +56,13 @@ def stat_fields(pid: int, proc: AnyPath = PROC) -> list[bytes]:
 
 
 def _stat(pid: int, proc: AnyPath) -> tuple[int, int] | None:
-    """Return the parent and the start time of a process; None when it is gone or a zombie."""
+    """Return the parent and the start time of a process; None for a zombie, or where it has ended."""
     fields = stat_fields(pid, proc)
     return (int(fields[1]), int(fields[19])) if fields else None
 
 
 def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None when it is gone or a zombie."""
+    """Return the start time of a process in clock ticks since boot; None for a zombie, or where it has ended."""
     stat = _stat(pid, proc)
     return stat[1] if stat else None
 
@@ -75,9 +74,9 @@ def node_started() -> float:
 
 
 def open_end(pid: int, started: int) -> int | None:
-    """Return a descriptor that can be read from when this process ends; None where it has, or where nobody can tell.
+    """Return a descriptor that becomes readable when this process ends; None where it has ended.
 
-    Nobody can tell before Linux 5.3, and in a container whose seccomp profile knows no pidfd_open(2).
+    None, too, before Linux 5.3 and in a container whose seccomp profile does not know pidfd_open(2).
     """
     with contextlib.suppress(AttributeError, OSError):
         descriptor = os.pidfd_open(pid)
@@ -88,12 +87,12 @@ def open_end(pid: int, started: int) -> int | None:
 
 
 def monitor_of(job_dir: AnyPath) -> tuple[int, int] | None:
-    """Return the process id and start time of a job's monitor that runs on this node; None where there is none.
+    """Return the process id and start time of a job's monitor on this node; None where none runs.
 
-    Any process of the job's user may write over the file, so whatever stands there is possible.
+    Any process of the job's user may overwrite the file.
     """
-    known = read_object(f"{job_dir}/monitor.json")
-    pid, started = known.get("pid"), known.get("start_time")
+    noted = read_object(f"{job_dir}/monitor.json")
+    pid, started = noted.get("pid"), noted.get("start_time")
     if type(pid) is int and 0 < pid <= _MOST_PID and type(started) is int and start_time(pid) == started:
         return pid, started
     return None
@@ -105,10 +104,10 @@ def monitor_alive(job_dir: AnyPath) -> bool:
 
 
 def _environ(entry: str) -> bytes:
-    """Read the first environment of a process; b"" where that is not allowed, or the process is gone.
+    """Read the first environment of a process; b"" where that is not allowed, or the process has ended.
 
-    Root without CAP_SYS_PTRACE, as in most containers, may not read that of another user: then it is read as its owner
-    (ptrace(2), "Ptrace access mode checking").
+    Root without CAP_SYS_PTRACE, as in most containers, may not read the one of another user: then it is read as its
+    owner (ptrace(2), "Ptrace access mode checking").
     """
     path = f"{entry}/environ"
     try:
@@ -138,7 +137,7 @@ def environment(pid: int, proc: AnyPath = PROC) -> dict[str, str]:
 
 
 def parent(pid: int, proc: AnyPath = PROC) -> int:
-    """Return the parent of a process; 0 when it has none, or is gone."""
+    """Return the parent of a process; 0 where it has none, or has ended."""
     stat = _stat(pid, proc)
     return stat[0] if stat else 0
 
@@ -151,7 +150,7 @@ def started_by(pid: int, started: Container[int], proc: AnyPath = PROC) -> int |
 
 
 def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:
-    """Tell whether a process is one of our runtime that starts ranks, and is none itself."""
+    """Tell whether a process is an agent of our runtime, which starts ranks and is none itself."""
     try:
         argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
     except OSError:
@@ -161,7 +160,7 @@ def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:
 
 
 def _user(entry: str) -> int | None:
-    """Return the real user of a process (proc(5), /proc/PID/status): of some the folder is root's all the same."""
+    """Return the real user of a process by its status: the folder of some processes of users belongs to root."""
     try:
         lines = _read(f"{entry}/status").splitlines()
     except OSError:
@@ -172,7 +171,7 @@ def _user(entry: str) -> int | None:
 def of_job(job_id: str, slice_name: str = "", uid: int | None = None, proc: AnyPath = PROC) -> list[int]:
     """Return the process ids of a job, without zombies and without the caller.
 
-    With the `uid` of the job's user, the job's id counts in the environments of that user's processes alone.
+    With `uid`, the job's id counts only in the environments of this user's processes.
     """
     return sorted(_members(job_id, slice_name, uid, proc))
 
@@ -189,7 +188,7 @@ def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
 
 
 def in_slices(proc: AnyPath = PROC) -> set[str]:
-    """Return the ids of the jobs whose slices have processes, wherever their folders are (units.slice_name)."""
+    """Return the ids of all jobs whose slices have processes."""
     found = set()
     for pid in filter(str.isdigit, os.listdir(proc)):
         with contextlib.suppress(OSError):
@@ -202,7 +201,7 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
     mark = b"TRAINYARD_JOB_ID=" + job_id.encode()
     alive = _alive(proc)
 
-    def known(pid: int) -> bool:
+    def marked(pid: int) -> bool:
         entry = f"{proc}/{pid}"
         mine = mark in _environ(entry).split(b"\0") and uid in (None, _user(entry))
         return mine or bool(slice_name and _in_slice(entry, slice_name))
@@ -210,7 +209,7 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in alive.items():
         children.setdefault(parent, []).append(pid)
-    found, ahead = set(), [pid for pid in alive if known(pid)]
+    found, ahead = set(), [pid for pid in alive if marked(pid)]
     while ahead:
         pid = ahead.pop()
         if pid not in found:
@@ -228,10 +227,7 @@ def _in_slice(entry: str, slice_name: str) -> bool:
 
 
 def ranks_of_job(job_id: str, job_dir: AnyPath, slice_name: str = "", proc: AnyPath = PROC) -> list[int]:
-    """Return the process ids of a job but those of our own runtime, which supervise or wait for their turn.
-
-    Nor are commands ranks of it that are told of the job (sender.py), or that its monitor asks the machine with.
-    """
+    """Return the process ids of a job's ranks: not of our runtime, receivers of events, or a monitor's tools."""
     runtime, found = os.fsencode(f"{job_dir}/trainyard.pyz"), []
     for pid in of_job(job_id, slice_name, proc=proc):
         try:
@@ -239,9 +235,9 @@ def ranks_of_job(job_id: str, job_dir: AnyPath, slice_name: str = "", proc: AnyP
         except OSError:
             continue
         environment = b"\0" + _environ(f"{proc}/{pid}")
-        told = b"\0TRAINYARD_EVENT=" in environment or f"\0{LOOK}=".encode() in environment
-        # `rank` is about to become one, `agent` starts some.
-        if not told and (runtime not in argv or argv[argv.index(runtime) + 1] in (b"agent", b"rank")):
+        other = b"\0TRAINYARD_EVENT=" in environment or f"\0{OWN_TOOL}=".encode() in environment
+        # `rank` is about to become a rank, `agent` has started some.
+        if not other and (runtime not in argv or argv[argv.index(runtime) + 1] in (b"agent", b"rank")):
             found.append(pid)
     return found
 
@@ -254,7 +250,7 @@ def adopt() -> None:
 
 
 def reap_adopted(own: Container[int]) -> None:
-    """Take note of the end of adopted children, so that no zombies stay; `own` children have who waits for them."""
+    """Reap adopted children; others wait for the `own` ones."""
     with contextlib.suppress(ChildProcessError):
         while True:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -264,7 +260,7 @@ def reap_adopted(own: Container[int]) -> None:
 
 
 def command_line(pid: int, proc: AnyPath = PROC) -> str:
-    """Return what a process was started with, shortened for a message."""
+    """Return the command line of a process, shortened for a message."""
     try:
         return _read(f"{proc}/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:SHOWN]
     except OSError:
@@ -272,7 +268,7 @@ def command_line(pid: int, proc: AnyPath = PROC) -> str:
 
 
 def arguments(pid: int, proc: AnyPath = PROC) -> list[str]:
-    """Return the words that a process was started with; none where it is gone."""
+    """Return the arguments of a process; none where it has ended."""
     try:
         return _read(f"{proc}/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0").split("\0")
     except OSError:
@@ -280,9 +276,9 @@ def arguments(pid: int, proc: AnyPath = PROC) -> list[str]:
 
 
 def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> list[int]:
-    """Return the process ids of a job; where there are none, look once more after a moment.
+    """Return the process ids of a job; where there are none, search once more after a moment.
 
-    A process that is just becoming another program (execve(2)) shows no environment until it has become that.
+    During execve(2) a process shows no environment.
     """
     found = of_job(job_id, slice_name, uid)
     if not found:
@@ -292,7 +288,7 @@ def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> li
 
 
 def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: float = 5.0) -> list[int]:
-    """End all processes of a job, politely first. Returns those that are still there afterwards."""
+    """End all processes of a job by SIGTERM, then by SIGKILL. Returns those that are still there."""
     deadline = time.monotonic() + grace_s
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid, started in _members(job_id, slice_name, uid, PROC).items():
@@ -305,7 +301,7 @@ def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: floa
 
 
 def ask_to_end(pids: Iterable[int]) -> None:
-    """Send SIGTERM, and SIGCONT as systemd does: what was stopped (SIGSTOP) takes no SIGTERM before it goes on."""
+    """Send SIGTERM, then SIGCONT as systemd does: a stopped process takes no SIGTERM before it continues."""
     for pid in pids:
         for number in (signal.SIGTERM, signal.SIGCONT):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -313,14 +309,14 @@ def ask_to_end(pids: Iterable[int]) -> None:
 
 
 def stopped(pid: int, proc: AnyPath = PROC) -> bool:
-    """Tell whether a process was stopped by a signal, SIGSTOP for one."""
+    """Tell whether a process is stopped, by SIGSTOP for example."""
     with contextlib.suppress(OSError, IndexError):
         return _read(f"{proc}/{pid}/stat").rpartition(b")")[2].split()[0] == b"T"
     return False
 
 
 def _send(pid: int, started: int, number: int) -> None:
-    """Send a signal to a process, and to none that has got its id meanwhile."""
+    """Send a signal to a process, but not to another one that has its id now."""
     descriptor = open_end(pid, started)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if descriptor is not None:

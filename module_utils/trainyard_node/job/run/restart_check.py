@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of this node stands in the way of a restart: who has its devices (device_holders.py), and the gate (gate.py)."""
+"""Check this node before a restart: free devices (device_holders.py) and health (health_gate.py)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...machine.tree import Tree
 from .device_holders import LOOK_S, held
-from .supervisors import LOOKING
+from .supervisors import OWN_CHILDREN
 
 if TYPE_CHECKING:
     from ....trainyard.findings.findings import Finding
     from .health_gate import Earlier
 
-# What is told of faults, in characters.
+# Upper bound for the text of findings, in characters.
 MOST_TEXT = 400
 
 
 class Obstacle(NamedTuple):
-    """What stands in the way of a restart: who holds the devices, what the node does not pass; both "" where nothing.
+    """The reasons against a restart: `held` names the holder of devices, `refused` the findings of the health check.
 
-    `waits`: all of that may go by itself. `suspect` is in nobody's way, but speaks for another node.
+    `waits`: the findings may go away by themselves. `suspect` is no obstacle, but a spare would be better.
     """
 
     held: str = ""
@@ -34,32 +34,32 @@ class Obstacle(NamedTuple):
 
 
 class RestartCheck:
-    """Looks in a thread of its own, as drivers and disks may not answer for long."""
+    """A check in a thread of its own, as drivers and disks may take long to answer."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        """Know nothing yet; nobody holds the devices of a job that begins now."""
+        """Take the node plan. Nobody holds the devices of a job that begins now."""
         self._spec, self._devices = spec, list(spec.get("devices", ()))
         self._whole = bool(spec.get("gate"))
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._earlier: Earlier | None = None
         self._thread: threading.Thread | None = None
         self._at, self._turn = 0.0, 0
-        # For which turn the devices have added up numbers, and what was found.
+        # The turn for which the devices have run a collective, and its findings.
         self._sums: tuple[int, list[Finding]] | None = None
         self._found: Obstacle | None = None
-        # A look is under way, with processes that are this monitor's children as ranks may be.
+        # A check is running; its processes are children of this monitor, as ranks may be.
         self.running = False
-        # Called from the thread when something is known.
+        # The thread calls it when there is a result.
         self.notify: Callable[[], object] = lambda: None
 
     def begin(self) -> None:
-        """Note, for restarts, how the ports are and what tools complain of as long as nothing has failed."""
+        """Note the state of ports and the output of tools before anything has failed."""
         if self._whole:
             self._thread = threading.Thread(target=self._note, name="gate", daemon=True)
             self._thread.start()
 
     def result(self) -> Obstacle | None:
-        """Return what stands in the way of a restart, None where that is not known yet."""
+        """Return the obstacle to a restart; None where there is no result yet."""
         if not self._devices and not self._whole:
             return Obstacle()
         if self._found and not (self._found.held or self._found.refused):
@@ -71,19 +71,19 @@ class RestartCheck:
         return self._found
 
     def forget(self) -> None:
-        """Know nothing, so that the next answer is of a look that begins from now on."""
+        """Drop the result: the next one comes from a check that begins after this call."""
         self._found, self._at = None, 0.0
         self._turn += 1
 
     def _note(self) -> None:
-        with LOOKING, _said():
+        with OWN_CHILDREN, _logged():
             from . import health_gate as gate
 
             self._earlier = gate.note(Tree(), self._spec)
 
     def _look(self, turn: int) -> None:
         try:
-            with LOOKING:
+            with OWN_CHILDREN:
                 found = self._seen(turn)
         finally:
             self.running = False
@@ -94,30 +94,30 @@ class RestartCheck:
     def _seen(self, turn: int) -> Obstacle:
         found = Obstacle(held(self._devices, self._since) if self._devices else "")
         if self._whole and not found.held:
-            with _said():
+            with _logged():
                 from . import health_gate as gate
 
                 tree, earlier = Tree(), self._earlier or gate.Earlier()
-                faults = gate.look(tree, self._spec, gate.read_machine(tree, self._spec), earlier)
-                if not faults:
-                    # Once is enough for a restart that waits for others.
+                findings = gate.look(tree, self._spec, gate.read_machine(tree, self._spec), earlier)
+                if not findings:
+                    # Once is enough while a restart waits for other nodes.
                     if not self._sums or self._sums[0] != turn:
                         self._sums = turn, gate.collective_findings(self._spec)
-                    faults = self._sums[1]
+                    findings = self._sums[1]
                 links = gate.links(tree, self._spec, earlier.ports)
-                told = "; ".join(gate.texts(faults))[:MOST_TEXT]
-                waits = bool(faults) and all(fault.check in gate.PASSING for fault in faults)
-                found = Obstacle("", told, waits, gate.bad_links(earlier, links)[:MOST_TEXT])
-                if not faults and turn == self._turn:
-                    # The next attempt begins with these.
+                text = "; ".join(gate.texts(findings))[:MOST_TEXT]
+                waits = bool(findings) and all(finding.check in gate.PASSING for finding in findings)
+                found = Obstacle("", text, waits, gate.bad_links(earlier, links)[:MOST_TEXT])
+                if not findings and turn == self._turn:
+                    # The next check compares with these.
                     self._earlier = gate.later(earlier, links)
         return found
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """Whatever broke, it is the check and not the node; it is said in the monitor's log."""
+def _logged() -> Iterator[None]:
+    """Write an error of the check itself into the monitor's log: it is no finding about the node."""
     try:
         yield
     except Exception as error:
-        print(f"the gate could not be looked at: {error!r}", flush=True)
+        print(f"the health check did not run: {error!r}", flush=True)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that runs a job on a node: `trainyard.pyz`, a zip of these very modules.
+"""Build and run `trainyard.pyz`, the program that runs a job on a node: a zip of these modules.
 
-Ansible brings the modules to the node inside the module call anyway, so the runtime needs no installation, has the
-version of the controller, and outlives the call.
+Ansible sends the modules to the node with each module call, so the runtime needs no installation and has the version of
+the controller.
 
     python trainyard.pyz exec JOB_DIR NAME       become a process of the job
     python trainyard.pyz agent MODULE ARGV...    be an agent that starts ranks, as `python -m MODULE` would
     python trainyard.pyz rank ARGV...            become a rank under an agent
     python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
-    python trainyard.pyz script ARGV...          run a start script, and wait for what it leaves in the background
+    python trainyard.pyz script ARGV...          run a start script, and wait for its background processes
     python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
-    python trainyard.pyz monitor JOB_DIR         watch this node's processes and keep in touch with the head
+    python trainyard.pyz monitor JOB_DIR         run this node's monitor
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _PARTS = (
     "trainyard_node.machine.regex_limit",
     "trainyard_node.machine.tree",
 )
-# What restarts (gate.py) and jobs with `direct` (meeting.py) alone need, as text: the monitor compiles it once.
+# Modules for restarts (health_gate.py) and jobs with `direct` (rank_connections.py), as text: compiled when needed.
 _LATE = (
     "trainyard.ascend",
     "trainyard.ascend.rank_table_servers",
@@ -136,8 +136,7 @@ _MAIN = b"import sys\nfrom runtime.trainyard_node.job.run.runtime import main\ns
 def pack() -> bytes:
     """Build trainyard.pyz from the modules that this process runs with, text and code.
 
-    The code is for its Python, and has been compiled before where the modules stay on the node. Another Python, such as
-    one of a virtual environment, takes the text.
+    The code is for the present Python; another one, such as one of a virtual environment, uses the text.
     """
     import io
     import zipfile
@@ -158,7 +157,7 @@ def _text_and_code(part: str, compiled: bool) -> tuple[str, bytes, bytes]:
     import marshal
     from importlib import util
 
-    # What trainyard_node is part of, on Ansible's side or the agent's.
+    # The parent package differs between Ansible's side and the agent's.
     name = f"{__name__.rsplit('.', 4)[0]}.{part}"
     spec = util.find_spec(name)
     text = spec.loader.get_source(name) if spec and spec.loader else None  # type: ignore[attr-defined]
@@ -167,7 +166,7 @@ def _text_and_code(part: str, compiled: bool) -> tuple[str, bytes, bytes]:
     path = part.replace(".", "/") + ("/__init__" if spec.submodule_search_locations is not None else "")
     if not compiled:
         return path, text.encode(), b""
-    # PEP 552; flag 1: to be taken as it is.
+    # PEP 552; flag 1: used without a check of the source.
     head = util.MAGIC_NUMBER + (1).to_bytes(4, "little") + util.source_hash(text.encode())
     return path, text.encode(), head + marshal.dumps(spec.loader.get_code(name))  # type: ignore[union-attr]
 

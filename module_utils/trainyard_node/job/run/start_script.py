@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a start script as a rank, and wait for the processes that it leaves in the background.
 
-The scripts that vendors' guides print end with `&`: the shell exits with 0 while the training runs. This process stays
-the parent of what the shell leaves behind (prctl(2), PR_SET_CHILD_SUBREAPER), so it learns how each of them ended.
+Scripts in vendors' guides end with `&`: the shell exits with 0 while the training runs. This process becomes the parent
+of the processes that remain (prctl(2), PR_SET_CHILD_SUBREAPER), so it learns how each of them ended.
 
-Times are seconds since boot, or of a processor; a process is {"began", "cpu", "command", "output"}.
+Times are seconds since boot, or of a CPU; a process is {"began", "cpu", "command", "output"}.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-# A helper beside the training, such as `nvidia-smi dmon &`, used less than this share of what has ended used, ...
+# A helper of the training, such as `nvidia-smi dmon &`, uses less than this share of the CPU time of ended processes.
 HELPER_SHARE = 0.05
-# ... and less than this share of a processor for so many seconds, before it is ended.
+# It is ended after so many seconds in which it used less than this share of a CPU.
 IDLE_SHARE, IDLE_S = 0.05, 5
-# A process that used less, in seconds of a processor, has trained nothing.
+# A process that used less CPU time, in seconds, has trained nothing.
 WORK_S = 1.0
 # Seconds between SIGTERM and SIGKILL.
 END_S = 3
-# So long may a process take, in seconds, to become the program that the script starts.
+# How long a forked process may take to become the program that the script starts, in seconds.
 BECOME_S = 2.0
-# So long after the script's own end, its `trap 'kill $(jobs -p)' EXIT` may still take effect.
+# How long after the script's end its `trap 'kill $(jobs -p)' EXIT` may take effect, in seconds.
 TRAP_S = 5.0
-# Lines of a process's own log that are shown when it has failed, and bytes in which they are looked for.
+# Lines shown of a failed process's own log, and bytes in which they are searched.
 SHOWN_LINES, SHOWN_BYTES = 40, 1 << 16
 # Bytes of a script that are read.
 SCRIPT_BYTES = 1 << 16
@@ -46,10 +46,10 @@ _ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def only_helpers(left: Sequence[Mapping[str, Any]], ended_cpu: float, began: float, now: float) -> bool:
-    """Tell whether what is left ran beside the work that has ended, and is not the work itself.
+    """Tell whether the remaining processes are helpers of the work that has ended.
 
-    All of it began in the first half of the time since `began`, and used little processor time compared with what has
-    ended by `now`. A script that only starts things has used next to none.
+    All of them began in the first half of the time since `began`, and used little CPU time compared with the processes
+    that ended by `now`. A script that only starts programs uses almost none.
     """
     middle = (began + now) / 2
     cpu = sum(process["cpu"] for process in left)
@@ -57,13 +57,13 @@ def only_helpers(left: Sequence[Mapping[str, Any]], ended_cpu: float, began: flo
 
 
 def run(argv: list[str]) -> int:
-    """Run a start script and all that it leaves; return the status of the rank, or die of its signal."""
+    """Run a start script and wait for its processes; return the status of the rank, or end by its signal."""
     processes.adopt()
     status = _Script(argv).run()
     if os.WIFSIGNALED(status):
         import resource
 
-        # The process that died has left a core, where one is wanted.
+        # The process that ended has left a core, where one is enabled.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
 
 
 class _Script:
-    """A start script that runs, and what it has left."""
+    """A start script, and the processes that it leaves."""
 
     def __init__(self, argv: list[str]) -> None:
         self.argv = argv
@@ -82,8 +82,8 @@ class _Script:
         self.began, self.ended = _now(), 0.0
         self.cpu, self.idle_cpu = 0.0, 0.0
         self.left: dict[int, dict[str, Any]] = {}
-        # A process that was asked to end does not fail by ending.
-        self.ending, self.told = False, 0
+        # Whether the processes were asked to end, and by which signal from outside.
+        self.ending, self.signal = False, 0
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._asked_to_end)
@@ -93,8 +93,8 @@ class _Script:
             try:
                 pid, status, usage = os.wait4(-1, 0)
             except ChildProcessError:
-                # A script that was told to end has not done its work, whatever its status is.
-                return first or self.told
+                # A script that was stopped has not done its work, even if its status is 0.
+                return first or self.signal
             self.cpu += usage.ru_utime + usage.ru_stime
             if pid == main:
                 self.ended, first = _now(), status
@@ -114,7 +114,7 @@ class _Script:
                 self._watch_helpers()
 
     def _script(self) -> str:
-        """Return the text of the script, as far as it may be read."""
+        """Return the text of the script, as far as it can be read."""
         code = code_in(self.argv)
         for word in self.argv:
             with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ class _Script:
 
     def _report_left(self) -> None:
         until = _now() + BECOME_S
-        # A process that the shell has just forked is still a copy of it, without its redirections.
+        # A process that the shell has just forked still shows the shell's command, without redirections.
         copy = " ".join(" ".join(self.argv)[: processes.SHOWN].split())
         while True:
             left = _below(os.getpid())
@@ -164,7 +164,7 @@ class _Script:
         _write(end)
 
     def _by_the_script(self, status: int) -> bool:
-        """Tell whether the script itself had asked a process to end as it ended."""
+        """Tell whether the script itself ended a process at its own end."""
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) - 128
         return number in _ASKED_TO_END and _now() - self.ended < TRAP_S
 
@@ -190,7 +190,7 @@ class _Script:
     def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
         """Pass SIGTERM on: systemd sends it to the main process of a unit alone."""
         del frame
-        self.ending, self.told = True, number
+        self.ending, self.signal = True, number
         _send(_below(os.getpid()), number)
 
 
@@ -203,7 +203,7 @@ def _say(text: str) -> None:
 
 
 def _write(text: bytes) -> None:
-    # A log without room ends nothing.
+    # A full disk ends nothing.
     with contextlib.suppress(OSError):
         os.write(1, text)
 
@@ -233,7 +233,7 @@ def _below(root: int) -> dict[int, dict[str, Any]]:
     while ahead:
         for pid, began, cpu in children.get(ahead.pop(), ()):
             ahead.append(pid)
-            # That of a process that is about to end is empty.
+            # The command line of a process that is about to end is empty.
             command = " ".join(processes.command_line(pid).split()) or f"process {pid}"
             found[pid] = {"began": began, "cpu": cpu, "command": command, "output": _output(pid)}
     return found
@@ -250,7 +250,7 @@ def _output(pid: int) -> str:
 
 
 def _collect(path: str) -> None:
-    """Have a process's own log collected with the rank's: as a second name of it beside that, `rank_0_train.log`."""
+    """Link a process's own log into the folder of logs, as `rank_0_train.log`, so that it is collected."""
     with contextlib.suppress(OSError):
         folder, own = os.path.split(os.readlink(f"{processes.PROC}/self/fd/1"))
         name = os.path.splitext(own)[0] + "_" + os.path.splitext(os.path.basename(path))[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds the processes of a job on this node, for its monitor: systemd by units, or the monitor as their parent."""
+"""Supervise the processes of a job on this node: as systemd units, or as children of the monitor."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ...machine.json_files import keep_json, read_object
 from . import processes, units
 from .exits import Exit, from_status, lost, read_attempts, read_exits, turn
 
-# Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
+# Processes that do not end within this time after SIGTERM get SIGKILL.
 END_S = 3.0
-# So long may a process take to begin, in seconds; then systemd is asked how it is, every so often.
-BEGIN_S, ASK_S = 60.0, 2.0
-# Held by a thread that waits for children of its own: how they ended would be lost to who reaps the adopted ones.
-LOOKING = threading.Lock()
+# How long a process may take to begin before systemd is queried about it, and how often then, in seconds.
+BEGIN_S, QUERY_S = 60.0, 2.0
+# Held by a thread that waits for children of its own, which must not be reaped as adopted ones.
+OWN_CHILDREN = threading.Lock()
 
 
 class Supervisor(Protocol):
-    """What follows the processes of this node."""
+    """Follows the processes of this node."""
 
     # Why something could not be written, or "".
     unwritten: str
 
     def start(self) -> None:
-        """Start them, where the monitor is the one to do it."""
+        """Start the processes, where the monitor does that."""
 
     def exits(self) -> dict[str, Exit]:
         """Return how processes ended, by name."""
@@ -47,26 +47,26 @@ class Supervisor(Protocol):
         """Start processes again that have ended."""
 
     def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Start a child of the monitor's own, from any thread; who starts it waits for it."""
+        """Start a child of the monitor's own, from any thread; the caller waits for its end."""
 
     def end(self) -> None:
-        """End what still runs."""
+        """End all processes."""
 
 
 class Units:
-    """Processes are systemd units, bound to the monitor's unit: they end when the monitor does."""
+    """Processes as systemd units that are bound to the monitor's unit: they end when the monitor does."""
 
     def __init__(self, job_dir: Path, spec: Message) -> None:
         """Take the job's folder; the units have been started by the agent."""
         self._job_dir, self._spec = job_dir, spec
         self.unwritten = ""
-        # Ends as this monitor saw them, by name: on a full disk they stand nowhere else.
+        # Exits as this monitor saw them, by name: on a full disk they are not written.
         self._ended: dict[str, Exit] = {}
-        # When to ask systemd for a process that has not begun, by name.
-        self._ask_at: dict[str, float] = {}
+        # When to query systemd about a process that has not begun, by name.
+        self._query_at: dict[str, float] = {}
 
     def start(self) -> None:
-        """Nothing to do, but after a reboot: what was not seen to end was lost with the node."""
+        """After a reboot, note that processes without a recorded end were lost with the node."""
         for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
             name = process["name"]
             main = self.main(name)
@@ -74,26 +74,26 @@ class Units:
                 self._keep(name, lost(), main["attempt"])
 
     def main(self, name: str) -> Message | None:
-        """Read what the process wrote before it became what it is (execute.py)."""
+        """Read what the process noted before it started its program (execute.py)."""
         found = read_object(self._job_dir / f"{name}.pid.json")
         main = {"attempt": 0, **found}
         return main if all(type(main.get(key)) is int for key in ("pid", "start_time", "attempt")) else None
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
-        """Nothing to do: systemd has started each again, and it waits for its number in attempts.json (execute.py)."""
+        """Do nothing: systemd has started each again, and it waits for its turn in attempts.json (execute.py)."""
         del attempts
         for name in names:
-            self._ask_at.pop(name, None)
+            self._query_at.pop(name, None)
 
     def exits(self) -> dict[str, Exit]:
-        """Read what the units' ExecStopPost wrote, and ask for those whose main process is gone already."""
+        """Read what the units' ExecStopPost wrote; query systemd about units whose main process has ended."""
         exits, attempts = read_exits(self._job_dir), read_attempts(self._job_dir)
         for process in self._spec["processes"]:
             name = process["name"]
             attempt = turn(attempts, name)
-            known = self._ended.get(name, {})
-            if name not in exits and known.get("attempt") == attempt:
-                exits[name] = known
+            noted = self._ended.get(name, {})
+            if name not in exits and noted.get("attempt") == attempt:
+                exits[name] = noted
             if name in exits:
                 continue
             main = self.main(name)
@@ -102,7 +102,7 @@ class Units:
                 continue
             ended = units.main_exit(self._spec["job_id"], name, main["pid"] if main and begun else None)
             if ended and ended["result"] == "lost":
-                # What ended in this very moment has left its record before its unit was gone.
+                # A process that has just ended left its record before its unit was unloaded.
                 ended = read_exits(self._job_dir).get(name, ended)
             if ended:
                 exits[name] = self._keep(name, ended, attempt)
@@ -112,11 +112,11 @@ class Units:
         return main is not None and processes.start_time(main["pid"]) == main["start_time"]
 
     def _late(self, name: str) -> bool:
-        """Tell whether it is time to ask for a process that has not begun (again), as its unit was about to do."""
+        """Tell whether it is time to query systemd about a process that has not begun (again)."""
         now = time.monotonic()
-        due = now >= self._ask_at.setdefault(name, now + BEGIN_S)
+        due = now >= self._query_at.setdefault(name, now + BEGIN_S)
         if due:
-            self._ask_at[name] = now + ASK_S
+            self._query_at[name] = now + QUERY_S
         return due
 
     def _keep(self, name: str, ended: Exit, attempt: int) -> Exit:
@@ -125,17 +125,17 @@ class Units:
         return self._ended[name]
 
     def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Start it."""
+        """Start a child of the monitor's own."""
         return start()
 
     def end(self) -> None:
-        """End what no unit of this node holds: ranks that another node started here. For units, see BindsTo."""
+        """End ranks that another node started here, as no unit holds them; BindsTo ends units."""
         if not self._spec["processes"]:
             processes.end(self._spec["job_id"])
 
 
 class Children:
-    """Processes are children of the monitor, each in a session of its own: the fallback where there is no systemd."""
+    """Processes as children of the monitor, each in a session of its own, where there is no systemd."""
 
     def __init__(self, job_dir: Path, spec: Message) -> None:
         """Take the job's folder and its node_plan.json."""
@@ -145,7 +145,7 @@ class Children:
         self._attempts: Attempts = {}
         self.unwritten = ""
         self._pids: dict[str, Message] = {}
-        # Children for whose end another thread waits; held while one starts, as it may end at once.
+        # Children for which another thread waits, and a lock that is held while one starts, as it may end at once.
         self._beside: list[subprocess.Popen[bytes]] = []
         self._starts = threading.Lock()
 
@@ -177,7 +177,7 @@ class Children:
         self.unwritten = keep_json(self._job_dir / name, data) or self.unwritten
 
     def main(self, name: str) -> Message | None:
-        """Return what was started last by this name."""
+        """Return the process that was started last under this name."""
         return self._pids.get(name)
 
     def exits(self) -> dict[str, Exit]:
@@ -188,17 +188,17 @@ class Children:
                 del self._running[name]
                 self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
                 self._keep(f"exits/{name}.json", self._ended[name])
-        if LOOKING.acquire(blocking=False):
+        if OWN_CHILDREN.acquire(blocking=False):
             try:
                 with self._starts:
                     self._beside = [child for child in self._beside if child.returncode is None]
                     processes.reap_adopted({child.pid for child in (*self._running.values(), *self._beside)})
             finally:
-                LOOKING.release()
+                OWN_CHILDREN.release()
         return self._ended
 
     def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Start it, and leave the news of its end to who waits for it."""
+        """Start a child for whose end another thread waits."""
         with self._starts:
             child = start()
             self._beside.append(child)
@@ -208,7 +208,7 @@ class Children:
         """End every process that carries the job's id, then reap."""
         processes.end(self._spec["job_id"])
         for child in self._running.values():
-            # Without its memory a process carries no id any more, and yet the kernel may not have its end to tell.
+            # A process that gives back its memory has no job id any more, but is not a zombie yet.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(END_S)
         self.exits()

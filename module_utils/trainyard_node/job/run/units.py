@@ -5,10 +5,9 @@
     trainyard-<job_id>-<process>.service   one for each process, bound to the monitor: no monitor, no process
     trainyard-<job_id with _>.slice        all of them: one cgroup, so stopping it ends exactly this job
 
-Those of a job with restarts are not transient but files in /etc/systemd/system, since a node that was lost and starts
-again shall take part again.
+Units of a job with restarts are files in /etc/systemd/system instead: a node that reboots takes part again.
 
-Sources: systemd-run(1), systemd.service(5), systemd.kill(5). With Type=exec (systemd 240) a start that fails says so.
+Sources: systemd-run(1), systemd.service(5), systemd.kill(5). With Type=exec (systemd 240) a failed start is an error.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ STOP_TIMEOUT_S = 5
 
 
 def slice_name(job_id: str) -> str:
-    """Name the slice of a job. A hyphen in a slice's name would nest it, hence the underscores."""
+    """Return the name of a job's slice. A hyphen would nest it, hence the underscores."""
     return f"trainyard-{job_id.replace('-', '_')}.slice"
 
 
 def unit_name(job_id: str, name: str) -> str:
-    """Name the unit of one process of a job."""
+    """Return the name of the unit of a job's process."""
     return f"trainyard-{job_id}-{name}.service"
 
 
-# Where units stand that come back after a reboot, see systemd.unit(5).
+# Units in this folder come back after a reboot, see systemd.unit(5).
 LASTING = Path("/etc/systemd/system")
 _OF_UNIT = ("Description", "After", "BindsTo", "Wants", "StartLimitIntervalSec", "CollectMode")
 
@@ -48,7 +47,7 @@ def _properties(job_id: str, name: str, user: str, own: Sequence[str]) -> list[s
         f"User={user}",
         f"Slice={slice_name(job_id)}",
         "Type=exec",
-        # SIGTERM is for the main process; what it leaves behind is killed at once.
+        # SIGTERM goes to the main process alone; everything that it leaves is killed at once.
         "KillMode=mixed",
         f"TimeoutStopSec={STOP_TIMEOUT_S}",
         "LimitMEMLOCK=infinity",
@@ -63,16 +62,16 @@ def _process_properties(job_id: str, runtime: Sequence[str], job_dir: Path, name
     return [
         f"BindsTo={watched}",
         f"After={watched}",
-        # The monitor ends the job at its time-out; this holds where the monitor itself hangs.
+        # The monitor ends the job at its time limit; this one holds where the monitor itself hangs.
         f"RuntimeMaxSec={timeout_s + 60}",
         f"ExecStopPost={' '.join([*runtime, 'record', str(job_dir), name])}",
     ]
 
 
 def _stop_slice(job_id: str) -> str:
-    """Return the command that stops the slice of a job, and with it what is bound to the monitor that has ended.
+    """Return the command that stops the slice of a job once its monitor has ended: systemd keeps an empty slice.
 
-    systemd keeps a slice that is empty. Nothing waits for it here: the unit that calls this is one of the slice's own.
+    It does not wait, as the unit that runs it belongs to the slice.
     """
     return f"systemctl --no-block stop {slice_name(job_id)}"
 
@@ -85,7 +84,7 @@ def _systemd_run(job_id: str, name: str, properties: Sequence[str], argv: Sequen
 
 
 def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: int) -> str:
-    """Start the monitor, then all processes side by side. Returns systemd's complaint, or "" when all have started."""
+    """Start the monitor, then all processes at the same time. Returns systemd's error, or ""."""
     runtime = [python, "-IS", str(job_dir / "trainyard.pyz")]
     properties = _properties(job_id, "monitor", user, [f"ExecStopPost=+/bin/sh -c '{_stop_slice(job_id)}'"])
     monitor = _systemd_run(job_id, "monitor", properties, [*runtime, "monitor", str(job_dir)])
@@ -103,43 +102,43 @@ def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[st
                 text=True,
             )
         )
-    complaints = []
+    errors = []
     for process in running:
         _, stderr = process.communicate()
         if process.returncode:
-            complaints.append(stderr.strip() or f"systemd-run ended with {process.returncode}")
-    return "; ".join(complaints)
+            errors.append(stderr.strip() or f"systemd-run ended with {process.returncode}")
+    return "; ".join(errors)
 
 
 def _quoted(argv: Sequence[str]) -> str:
-    """Write a command for a unit file, where backslash, quote, % and $ have a meaning (systemd.service(5))."""
-    meant = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
-    return " ".join(f'"{word.translate(meant)}"' for word in argv)
+    """Return a command for a unit file, where backslash, quote, % and $ have a meaning (systemd.service(5))."""
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
+    return " ".join(f'"{word.translate(escapes)}"' for word in argv)
 
 
-def _unit_file(properties: Sequence[str], argv: Sequence[str], wanted: bool) -> str:
+def _unit_file(properties: Sequence[str], argv: Sequence[str], at_boot: bool) -> str:
     ours = [item for item in properties if item.startswith(tuple(f"{key}=" for key in _OF_UNIT))]
     service = [item for item in properties if item not in ours]
-    install = ["", "[Install]", "WantedBy=multi-user.target"] if wanted else []
+    install = ["", "[Install]", "WantedBy=multi-user.target"] if at_boot else []
     return "\n".join(["[Unit]", *ours, "", "[Service]", *service, f"ExecStart={_quoted(argv)}", *install, ""])
 
 
 def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: int) -> str:
-    """Start the same units so that they come back when the node starts again in the middle of a job with restarts.
+    """Start the units of a job with restarts: they come back when the node reboots.
 
-    Returns systemd's complaint, or "". The units' files go with the job: the monitor's unit removes them at its end.
+    Returns systemd's error, or "". The monitor's unit removes the files when the job ends.
     """
     runtime = [python, "-IS", str(job_dir / "trainyard.pyz")]
     monitor = unit_name(job_id, "monitor")
     link = LASTING / "multi-user.target.wants" / monitor
     processes = {name: LASTING / unit_name(job_id, name) for name in names}
     everything = " ".join(str(path) for path in (link, LASTING / monitor, *processes.values()))
-    # A unit that failed would stay loaded, and keep the others and the slice.
-    forgotten = "CollectMode=inactive-or-failed"
+    # A failed unit would stay loaded, and keep the others and the slice.
+    unload = "CollectMode=inactive-or-failed"
     own = [
-        forgotten,
+        unload,
         *(f"Wants={path.name}" for path in processes.values()),
-        # As root: not when the node goes down, since then the job is to go on at the next start.
+        # As root; not when the node shuts down, as the job goes on after the reboot.
         'ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || '
         f"{{ rm -f {everything}; {_stop_slice(job_id)}; }}'",
     ]
@@ -147,9 +146,9 @@ def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Seq
     (LASTING / monitor).write_text(text)
     for name, path in processes.items():
         own = [
-            forgotten,
+            unload,
             *_process_properties(job_id, runtime, job_dir, name, timeout_s),
-            # Started again at once, it waits until the monitor lets it run (execute.py).
+            # It starts again at once and waits for its turn (execute.py).
             "Restart=always",
             "RestartSec=100ms",
             "StartLimitIntervalSec=0",
@@ -176,28 +175,33 @@ def active(job_id: str, name: str) -> bool:
 def node_goes_down() -> bool:
     """Tell whether systemd is shutting the node down.
 
-    Only root can ask it until the end: the others ask over D-Bus, which ends early, as does the permission to log in.
+    Other users than root ask over D-Bus, which stops early, and so does the permission to log in.
     """
-    asked = ["systemctl", "is-system-running"]
+    command = ["systemctl", "is-system-running"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5).stdout.strip()
+        state = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout.strip()
     except subprocess.TimeoutExpired:
-        said = ""
-    return said == "stopping" or (said in ("", "offline", "unknown") and NO_LOGIN.exists())
+        state = ""
+    return state == "stopping" or (state in ("", "offline", "unknown") and NO_LOGIN.exists())
 
 
 def main_exit(job_id: str, name: str, pid: int | None) -> Exit | None:
-    """Return how a unit's main process ended that had this id, or None where it had not even noted that.
+    """Return how the unit's main process with this id ended; `pid` is None where the process did not note its id.
 
-    The result is `lost` where the unit knows nothing of that process: it is gone, or runs another one. None: systemd
-    does not say, or takes the process for one that runs.
+    The result is `lost` where the unit has ended or runs another process. None where systemd does not know, or the
+    process still runs.
 
     systemd runs ExecStopPost only when nothing of the unit is left, which it may notice late: with cgroup v1 in a
-    container it is not told that a cgroup is empty, and waits for TimeoutStopSec.
+    container it gets no notice of an empty cgroup, and waits for TimeoutStopSec.
     """
-    asked = ["systemctl", "show", "--property=Result,ExecMainPID,ExecMainCode,ExecMainStatus", unit_name(job_id, name)]
+    command = [
+        "systemctl",
+        "show",
+        "--property=Result,ExecMainPID,ExecMainCode,ExecMainStatus",
+        unit_name(job_id, name),
+    ]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
@@ -211,7 +215,7 @@ def main_exit(job_id: str, name: str, pid: int | None) -> Exit | None:
     return from_unit(shown["Result"], code, shown["ExecMainStatus"]) if code else None
 
 
-# What systemd writes of the end of a unit's main process (manager/service.c of systemd), in English everywhere.
+# The journal line about the end of a unit's main process (src/core/service.c), which is in English everywhere.
 _ENDED = re.compile(
     r"^(?:\S{1,300}: )?Main process exited, code=(?P<code>exited|killed|dumped), status=(?P<status>\d{1,3})/",
     re.MULTILINE,
@@ -219,17 +223,17 @@ _ENDED = re.compile(
 _RESULT = re.compile(r"^(?:\S{1,300}: )?Failed with result '(?P<result>[a-z-]{1,40})'", re.MULTILINE)
 
 
-def journal_exit(said: str) -> Exit | None:
-    """Read from a unit's journal how its main process ended last; None where it does not say."""
-    ended, results = list(_ENDED.finditer(said)), _RESULT.findall(said)
+def journal_exit(lines: str) -> Exit | None:
+    """Read from a unit's journal how its main process ended last; None where no line says so."""
+    ended, results = list(_ENDED.finditer(lines)), _RESULT.findall(lines)
     return from_unit(results[-1] if results else "success", ended[-1]["code"], ended[-1]["status"]) if ended else None
 
 
 def _files(job_id: str) -> list[Path]:
-    """Return the unit files of a job, and none of one whose id begins with this one: each names its slice."""
+    """Return the unit files of a job: each names its slice, which tells them from those of a job with a longer id."""
     ours, found = f"Slice={slice_name(job_id)}", []
     for path in LASTING.glob(unit_name(job_id, "*")):
-        # The monitor's unit removes them at its end, and so does whoever else stops the job.
+        # Several may stop a job at once, and each removes its files.
         with contextlib.suppress(FileNotFoundError):
             if ours in path.read_text().splitlines():
                 found.append(path)
@@ -241,31 +245,31 @@ def come_back(job_id: str) -> bool:
     return bool(_files(job_id))
 
 
-def stop(job_id: str, over: Callable[[], bool]) -> str:
-    """Stop all units of a job and wait for it, and remove their files. Returns systemd's complaint, or "".
+def stop(job_id: str, finished: Callable[[], bool]) -> str:
+    """Stop all units of a job, wait, and remove their files. Returns systemd's error, or "".
 
-    It also returns when all is `over`, as systemd may notice that late, see main_exit.
+    It also returns when all is `finished`, as systemd may notice that late, see main_exit.
     """
-    complaint = ""
+    error = ""
     stopping = subprocess.Popen(["systemctl", "stop", slice_name(job_id)], stderr=subprocess.PIPE, text=True)
     while True:
         try:
-            _, complaint = stopping.communicate(timeout=0.1)
+            _, error = stopping.communicate(timeout=0.1)
             break
         except subprocess.TimeoutExpired:
-            if over():
-                # What it asked for goes on without it.
+            if finished():
+                # systemd goes on without systemctl.
                 stopping.kill()
                 stopping.communicate()
                 break
     for path in (*_files(job_id), *LASTING.glob(f"*.wants/{unit_name(job_id, 'monitor')}")):
         path.unlink(missing_ok=True)
-    # A slice that is not loaded is one without a unit: nothing runs.
-    return "" if stopping.returncode == 0 or "not loaded" in complaint else complaint.strip()
+    # A slice that is not loaded has no unit: nothing runs.
+    return "" if stopping.returncode == 0 or "not loaded" in error else error.strip()
 
 
 def journal(job_id: str, name: str, lines: int = 20) -> str:
-    """Return the last lines that systemd has of a unit: why it could not be started."""
+    """Return the last lines of a unit's journal."""
     done = subprocess.run(
         ["journalctl", "-u", unit_name(job_id, name), "-n", str(lines), "--no-pager", "-o", "cat"],
         capture_output=True,

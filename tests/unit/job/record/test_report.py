@@ -204,7 +204,7 @@ def test_a_job_that_succeeded():
             {"kind": "silent", "host": "n2", "after_s": 16},
             "torchrun",
             [
-                "node n2 with ranks 2, 3 went silent: no word for 16 s, so it is frozen, cut off or down",
+                "node n2 with ranks 2, 3 went silent: no report for 16 s, so it is frozen, cut off or down",
                 "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
             ],
             None,
@@ -213,7 +213,7 @@ def test_a_job_that_succeeded():
             {"kind": "silent", "host": "n2", "after_s": 16},
             "direct",
             [
-                "node n2 with ranks 2, 3 went silent: no word for 16 s, so it is frozen, cut off or down",
+                "node n2 with ranks 2, 3 went silent: no report for 16 s, so it is frozen, cut off or down",
                 "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
             ],
             None,
@@ -222,7 +222,7 @@ def test_a_job_that_succeeded():
             {"kind": "silent", "host": "n2", "after_s": 16, "hosts": ["n1", "n2"], "least_s": 15},
             "direct",
             [
-                "nodes n1, n2 with ranks 0 to 3 went silent: no word for 15 to 16 s, so they are frozen, cut off or "
+                "nodes n1, n2 with ranks 0 to 3 went silent: no report for 15 to 16 s, so they are frozen, cut off or "
                 "down",
                 "their monitors end ranks 0 to 3 as soon as they run again; check the nodes, then start the job again",
             ],

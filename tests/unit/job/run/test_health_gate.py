@@ -14,7 +14,7 @@ from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.cluster.node import read_node
 from ansible.module_utils.trainyard_node.job.run import health_gate as gate
 from ansible.module_utils.trainyard_node.job.run import processes, restart_check
-from ansible.module_utils.trainyard_node.job.run.supervisors import LOOKING, Children
+from ansible.module_utils.trainyard_node.job.run.supervisors import OWN_CHILDREN, Children
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
@@ -160,7 +160,7 @@ def test_nothing_is_run_beside_others_nor_where_nothing_is_to_be_run(adds_up, mo
     ((command, env, owner),) = asked
     assert (command, owner) == (adds_up["local_collective"], "owner")
     # Stopping the job ends it, and a restart does not take it for a rank.
-    assert env == {"TRAINYARD_JOB_ID": "x", "TRAINYARD_LOOK": "1"}
+    assert env == {"TRAINYARD_JOB_ID": "x", "TRAINYARD_OWN_TOOL": "1"}
 
 
 # ---- the monitor's look, in its thread
@@ -225,12 +225,12 @@ def test_a_check_that_breaks_is_said_and_takes_no_node_away(spec, monkeypatch, c
     monkeypatch.setattr(gate, "read_machine", lambda *_: 1 / 0)
     watch = restart_check.RestartCheck({**spec, "devices": []})
     assert result_of(watch) == restart_check.Obstacle()
-    assert "the gate could not be looked at: ZeroDivisionError" in capsys.readouterr().out
+    assert "the health check did not run: ZeroDivisionError" in capsys.readouterr().out
 
 
 def test_how_a_command_of_the_gate_ended_is_not_lost_to_who_reaps_adopted_children(tmp_path):
     supervisor = Children(tmp_path, {"job_id": "x", "processes": []})
-    with LOOKING, subprocess.Popen(["sh", "-c", "exit 7"]) as child:
+    with OWN_CHILDREN, subprocess.Popen(["sh", "-c", "exit 7"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         supervisor.exits()
         assert child.wait() == 7

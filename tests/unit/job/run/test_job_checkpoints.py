@@ -163,7 +163,7 @@ def test_the_marker_of_deepspeed_and_megatron_names_the_newest_whole_folder(tmp_
         (tmp_path / tag / "mp_rank_00_model_states.pt").write_bytes(archive())
         os.utime(tmp_path / tag / "mp_rank_00_model_states.pt", (1000 + number, 1000 + number))
     (tmp_path / "latest").write_text("global_step200")
-    found = {look.name: look for look in watching.look(str(tmp_path))}
+    found = {look.name: look for look in watching.poll(str(tmp_path))}
     assert [found[f"global_step{step}00"].whole for step in (1, 2, 3)] == [False, True, False]
     assert "does not name it yet" in found["global_step300"].fault
     assert checkpoints.marked(["iter_0000100", "iter_0000200"], "100\n") == ({"iter_0000100"}, {"iter_0000200"})
@@ -234,25 +234,25 @@ def test_what_a_folder_may_hold_besides(tmp_path):
     (tmp_path / "step-3").mkdir()
     (tmp_path / "step-3" / "up").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "step-3" / "pipe")
-    found = {look.name: look for look in watching.look(str(tmp_path))}
+    found = {look.name: look for look in watching.poll(str(tmp_path))}
     assert set(found) == {"step_1.pt", "step_2.pt.tmp", "step-3"}
     assert found["step_1.pt"].whole and found["step_2.pt.tmp"].fault
-    assert {look.name for look in watching.look(f"{tmp_path}/step_*.pt")} == {"step_1.pt"}
+    assert {look.name for look in watching.poll(f"{tmp_path}/step_*.pt")} == {"step_1.pt"}
     with pytest.raises(OSError):
-        watching.look(f"{tmp_path}/loop/x/step_1.pt")
+        watching.poll(f"{tmp_path}/loop/x/step_1.pt")
     with pytest.raises(FileNotFoundError):
-        watching.look(f"{tmp_path}/not-there")
-    assert watching.look(f"{tmp_path}/not-there/*.pt") == []
+        watching.poll(f"{tmp_path}/not-there")
+    assert watching.poll(f"{tmp_path}/not-there/*.pt") == []
 
 
 def test_a_pattern_may_have_signs_in_each_part_and_reads_so_many_entries(tmp_path, monkeypatch):
     for run in ("run-1", "run-2"):
         (tmp_path / run).mkdir()
         (tmp_path / run / f"{run}-step=7.ckpt").write_bytes(archive())
-    assert len(watching.look(f"{tmp_path}/run-*/*step=*.ckpt")) == 2
+    assert len(watching.poll(f"{tmp_path}/run-*/*step=*.ckpt")) == 2
     monkeypatch.setattr(watching, "MOST_ENTRIES", 3)
     with pytest.raises(OSError, match="more than 3 entries"):
-        watching.look(f"{tmp_path}/run-*/*")
+        watching.poll(f"{tmp_path}/run-*/*")
 
 
 def test_a_look_that_waits_is_told_and_stops_nobody(tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ def test_a_look_that_waits_is_told_and_stops_nobody(tmp_path, monkeypatch):
         answer.wait()
         return [NEW._replace(whole=True)]
 
-    monkeypatch.setattr(watching, "look", hang)
+    monkeypatch.setattr(watching, "poll", hang)
     monkeypatch.setattr(watching, "LATE_S", -1)
     watch = watching.Watch(tmp_path, "checkpoints")
     asked.wait()

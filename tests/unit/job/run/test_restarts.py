@@ -103,7 +103,7 @@ def test_what_is_said_of_it():
     ]
     summary = {"failure": {**KILLED, "fruitless": book.fruitless}, "restarts": book.history, "max_restarts": 100}
     assert gave_up(summary) == [
-        "not started again: none of the last 3 attempts came further than step 120; what stops them does not go away"
+        "not started again: none of the last 3 attempts came further than step 120; the cause does not go away"
     ]
     assert gave_up({**summary, "max_restarts": 3}) == []
     assert gave_up({**summary, "failure": KILLED}) == []
