@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_prepare
-short_description: Ask the nodes of a job, plan it, and judge whether it can run
+short_description: Probe the nodes of a job, plan it, and check whether it can run
 description:
   - Checks the job file, places the ranks on the nodes, lets every node check itself for its part, and writes
     C(plan.json) and the source archive to the run's folder. Nothing is started.

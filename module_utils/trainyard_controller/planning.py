@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepare a job: ask its nodes, plan, check. Nothing is started here, and every finding of every node comes at once.
 
-Facts of nodes are kept between launches, so that one visit to each is enough: it checks the node for its part of the
+Facts of nodes are cached between launches, so that one visit to each is enough: it checks the node for its part of the
 plan and says whether the facts still hold. They are good for a job that can run, not for saying why one cannot: where
 anything is found, the nodes are asked what they are now, and checked by that.
 """
@@ -40,10 +40,10 @@ from . import run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import KeptFacts
 from .scheduler_clients import Answer, Ask
 
-# What a job needs: the rendezvous, the monitor, and one that job_port may be.
+# Ports per job: the rendezvous, the monitor, and a spare one in case job_port is among them.
 _PORTS = 3
 _DRAWN = random.SystemRandom()
-# Of hosts; without a number of nodes, all that are no spares are nodes.
+# Host counts. `job_nodes: 0` means every host that is not a spare.
 _COUNTS = ("job_nodes", "job_spares")
 NO_PLAN = "{count} {findings}: the job cannot be planned, and nothing was started."
 WITHOUT = "{count} {findings}: the job starts without such hosts, as it has spares."
@@ -60,12 +60,12 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is wanted: the job file's variables, the hosts in the order of their ranks, and where things are kept.
+class Request:
+    """A request for a job: its variables, the hosts in the order of their ranks, and the folders and files to use.
 
     `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
-    has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before. A job that
-    another scheduler is handed has all hosts of its group in `hosts`, and a `submit_host`. `known` are all hosts of the
+    has, `limit` what --limit was, `facts_file` where facts are cached; `found` are earlier findings. A job of an
+    external scheduler has all hosts of its group in `hosts`, and a `submit_host`. `known` are all hosts of the
     inventory, `excluded_file` is where those are recorded that are excluded. `follow` and `live` are shown while the
     job runs.
     """
@@ -91,8 +91,8 @@ class Wanted:
     follow: Any = ""
     live: bool = False
 
-    def facts_wanted(self) -> dict[str, Any]:
-        """Return what nodes are asked for: the arguments of the agent's `probe`."""
+    def facts_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the agent's `probe`."""
         return {
             "venv": self.job.get("job_venv") or None,
             "packages": list(self.job.get("job_packages") or ()),
@@ -111,7 +111,7 @@ class Prepared:
     run_dir: Path | None = None
     # The plan for reading, with --check.
     text: str = ""
-    # Why hosts do not take part, whose places are taken by spares.
+    # Findings for excluded hosts that spares replace.
     left_out: Sequence[Finding] = ()
     # Lines on excluded hosts that take part again, and why the record could not be written.
     readmitted: Sequence[str] = ()
@@ -120,49 +120,49 @@ class Prepared:
     not_sent: str = ""
 
 
-def prepare(wanted: Wanted, ask: Ask) -> Prepared:
+def prepare(request: Request, ask: Ask) -> Prepared:
     """Ask, plan and check; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
-    if str(wanted.job.get("job_scheduler") or "ssh") in schedulers.EXTERNAL:
-        return _prepare_external(wanted, ask)
-    job, wrong = _read_job(wanted)
-    if job is None or not wanted.hosts:
-        _, wrong_too = _members(wanted, {}, {})
-        return Prepared([*wrong, *wrong_too, *wanted.found], NO_PLAN)
-    with _new_run(wanted, job) as run_dir:
+    if str(request.job.get("job_scheduler") or "ssh") in schedulers.EXTERNAL:
+        return _prepare_external(request, ask)
+    job, wrong = _read_job(request)
+    if job is None or not request.hosts:
+        _, wrong_too = _members(request, {}, {})
+        return Prepared([*wrong, *wrong_too, *request.found], NO_PLAN)
+    with _new_run(request, job) as run_dir:
         health: excluded_hosts.HealthChecks = {}
-        made = _prepare(wanted, ask, job, wrong, run_dir, health)
-        return _with_record(wanted, made, health if job.health_gate else {}, run_dir.name)
+        made = _prepare(request, ask, job, wrong, run_dir, health)
+        return _with_record(request, made, health if job.health_gate else {}, run_dir.name)
 
 
 def _prepare(
-    wanted: Wanted, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, health: excluded_hosts.HealthChecks
+    request: Request, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, health: excluded_hosts.HealthChecks
 ) -> Prepared:
-    planned, findings = _attempts(wanted, ask, job, run_dir.name, health)
-    out = [] if wrong else spares.to_leave_out(job, [host.name for host in wanted.hosts], findings)
-    if out:
-        rest = dataclasses.replace(wanted, hosts=[host for host in wanted.hosts if host.name not in out])
+    planned, findings = _attempts(request, ask, job, run_dir.name, health)
+    excluded = [] if wrong else spares.to_leave_out(job, [host.name for host in request.hosts], findings)
+    if excluded:
+        rest = dataclasses.replace(request, hosts=[host for host in request.hosts if host.name not in excluded])
         fewer = dataclasses.replace(
-            job, restarts=dataclasses.replace(job.restarts, spares=job.restarts.spares - len(out))
+            job, restarts=dataclasses.replace(job.restarts, spares=job.restarts.spares - len(excluded))
         )
         without, still = _attempts(rest, ask, fewer, run_dir.name, health)
         if not still and without.plan is not None:
-            made = _written(wanted, without.plan, without.source, run_dir, [])
+            made = _written(request, without.plan, without.source, run_dir, [])
             return dataclasses.replace(made, left_out=findings)
     findings = [*wrong, *findings]
     if not planned.node_plans:
         return Prepared(findings, NO_PLAN)
     if wrong or planned.findings or planned.plan is None:
         return Prepared(findings)
-    return _written(wanted, planned.plan, planned.source, run_dir, findings)
+    return _written(request, planned.plan, planned.source, run_dir, findings)
 
 
-def _with_record(wanted: Wanted, made: Prepared, health: excluded_hosts.HealthChecks, job_id: str) -> Prepared:
+def _with_record(request: Request, made: Prepared, health: excluded_hosts.HealthChecks, job_id: str) -> Prepared:
     """Record the hosts that `health` excludes, and readmit those that pass."""
-    if wanted.excluded_file is None or not health:
+    if request.excluded_file is None or not health:
         return made
     silent = [finding for finding in made.left_out if finding.host not in health]
     mute = {finding.host: excluded_hosts.HealthCheck([f"{finding.check}: {finding.found}"]) for finding in silent}
-    update = excluded_record.update(wanted.excluded_file, {**health, **mute}, job_id, wanted.known, wanted.check)
+    update = excluded_record.update(request.excluded_file, {**health, **mute}, job_id, request.known, request.check)
     return dataclasses.replace(
         made,
         findings=[excluded_hosts.mark_repeated(finding, health, update.again) for finding in made.findings],
@@ -172,28 +172,28 @@ def _with_record(wanted: Wanted, made: Prepared, health: excluded_hosts.HealthCh
     )
 
 
-def _prepare_external(wanted: Wanted, ask: Ask) -> Prepared:
+def _prepare_external(request: Request, ask: Ask) -> Prepared:
     """Plan a job for a scheduler that places the ranks itself: it is asked what it is, and the nodes nothing."""
-    job, wrong = schedulers.parse(wanted.job)
-    findings = jobs.unknown_keys(wanted.given) + wrong
+    job, wrong = schedulers.parse(request.job)
+    findings = jobs.unknown_keys(request.given) + wrong
     if job is None:
-        return Prepared([*findings, *wanted.found])
-    facts, found = _facts_of_scheduler(wanted, job, ask)
-    with _new_run(wanted, job) as run_dir:
+        return Prepared([*findings, *request.found])
+    facts, found = _facts_of_scheduler(request, job, ask)
+    with _new_run(request, job) as run_dir:
         source = source_folder.read(job.source)
         where = _where(
-            wanted,
+            request,
             run_dir.name,
-            submit_host=wanted.submit_host,
-            hosts=tuple(host.name for host in wanted.hosts),
-            known=tuple(wanted.known),
-            node_env={host.name: host.env for host in wanted.hosts if host.env},
+            submit_host=request.submit_host,
+            hosts=tuple(host.name for host in request.hosts),
+            known=tuple(request.known),
+            node_env={host.name: host.env for host in request.hosts if host.env},
         )
         plan, planned = schedulers.plan(job, facts, source, where)
-        findings = [*found, *findings, *planned, *_unfollowed(wanted, plan), *wanted.found]
+        findings = [*found, *findings, *planned, *_unfollowed(request, plan), *request.found]
         if not isinstance(plan, SubmittedPlan) or findings:
             return Prepared(findings)
-        return _written(wanted, rendered(plan), source, run_dir, [])
+        return _written(request, rendered(plan), source, run_dir, [])
 
 
 def rendered(plan: SubmittedPlan) -> SubmittedPlan:
@@ -202,88 +202,88 @@ def rendered(plan: SubmittedPlan) -> SubmittedPlan:
     return dataclasses.replace(plan, submitted={**plan.submitted, **texts}, templates={})
 
 
-def _facts_of_scheduler(wanted: Wanted, job: Job, ask: Ask) -> tuple[Answer, list[Finding]]:
+def _facts_of_scheduler(request: Request, job: Job, ask: Ask) -> tuple[Answer, list[Finding]]:
     if job.scheduler == "kubernetes":
         return scheduler_clients.probe_kubernetes(job)
     shared = job.slurm.folder
-    about = {"user": wanted.user, "folder": shared or wanted.state_dir, "shared": bool(shared)}
+    about = {"user": request.user, "folder": shared or request.state_dir, "shared": bool(shared)}
     # A host that the inventory does not have is the plan's to find.
-    host = wanted.submit_host if wanted.submit_host in (*wanted.known, "localhost") else ""
-    return scheduler_clients.probe_slurm(host, about, ask, wanted.limit)
+    host = request.submit_host if request.submit_host in (*request.known, "localhost") else ""
+    return scheduler_clients.probe_slurm(host, about, ask, request.limit)
 
 
 @contextlib.contextmanager
-def _new_run(wanted: Wanted, job: Job) -> Iterator[Path]:
+def _new_run(request: Request, job: Job) -> Iterator[Path]:
     """Make the folder of a run; it goes again where nothing was written to it."""
-    _, run_dir = run_folder.new_run(wanted.runs_dir, job.name)
+    _, run_dir = run_folder.new_run(request.runs_dir, job.name)
     try:
-        if not wanted.check:
-            run_folder.prepare(run_dir, job.name, wanted.asked_by)
+        if not request.check:
+            run_folder.prepare(run_dir, job.name, request.asked_by)
         yield run_dir
     finally:
         run_folder.forget(run_dir)
 
 
-def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
+def _where(request: Request, job_id: str, **changes: Any) -> Where:
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    given: dict[str, Any] = {"submit_host": "", "state_dir": wanted.state_dir, "user": wanted.user}
-    given.update(all_reduce=wanted.all_reduce, venvs=wanted.venvs)
+    given: dict[str, Any] = {"submit_host": "", "state_dir": request.state_dir, "user": request.user}
+    given.update(all_reduce=request.all_reduce, venvs=request.venvs)
     return Where(job_id=job_id, created=created, **{**given, **changes})
 
 
 def _attempts(
-    wanted: Wanted, ask: Ask, job: Job, job_id: str, health: excluded_hosts.HealthChecks
+    request: Request, ask: Ask, job: Job, job_id: str, health: excluded_hosts.HealthChecks
 ) -> tuple[_Planned, list[Finding]]:
-    """Plan and check with what is known of the nodes, and where that may not hold, again with what they are now.
+    """Plan and check with cached facts of the nodes, and where these may be stale, again with fresh ones.
 
     Returns the plan and all findings of hosts, those of the plan among them. `health` gets the checks of each host.
     """
-    wants = wanted.facts_wanted()
-    facts_file = KeptFacts(wanted.facts_file, wanted.job, {host.name: host.address for host in wanted.hosts})
-    kept = facts_file.read()
-    said: dict[str, Any] = {}
+    arguments = request.facts_arguments()
+    facts_file = KeptFacts(request.facts_file, request.job, {host.name: host.address for host in request.hosts})
+    cached = facts_file.read()
+    fresh: dict[str, Any] = {}
     silent: dict[str, Answer] = {}
     while True:
-        lacking = [host.name for host in wanted.hosts if host.name not in {**kept, **said, **silent}]
-        for host, answer in ask("probe", dict.fromkeys(lacking, wants)).items() if lacking else ():
+        missing = [host.name for host in request.hosts if host.name not in {**cached, **fresh, **silent}]
+        for host, answer in ask("probe", dict.fromkeys(missing, arguments)).items() if missing else ():
             if "node" in answer:
-                said[host] = answer["node"]
+                fresh[host] = answer["node"]
             else:
                 silent[host] = answer
-        facts_file.add(said)
-        members, found = _members(wanted, {**kept, **said}, silent)
-        planned = _plan(wanted, job, members, job_id)
+        facts_file.add(fresh)
+        members, found = _members(request, {**cached, **fresh}, silent)
+        planned = _plan(request, job, members, job_id)
         planned.findings[:0] = found
         answering = {host: plan for host, plan in planned.node_plans.items() if host not in silent}
-        requests = {host: {"node_plan": plan, **wants} for host, plan in answering.items()}
+        requests = {host: {"node_plan": plan, **arguments} for host, plan in answering.items()}
         checked = ask("preflight", requests) if requests else {}
         clocks = clock_findings(checked) if job.health_gate else []
         devices = {host: plan["devices"] for host, plan in planned.node_plans.items()}
         health.update(excluded_hosts.health_checks(checked, clocks, devices))
-        findings = join([*planned.findings, *wanted.found, *clocks], checked, wanted.limit)
-        if not kept or not (findings or any(answer.get("stale") for answer in checked.values())):
+        findings = join([*planned.findings, *request.found, *clocks], checked, request.limit)
+        if not cached or not (findings or any(answer.get("stale") for answer in checked.values())):
             return planned, findings
         for host, answer in checked.items():
             if "findings" not in answer:
                 silent[host] = answer
             else:
-                # A node that does not say what it is has just said that what was kept holds.
-                said[host] = answer.get("node") or {**kept, **said}[host]
-        kept = {}
+                # A node that does not say what it is has just fresh that what was cached holds.
+                fresh[host] = answer.get("node") or {**cached, **fresh}[host]
+        cached = {}
 
 
-def _read_job(wanted: Wanted) -> tuple[Job | None, list[Finding]]:
+def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
     """Read the job file's variables, and what they say of hosts."""
-    findings = jobs.unknown_keys(wanted.given)
-    job, wrong = schedulers.parse(wanted.job)
+    findings = jobs.unknown_keys(request.given)
+    job, wrong = schedulers.parse(request.job)
     findings += wrong
-    group = wanted.job.get("job_hosts")
+    group = request.job.get("job_hosts")
     try:
-        count, spare = (parse_count(wanted.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
+        count, spare = (parse_count(request.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
     except ValueError:
-        # That it is no number is found already.
+        # parse() has found that already.
         count = spare = 0
-    if not wanted.available:
+    if not request.available:
         findings.append(
             Finding(
                 "job_hosts",
@@ -292,12 +292,12 @@ def _read_job(wanted: Wanted) -> tuple[Job | None, list[Finding]]:
                 "correct job_hosts, or the inventory (-i)",
             )
         )
-    elif count + (spare if count else 0) > wanted.available:
+    elif count + (spare if count else 0) > request.available:
         asked = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
         findings.append(
             Finding(
                 "job_nodes",
-                f"{asked} asked for, {wanted.available} in group {group}",
+                f"{asked} requested, {request.available} in group {group}",
                 "at most as many nodes as the group has",
                 "lower job_nodes or choose another group with job_hosts",
             )
@@ -330,11 +330,11 @@ def _with_given_table(job: Job, findings: list[Finding]) -> Job:
 
 
 def _members(
-    wanted: Wanted, facts: Mapping[str, Any], silent: Mapping[str, Answer]
+    request: Request, facts: Mapping[str, Any], silent: Mapping[str, Answer]
 ) -> tuple[list[Member], list[Finding]]:
     """Put together what is known of each host."""
     members, findings = [], []
-    for host in wanted.hosts:
+    for host in request.hosts:
         env, wrong = node_environment(host.env, host.name)
         findings += wrong
         known = facts.get(host.name)
@@ -342,7 +342,7 @@ def _members(
             # Anew for each plan: of those drawn before, one may be taken.
             known = {**known, "free_ports": draw_ports(known["unused_ports"], _PORTS, _DRAWN)}
         answer = silent.get(host.name) or {}
-        left_out = wanted.limit if not known and not answer else ""
+        left_out = request.limit if not known and not answer else ""
         members.append(Member(host.name, host.address, known, answer, env, left_out))
     return members, findings
 
@@ -357,18 +357,18 @@ class _Planned:
     source: Source
 
 
-def _plan(wanted: Wanted, job: Job, members: Sequence[Member], job_id: str) -> _Planned:
+def _plan(request: Request, job: Job, members: Sequence[Member], job_id: str) -> _Planned:
     source = source_folder.read(job.source)
-    plan, findings = schedulers.plan(job, members, source, _where(wanted, job_id))
+    plan, findings = schedulers.plan(job, members, source, _where(request, job_id))
     node_plans = plan.node_plans(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
-    return _Planned([*findings, *_unfollowed(wanted, plan)], plan, node_plans, source)
+    return _Planned([*findings, *_unfollowed(request, plan)], plan, node_plans, source)
 
 
-def _unfollowed(wanted: Wanted, plan: Plan | None) -> list[Finding]:
+def _unfollowed(request: Request, plan: Plan | None) -> list[Finding]:
     """Find what could not be shown while the job runs, before it starts."""
-    if plan is None or (wanted.follow in (None, "") and not wanted.live):
+    if plan is None or (request.follow in (None, "") and not request.live):
         return []
-    return following.refused(plan.as_dict(), wanted.follow, wanted.live)
+    return following.refused(plan.as_dict(), request.follow, request.live)
 
 
 def _imported(job: Job, source: Source) -> list[str]:
@@ -382,13 +382,13 @@ def _imported(job: Job, source: Source) -> list[str]:
         return []
 
 
-def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
+def _written(request: Request, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
     plan = {
         **planned.as_dict(),
         "source_left_out": dict(source.left_out),
-        "asked_by": wanted.asked_by,
-        "check": wanted.check,
+        "asked_by": request.asked_by,
+        "check": request.check,
     }
     try:
         _write(plan, planned, source.archive, run_dir, findings)
@@ -399,12 +399,12 @@ def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findi
             "runs folder",
             f"{error.filename or run_dir}: {error.strerror}",
             "room on the controller for the plan and the source of the job",
-            f"make room in {wanted.runs_dir}, or set trainyard_runs to another folder",
+            f"make room in {request.runs_dir}, or set trainyard_runs to another folder",
         )
         return Prepared([*findings, fault])
-    if wanted.check:
-        run_folder.forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
-    text = planned.describe() if wanted.check else ""
+    if request.check:
+        run_folder.forget_checked(request.runs_dir, planned.job.name, run_dir.name)
+    text = planned.describe() if request.check else ""
     return Prepared(findings, NO_JOB, plan, run_dir, text, not_sent=source_folder.left_out_text(source))
 
 
@@ -417,5 +417,5 @@ def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path
     for name, content in planned.submitted.items():
         (run_dir / name).write_text(content)
     if findings:
-        kept = [finding.as_dict() for finding in findings]
-        (run_dir / "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
+        cached = [finding.as_dict() for finding in findings]
+        (run_dir / "findings.json").write_text(json.dumps(cached, indent=2) + "\n")

@@ -21,7 +21,7 @@ AGAIN = "run it again with -vvv, which shows where"
 
 
 class ActionModule(ActionBase):
-    """Visit the nodes once, where what is known of them holds."""
+    """Visit the nodes once, where the cached facts still hold."""
 
     BYPASS_HOST_LOOP = True
     _supports_check_mode = True
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
         nodes = FanOut(self, task_vars or {})
-        wanted = planning.Wanted(
+        request = planning.Request(
             job=given["job"],
             given=given["given"],
             hosts=[self._host(nodes, name) for name in given["hosts"]],
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
 
         record = bool(given.get("record"))
         try:
-            prepared = planning.prepare(wanted, nodes.ask)
+            prepared = planning.prepare(request, nodes.ask)
         except Exception as error:
             if not record:
                 raise

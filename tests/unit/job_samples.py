@@ -1,4 +1,4 @@
-"""Jobs, nodes and plans for tests, with only what a test is about said in the test itself."""
+"""Jobs, nodes and plans for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VENV = "/opt/trainyard/venvs/pytorch"
 
 
 def job_file(**changes):
-    """What a job file says; `name=value` sets job_name and so on."""
+    """Return a job file; `name=value` sets job_name and so on."""
     given = {"job_name": "digits", "job_command": ["python", "train.py"], "job_venv": VENV}
     return {**given, **{f"job_{name}": value for name, value in changes.items()}}
 
@@ -27,14 +27,14 @@ def make_job(**changes):
 
 
 def wrong(**changes):
-    """The findings of a job file that must have some."""
+    """Return the findings of a job file that must have some."""
     job, findings = schedulers.parse(job_file(**changes))
     assert job is None and findings
     return findings
 
 
 def node_facts(number=0, *, devices=0, cpus=8, **changes):
-    """What node_info says of the node `number`: one Ethernet interface, 10.77.x.y, and `devices` GPUs."""
+    """Return the facts of the node `number`: one Ethernet interface, 10.77.x.y, and `devices` GPUs."""
     address = f"10.77.{number // 250}.{number % 250 + 1}"
     return {
         "hostname": f"n{number + 1}",
@@ -74,7 +74,7 @@ def member(number=0, *, env=None, unreachable="", **changes):
 
 
 def captured_member(tmp_path, tree, host, address, **facts):
-    """A member that is the captured machine `tree` under another name and address."""
+    """Return a member: the captured machine `tree` under another name and address."""
     folder = unfold(tree, tmp_path / host)
     addresses = folder / "commands" / "ip.address.out"
     addresses.write_text(addresses.read_text().replace('"10.20.0.11"', f'"{address}"'))
@@ -84,7 +84,7 @@ def captured_member(tmp_path, tree, host, address, **facts):
 
 
 def planned(job, members, files=("train.py",)):
-    """The plan and the findings of a job on members."""
+    """Return the plan and the findings of a job on members."""
     where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
     return schedulers.plan(job, members, Source(files), where)
 
@@ -96,7 +96,7 @@ def make_plan(job, members, files=("train.py",)):
 
 
 def summary_of(plan, results, unreachable=None, not_started=None, **asked):
-    """The summary of a job over ssh, as `results` of its hosts tell it."""
+    """Return the summary of a job over ssh from the `results` of its hosts."""
     return schedulers.summarize(plan, ssh.state(plan, results, unreachable or {}, not_started or {}, **asked))
 
 
@@ -105,8 +105,8 @@ def texts(findings):
     return [(item.host, item.check, item.found, item.expected, item.action) for item in findings]
 
 
-def make_wanted(folder, job, hosts, **changes):
-    """What a launch wants whose runs are kept in `folder`/runs."""
+def make_request(folder, job, hosts, **changes):
+    """Return the request of a launch with its runs in `folder`/runs."""
     given = {
         "given": list(job),
         "available": len(hosts),
@@ -119,7 +119,7 @@ def make_wanted(folder, job, hosts, **changes):
         "asked_by": "launch.yml",
         "facts_file": folder / "facts.json",
     }
-    return planning.Wanted(job=job, hosts=hosts, **{**given, **changes})
+    return planning.Request(job=job, hosts=hosts, **{**given, **changes})
 
 
 def processes(plan):

@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# What a rank tells the others fits into this many bytes.
+# Upper bound for one rank's message, in bytes.
 _REPORT = 512
 
 

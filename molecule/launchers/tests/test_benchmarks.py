@@ -12,7 +12,7 @@ SMALL = {"benchmark_min_bytes": "4K", "benchmark_max_bytes": "256K", "benchmark_
 SMALL_PAIRS = {"pair_hosts": "compute[0:2]", "pair_max_bytes": "4M", "pair_backend": "gloo", "pair_retests": 0}
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 PLANTED = "/opt/planted"
-# What is broken adds a number that nobody sent.
+# The broken program adds a number that no rank sent.
 SITECUSTOMIZE = """\
 import torch.distributed as dist
 right = dist.all_reduce

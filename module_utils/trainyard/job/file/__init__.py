@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job file says, checked and typed."""
+"""Job files: read, checked and typed."""

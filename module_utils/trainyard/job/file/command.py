@@ -16,10 +16,10 @@ TWICE = "one start of the ranks: with two, each rank is a world of its own and t
 _PLAIN = re.compile(r"(?:[A-Za-z_/][\w./=+@%-]*|\./[\w./=+@%-]*|--?[A-Za-z][\w./=+@%-]*|0|[1-9]\d*)")
 _NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
-# What a shell would put a value for. Configurations have ${data.root}, Kubernetes $(NAME): these are not meant.
+# Expansions that only a shell makes. ${data.root} of configurations and $(NAME) of Kubernetes are not among them.
 _EXPANSION = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([a-z][^)]*\)?)|`[a-z][^`]*`")
 _OPERATORS = frozenset(("&&", "||", ">>", "2>&1", "&>", "2>"))
-# Of these one may also be the value of an option.
+# Operators that may also be the value of an option.
 _PERHAPS = frozenset((";", "|", ">", "<", "&"))
 
 

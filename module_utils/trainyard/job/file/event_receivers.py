@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told of a job: the variables job_events, job_events_secret and job_events_interval, checked.
+"""Receivers of a job's events: the variables job_events, job_events_secret and job_events_interval.
 
-An address of a webhook is a secret, as it mostly holds what lets one write there: no text here has more of it than its
-host.
+The address of a webhook is a secret, as it often contains the right to write there: texts here show its host alone.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[s
         findings.append(
             Finding(
                 where,
-                "a url that is none",
+                "no usable url",
                 "https://HOST/..., or http://, without a user or password before the host",
                 "correct url",
             )
@@ -78,12 +77,12 @@ def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[s
         expected = "an absolute path on the head node, of a file of certificates"
         found = f"ca_file: {ca_file!r}"[:200]
         findings.append(Finding(where, found, expected, "correct ca_file"))
-    # A name of a host is what may be shown.
+    # Only the host's name may be shown.
     return {"form": form, "ca_file": ca_file, "to": f"webhook {parts.hostname}"}
 
 
 def _split(url: Any) -> SplitResult | None:
-    """Read an address; None where it is none that can be asked as it stands."""
+    """Read an address; None where it is not usable as it is."""
     if not isinstance(url, str) or len(url) > 2000 or not re.fullmatch(r"[!-~]+", url):
         return None
     try:
@@ -102,7 +101,7 @@ def _command(each: Mapping[str, Any], where: str, findings: list[Finding]) -> di
         findings.append(
             Finding(
                 where,
-                "a command that is none",
+                "no usable command",
                 "a list of words, first the absolute path of a program on the head node; no shell reads it",
                 "write it as [/usr/local/bin/tell, --channel, training]",
             )
@@ -128,7 +127,7 @@ def _is_path(value: Any) -> bool:
 
 
 def secret_findings(given: Mapping[str, Any]) -> list[Finding]:
-    """Find a job_events_secret that is none; it is never quoted."""
+    """Find an unusable job_events_secret; its text is never quoted."""
     secret = given.get("job_events_secret") or ""
     if isinstance(secret, str) and (not secret or (len(secret) >= LEAST_SECRET and secret.isprintable())):
         return []
@@ -158,7 +157,7 @@ def shown(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the head's monitor is given (its file events.json, 0600); None where nobody is told."""
+    """Return the content of events.json (0600) for the head's monitor; None without receivers."""
     found = receivers(given, [])
     every_s = int(given.get("job_events_interval") or VARIABLES["job_events_interval"].default)
     secret = str(given.get("job_events_secret") or "")
@@ -166,19 +165,19 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def elsewhere(scheduler: str, found: list[dict[str, Any]], metrics_folder: str) -> list[Finding]:
-    """Find events and metrics of a job that another scheduler runs: there no monitor of ours is."""
+    """Find events and metrics of a job of an external scheduler, where no monitor of ours runs."""
     instead = {
         "slurm": "leave it out; Slurm sends mails (job_sbatch_options: [--mail-type=ALL, --mail-user=NAME])",
         "kubernetes": "leave it out; the cluster's own events and kube-state-metrics tell of the job",
     }
-    wanted = {"job_events": ", ".join(each["to"] for each in found), "job_metrics_folder": metrics_folder}
+    requested = {"job_events": ", ".join(each["to"] for each in found), "job_metrics_folder": metrics_folder}
     return [
         Finding(
             name,
             f"{value} with job_scheduler: {scheduler}",
-            "job_scheduler: ssh, where the monitors of a job tell of it",
+            "job_scheduler: ssh, whose monitors send events and write metrics",
             instead.get(scheduler, "leave it out"),
         )
-        for name, value in wanted.items()
+        for name, value in requested.items()
         if value
     ]

@@ -35,7 +35,7 @@ class Hang:
 
 @dataclass(frozen=True)
 class Events:
-    """Who is notified. `receivers` hold what may be shown: addresses and arguments go to the head node alone."""
+    """Notifications and metrics. `receivers` hold what may be shown; addresses and arguments go to the head alone."""
 
     receivers: tuple[Mapping[str, Any], ...] = ()
     interval_s: int = 600
@@ -106,7 +106,7 @@ class Job:
     slow_ranks: bool = True
     progress_pattern: str = ""
     restarts: Restarts = Restarts()
-    # None where nobody looks for a hang.
+    # None where the check is off.
     hang: Hang | None = None
     events: Events = Events()
     tls: bool = False

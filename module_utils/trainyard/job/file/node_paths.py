@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of a job on its nodes that begin with `~`: no shell reads them there, and nobody says whose home is meant.
+"""Find paths on nodes that begin with `~`: no shell reads them there, so that nothing names the home.
 
-Paths on the controller (job_source, job_rank_table, trainyard_runs) may begin so: it is the home of whoever launches.
+Paths on the controller (job_source, job_rank_table, trainyard_runs) may begin so: it is the launching user's home.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ...findings.findings import Finding, counted
 
-# Whose processes call set_ps_context.
+# Launchers whose processes call set_ps_context.
 LAUNCHERS = ("mindspore", "msrun")
 CONFIG_VARIABLE = "MS_TLS_CONFIG"
 PASSWORD_VARIABLES: Mapping[str, str] = {"server": "MS_TLS_SERVER_PASSWORD", "client": "MS_TLS_CLIENT_PASSWORD"}
@@ -41,9 +41,9 @@ CIPHERS = (
     "ECDHE-ECDSA-AES256-CCM",
     "ECDHE-ECDSA-CHACHA20-POLY1305",
 )
-# Nobody has a key of both sides beforehand.
+# PSK suites need a key that both sides have beforehand.
 DEFAULT_CIPHERS = tuple(name for name in CIPHERS if "-PSK-" not in name)
-# Of security level 3: handshakes with shorter keys fail.
+# Minimum of security level 3: handshakes with shorter keys fail.
 RSA_BITS = 3072
 _BITS = {"RSA": RSA_BITS, "EC": 256}
 # What MindSpore accepts as cert_expire_warning_time_in_day.

@@ -2,16 +2,16 @@
 """Launchers: one small file each, a pure function from job and placement to the processes of every node.
 
 A launcher module has
-    check(job, placement) -> list[Finding]                  what this launcher cannot do
-    processes(job, placement, node) -> list[Process]        what runs on one node; may be nothing
-    files(job, placement, node) -> list[File]               what they read; only where there is something
-    shared_files(job, placement) -> list[File]              what they read, the same on every node
+    check(job, placement) -> list[Finding]                  reasons why this launcher cannot run the job
+    processes(job, placement, node) -> list[Process]        the processes of one node; may be none
+    files(job, placement, node) -> list[File]               the files that they read; optional
+    shared_files(job, placement) -> list[File]              files that are equal on every node; optional
     rank_order(job) -> a key for sorting nodes              only where ranks may not follow the inventory
     starts_by_ssh(job, placement) -> bool                   whether the head logs in to the others, where it does
     RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
-    starter(job) -> str                                     what of the job's environment starts the ranks, where
-                                                            something does: a program, bin/NAME, or a package, NAME
-What of these has the addresses of other nodes says so (`lists_nodes`), so that spares may take places.
+    starter(job) -> str                                     the program bin/NAME, or the package NAME, of the job's
+                                                            environment that starts the ranks; only where there is one
+Processes and files that contain addresses of other nodes have `lists_nodes`, so that a spare can replace a node.
 A new launcher is a new file and a line in LAUNCHERS.
 """
 
@@ -28,10 +28,10 @@ from . import direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun
 
 
 class Launcher(Protocol):
-    """What a launcher module offers."""
+    """The functions of a launcher module."""
 
     def check(self, job: Job, placement: Placement) -> list[Finding]:
-        """Return what stops this launcher from running this job on this placement."""
+        """Return the findings that keep this launcher from running the job on this placement."""
 
     def processes(self, job: Job, placement: Placement, node: Node) -> list[Process]:
         """Return the processes that the launcher starts on one node."""

@@ -15,13 +15,13 @@ from ..placement.process import Process, rank_log
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
-    """Any program on any placement."""
+    """Return no finding: any program runs on any placement."""
     del job, placement
     return []
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """One process for each rank of the node."""
+    """Return a process per rank of the node."""
     common = {"NODE_RANK": str(node.node_rank), **common_environment(job, placement, node)}
     if all(each.rank_count == 1 for each in placement.nodes):
         # With it some programs start a launcher by themselves, which must be the only one on its node.

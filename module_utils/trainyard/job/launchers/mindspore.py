@@ -18,7 +18,7 @@ from ..placement.process import Process, rank_log
 
 # As MindSpore's own documents and msrun call it.
 RANK_LOG = "worker_{rank}.log"
-# For so long after a worker's death the scheduler rejects its id.
+# Seconds after a worker's death during which the scheduler rejects its id.
 WORKER_BACK_AFTER_S = 30
 
 
@@ -54,7 +54,7 @@ def release_findings(placement: Placement, feature: str = "") -> list[Finding]:
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
-    """Any number of workers on any number of nodes will do, where MindSpore is one for their devices."""
+    """Find nodes whose MindSpore has no build for their devices."""
     del job
     return release_findings(placement)
 
@@ -85,7 +85,7 @@ def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str,
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """One process for each rank of the node, and before them the scheduler on the head node."""
+    """Return a process per rank, and before them the scheduler on the head node."""
     shared = {
         **common_environment(job, placement, node),
         **cluster_environment(job, node),
@@ -122,7 +122,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
                 "MS_TOPO_TIMEOUT": str(job.join_timeout_s + 30),
                 "MS_ROLE": "MS_WORKER",
                 "MS_NODE_ID": str(rank) if numbered else f"worker_{rank}",
-                # Of those that the node's processes see, which are counted from 0.
+                # An index into the devices that the process sees, from 0.
                 **({"DEVICE_ID": str(local_rank)} if node.devices else {}),
                 **recovery_environment(job, placement, f"rank{rank}"),
             },

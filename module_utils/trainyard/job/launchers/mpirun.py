@@ -23,7 +23,7 @@ HOSTFILE = "hostfile"
 RANK_SCRIPT = "mpi_rank"
 DAEMON_SCRIPT = "mpi_daemon"
 
-# What the plan derives from each node; the rest of the environment is equal everywhere, but for job_node_env.
+# Variables that the plan derives from each node; all others but those of job_node_env are equal everywhere.
 _OF_NODE = (
     "GLOO_SOCKET_IFNAME",
     "GROUP_RANK",
@@ -256,7 +256,7 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
     start = [*ours, "mpi-rank", ",".join(sorted({*env, *_of_attempt(job)}))]
     lines = [
         "#!/bin/sh",
-        f"# Starts a rank on {node.host}. What is equal on all nodes comes from mpirun (-x).",
+        f"# Starts a rank on {node.host}. mpirun sets the variables that all nodes share (-x).",
         *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
         f'{shlex.join(start)} "$@"',
         _TELL.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])),

@@ -2,7 +2,7 @@
 """Launcher `torchrun`: one torchrun agent on each node, which starts the ranks of that node.
 
 Rendezvous is static, so that rank = node_rank * processes + local_rank, also on a spare. When a job is started again,
-its monitors start every agent: torchrun itself never restarts ranks, which it could not do so.
+its monitors start every agent: with a static rendezvous torchrun cannot restart ranks itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..placement.process import Process, agent_log, runtime
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
-    """torchrun takes one --nproc-per-node for all nodes, and lives in the job's virtual environment."""
+    """Find a missing environment, and nodes with other numbers of ranks: --nproc-per-node is one for all."""
     if not placement.venv:
         return [
             Finding(
@@ -29,15 +29,15 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 
 def starter(job: Job) -> str:
-    """Torchrun is a module of PyTorch."""
+    """Return the package of torchrun."""
     del job
     return "torch"
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """One agent; its ranks go through our runtime, which gives each rank a log named after its global rank.
+    """Return the agent. Its ranks run through our runtime, which names each rank's log after the global rank.
 
-    The agent goes through it, too: it has said all, and still takes its time to end.
+    The agent runs through it, too, as it takes long to exit after its last output.
     """
     python = f"{placement.venv}/bin/python"
     argv = [

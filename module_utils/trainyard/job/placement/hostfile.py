@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostfiles of MPI and DeepSpeed launchers: written, read, judged.
+"""Write, read and check hostfiles of MPI and DeepSpeed launchers.
 
 openmpi    10.0.0.1 slots=8 max_slots=8
 mpich      10.0.0.1:8
@@ -25,14 +25,14 @@ _KEYS = {"slots": "slots", "max_slots": "max_slots", "max-slots": "max_slots"}
 
 @dataclass(frozen=True)
 class MpiHost:
-    """A host and how many processes it takes; None: not said, so that the launcher decides."""
+    """A host and its number of processes; None where the launcher decides."""
 
     name: str
     slots: int | None = None
     max_slots: int | None = None
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """Return the host as library/mpi_hostfile hands it out."""
+        """Return the host as library/mpi_hostfile returns it."""
         return {"name": self.name, "slots": self.slots, "max_slots": self.max_slots}
 
 
@@ -47,7 +47,7 @@ def _host_faults(host: MpiHost, flavor: str) -> list[str]:
     if host.slots is not None and host.max_slots is not None and host.max_slots < host.slots:
         faults.append(f"{host.name}: max_slots {host.max_slots} is less than slots {host.slots}")
     if host.max_slots is not None and flavor != "openmpi":
-        faults.append(f"{host.name}: max_slots is something that only Open MPI knows")
+        faults.append(f"{host.name}: max_slots, which only Open MPI knows")
     if host.slots is None and flavor == "deepspeed":
         faults.append(f"{host.name}: no slots, without which DeepSpeed refuses the file")
     if ":" in host.name and flavor == "mpich":
@@ -56,7 +56,7 @@ def _host_faults(host: MpiHost, flavor: str) -> list[str]:
 
 
 def faults(hosts: Sequence[MpiHost], flavor: str) -> list[str]:
-    """Return all that stands against a hostfile of these hosts."""
+    """Return every problem of a hostfile with these hosts."""
     seen: set[str] = set()
     found = []
     for host in hosts:

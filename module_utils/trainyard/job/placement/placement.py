@@ -39,9 +39,9 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Member:
-    """A host that the job asks for: its inventory name and address, its facts, or why there are none.
+    """A host of the job: its inventory name and address, and its facts, or why there are none.
 
-    `left_out` is what was given to --limit, where that is why nobody asked the host.
+    `left_out` is the value of --limit, where that excludes the host.
     """
 
     host: str
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Node:
-    """A host with its part of the job."""
+    """A host with its ranks and devices."""
 
     host: str
     node_rank: int
@@ -67,7 +67,7 @@ class Node:
     rank_count: int
     cpus: int
     env: Mapping[str, str]
-    # Of the facts that all this was decided on; preflight compares it with what the node is now.
+    # Fingerprint of the facts behind these fields; preflight compares it with the node's present one.
     fingerprint: str = ""
     # Versions of job_packages, for launchers that differ by them.
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -76,18 +76,18 @@ class Node:
     mpi: Mapping[str, str] = field(default_factory=dict)
     # The fact `npu`: Ascend devices with what a rank table says of them, empty where there are none.
     npu: Mapping[str, Any] = field(default_factory=dict)
-    # Of a spare in the place of another node: that one's address, by which a rank table knows the place.
+    # For a spare that replaces a node: the node's address, which the rank table contains.
     known_as: str = ""
 
     @property
     def ranks(self) -> range:
-        """Global ranks on this node."""
+        """Return the global ranks on this node."""
         return range(self.first_rank, self.first_rank + self.rank_count)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """All nodes of one job, and `spares` that stand by. `job_dir` and `venv` are paths, the same on each node."""
+    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, the same on each node."""
 
     job_id: str
     nodes: tuple[Node, ...]
@@ -99,15 +99,15 @@ class Placement:
 
     @property
     def everyone(self) -> tuple[Node, ...]:
-        """All that may take part, now or later."""
+        """Return nodes and spares."""
         return (*self.nodes, *self.spares)
 
     def with_spares(self, count: int) -> Placement:
-        """Return the placement whose last nodes stand by."""
+        """Return the placement with its last nodes as spares."""
         return replace(self, nodes=self.nodes[:-count], spares=self.nodes[-count:]) if count else self
 
     def with_spare(self, node: Node, spare: Node) -> Placement:
-        """Return the placement with a spare in the place of a node."""
+        """Return the placement after a spare has replaced a node."""
         there = replace(
             spare, node_rank=node.node_rank, first_rank=node.first_rank, known_as=node.known_as or node.address
         )
@@ -115,18 +115,18 @@ class Placement:
 
     @property
     def head(self) -> Node:
-        """The node of rank 0, where the rendezvous is."""
+        """Return the node of rank 0, where the rendezvous is."""
         return self.nodes[0]
 
-    # Every rank asks: counted each time, plans of thousands of nodes would grow with the square of them.
+    # Cached, as every rank reads it: planning time would otherwise grow with the square of the nodes.
     @cached_property
     def world_size(self) -> int:
-        """Number of ranks over all nodes."""
+        """Return the number of ranks over all nodes."""
         return sum(node.rank_count for node in self.nodes)
 
     @cached_property
     def own_variables(self) -> frozenset[str]:
-        """Names of the environment's variables that some host has of its own."""
+        """Return the names of variables that job_node_env sets on some host."""
         return frozenset(name for node in self.everyone for name in node.env)
 
 
@@ -231,7 +231,7 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
 
 
 def left_out(host: str, limit: str) -> Finding:
-    """A host of the job that nobody may ask, as --limit leaves it out: all ranks run, or none."""
+    """Return the finding for a host that --limit excludes: all ranks run, or none."""
     return Finding(
         "limit",
         f"left out by --limit {limit}",
@@ -253,7 +253,7 @@ def _reach(members: Sequence[Member]) -> list[Finding]:
 def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[Node]) -> list[Finding]:
     """Find containers without host networking in a job over several machines: only their own machine reaches them.
 
-    Containers on one machine reach each other, and whoever names job_network knows a network that spans machines.
+    Containers on one machine reach each other, and a job_network is trusted to span the machines.
     """
     facts = {member.host: member.facts for member in members if member.facts is not None}
     # Containers have the boot id of their machine.
@@ -338,7 +338,7 @@ def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
 
 
 def _numbered(nodes: Sequence[Node], spares: int, order: Callable[[Node], Any] | None) -> list[Node]:
-    """Bring nodes into the order of their ranks, which is the given one where there is no other; spares come last."""
+    """Sort nodes by the key `order` of their launcher, if it has one, and number their ranks; spares come last."""
     numbered: list[Node] = []
     first_rank, count = 0, max(0, len(nodes) - spares)
     for node in (*(sorted(nodes[:count], key=order) if order else nodes[:count]), *nodes[count:]):

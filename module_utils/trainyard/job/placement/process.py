@@ -11,9 +11,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Process:
-    """One process that is started and supervised by itself. `log` is a path on the node.
+    """One supervised process. `log` is a path on the node.
 
-    `ranks` are those whose end is its end: none for a scheduler, those of all nodes for mpirun.
+    `ranks` are the ranks that it runs: none for a scheduler, those of all nodes for mpirun.
     """
 
     name: str
@@ -21,9 +21,9 @@ class Process:
     argv: tuple[str, ...]
     log: str
     env: dict[str, str] = field(default_factory=dict)
-    # Seconds after its death within which it may come back alone; None: only together with the whole job.
+    # Seconds after which it may restart alone; None where only the whole job restarts.
     recover_after_s: int | None = None
-    # Variables and options whose values have the addresses of other nodes (moved.py).
+    # Variables and options whose values contain addresses of other nodes, which a spare changes.
     lists_nodes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -46,17 +46,17 @@ class File:
     name: str
     content: str
     mode: str = "0644"
-    # It has the addresses of other nodes (moved.py).
+    # Whether it contains addresses of other nodes, which a spare changes.
     lists_nodes: bool = False
-    # Of a rank table: that of each spare alone, by its address.
+    # For a rank table: the entry of each spare, by its address.
     servers: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self, job_dir: str) -> dict[str, Any]:
         """Return the file as it stands in plan.json."""
         digest = hashlib.sha256(self.content.encode()).hexdigest()
-        known = {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode, "sha256": digest}
-        told = {"lists_nodes": True, **({"servers": self.servers} if self.servers else {})}
-        return {**known, **(told if self.lists_nodes else {})}
+        entry = {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode, "sha256": digest}
+        lists = {"lists_nodes": True, **({"servers": self.servers} if self.servers else {})}
+        return {**entry, **(lists if self.lists_nodes else {})}
 
 
 def host_port(address: str, port: int) -> str:
@@ -64,20 +64,20 @@ def host_port(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-# The log of a rank, in the job's logs/. A launcher whose users know another name for it says so as RANK_LOG.
+# Name of a rank's log in the job's logs/. A launcher with another usual name defines its own RANK_LOG.
 RANK_LOG = "rank_{rank}.log"
 
 
 def rank_log(job_dir: str, rank: int, name: str = RANK_LOG) -> str:
-    """Name the log of a rank. Every launcher keeps to its RANK_LOG, so that progress and logs are found there."""
+    """Return the path of a rank's log."""
     return f"{job_dir}/logs/{name.replace('{rank}', str(rank))}"
 
 
 def agent_log(job_dir: str, node_rank: int) -> str:
-    """Name the log of a node's launcher agent, where there is one (torchrun, msrun, oneflow)."""
+    """Return the path of a launcher agent's log (torchrun, msrun, oneflow)."""
     return f"{job_dir}/logs/agent_{node_rank}.log"
 
 
 def runtime(job_dir: str) -> str:
-    """Name the program that the agent puts on the node; it runs the monitor and starts the processes."""
+    """Return the path of the program that runs the monitor and starts the processes."""
     return f"{job_dir}/trainyard.pyz"

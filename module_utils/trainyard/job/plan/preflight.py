@@ -27,7 +27,7 @@ PROXIES = ("grpc_proxy", "http_proxy", "https_proxy", "all_proxy")
 NO_PROXY = ("no_grpc_proxy", "no_proxy")
 # Where a job's ranks look up which interface to use.
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-# Of more nodes the networks are named, which current programs understand in no_proxy, too.
+# With more nodes no_proxy gets their networks, which current programs understand, too.
 MOST_ADDRESSES = 8
 # On the CPU: a few for each processor are tests of a program; beyond this they starve each other.
 MOST_PER_CPU = 16
@@ -55,14 +55,14 @@ def exempt(address: str, no_proxy: str) -> bool:
 
 
 def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
-    """Find proxies in what the ranks of a node get that do not exempt the nodes: their talk would go through them.
+    """Find proxies in the environment of ranks that do not exempt the nodes: their traffic would go through them.
 
-    Nothing else than the planned environment reaches a rank. Of secret variables only the names are known.
+    A rank gets the planned environment alone. The values of secret variables are unknown here.
     """
     addresses = [node.address for node in placement.nodes]
-    wanted = addresses
+    entries = addresses
     if len(addresses) > MOST_ADDRESSES:
-        wanted = list(dict.fromkeys(node.network or node.address for node in placement.nodes))
+        entries = list(dict.fromkeys(node.network or node.address for node in placement.nodes))
     findings = []
     for node in placement.nodes:
         env = {**dict.fromkeys(job.secret_env, "secret"), **common_environment(job, placement, node)}
@@ -72,18 +72,18 @@ def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
         no_proxy = ",".join(
             value for name, value in env.items() if name.lower() in NO_PROXY and name not in job.secret_env
         )
-        lacking = [address for address in addresses if not exempt(address, no_proxy)]
-        if lacking:
-            more = f" and {len(lacking) - MOST_ADDRESSES} more" if len(lacking) > MOST_ADDRESSES else ""
+        missing = [address for address in addresses if not exempt(address, no_proxy)]
+        if missing:
+            more = f" and {len(missing) - MOST_ADDRESSES} more" if len(missing) > MOST_ADDRESSES else ""
             findings.append(
                 Finding(
                     "proxy",
                     (
                         f"{', '.join(proxies)} in the job's environment, and no_proxy without "
-                        f"{', '.join(lacking[:MOST_ADDRESSES])}{more}"
+                        f"{', '.join(missing[:MOST_ADDRESSES])}{more}"
                     ),
                     "no proxy between the nodes",
-                    f"set no_proxy: {','.join(wanted)} in job_env, or remove the proxy",
+                    f"set no_proxy: {','.join(entries)} in job_env, or remove the proxy",
                     host=node.host,
                 )
             )

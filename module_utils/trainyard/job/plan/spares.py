@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spares: hosts of a job that run nothing until a node is lost, and then take its place (job_spares).
+"""Plan spares: hosts of a job that are idle until one of them replaces a lost node (job_spares).
 
-The ranks of the lost node run on the spare with the same numbers, so that nothing changes for the others. What a spare
-would run in any node's place is planned before the job starts, and lies on the spare: no controller is needed then. The
-place of the head is nobody else's: the rendezvous and the head's monitor, which knows how the job is, are there. Where
-a launcher tells other nodes of it, by a hostfile, a list of machines or a rank table, they put it there (moved.py).
+The lost node's ranks run on the spare with the same numbers, so that nothing changes for the others. A spare has the
+processes of every node's place from the start: no controller is needed then. No spare replaces the head, which has the
+rendezvous and the head's monitor. Launchers that give other nodes its address (hostfile, rank table) get the new one.
 """
 
 from __future__ import annotations

@@ -171,11 +171,11 @@ def test_under_direct_a_launcher_must_be_alone_on_its_node_and_know_the_others(c
          '[bash, -c, "python train.py > log"]'),
     ],
 )  # fmt: skip
-def test_what_only_a_shell_would_understand_is_said_with_the_list_to_write(words, found, written):
+def test_shell_syntax_is_a_finding_with_the_list_to_write(words, found, written):
     (finding,) = wrong(command=words)
     assert (finding.check, finding.found, finding.expected) == ("job_command", found, WORDS)
     assert finding.action == f"write job_command: {written}"
-    # What is to be written is what a job file then says, and no finding.
+    # The suggested command has no finding.
     make_job(command=yaml.safe_load(written))
 
 
@@ -187,7 +187,7 @@ def test_a_line_of_shell_names_no_script_of_the_source():
     ]  # fmt: skip
 
 
-def test_a_line_of_shell_with_a_launcher_is_said_to_have_one():
+def test_a_launcher_in_a_line_of_shell_is_a_finding():
     (finding,) = wrong(command=["torchrun --nproc-per-node 2 train.py"])
     assert finding.found.startswith("torchrun inside job_launcher: torchrun")
     assert finding.action.startswith("write the script alone in job_command")
@@ -219,7 +219,7 @@ pieces = st.sampled_from([
 
 
 @given(st.lists(pieces, min_size=1, max_size=6))
-def test_any_words_are_judged(words):
+def test_any_words_can_be_checked(words):
     for finding in command.findings(words, "torchrun", None, 0, {}):
         assert finding.check == "job_command" and finding.found and finding.expected and finding.action
 
@@ -240,7 +240,7 @@ def test_the_package_that_python_is_to_run_as_a_module(words, package):
     assert command.module_of(words, ["mine/train.py", "single.py"]) == package
 
 
-def test_each_node_is_told_what_starts_the_ranks():
+def test_each_node_plan_names_the_program_that_starts_ranks():
     starters_of = {
         "torchrun": "torch",
         "msrun": "mindspore.parallel.cluster.run",

@@ -1,4 +1,4 @@
-"""Who is told of a job: each rule of job_events with its message, and no address in any text."""
+"""Receivers of events: each rule of job_events, and no address in any text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = [
 ]
 
 
-def test_what_may_be_shown_has_no_address_and_no_argument():
+def test_the_plan_shows_no_address_and_no_argument_of_receivers():
     job = make_job(events=ALL, **SECRET)
     assert list(job.events.receivers) == [
         {"to": "webhook hooks.example.org", "only": ["ended", "restart"], "form": "slack", "ca_file": ""},
@@ -32,7 +32,7 @@ def test_what_may_be_shown_has_no_address_and_no_argument():
     assert "hunter2" not in repr(job)
 
 
-def test_the_head_gets_all_of_it():
+def test_the_head_gets_complete_receivers():
     given = job_file(events=ALL, **SECRET, events_interval=60)
     found = event_receivers.settings(given)
     assert (found["secret"], found["every_s"]) == ("hunter2-hunter2-hunter2", 60)
@@ -67,7 +67,7 @@ KEYS = "url, command or file, and beside it only; with url also form and ca_file
         ),
         (
             {"command": ["tell", "hunter2"]},
-            "a command that is none",
+            "no usable command",
             "a list of words, first the absolute path of a program on the head node; no shell reads it",
             "write it as [/usr/local/bin/tell, --channel, training]",
         ),
@@ -79,7 +79,7 @@ KEYS = "url, command or file, and beside it only; with url also form and ca_file
         ),
     ],
 )
-def test_a_receiver_that_is_none(receiver, found, expected, action):
+def test_an_invalid_receiver_is_a_finding(receiver, found, expected, action):
     findings = wrong(events=[{"file": "/fine"}, receiver])
     assert texts(findings) == [("", "job_events, receiver 2", found, expected, action)]
     assert "hunter2" not in str(findings)
@@ -92,12 +92,12 @@ def test_a_receiver_that_is_none(receiver, found, expected, action):
         "https://example.org/a b", "https://example.org:hunter2/", "https://example.org/\nhunter2", 7, "https://[::1/hunter2",
     ],
 )  # fmt: skip
-def test_an_address_that_is_none_is_not_quoted(url):
+def test_an_invalid_address_is_not_quoted(url):
     (finding,) = wrong(events=[{"url": url}])
-    assert finding.found == "a url that is none" and "hunter2" not in str(finding)
+    assert finding.found == "no usable url" and "hunter2" not in str(finding)
 
 
-def test_what_is_no_list_or_too_long():
+def test_receivers_of_another_shape_are_one_finding():
     assert texts(wrong(events="hunter2, b"))[0][1:3] == ("job_events", "a str")
     assert texts(wrong(events=[{"file": "/x"}] * 17))[0][2] == "17 receivers"
 
@@ -116,10 +116,10 @@ def test_a_secret_that_can_be_guessed_is_refused_and_not_quoted():
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
-def test_another_scheduler_has_no_monitor_that_could_tell(scheduler):
+def test_events_need_the_monitors_of_ssh(scheduler):
     findings = wrong(scheduler=scheduler, events=ALL, metrics_folder="/var/lib/trainyard-metrics")
     assert [(each.check, each.expected) for each in findings] == [
-        (name, "job_scheduler: ssh, where the monitors of a job tell of it")
+        (name, "job_scheduler: ssh, whose monitors send events and write metrics")
         for name in ("job_events", "job_metrics_folder")
     ]
     assert "hunter2" not in str(findings)

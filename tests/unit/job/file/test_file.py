@@ -170,7 +170,7 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
         ({"packages": [["torch"]]}, "[['torch']]", "a list of words", "write job_packages as a YAML list"),
     ],
 )
-def test_each_rule_says_what_was_found_expected_and_what_to_do(changes, found, expected, action):
+def test_each_rule_has_a_finding(changes, found, expected, action):
     key = next(
         name
         for name in ("job_ranks_per_node", *(f"job_{changed}" for changed in changes))
@@ -206,7 +206,7 @@ def test_only_a_shell_knows_the_home_in_paths_on_nodes():
     assert make_job(command=["python", "train.py", "--data", "~/data"], env={"DATA": "~/data"}).env["DATA"] == "~/data"
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_findings_come_at_once():
     checks = [item.check for item in wrong(name="X", launcher="?", command="x", port=1, timeout=0, devices="?")]
     assert checks == ["job_launcher", "job_name", "job_command", "job_devices", "job_port", "job_timeout"]
 
@@ -268,7 +268,7 @@ def test_a_misspelt_launcher_is_named_with_all_and_the_right_one(name, likely):
     ("name", "meant"),
     [("slurm", "slurm"), ("slrum", "slurm"), ("srun", "slurm"), ("kubernetes", "kubernetes"), ("k8s", "kubernetes")],
 )
-def test_a_scheduler_is_no_launcher_and_told_how_it_is_written(name, meant):
+def test_a_scheduler_as_launcher_is_a_finding(name, meant):
     (finding,) = wrong(launcher=name)
     assert (finding.check, finding.found) == ("job_launcher", repr(name))
     assert finding.action == f"write job_scheduler: {meant} and job_launcher: torchrun"
@@ -283,12 +283,12 @@ def test_a_misspelt_scheduler_is_named_with_all_and_the_right_one(name, action):
     assert texts([finding]) == [("", "job_scheduler", repr(name), "one of kubernetes, slurm, ssh", action)]
 
 
-def test_what_a_scheduler_has_no_launcher_for_is_refused():
+def test_a_launcher_that_the_scheduler_lacks_is_a_finding():
     for name in ("slurm", "kubernetes"):
         assert [each.check for each in wrong(scheduler=name, launcher="rank_table")] == ["job_launcher"]
 
 
-def test_job_engine_of_older_job_files_is_answered_with_the_lines_of_today():
+def test_job_engine_of_older_job_files_is_a_finding_with_its_replacement():
     (finding,) = jobs.unknown_keys(["job_engine"])
     assert finding.found == "unknown variable job_engine"
     assert finding.action == (
@@ -329,12 +329,12 @@ def test_any_node_environment_gives_variables_or_findings(value, host):
 
 
 @given(st.lists(st.text(max_size=30)))
-def test_any_names_of_variables_are_looked_at(names):
+def test_every_unknown_variable_is_a_finding(names):
     assert len(jobs.unknown_keys(names)) == len(set(names) - set(VARIABLES))
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "jobs").glob("*.yml")), ids=lambda path: path.stem)
-def test_each_job_file_of_the_project_is_one(path):
+def test_each_job_file_of_the_project_is_valid(path):
     given = yaml.safe_load(path.read_text())
     assert jobs.unknown_keys(given) == []
     job, findings = schedulers.parse(given)

@@ -135,7 +135,7 @@ def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank
         ("# a & b\npython train.py", False),
     ],
 )
-def test_what_waits_for_nothing(text, nothing):
+def test_scripts_that_do_not_wait_for_the_background(text, nothing):
     assert start_scripts.waits_for_nothing(text) is nothing
 
 
@@ -159,7 +159,7 @@ def test_a_helper_that_the_script_ends_itself_is_no_failure(rank):
     assert (job.status(), "ended with" in job.text()) == (0, False)
 
 
-def test_who_ends_the_rank_ends_what_the_script_left_politely(rank):
+def test_processes_that_a_script_left_get_sigterm_with_the_rank(rank):
     """systemd sends SIGTERM to the main process of a unit alone."""
     job = rank("bash", "-c", "(trap 'echo saved; exit' TERM; echo up; while true; do sleep 0.1; done) &")
     wait_for(lambda: "waiting for" in job.text() and "up\n" in job.text(), "the process to run")
@@ -189,7 +189,7 @@ def test_pytest_as_the_command_of_a_rank(rank, tmp_path):
         (["no-such-program"], False),
     ],
 )
-def test_what_counts_as_a_start_script(argv, is_one, tmp_path, monkeypatch):
+def test_start_scripts_are_recognized(argv, is_one, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("start").write_text("#!/usr/bin/env bash\ntrain &\n")
     Path("train").write_text("#!/usr/bin/python3\n")
@@ -205,7 +205,7 @@ def test_what_counts_as_a_start_script(argv, is_one, tmp_path, monkeypatch):
         (10.0, 0.0, 0.1, False),  # all that a script has started that ended at once
     ],
 )
-def test_what_is_a_helper(began, cpu, ended_cpu, helper):
+def test_helpers_beside_a_training_are_recognized(began, cpu, ended_cpu, helper):
     left = [{"began": began, "cpu": cpu}]
     assert start_script.only_helpers(left, ended_cpu, began=0.0, now=100.0) is helper
 

@@ -266,7 +266,7 @@ def test_keys_on_a_curve_are_taken_as_mindspore_2_10_took_them(hand_in, site, cu
     assert result["findings"] == [] and "tls/server.p12" in result["files"]
 
 
-def test_ciphers_are_the_guides_that_mindspore_knows_or_what_is_asked_for(call):
+def test_ciphers_are_the_requested_ones_or_those_that_mindspore_knows(call):
     # By OpenSSL all of them are ciphers, and none is one that needs a key both sides have.
     known = subprocess.run(["openssl", "ciphers", ":".join(tls.CIPHERS)], capture_output=True, text=True, check=True)
     assert set(tls.CIPHERS) <= set(known.stdout.strip().split(":"))
@@ -284,7 +284,7 @@ def test_a_revocation_list_may_be_left_out(hand_in):
     assert json.loads(content(result, "tls/config.json"))["crl_path"] == ""
 
 
-def test_a_certificate_that_expires_soon_is_said(hand_in, site):
+def test_a_certificate_that_expires_soon_is_a_warning(hand_in, site):
     site.bundle("client", days=10)
     result = hand_in()
     assert result["findings"] == []
@@ -369,7 +369,7 @@ def spoil(site, how):
         ("no p12", "MS_TLS_SERVER_PASSWORD does not open DIR/server.p12", "a p12 file and its password"),
     ],
 )
-def test_what_mindspore_cannot_use_is_found_before(hand_in, site, how, found_there, expected):
+def test_certificates_that_mindspore_cannot_use_are_findings(hand_in, site, how, found_there, expected):
     spoil(site, how)
     result = hand_in()
     [(check, text, wanted, _)] = found(result)

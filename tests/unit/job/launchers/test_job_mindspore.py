@@ -77,7 +77,7 @@ def test_with_recovery_processes_come_back_alone_where_mindspore_takes_them(fact
         assert process["recover_after_s"] == (0 if name == "scheduler" else workers)
 
 
-def test_the_record_of_the_cluster_lies_where_it_is_wanted():
+def test_recovery_records_lie_in_job_recovery_path():
     job = mindspore_job(recovery=True, recovery_path="/shared/recovery/", max_restarts=3)
     plan = make_plan(job, [member(0)]).as_dict()
     for _, process in processes(plan):
@@ -150,7 +150,7 @@ def test_msrun_is_started_once_on_each_node(nodes, slots):
         }
 
 
-def test_msrun_says_what_it_cannot_start():
+def test_jobs_that_msrun_cannot_start_are_findings():
     _, findings = planned(mindspore_job("msrun", command=["bash", "train.sh"], venv=""), [member(0)], ["train.sh"])
     assert texts(findings) == [
         (

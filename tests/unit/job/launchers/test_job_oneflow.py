@@ -92,7 +92,7 @@ def test_the_guides_program_on_all_devices_of_two_nodes():
         (process,) = node["processes"]
         assert (process["ranks"], process["argv"][:2]) == (node["ranks"], ["python", "global_function.py"])
         assert process["env"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
-        # What the script there makes of it: machine(), ctrl_port(), gpu_device_num().
+        # The script reads it as machine(), ctrl_port() and gpu_device_num().
         assert machines(process["env"]) == (["10.77.0.1", "10.77.0.2"], 9988, 8)
 
 
@@ -137,14 +137,14 @@ def test_all_machines_have_as_many_devices(style):
 
 
 @pytest.mark.parametrize("style", ["launch", "address_list"])
-def test_it_lives_in_an_environment(style):
+def test_oneflow_needs_an_environment(style):
     _, findings = planned(oneflow_job(style, venv=""), [member(0)])
     assert [(each.check, each.action) for each in findings] == [
         ("job_venv", "set job_venv: oneflow, or to where it is")
     ]
 
 
-def test_it_speaks_ipv4_only():
+def test_oneflow_needs_ipv4():
     facts = node_facts(0)
     facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
     members = [type(member())("n1", "fd00::1", facts, "", {})]
@@ -202,6 +202,6 @@ def test_a_rank_writes_its_own_log(start, tmp_path):
 def test_a_rank_that_fails_is_named_in_the_log_of_the_launch_module(start, command, exit_code, by_signal):
     status, said = start("sh", "-c", f"ulimit -c 0; {command}")
     assert status == (exit_code or 128 + by_signal)
-    # What the launch module prints itself names no rank.
+    # Lines of the launch module itself name no rank.
     cause = failure.root_cause(f"{said}Killing subprocess 4711\nKilling subprocess 4712\n")
     assert (cause["rank"], cause["exit_code"], cause["signal"]) == (3, exit_code, by_signal)

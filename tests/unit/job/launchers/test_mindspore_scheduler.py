@@ -25,7 +25,7 @@ def test_a_worker_that_never_joined_is_named():
     assert (cause["kind"], cause["rank"], cause["who"]) == ("not_joined", 1, "rank 1")
 
 
-def test_a_worker_that_was_not_heard_any_more_is_named():
+def test_a_silent_worker_is_named():
     cause = failures.root_cause(captured("frozen-scheduler"))
     assert cause["rank"] == 1
     assert cause["reason"] == "the scheduler had not heard rank 1 for job_heartbeat_timeout: frozen, or cut off"

@@ -342,7 +342,7 @@ GLOO = r"RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed b
         ("exit 255", 255, "trainyard: rank 1 ended with status 255\n"),
     ],
 )
-def test_how_a_rank_ended_is_said_to_mpirun(job_dir, command, status, said):
+def test_a_ranks_exit_status_is_in_mpiruns_log(job_dir, command, status, said):
     plan = make_plan(mpi_job(), nodes(1)).as_dict()
     script = file_of(plan["nodes"][0], "mpi_rank")["content"].replace(JOB_DIR, str(job_dir))
     (job_dir / "mpi_rank").write_text(script.replace(f"{VENV}/bin/python", sys.executable))

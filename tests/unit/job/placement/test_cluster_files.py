@@ -72,7 +72,7 @@ def test_logic_ids_are_given_and_physical_ones_written():
 
 
 @pytest.mark.parametrize("devices", ["[8,4)", "[4-8)", "none", [], [1, 1], "a", True, {}])
-def test_a_range_that_is_none_is_one_finding(devices):
+def test_an_invalid_range_is_one_finding(devices):
     plan = cluster_files.plan_rank_table([record(0)], {**SETTINGS, "devices": devices})
     assert found(plan, "check", "found", "action") == [("devices", repr(devices), "correct rank_table_devices")]
 
@@ -158,7 +158,7 @@ def test_an_inventory_has_the_hosts_of_a_hostfile_in_its_order():
     assert inventory("n1 slots=8", existing=inventory("n1 slots=8")["text"])["findings"] == []
 
 
-def test_slots_that_differ_are_said_and_noted_at_each_host():
+def test_different_slots_are_noted_at_each_host():
     plan = inventory("n1 slots=8\nn2 slots=4\nn3\n")
     assert plan["differing"] and "vars" not in yaml.safe_load(plan["text"])["compute"]
     assert [line for line in plan["text"].splitlines() if "#" in line][1:] == [
@@ -232,7 +232,7 @@ def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
         f'            "server_id": "127.0.0.1",\n            "device": [\n{devices}\n            ],\n'
         '            "host_nic_ip": "reserve"\n        }\n    ],\n    "status": "completed"\n}\n'
     )
-    assert f"{path} is written. A job takes it with -e job_launcher=rank_table -e job_rank_table={path} -e" in text
+    assert f"{path} is written. To use it in a job: -e job_launcher=rank_table -e job_rank_table={path} -e" in text
     rc, text = run("rank_table.yml", *given)
     assert rc == 0 and f"{path} is up to date" in text and "changed=0" in text
     path.write_text("{}")

@@ -28,7 +28,7 @@ def hostfiles(draw):
 
 
 @given(hostfiles())
-def test_what_is_written_is_read_again(given_hosts):
+def test_a_written_hostfile_is_read_back(given_hosts):
     flavor, hosts = given_hosts
     assert parse(render(hosts, flavor)) == (hosts, {})
 
@@ -109,12 +109,12 @@ def test_all_faults_are_found_at_once():
         ("openmpi", MpiHost("n1", 0), "n1: slots is 0; expected 1 or more"),
         ("openmpi", MpiHost("a b", 1), "'a b' is no host name or address"),
         ("openmpi", MpiHost("", 1), "'' is no host name or address"),
-        ("mpich", MpiHost("n1", 1, 2), "n1: max_slots is something that only Open MPI knows"),
+        ("mpich", MpiHost("n1", 1, 2), "n1: max_slots, which only Open MPI knows"),
         ("deepspeed", MpiHost("n1"), "n1: no slots, without which DeepSpeed refuses the file"),
         ("mpich", MpiHost("fd00::1", 2), "fd00::1: MPICH takes what follows a colon for the number of processes"),
     ],
 )
-def test_what_a_flavor_cannot_say_is_not_written(flavor, host, fault):
+def test_settings_that_a_flavor_lacks_are_not_written(flavor, host, fault):
     with pytest.raises(ValueError, match="n9: named twice") as refused:
         render([host, MpiHost("n9", 1), MpiHost("n9", 1)], flavor)
     assert str(refused.value) == f"{fault}; n9: named twice"
@@ -179,7 +179,7 @@ def test_a_hostfile_is_read_with_its_faults(call, tmp_path):
     assert not read["changed"]
 
 
-def test_what_the_module_refuses(call):
+def test_invalid_arguments_of_the_module(call):
     refused, path = call(hosts=[{"name": "n1", "slots": 0}, {"name": "n1"}])
     assert refused["msg"] == (
         f"{path} was not written: n1: slots is 0; expected 1 or more; n1: named twice. Correct the hosts."

@@ -211,7 +211,7 @@ def test_an_ocr_training_under_mpirun(tmp_path):
     assert "RANK_TABLE_FILE" not in json.dumps(plan)
 
 
-def test_what_an_ocr_training_prints_is_progress():
+def test_lines_of_an_ocr_training_are_progress():
     assert progress.read_lines(MINDOCR_LINES, mindocr_job().progress_pattern) == [
         {"epoch": 3.0, "loss": 1.372001, "rate": 31.34},
         {"epoch": 4.0, "step": 20.0, "steps": 63.0, "loss": 1.36, "rate": 33.3},
@@ -389,7 +389,7 @@ def test_under_mpirun_ranks_take_the_visible_devices_from_0_upwards():
     assert "HCCL_IF_IP" not in process["env"] and "RANK_TABLE_FILE" not in json.dumps(plan)
 
 
-def test_under_mpirun_what_is_equal_everywhere_goes_with_mpirun():
+def test_under_mpirun_equal_variables_are_passed_by_mpirun():
     plan = make_plan(make_job(launcher="mpirun"), [server(0), server(1)]).as_dict()
     argv = plan["nodes"][0]["processes"][0]["argv"]
     assert "HCCL_WHITELIST_DISABLE" in [argv[at + 1] for at, word in enumerate(argv) if word == "-x"]

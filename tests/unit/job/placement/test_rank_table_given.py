@@ -10,7 +10,7 @@ from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard_controller import planning
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import make_plan, make_wanted, planned, texts, wrong
+from job_samples import make_plan, make_request, planned, texts, wrong
 from rank_table_samples import environments, server, table_job, table_of
 
 
@@ -155,7 +155,7 @@ def test_a_table_that_breaks_the_rules_is_refused_for_the_host_that_has_the_faul
     ]
 
 
-def test_what_hccl_takes_of_a_given_table_is_shown_and_starts():
+def test_a_given_table_that_hccl_accepts_is_a_warning():
     def same_port(table):
         for device in table["server_list"][0]["device"]:
             device["host_port"] = "50000"
@@ -198,7 +198,7 @@ def test_mindspore_needs_ranks_in_the_order_of_servers(framework):
                     | st.dictionaries(st.sampled_from(["server_list", "device", "server_id", "rank_id", "device_id",
                                                        "device_ip", "super_pod_list"]), inner, max_size=4),
                     max_leaves=12))  # fmt: skip
-def test_whatever_is_given_there_are_findings_and_no_crash(table):
+def test_any_given_table_gives_findings_and_no_crash(table):
     job = given_job([server(0)], text=json.dumps(table))
     plan, findings = planned(job, [server(0), server(1)])
     assert findings and plan is not None and plan.as_dict()
@@ -210,10 +210,10 @@ def prepared(tmp_path, table):
         path.write_bytes(table)
     job = {"job_name": "digits", "job_launcher": "rank_table", "job_command": ["true"], "job_rank_table": str(path)}
     node = server(0)
-    wanted = make_wanted(tmp_path, job, [planning.Host(node.host, node.address)])
+    request = make_request(tmp_path, job, [planning.Host(node.host, node.address)])
     good = {"findings": [], "programs": {}, "stale": False}
     return planning.prepare(
-        wanted, lambda question, own: {host: {"node": node.facts} if question == "probe" else good for host in own}
+        request, lambda question, own: {host: {"node": node.facts} if question == "probe" else good for host in own}
     )
 
 

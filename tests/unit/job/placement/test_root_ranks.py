@@ -29,7 +29,7 @@ def planned(user, *uids):
         ("train", (0,), []),
     ],
 )
-def test_who_runs_ranks_as_root_is_warned(user, uids, hosts):
+def test_ranks_as_root_are_a_warning(user, uids, hosts):
     assert [each["host"] for each in planned(user, *uids)["warnings"]] == hosts
 
 

@@ -28,7 +28,7 @@ def source(**files):
 
 
 def warnings(files, *tools, **job):
-    """What the plan of a job on nodes with these build tools warns of, by host."""
+    """Return the warnings of a plan on nodes with these build tools, by host."""
     members = [member(number, build_tools=each) for number, each in enumerate(tools)]
     where = Where("digits-1", "now", "", "/var/lib/trainyard", "train")
     plan, findings = schedulers.plan(make_job(**job), members, source(**files), where)
@@ -63,7 +63,7 @@ def test_a_job_that_compiles_is_known_by_its_script_its_command_or_its_environme
     assert f"for {why}" in (found["n2"].found if why else "for ")
 
 
-def test_what_is_lacking_is_said_with_how_it_gets_there():
+def test_missing_build_tools_are_warnings_with_an_action():
     files = {"train": "import deepspeed"}
     found = warnings(files, [], ["Python.h", "c++"], ["c++", "ninja"], ALL)
     assert [each.as_dict() for each in found.values()] == [
@@ -113,11 +113,11 @@ def test_source_that_is_no_archive_has_no_texts():
         ([], []),
         (["usr/bin/c++", "usr/include/python3.11/Python.h", f"{VENV}/bin/ninja"], ALL),
         (["usr/bin/clang++", "usr/include/python3.9/Python.h"], ["c++"]),
-        # Of conda, which has all of its own.
+        # conda's Python, which has its own headers.
         ([f"{VENV}/bin/g++", f"{VENV}/include/python3.11/Python.h"], ["Python.h", "c++"]),
     ],
 )
-def test_what_a_node_has_to_build_with(tmp_path, files, found):
+def test_the_build_tools_of_a_node(tmp_path, files, found):
     for name in (*files, f"{VENV}/pyvenv.cfg"):
         path = tmp_path / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -99,7 +99,7 @@ def spec(tmp_path):
     return make
 
 
-def test_what_the_python_of_the_job_lacks_is_found_with_what_brings_it(spec, tmp_path):
+def test_missing_packages_are_findings_with_the_way_to_install_them(spec, tmp_path):
     assert imports.findings(spec("os", "pytest", "json"), ME) == []
     python = f"{tmp_path}/pytorch/bin/python"
     assert texts(imports.findings(spec("os", "no_such_sklearn", "pytest", "no_such_b"), ME)) == [
@@ -123,7 +123,7 @@ def test_what_the_python_of_the_job_lacks_is_found_with_what_brings_it(spec, tmp
         (["yaml"], "mine", "install PyYAML for that Python on the nodes"),
     ],
 )
-def test_each_lack_has_its_way_out(lacking, venv, action):
+def test_each_missing_package_has_an_action(lacking, venv, action):
     found = rules.finding("n1", "train.py", lacking, f"/v/{venv}/bin/python", f"/v/{venv}")
     assert found.action.startswith(action)
 

@@ -1,4 +1,4 @@
-"""Who uses a node: who has a GPU open, as /proc tells it; the folder of a job is asked in molecule/nvidia_driver."""
+"""Processes that use a node: open GPUs in /proc. molecule/nvidia_driver checks the folder of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def proc(tmp_path):
     return tmp_path, add
 
 
-def test_who_has_a_gpu_open_uses_the_node(proc):
+def test_a_process_with_an_open_gpu_uses_the_node(proc):
     folder, add = proc
     add(20, "python3", "/dev/null", "/dev/nvidiactl", "/dev/nvidia7")
     add(21, "ncu", "/dev/nvidia12")
@@ -33,7 +33,7 @@ def test_who_has_a_gpu_open_uses_the_node(proc):
 @pytest.mark.parametrize(
     "opened", ["/dev/nvidiactl", "/dev/nvidia-modeset", "/dev/nvidia-caps/nvidia-cap1", "/srv/dev/nvidia0"]
 )
-def test_what_is_no_gpu_does_not_count(proc, opened):
+def test_other_open_files_do_not_count(proc, opened):
     folder, add = proc
     add(20, "python3", opened)
     assert in_use.holders([], folder) == {}

@@ -28,7 +28,7 @@ def source(**files):
 
 
 def findings(nodes=2, devices=0, *, files=None, run="", **changes):
-    """What is found of a job that runs run.sh."""
+    """Return the findings of a job that runs run.sh."""
     job = make_job(**{"command": ["bash", "run.sh"], "launcher": "direct", **changes})
     where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
     members = [member(number, devices=devices) for number in range(nodes)]
@@ -106,7 +106,7 @@ def test_a_script_that_joins_the_nodes_or_may_not_call_one_is_left(run):
     assert findings(run=run, ranks_per_node=1) == []
 
 
-def test_what_a_script_runs_and_sources_is_read_too():
+def test_scripts_that_a_script_runs_or_sources_are_read_too():
     files = {"env": "export NNODES=1", "sub": "torchrun --nnodes $NNODES train.py"}
     ((found, _),) = findings(run="source ./env.sh\nexec bash sub.sh", files=files)
     assert found == "sub.sh, line 1, calls torchrun for one node, and runs on 2 nodes"

@@ -144,7 +144,7 @@ def test_plan_is_json_and_readable_and_holds_no_secret(launcher, nodes, job_env,
 
 
 @given(st.sampled_from(["direct", "torchrun"]), st.integers(2, 40))
-def test_what_a_node_is_sent_does_not_grow_with_the_number_of_nodes(launcher, nodes):
+def test_a_node_plan_does_not_grow_with_the_number_of_nodes(launcher, nodes):
     def sent(count):
         own = make_plan(make_job(launcher=launcher), [member(number) for number in range(count)]).node_plans([])
         # World size and number of nodes stand in every node plan; only their digits may differ.
@@ -155,7 +155,7 @@ def test_what_a_node_is_sent_does_not_grow_with_the_number_of_nodes(launcher, no
     assert everybody == [f"n{number + 1}" for number in range(nodes)]
 
 
-def test_a_slice_holds_what_the_plan_says_of_its_node():
+def test_a_node_plan_agrees_with_the_plan():
     plan = make_plan(make_job(launcher="direct", data=["/data/a"]), [member(0, devices=2), member(1, devices=1)])
     written, node_plans = plan.as_dict(), plan.node_plans(["train.py"])
     for node in written["nodes"]:
@@ -206,7 +206,7 @@ def test_ports():
     ]
 
 
-def test_devices_are_taken_as_asked():
+def test_devices_are_those_requested():
     def chosen(**changes):
         node = make_plan(make_job(launcher="direct", **changes), [member(0, devices=8)]).as_dict()["nodes"][0]
         env = node["processes"][0]["env"]
@@ -376,11 +376,11 @@ def test_source_that_is_not_there():
         ["./train.py"],
     ],
 )
-def test_commands_whose_program_is_there_or_is_not_ours_to_judge(command):
+def test_commands_without_a_missing_program(command):
     make_plan(make_job(command=command), [member(0)])
 
 
-def test_launchers_say_what_they_cannot_do():
+def test_launchers_have_findings_for_jobs_they_cannot_run():
     _, findings = planned(make_job(), [member(0, devices=4), member(1, devices=2), member(2, devices=4)])
     assert texts(findings) == [
         (
@@ -404,7 +404,7 @@ def test_launchers_say_what_they_cannot_do():
     ]
 
 
-def test_every_node_is_told_where_the_environments_of_the_cluster_are():
+def test_every_node_plan_names_the_folder_of_environments():
     where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", venvs="/opt/trainyard/venvs")
     members = [member(number) for number in range(3)]
     plan, findings = schedulers.plan(make_job(spares=1, max_restarts=1), members, Source(("train.py",)), where)
@@ -432,4 +432,4 @@ def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known(
     assert there["env"] == {**here["env"], "NCCL_SOCKET_IFNAME": "=eth1", "NCCL_P2P_DISABLE": "1"}
     *_, spare = sums(*(member(number, devices=2) for number in range(3)), spares=1, max_restarts=1)
     assert spare["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
-    assert sums(member(0, devices=1)) == sums(member(0)) == sums(member(0, devices=2), gate=False) == [{}]
+    assert sums(member(0, devices=1)) == sums(member(0)) == sums(member(0, devices=2), health_gate=False) == [{}]

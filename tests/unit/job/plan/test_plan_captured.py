@@ -64,7 +64,7 @@ def in_a_super_pod(facts):
 
 
 @pytest.mark.parametrize("tree", sorted(path.stem for path in NODES.glob("*.tree")))
-def test_what_is_kept_of_a_node_makes_the_same_plan_as_all_that_it_says(tmp_path, tree):
+def test_cached_facts_make_the_same_plan_as_all_facts(tmp_path, tree):
     """The facts of all nodes are held at once: most of what a node with 8 GPUs says is nothing to a plan."""
     software = {"packages": {"torch": "2.13.0"}, "mpi": {"version": "4.1.4", "path": "/opt/mpi/bin/mpirun"}}
     read = [
@@ -86,7 +86,7 @@ def test_what_is_kept_of_a_node_makes_the_same_plan_as_all_that_it_says(tmp_path
             assert (same and same.node_plans([])) == (plan and plan.node_plans([]))
 
 
-def test_describe_says_what_is_shared_once(golden):
+def test_the_plan_for_reading_shows_shared_variables_once(golden):
     plan = make_plan(make_job(launcher="direct", secret_env=["KEY"]), [member(0, devices=2), member(1)]).as_dict()
     golden(f"{describe(plan)}\n", "plans/described.txt")
 

@@ -105,7 +105,7 @@ def test_a_head_that_cannot_be_reached(spec, monkeypatch, error, why):
     ]
 
 
-def test_what_is_missing_is_found_all_at_once(spec, tmp_path):
+def test_everything_missing_on_a_node_is_found_at_once(spec, tmp_path):
     (tmp_path / "venv" / "bin" / "python").unlink()
     (tmp_path / "data").rmdir()
     spec.update(program="./train.sh", source_files=["other.sh"], scripts=[f"{tmp_path}/eval.py"])
@@ -198,7 +198,7 @@ def test_records_for_recovery_can_be_written(spec, tmp_path):
     assert found("/sys/records", nobody)[0][1] == f"/sys cannot be written by {nobody}, and has no /sys/records"
 
 
-def test_who_is_told_can_be_told(spec, tmp_path):
+def test_receivers_are_reachable(spec, tmp_path):
     (tmp_path / "metrics").mkdir()
     there = [{"file": str(tmp_path / "events.jsonl")}, {"program": sys.executable}, {"ca_file": __file__}, {"to": "x"}]
     spec.update(events=there, metrics_folder=str(tmp_path / "metrics"))
@@ -263,7 +263,7 @@ def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
     assert [(each.check, each.found) for each in checks.preflight(spec, ME)] == [
         ("rendezvous port", f"{spec['port']} is that of job resnet-2")
     ]
-    # What a job's user has written there stops no other job.
+    # Files that a job's user has written there stop no other job.
     write_json(
         tmp_path / "jobs/resnet-2/node_plan.json", {"node_rank": 0, "port": [], "monitor_port": "x", "devices": []}
     )
@@ -340,7 +340,7 @@ def test_a_head_without_an_ssh_client(spec, monkeypatch, tmp_path):
     assert finding.action.startswith("run site.yml (role ssh_mesh) on the head")
 
 
-def test_a_user_that_is_missing_is_said_once(spec, ssh, monkeypatch):
+def test_a_missing_user_is_one_finding(spec, ssh, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     found = checks.preflight({**spec, "ssh_peers": PEERS}, "no-such-user")
     assert [item.check for item in found] == ["user"]

@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.clock import of_visit
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import job_file, make_wanted, node_facts
+from job_samples import job_file, make_request, node_facts
 
 GOOD = {"findings": [], "programs": {}, "stale": False}
 DISK = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "action": "make room"}
@@ -67,7 +67,7 @@ def wanted(tmp_path):
         given = job_file(source=str(source), launcher="direct")
         addresses = [f"10.77.0.{number + 1}" for number in range(len(hosts))]
         found = [planning.Host(host, at, (env or {}).get(host)) for host, at in zip(hosts, addresses)]
-        return make_wanted(tmp_path, {**given, **(job or {})}, found, **changes)
+        return make_request(tmp_path, {**given, **(job or {})}, found, **changes)
 
     return make
 
@@ -85,7 +85,7 @@ def test_a_plan_is_written_with_the_source(wanted, nodes):
         assert {info.uname for info in source} == {"root"}
 
 
-def test_what_is_not_sent_stands_in_the_plan_and_is_said(wanted, nodes):
+def test_files_that_are_not_sent_are_listed(wanted, nodes):
     made = planning.prepare(wanted(), nodes)
     assert made.plan["source_left_out"] == {"never sent": ["__pycache__/"]}
     assert made.not_sent == "__pycache__/ (never sent)"
@@ -113,7 +113,7 @@ def test_ranks_that_cannot_be_followed_keep_a_job_from_starting(wanted, nodes):
     assert made.headline == planning.NO_JOB
 
 
-def test_facts_are_kept_so_that_one_visit_is_enough(wanted, nodes):
+def test_with_cached_facts_one_visit_is_enough(wanted, nodes):
     first = planning.prepare(wanted(), nodes)
     nodes.visits()
     second = planning.prepare(wanted(), nodes)
@@ -124,7 +124,7 @@ def test_facts_are_kept_so_that_one_visit_is_enough(wanted, nodes):
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
 
 
-def test_only_nodes_without_kept_facts_are_asked_for_them(wanted, nodes):
+def test_only_nodes_without_cached_facts_are_probed(wanted, nodes):
     planning.prepare(wanted(hosts=["n1"]), nodes)
     nodes.visits()
     assert planning.prepare(wanted(), nodes).findings == []
@@ -144,7 +144,7 @@ def test_a_node_that_has_changed_is_planned_as_what_it_is_now(wanted, nodes):
     assert nodes.visits() == [("preflight", ["n1", "n2"])]
 
 
-def test_findings_by_kept_facts_are_those_of_what_the_nodes_are_now(wanted, nodes, tmp_path):
+def test_findings_from_cached_facts_are_checked_again(wanted, nodes, tmp_path):
     planning.prepare(wanted(), nodes)
     nodes.visits()
     nodes.checks["n1"] = {"findings": [DISK]}
@@ -155,7 +155,7 @@ def test_findings_by_kept_facts_are_those_of_what_the_nodes_are_now(wanted, node
     assert refused.headline == planning.NO_JOB
 
 
-def test_a_node_that_is_gone_is_asked_once(wanted, nodes, tmp_path):
+def test_a_dead_node_is_probed_once(wanted, nodes, tmp_path):
     planning.prepare(wanted(), nodes)
     nodes.visits()
     del nodes.facts["n2"]
@@ -168,7 +168,7 @@ def test_a_node_that_is_gone_is_asked_once(wanted, nodes, tmp_path):
     assert ("preflight", ["n1", "n2"]) not in nodes.visits()
 
 
-def test_what_was_found_elsewhere_comes_with_the_rest(wanted, nodes):
+def test_earlier_findings_come_with_the_rest(wanted, nodes):
     nodes.checks["n1"] = {"findings": [DISK]}
     tls = Finding(check="tls", found="old", expected="new", action="renew")
     refused = planning.prepare(wanted(found=[tls], env={"n2": {"RANK": "1"}}), nodes)
@@ -187,7 +187,7 @@ def test_check_mode_writes_the_plan_and_the_last_one_stays(wanted, nodes, tmp_pa
     ("changes", "check", "found"),
     [
         ({"available": 0, "hosts": []}, "job_hosts", "no host in 'gpus'"),
-        ({"job": {"job_nodes": 3}}, "job_nodes", "3 nodes asked for, 2 in group gpus"),
+        ({"job": {"job_nodes": 3}}, "job_nodes", "3 nodes requested, 2 in group gpus"),
         ({"job": {"job_nodes": "two"}}, "job_nodes", "'two'"),
         ({"job": {"job_nodes": -1}}, "job_nodes", "-1"),
         ({"given": ["job_nmae"]}, "job file", "unknown variable job_nmae"),
@@ -205,7 +205,7 @@ def test_a_job_that_cannot_run_leaves_nothing(wanted, nodes, tmp_path, changes, 
     assert refused.run_dir is None and not (tmp_path / "runs").exists()
 
 
-def test_a_job_file_that_cannot_be_read_asks_nobody(wanted, nodes):
+def test_an_invalid_job_file_probes_no_node(wanted, nodes):
     planning.prepare(wanted({"job_port": 1}), nodes)
     assert nodes.visits() == []
 
@@ -216,14 +216,14 @@ def test_findings_of_the_plan_leave_the_nodes_to_be_checked(wanted, nodes):
     assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "job_node_env"), ("n1", "disk")]
 
 
-def test_a_source_that_is_no_source(wanted, nodes, tmp_path, monkeypatch):
+def test_an_invalid_source_is_a_finding(wanted, nodes, tmp_path, monkeypatch):
     monkeypatch.setattr(ssh, "MOST_SOURCE", 1 << 20)
     (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
     (finding,) = planning.prepare(wanted(), nodes).findings
     assert (finding.check, finding.found) == ("job_source", "2 MiB, packed")
 
 
-def test_hosts_that_limit_leaves_out_are_told_as_such(wanted):
+def test_hosts_that_limit_excludes_are_findings(wanted):
     def ask(question, own):
         every = {"probe": {"node": node_facts()}, "preflight": GOOD}[question]
         return {host: every if host == "n1" else {} for host in own}
@@ -233,7 +233,7 @@ def test_hosts_that_limit_leaves_out_are_told_as_such(wanted):
 
 
 def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes, tmp_path):
-    """Of the whole range, also where the facts are those that were kept: 64 ports were too few for five launches."""
+    """Ports come from the whole range, also with cached facts: 64 ports were too few for five launches."""
     for facts in nodes.facts.values():
         facts["unused_ports"] = "10000-32767,61000-65535"
     planning.prepare(wanted(), nodes)
@@ -241,7 +241,7 @@ def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes, tmp_path):
     assert max(ports) - min(ports) > 64
 
 
-def test_kept_facts_that_cannot_be_read_are_asked_again(wanted, nodes, tmp_path):
+def test_unreadable_cached_facts_are_replaced(wanted, nodes, tmp_path):
     planning.prepare(wanted(), nodes)
     (tmp_path / "facts.json").write_text("{half")
     nodes.visits()
@@ -249,7 +249,7 @@ def test_kept_facts_that_cannot_be_read_are_asked_again(wanted, nodes, tmp_path)
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
 
 
-def test_facts_that_another_version_kept_are_asked_again(wanted, nodes, tmp_path):
+def test_cached_facts_of_another_version_are_replaced(wanted, nodes, tmp_path):
     planning.prepare(wanted(), nodes)
     kept = json.loads((tmp_path / "facts.json").read_text())
     kept["key"]["facts"].remove("unused_ports")
@@ -265,7 +265,7 @@ SPARE = {"job_spares": 1, "job_max_restarts": 1}
 
 
 @pytest.mark.parametrize(("faulty", "trains"), [("n1", ["n2", "n3"]), ("n2", ["n1", "n3"]), ("n3", ["n1", "n2"])])
-def test_a_refused_host_is_left_out_where_a_spare_makes_up_for_it(wanted, faulty, trains):
+def test_an_excluded_host_is_replaced_by_a_spare(wanted, faulty, trains):
     nodes = Nodes("n1", "n2", "n3")
     nodes.checks[faulty] = {"findings": [{**DISK, "host": faulty}]}
     made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
@@ -302,7 +302,7 @@ def test_an_unhealthy_host_stays_excluded_until_it_passes(wanted, tmp_path):
     (finding,) = launch({}).findings
     assert re.fullmatch(rf"GPU 1: 2 uncorrected \(excluded since 20\S+ \S+ by {first.plan['job_id']}\)", finding.found)
     assert excluded_record.read(file)["n2"]["job_id"] == first.plan["job_id"]
-    # What the job itself lacks there is nothing of the host's, and a job that asks for no gate takes nobody back.
+    # A problem of the job is none of the host, and a job without the health check readmits no host.
     nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "unhealthy": []}
     assert launch({"job_health_gate": False}).readmitted == () and "n2" in excluded_record.read(file)
     # Nor does one that did not go through all of the gate, as another job has the devices; it refuses nobody either.
@@ -316,7 +316,7 @@ def test_an_unhealthy_host_stays_excluded_until_it_passes(wanted, tmp_path):
     assert excluded_record.read(file) == {} and launch().readmitted == []
 
 
-def test_a_clock_that_is_off_is_refused_as_far_as_a_visit_tells(wanted):
+def test_a_clock_that_is_off_excludes_its_host(wanted):
     hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
 
     def launch(offsets, margin=0.5, **job):
@@ -334,7 +334,7 @@ def test_a_clock_that_is_off_is_refused_as_far_as_a_visit_tells(wanted):
 
 
 @given(st.floats(-1e6, 1e6), *[st.floats(0, 5)] * 3)
-def test_a_visit_tells_the_clock_within_its_margin(offset, there, at_work, back):
+def test_a_visit_measures_the_clock_within_its_margin(offset, there, at_work, back):
     sent = 1_790_000_000.0
     begun = sent + there + offset
     ended = begun + at_work
@@ -343,7 +343,7 @@ def test_a_visit_tells_the_clock_within_its_margin(offset, there, at_work, back)
     assert found["margin_s"] <= (there + back) / 2 + 0.001
 
 
-def test_a_record_that_cannot_be_kept_is_said_and_stops_nothing(wanted, nodes, tmp_path):
+def test_an_unwritable_record_is_a_warning(wanted, nodes, tmp_path):
     nodes.checks["n2"] = {"findings": [], "unhealthy": ["memory: 3 MiB available"]}
     made = planning.prepare(wanted(excluded_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
     assert made.plan and made.warning.startswith("the record of excluded hosts cannot be written: ")
@@ -360,5 +360,5 @@ def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spar
     nodes.checks["n3"] = {"findings": [{**DISK, "host": "n3"}]}
     refused = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
     assert {finding.host for finding in refused.findings} >= {"n2"} and refused.left_out == ()
-    # What is wrong with the job itself is no host's.
+    # A problem of the job itself belongs to no host.
     assert planning.prepare(wanted({**SPARE, "job_source": "/nowhere"}, ("n1", "n3")), nodes).findings

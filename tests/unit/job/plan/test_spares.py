@@ -47,14 +47,14 @@ def test_in_a_place_a_spare_runs_what_the_node_would_and_at_its_own_address(laun
             assert mine["env"]["GLOO_SOCKET_IFNAME"] == spare["interface"]
 
 
-def test_each_is_sent_its_own_and_only_the_head_knows_the_spares():
+def test_only_the_heads_node_plan_lists_the_spares():
     sent = node_plans(planned())
     assert sent["n1"]["spares"] == ["n4"] and sent["n1"]["hosts"] == ["n1", "n2", "n3"]
     assert "spares" not in sent["n2"] and "places" not in sent["n2"]
     assert sent["n4"]["processes"] == [] and set(sent["n4"]["places"]) == {"1", "2"} and sent["n4"]["hosts"] == []
 
 
-def test_the_plan_shows_who_stands_by():
+def test_the_plan_for_reading_shows_spares():
     assert describe(planned()).splitlines()[-2] == "  n4  address 10.77.0.4 on eth0, stands by as a spare"
 
 
@@ -84,13 +84,13 @@ def lose(plan, places):
 
 
 def put(node, moved):
-    """What a node runs and has, with the addresses of those who take part now."""
+    """Return the processes and files of a node with the present addresses."""
     processes = [process(each, moved) for each in node["processes"]]
     files = {each["path"]: (each["mode"], file(each, each["content"], moved)) for each in node["files"]}
     return processes, files
 
 
-def test_all_launchers_are_held_to_it():
+def test_a_spare_with_other_devices_is_found_with_every_launcher():
     assert {each["launcher"] for each in ALL.values()} | {"rank_table"} == set(launchers.LAUNCHERS)
 
 
@@ -98,7 +98,7 @@ def test_all_launchers_are_held_to_it():
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_with_the_addresses_of_spares_the_plan_is_that_of_the_members(told, data):
-    """Whoever is replaced, and by whom: what each has then is what a plan made with these members gives it."""
+    """After any replacement each node has what a new plan for these members would give it."""
     nodes, standing_by = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
     places = data.draw(st.lists(st.integers(1, nodes - 1), min_size=1, max_size=standing_by))
     # Its own words are the user's, whatever they are like.
@@ -134,7 +134,7 @@ def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_
     assert plan.node_plans([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
 
 
-def test_what_only_a_spare_has_counts_from_the_start():
+def test_variables_of_a_spare_alone_count_from_the_start():
     """What mpirun says to all nodes must hold for the spare, too: it says it once."""
     ports = [{"device": "mlx5_0", "port": 1, "active": True, "link_layer": "InfiniBand"}]
     ready = [{**node_facts(number, mpi=MPI)["networks"], "rdma": ports} for number in range(3)]
@@ -205,7 +205,7 @@ def test_spares_are_the_last_of_the_inventory_whatever_the_order_of_ranks():
     assert hosts(plan) == ["n10", "n3", "n1"] and plan["spares"][0]["node_rank"] == 2
 
 
-def test_what_hccl_would_refuse_of_a_spare_is_found_before():
+def test_a_spare_that_hccl_would_refuse_is_a_finding():
     twin = {"device1": {"device_ip": "192.2.0.1"}}
     found = found_for(table_job(max_restarts=1, spares=1), [server(0), server(1), server(2, **twin)])
     assert [(each.host, each.check) for each in found] == [("n3", "rank table")]
@@ -221,7 +221,7 @@ def test_a_table_of_the_users_own_has_nothing_of_spares():
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"server_list": [{"server_id": "10.77.0.2"}]}'])
-def test_a_file_that_is_no_rank_table_any_more_is_said(content):
+def test_a_damaged_rank_table_is_an_error(content):
     plan = make_plan(table_job(max_restarts=1, spares=1), [server(0), server(1), server(2)]).as_dict()
     with pytest.raises(ValueError):
         file(plan["files"][0], content, {"10.77.0.2": "10.77.0.3"})
@@ -259,7 +259,7 @@ def test_a_lost_node_is_replaced_at_once_and_one_whose_ranks_fail_the_second_tim
     assert to_replace(failure, [{"failure": before}] if before else []) == host
 
 
-def test_the_book_knows_places_keeps_them_and_says_who_took_which():
+def test_the_restart_history_knows_places_and_replacements():
     book = Restarts(3, 300, None, ["n1", "n2", "n3"], ["n4", "n5"])
     assert book.take([{"kind": "silent", "host": "n2", "after_s": 15}], 1.0, 60.0)
     assert not book.replace("n1", {"n4", "n5"}, "lost", 1.0)
@@ -279,7 +279,7 @@ def test_the_book_knows_places_keeps_them_and_says_who_took_which():
     }  # fmt: skip
 
 
-def test_the_state_shows_ranks_where_they_are_now_and_who_was_replaced():
+def test_the_state_shows_ranks_on_their_present_nodes():
     plan = planned()
     assert hosts(plan) == ["n1", "n2", "n3", "n4"]
     answer = {"known": True, "left": 0, "processes": [], "monitor": None, "monitor_alive": False, "cluster": None}

@@ -33,7 +33,7 @@ from job_samples import job_file, make_job, make_plan, member, texts, wrong
         ("RuntimeError: out of memory", ""),
     ],
 )
-def test_mindspores_own_words_are_explained(line, meaning):
+def test_messages_of_mindspore_are_explained(line, meaning):
     assert tls.meaning(["Traceback (most recent call last):", line, ""]) == meaning
 
 
@@ -91,7 +91,7 @@ def test_without_tls_there_is_nothing_of_it():
         ),
     ],
 )
-def test_what_a_job_with_tls_must_not_say(changes, expected):
+def test_variables_that_a_job_with_tls_must_not_set(changes, expected):
     assert texts(wrong(**{**MINDSPORE, **changes})) == [expected]
 
 

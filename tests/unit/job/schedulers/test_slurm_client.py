@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard_controller import planning, scheduler_client
 from ansible.module_utils.trainyard_controller.run_folder import note_submitted
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.slurm import facts as slurm_facts
-from job_samples import make_wanted
+from job_samples import make_request
 
 OUTPUTS = Path(__file__).resolve().parents[3] / "fixtures/slurm"
 UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
@@ -177,7 +177,7 @@ def wanted(tmp_path):
     def make(**changes):
         known = ["login", "n1", "n2", "n3"]
         given = {"submit_host": "login", "known": known, "user": ME, **changes}
-        return make_wanted(tmp_path, {**job, **given.pop("job", {})}, hosts, **given)
+        return make_request(tmp_path, {**job, **given.pop("job", {})}, hosts, **given)
 
     return make
 
