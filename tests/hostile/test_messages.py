@@ -27,7 +27,7 @@ from test_wire import REPORT
 TEXTS = st.one_of(st.sampled_from(["", "x", "rank 1 on n2", "\x1b[2J", "é\n\0"]), st.builds("x".__mul__, st.just(5000)))
 NUMBERS = st.sampled_from([0, 1, 2, 7, -1, 100, 1.5, -0.5, 1e15, -1e15, 2.0**62, 1e300, 1e-300, 10**18])
 PLAIN = {str: TEXTS, bool: st.booleans(), shapes.NOTHING: st.none(), float: NUMBERS, int: NUMBERS, object: st.none()}
-# Of shapes that are functions, what some values of them are.
+# Values for shapes that are functions.
 FUNCTIONS = {
     "a number": NUMBERS,
     "a number that steps and seconds can be": NUMBERS,
@@ -179,7 +179,7 @@ def test_a_message_that_fits_is_drawn_of_every_kind():
 
 
 def test_what_goes_wrong_with_a_message_ends_its_connection_alone(capsys):
-    """Whatever comes: the monitor's log says it, and its other connections stay."""
+    """The monitor's log names the error, and its other connections stay."""
 
     async def one_frame():
         def hear(line, message):

@@ -327,7 +327,7 @@ def test_what_a_node_said_is_nothing_that_the_head_says(tmp_path):
 
 
 def test_a_fake_head_ends_nothing(tmp_path, monkeypatch):
-    """Whoever answers at the head's address without the token; before, this ended the ranks as succeeded."""
+    """A process at the head's address without the token once ended the ranks as succeeded."""
     job = Cluster(tmp_path, ["wait"], ["wait"], silent_after_s=PATIENCE_S)
     with job, socket.create_server(("127.0.0.1", job.head.spec["monitor_port"])) as fake:
         fake.settimeout(PATIENCE_S)

@@ -1,6 +1,6 @@
 """Real monitors with real processes on 127.0.0.1: each node of the test cluster is a folder and a monitor process.
 
-All nodes share one machine, so each has a job id of its own; else ending one would end the processes of all.
+All nodes share one machine, so each has a job id of its own: ending one must not end the processes of all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible.module_utils.trainyard_node.machine.json_files import read_json, wr
 # How long a test waits for what must happen; nothing passes or fails by being faster.
 PATIENCE_S = 90.0
 
-# What a rank does: waits for `go` in its folder, then behaves as its first argument says.
+# A rank waits for `go` in its folder, then behaves as its first argument says.
 RANK = """
 import os, pathlib, signal, sys, time
 mode = sys.argv[1]
@@ -163,7 +163,7 @@ class Cluster:
         first = [sum(map(len, modes[:number])) for number in range(len(modes))]
 
         def planned(host, place):
-            """What a host runs in this place; each has a job id of its own, as all are on one machine."""
+            """Return the processes of a host in this place."""
             here = folder / host
             return [
                 {

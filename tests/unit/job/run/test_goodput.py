@@ -32,7 +32,7 @@ def simulated(attempts, stride, step_s, start_s, down_s):
             if step % stride == 0:
                 pace = goodput.follow(pace, {"step": float(step), "loss": 0.5}, now)
         paces.append(pace)
-        # What was not kept is done again by the next one.
+        # The next attempt repeats the lost steps.
         now += down_s
     useful = sum(taken for step, taken in done_s.items() if step <= attempts[-1][1])
     return paces, useful, now - down_s

@@ -1,4 +1,4 @@
-"""What the agent of a node answers, with real processes where it starts some, and what the controller keeps of runs."""
+"""Answers of a node's agent, with real processes where it starts some, and the runs that the controller records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """What a node is told to start a job on this machine, supervised without systemd."""
+    """The node plan of a job on this machine, supervised without systemd."""
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path / "no-systemd")
     job_id = f"test-{uuid.uuid4().hex[:12]}"
     job_dir = tmp_path / "state" / "jobs" / job_id
@@ -88,7 +88,7 @@ def job(tmp_path, monkeypatch):
 
 
 def ask(question, **arguments):
-    """What the agent of a node answers."""
+    """Return the answer of a node's agent."""
     answer = agent.answer(question, json.loads(json.dumps(arguments)), 120)
     assert "exception" not in answer, answer
     return answer
@@ -146,7 +146,7 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     started = start(job)
     assert (started["changed"], started["known"], started["monitor_alive"]) == (True, True, True)
     assert started["processes"] == [{"name": "rank0", "ranks": [0], "exit": None, "ends": {}}]
-    # What is secret is in one file that only the training user reads, and in no argument list.
+    # Secrets are in one file that only the training user reads, and in no argument list.
     private = folder / "node_plan.json"
     assert private.stat().st_mode & 0o777 == 0o600
     assert json.loads(private.read_text())["secret_env"] == {"KEY": "hunter2"}

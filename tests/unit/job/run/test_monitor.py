@@ -207,7 +207,7 @@ def in_this_process(job, meanwhile=None):
     return asyncio.run(run())
 
 
-def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster, monkeypatch):
+def test_the_monitor_finds_an_exit_that_the_kernel_does_not_report(cluster, monkeypatch):
     job = cluster(["exit7"])
     job.head.go()
     monkeypatch.setattr(processes, "open_end", lambda pid, started: None)
@@ -215,7 +215,7 @@ def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster
     assert in_this_process(job)[0]["failure"]["exit_code"] == 7
 
 
-def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_others(cluster, monkeypatch):
+def test_the_exit_of_a_rank_wakes_all_monitors(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S, max_restarts=1)
     monkeypatch.setattr(monitors, "TICK_S", 2 * PATIENCE_S)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
@@ -235,7 +235,7 @@ def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_
     assert [end["failure"]["rank"] for end in ends] == [1, 1]
 
 
-def test_a_node_with_another_token_is_not_heard_and_hears_nothing(cluster, monkeypatch):
+def test_a_node_with_another_token_is_absent(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], n2={"token": "another token"})
     for module in (attempt_watch, node_loop):
         monkeypatch.setattr(module, "JOIN_S", 2.0)
@@ -265,7 +265,7 @@ def tail(tmp_path):
     return write
 
 
-def test_a_line_counts_when_it_is_whole(tail):
+def test_a_line_counts_when_it_is_complete(tail):
     assert tail(b"step 1") == {}
     assert tail(b"2\nst") == {"step": 12}
     assert tail(b"ep 13\nstep 14\n\xff\xfe\n") == {"step": 14}

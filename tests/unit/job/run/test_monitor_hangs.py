@@ -45,7 +45,7 @@ def test_the_rank_that_never_came_is_named_with_all_stacks(hangs, how, where):
         assert all(f"\nrank {rank}  pid " in text for rank in ranks)
 
 
-def test_a_job_that_prints_lines_which_nobody_reads_is_not_hung(hangs):
+def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
     job = hangs(["count"], ["barrier"]).start()
     wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
     assert job.state()["printing"]["text"].startswith("printing, but no progress is read: it ")
@@ -63,7 +63,7 @@ def test_a_stopped_rank_is_named_and_ended(hangs):
     job.all_ended()
 
 
-def test_who_started_a_stopped_rank_need_not_wait_for_its_kill(hangs):
+def test_the_parent_of_a_stopped_rank_need_not_wait_for_its_kill(hangs):
     """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
     job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
     rank = job.nodes[1].pid("rank3")
@@ -73,7 +73,7 @@ def test_who_started_a_stopped_rank_need_not_wait_for_its_kill(hangs):
     assert job.nodes[1].exits()["rank3"] == (None, signal.SIGTERM)
 
 
-def test_a_job_whose_time_is_up_keeps_where_its_ranks_were_and_who_had_ended(hangs):
+def test_a_job_whose_time_is_up_records_where_its_ranks_were_and_which_had_ended(hangs):
     job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=4)
     for node in job.nodes:
         node.start()

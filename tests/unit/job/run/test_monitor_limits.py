@@ -18,7 +18,7 @@ CLIENTS = [f"n{number}" for number in range(2, 130)]
 
 @contextlib.contextmanager
 def soft_limit(files):
-    """What a process inherits that starts meanwhile."""
+    """Lower the limit that processes inherit."""
     room = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, room[1]))
     try:
@@ -41,7 +41,7 @@ async def all_heard(head):
     return state
 
 
-def test_a_head_hears_more_nodes_than_the_files_that_it_may_open_at_first(tmp_path):
+def test_a_head_serves_more_nodes_than_its_first_limit_of_open_files(tmp_path):
     job = Cluster(tmp_path, ["wait"], silent_after_s=60)
     job.head.spec.update(hosts=["n1", *CLIENTS], world_size=len(CLIENTS) + 1)
     (job.head.dir / "node_plan.json").write_text(json.dumps(job.head.spec))

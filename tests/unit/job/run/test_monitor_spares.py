@@ -69,7 +69,7 @@ def test_ranks_of_a_spare_count_as_running_only_once_they_were_started(cluster):
 
 @pytest.fixture
 def sick(tmp_path):
-    """A stand-in for nvidia-smi, as there is no GPU here: its PATH, and the file with which a GPU has errors."""
+    """A fake nvidia-smi: its PATH, and the file that gives a GPU errors."""
     file, tool = tmp_path / "sick", tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
     real = FIXTURES / "nvidia_smi/nvidia-smi"
@@ -82,7 +82,7 @@ GATE = {"gate": True, "devices": [0, 1]}
 ECC = "GPU ECC errors: GPU 1: 2 uncorrected; GPU remapped rows: GPU 1: remapping pending; "
 
 
-def test_who_does_not_pass_the_gate_before_a_restart_is_replaced_and_a_spare_passes_it_too(cluster, sick):
+def test_a_node_that_fails_the_check_before_a_restart_is_replaced_and_a_spare_is_checked_too(cluster, sick):
     environment, file = sick
     job = cluster(["train"], ["train"], max_restarts=1, spares=2, n2=GATE, n3=GATE, n4={"gate": True})
     for node in job.nodes[1:3]:
@@ -104,7 +104,7 @@ def test_who_does_not_pass_the_gate_before_a_restart_is_replaced_and_a_spare_pas
     assert job.nodes[1].end()["failure"]["kind"] == job.nodes[2].end()["failure"]["kind"] == "replaced"
 
 
-def test_what_the_gate_asks_the_machine_with_is_no_rank_that_the_restart_would_end(cluster, sick, tmp_path):
+def test_tools_of_the_health_check_are_not_ended_as_ranks(cluster, sick, tmp_path):
     """Drivers take their time: nvidia-smi runs over many looks of its monitor at what is left of the job."""
     environment, _ = sick
     slow, asked, told = tmp_path / "slow/nvidia-smi", tmp_path / "asked", tmp_path / "told"
@@ -129,12 +129,12 @@ exec {tmp_path}/bin/nvidia-smi "$@"
     wait_for(lambda: job.state()["elapsed_s"] > since + 1, "some looks of the monitors")
     told.touch()
     on(job, "n2", 1, 1)
-    # Who has the devices, which there are, how they and their links are: each once.
+    # Four queries: processes on the devices, the devices, their health and their links.
     assert len(asked.read_text()) - noted <= 4
 
 
 @pytest.mark.parametrize("there", [["wait"], []], ids=["its own ranks", "ranks that the head starts, as mpirun does"])
-def test_without_a_spare_what_does_not_go_away_ends_the_job_at_once_with_the_reason(cluster, sick, there):
+def test_without_a_spare_a_lasting_finding_ends_the_job_at_once(cluster, sick, there):
     environment, file = sick
     job = cluster(["wait"], there, max_restarts=3, rejoin_s=1000, n2=GATE)
     job.nodes[1].environment = environment
@@ -186,13 +186,13 @@ def running(pid):
 
 
 def told(node, name):
-    """What a process that runs was told of the members: by options, by variables, by the file."""
+    """Return the members that a running process knows: by options, variables and the file."""
     words = wait_for(lambda: running(node.pid(name)), "its script")
     environment = procs.environment(node.pid(name))
     return words[3:], environment["MACHINES"], environment["OTHER"], (node.dir / "hostfile").read_text()
 
 
-def test_every_node_is_told_of_the_spare_whatever_tells_it_of_the_others(cluster):
+def test_every_node_gets_the_address_of_the_spare(cluster):
     job = telling(cluster(["train"], ["train"], ["train"], max_restarts=2, spares=1)).start()
     lose(job.nodes[1])
     now = "127.0.0.1,127.0.0.4,127.0.0.3"
@@ -217,7 +217,7 @@ def by_mpirun(cluster):
     return telling(job, ranks_of={"n2": [1]})
 
 
-def test_mpirun_starts_again_with_the_spare_which_has_its_script_by_then(cluster):
+def test_mpirun_starts_again_with_the_spare(cluster):
     job = by_mpirun(cluster).start()
     script = job.nodes[2].dir / "mpi_rank"
     assert not script.exists()

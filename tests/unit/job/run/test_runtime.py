@@ -32,7 +32,7 @@ def env_of(job_dir, **changes):
     return {"TRAINYARD_JOB_DIR": str(job_dir), "RANK": "5", "PATH": os.defpath, **changes}
 
 
-def test_it_holds_only_what_it_needs_and_no_site_packages(job_dir):
+def test_the_zip_holds_only_modules_of_the_project(job_dir):
     with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
         names = archive.namelist()
     assert "__main__.py" in names and "runtime/trainyard_node/job/run/monitor.py" in names
@@ -100,7 +100,7 @@ def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job
     assert log.read_text() == "--- started again, attempt 3 ---\n/records/rank0/attempt_1 2\n"
 
 
-def test_who_waited_for_its_turn_starts_as_is_written_by_then(job_dir, monkeypatch):
+def test_a_process_that_waited_for_its_turn_reads_the_plan_again(job_dir, monkeypatch):
     """systemd starts a unit again at once; a spare may have taken a node's place before its turn has come."""
     process = {"name": "rank0", "argv": ["train", "-H", "10.0.0.2"], "env": {"MACHINES": "10.0.0.2"}, "log": "log"}
     spec = {"processes": [process], "base_env": {}, "secret_env": {}, "max_restarts": 1}
@@ -147,8 +147,8 @@ def test_an_agent_is_a_module_that_leaves_when_it_has_ended(job_dir, ending, sta
     assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
 
 
-# What an agent of PyTorch does with its ranks (elastic/multiprocessing/api.py, SubprocessContext): it asks one after
-# another, ends the others once one has failed, and asks all again.
+# PyTorch's agent (elastic/multiprocessing/api.py, SubprocessContext) polls its ranks one after another, ends the others
+# once one has failed, and polls all again.
 POLLS = """
 import os, signal, subprocess, sys, time
 ranks = []
@@ -245,7 +245,7 @@ def systemctl(tmp_path, monkeypatch):
     return make
 
 
-def test_units_are_stopped_when_all_is_over_although_systemd_has_not_noticed(systemctl):
+def test_a_stop_returns_when_nothing_runs_although_systemd_has_not_noticed(systemctl):
     asked, looks = systemctl("exec sleep 600"), []
 
     def over():
@@ -264,13 +264,13 @@ def test_units_are_stopped_when_all_is_over_although_systemd_has_not_noticed(sys
         ("Failed to stop trainyard-digits_1.slice: Connection timed out", 1, "Connection timed out"),
     ],
 )
-def test_what_systemd_says_to_a_stop(systemctl, said, status, complaint):
+def test_complaints_of_systemd_about_a_stop(systemctl, said, status, complaint):
     systemctl(f"sleep 0.3; echo '{said}' >&2; exit {status}")
     told = units.stop("digits-1", lambda: False)
     assert told.endswith(complaint) and bool(told) == bool(complaint)
 
 
-def test_a_unit_file_that_goes_while_it_is_looked_for_is_gone(systemctl, tmp_path):
+def test_a_unit_file_may_vanish_while_files_are_searched(systemctl, tmp_path):
     """Two stop a job with restarts at once, its watcher and stop.yml, and its monitor's unit removes them as well."""
     systemctl("exit 0")
     ours = tmp_path / "trainyard-digits-1-rank0.service"

@@ -31,7 +31,7 @@ KILLED, RESTARTED = {"restarted": False, "how": "killed by SIGKILL"}, {"restarte
         ({**answer(2), "monitor": None}, "node n2 with ranks 2, 3 went silent"),
     ],
 )
-def test_a_monitor_that_was_killed_is_told_from_a_node_that_was_lost(of_n2, first):
+def test_a_killed_monitor_is_distinguished_from_a_lost_node(of_n2, first):
     silent = {"kind": "silent", "host": "n2", "after_s": 16}
     results = {"n1": answer(1, cluster=head_says({"state": "failed", "finished": 1090.0, "failure": silent}))}
     if of_n2:
@@ -50,7 +50,7 @@ def test_a_monitor_that_was_killed_is_told_from_a_node_that_was_lost(of_n2, firs
         (RESTARTED, 0, "rebooted", "node n1 with ranks 0, 1 shut down or restarted while the job ran"),
     ],
 )
-def test_a_head_whose_monitor_noted_no_end_is_the_cause_whatever_others_say(lost, max_restarts, kind, first):
+def test_a_head_whose_monitor_noted_no_end_is_the_cause(lost, max_restarts, kind, first):
     stopped = {"state": "stopped", "finished": 1090.0}
     results = {"n1": {**answer(1, cluster=head_says(None)), "monitor_lost": lost}, "n2": answer(2, end=stopped)}
     planned = {**plan(), "max_restarts": max_restarts}
@@ -66,7 +66,7 @@ def test_a_head_whose_monitor_noted_no_end_is_the_cause_whatever_others_say(lost
     assert back["state"] == "stopped"
 
 
-def test_a_node_tells_how_its_monitor_ended_or_that_it_restarted_meanwhile(cluster, monkeypatch):
+def test_a_node_reports_how_its_monitor_ended_or_that_it_restarted(cluster, monkeypatch):
     job = cluster(["wait"]).start()
     assert "monitor_lost" not in node_job.status(job.head.dir, job.head.job_id)
     job.head.signal(signal.SIGKILL)
@@ -96,7 +96,7 @@ def going_down(tmp_path, monkeypatch, node, **settings):
 DOWN = {"kind": "rebooted", "host": "n2"}
 
 
-def test_a_node_that_shuts_down_is_the_cause_and_not_who_stopped_the_job(tmp_path, monkeypatch):
+def test_a_node_that_shuts_down_has_not_stopped_the_job(tmp_path, monkeypatch):
     node = going_down(tmp_path, monkeypatch, 1)
     node.stop()
     assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
@@ -105,7 +105,7 @@ def test_a_node_that_shuts_down_is_the_cause_and_not_who_stopped_the_job(tmp_pat
 ENDED = {"exit_code": None, "signal": signal.SIGTERM, "result": "signal", "time": 1.0}
 
 
-def test_nor_have_ranks_failed_that_were_ended_with_it(tmp_path, monkeypatch):
+def test_ranks_that_end_with_their_node_have_not_failed(tmp_path, monkeypatch):
     node = going_down(tmp_path, monkeypatch, 1)
     node.runner.supervisor.exits = lambda: {"rank1": ENDED}
     node.inspect()
