@@ -10,7 +10,7 @@ module: job_watch
 short_description: Watch a job until it ends
 description:
   - Prints a line of progress each round. Asks only the head node or the job's scheduler, and gives up when there was
-    no answer for 20 (scheduler: 60) seconds beyond the time for a lost node to come back. Interrupting the command
+    no answer for 20 seconds (60 for a scheduler) beyond the time for a lost node to come back. Interrupting the command
     changes nothing for the job.
 options:
   run_dir:
