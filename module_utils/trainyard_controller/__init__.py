@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller does itself: it visits nodes and keeps the folders of runs. Never sent to a node."""
+"""Code of the controller: it visits nodes and keeps the folders of runs. Never sent to a node."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller is to bring to hosts: files that lie here, packages that its pip fetches, and that pip itself."""
+"""Bring files to hosts: files of the controller, packages that its pip fetches, and pip itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a run while it goes on: report.html, written anew by whoever watches, and reloaded by the browser.
+"""Write report.html anew while a job is watched; the browser reloads it.
 
-It is the page that the run has at its end, of the same answers that status.yml asks for. The last one, without
-reloading, is written when the job is over, as ever.
+It is the page that the run has at its end, from the same answers that status.yml collects. The last page, without
+reloading, is written when the job has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .scheduler_clients import Ask
 
 # Between two pages, in seconds; the browser reloads as often. How long nodes may take to answer.
 EVERY_S, ANSWER_S = 10.0, 30.0
-# Of each log so much is brought for it.
+# Upper bound for each log that is collected for the page, in bytes.
 LOG_BYTES = 1 << 16
 
 

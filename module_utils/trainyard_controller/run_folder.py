@@ -81,7 +81,7 @@ def findings(runs_dir: Path) -> list[Finding]:
             Finding(
                 "trainyard_runs",
                 f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}"),
-                "a folder on the controller that whoever calls ansible-playbook may write",
+                "a folder on the controller that the user of ansible-playbook may write",
                 "set trainyard_runs to such a folder, or give the right to write",
             )
         ]
@@ -123,7 +123,7 @@ class NotWrittenError(OSError):
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file so that whoever reads it finds the one before or this one, never a half. Raises NotWrittenError."""
+    """Replace a file in one step, so that no reader finds a part of it. Raises NotWrittenError."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -147,7 +147,7 @@ def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
 
 
 def prepare(run_dir: Path, job_name: str, asked_by: str) -> None:
-    """Note that a run is being launched that has not been started: whoever interrupts it now leaves no run behind."""
+    """Note that a run is being launched but not started, so that an interrupt leaves no run behind."""
     launch = {
         **{"job_id": run_dir.name, "job_name": job_name, "asked_by": asked_by, "nodes": []},
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -169,7 +169,7 @@ def forget(run_dir: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(run_dir: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Have a run for oneself: whoever starts it on its nodes, or stops it. `waits` is called before a wait."""
+    """Lock a run while it is started or stopped. `waits` is called before a wait."""
     folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -186,7 +186,7 @@ def _locked(run_dir: Path, waits: Callable[[], None] = lambda: None) -> Iterator
 
 @contextlib.contextmanager
 def starting(run_dir: Path) -> Iterator[None]:
-    """Note that the run begins; whoever wants to stop it waits to the end of this. Raises StoppedError."""
+    """Note that the run begins; stop.yml waits for the end of this block. Raises StoppedError."""
     with _locked(run_dir):
         if (run_dir / _STOP).exists():
             raise StoppedError

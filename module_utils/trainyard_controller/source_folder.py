@@ -51,7 +51,7 @@ class _Found:
 
 
 def read(source: str) -> Source:
-    """Read and pack a source folder; "" is an empty one. What is wrong with it is in the record's findings."""
+    """Read and pack a source folder; "" is an empty one. The record's findings say what is wrong with it."""
     if not source:
         return Source([], _pack(Path(), _Found()))
     folder = Path(source)
@@ -191,7 +191,7 @@ def _findings(source: str, found: _Found) -> list[Finding]:
             Finding(
                 "job_source",
                 _some(found.unreadable),
-                "files that whoever calls ansible-playbook may read",
+                "files that the user of ansible-playbook may read",
                 "give the right to read, or list it in .trainyardignore",
             )
         )

@@ -29,7 +29,7 @@ def quote(value: str | Sequence[str]) -> str:
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Return the settings of all templates: whoever names what is not there learns it."""
+    """Return the settings of all templates: an undefined name raises an error."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=jinja2.select_autoescape(["html.j2"]),

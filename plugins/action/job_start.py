@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
             "user": given["user"],
             "secret_env": given.get("secret_env") or {},
             "secret_files": given.get("secret_files") or {},
-            # By which the job's monitors know each other.
+            # Token that authenticates the monitors.
             "token": secrets.token_urlsafe(30),
         }
         own: dict[str, dict[str, Any]] = {host: {"node_plan": own_plan} for host, own_plan in node_plans(plan).items()}

@@ -23,7 +23,7 @@ HEADLINE = "{count} {findings}: the job goes on, and is not watched."
 
 
 class ActionModule(ActionBase):
-    """Ask whoever knows until the job is over."""
+    """Ask the head node or the scheduler until the job ends."""
 
     BYPASS_HOST_LOOP = True
 

@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
         own = {}
         for host in hosts:
             own[host] = {"host": host, "address": host}
-            # What is wrong with a host's variables is its answer.
+            # An error in a host's variables is its answer.
             with contextlib.suppress(AnsibleError):
                 variables = nodes.variables(host)
                 own[host]["address"] = str(nodes.template(variables.get("ansible_host") or host, variables))

@@ -67,7 +67,7 @@ class Browser:
         self.driver.switch_to.active_element.send_keys(*keys)
 
     def complaints(self) -> list[str]:
-        """What the console has of errors and warnings, blocked addresses among them."""
+        """Return the errors and warnings of the console, blocked addresses among them."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
 

@@ -36,7 +36,7 @@ CONTRAST = """
 """
 
 
-# Of each figure, whether it has lines or the picture of a matrix.
+# Whether each figure has lines or the picture of a matrix.
 DRAWN = "return [...document.querySelectorAll('.figure')].map((place) => !!place.querySelector('path.js-line, image'))"
 FETCHED = """
   const far = (entry) => !/^(data|blob):/.test(entry.name);
@@ -64,7 +64,7 @@ def test_the_page_of_a_job_that_runs_follows_it(browser):
     first = job_page(running(elapsed_s=61.0), series(20), "Job x is running.\n  0:01:01", plotly_js(), 1.0)
     path = browser.open(first)
     assert "As it was 0:01:01 after its start" in browser.run("return document.getElementById('live').textContent")
-    # Who watches writes it anew; the browser comes for it by itself, and no more once the job is over.
+    # The watcher writes it anew; the browser reloads it until the job has ended.
     path.write_text(job_page(summary(2, failed=False), series(40), "Job x succeeded.", plotly_js(), 1.0))
     browser.until("return document.title.startsWith('succeeded') && document.documentElement.dataset.drawn === 'true'")
     assert browser.run("return document.querySelector('meta[http-equiv=refresh], #live')") is None

@@ -25,7 +25,7 @@ import values
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 WRONG = 7
-# What is measured unless options say otherwise. Processors are much slower: 1 GiB among them would take minutes.
+# Default options. CPUs are much slower: 1 GiB among them would take minutes.
 ON_DEVICES = {"minbytes": "1M", "maxbytes": "1G", "stepfactor": 2, "iters": 20, "warmup_iters": 5}
 ON_CPUS = {"minbytes": "4K", "maxbytes": "64M", "stepfactor": 4, "iters": 5, "warmup_iters": 1}
 

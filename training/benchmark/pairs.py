@@ -51,7 +51,7 @@ def own_address(head: str, port: int) -> str:
 
 
 class Measurement:
-    """What the process of one pair does: meet, measure, and tell by the pipe `report`, a JSON object a line."""
+    """The process of one pair: meet, measure, and write a JSON object a line to the pipe `report`."""
 
     def __init__(self, pair: Pair, given: argparse.Namespace, head: tuple[str, int], deadline: float) -> None:
         """`deadline` is by time.monotonic()."""

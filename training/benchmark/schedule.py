@@ -59,7 +59,7 @@ def checked(pair: Pair, told: Sequence[Mapping[str, Any]], timeout: int) -> dict
     by_kind = {kind: each for each in told for kind in ("met", "busbw", "done", "error") if kind in each}
     if "busbw" in by_kind:
         return {**line, **by_kind["busbw"]}
-    # Whatever came after its measurement is no matter of the pair.
+    # Events after its measurement do not concern the pair.
     if "done" in by_kind:
         return None
     if "met" not in by_kind:

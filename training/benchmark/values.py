@@ -9,7 +9,7 @@ from __future__ import annotations
 
 PERIOD = 251
 ELEMENT_BYTES = 4
-# What a buffer holds before a collective writes into it: no rank sends it.
+# Content of a buffer before a collective writes into it: no rank sends it.
 NOTHING = -1.0
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a cluster or a job: findings, checks, and what of their texts may be shown."""
+"""Findings and checks of a cluster or a job, and the texts that reports may show."""

@@ -125,7 +125,7 @@ def _next_in(one: str, other: str) -> int | None:
 
 
 def _found(group: Sequence[Finding]) -> list[str]:
-    """What was found, once where it is the same on all hosts, else host by host."""
+    """Return the lines of a group: one where all hosts have the same, otherwise one for each text with its hosts."""
     by_text: dict[str, list[str]] = {}
     for finding in group:
         by_text.setdefault(finding.found, []).append(finding.host)

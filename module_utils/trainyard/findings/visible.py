@@ -32,7 +32,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str, most: int = MOST_LINE) -> str:
-    """Return a text on one line, cut where it is long: whoever chose it adds no line of its own to a report."""
+    """Return a text on one line, cut where it is long, so that its author cannot add lines to a report."""
     shown = text if len(text) <= most else f"{text[:most]} ..."
     lines = shown.splitlines()
     return visible(shown if len(lines) < 2 and lines == [shown] else " ".join(filter(None, map(str.strip, lines))))

@@ -16,16 +16,16 @@ from .text import size
 
 Data = Mapping[str, Any]
 
-# Told apart without seeing red and green, on white and on black.
+# Colors that the color-blind can distinguish, on white and on black.
 PALETTE = ("#3b8bd6", "#e08214", "#9a6fd0", "#1b9e8a", "#d6604d", "#8a8f98")
 NEUTRAL = "#8a8f98"
-# Below the gate in reds, from the gate on in blues.
+# Reds below the gate, blues from the gate on.
 _LOW, _NEAR, _ABOVE, _HIGH = "#9e1020", "#f7a58c", "#a6cbe8", "#2166ac"
 # Above this many measured pairs (the full matrix of 140 nodes) only the slowest are drawn.
 MOST_PAIRS = 10_000
-# A cell of a sparse matrix of more nodes would be smaller than a dot.
+# With more nodes, a cell of a sparse matrix would be smaller than a dot.
 DENSE_NODES = 64
-# Of more nodes than this, one line each tells nothing: the slowest are drawn.
+# Upper bound for the curves of a figure; the slowest are drawn.
 MOST_LINES = 16
 
 

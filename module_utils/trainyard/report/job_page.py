@@ -90,7 +90,7 @@ def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], li
     for name in order[:MOST_FIGURES]:
         points = [point for point in series if isinstance(point.get(name), (int, float))]
         finite = [point for point in points if math.isfinite(point[name])]
-        # Of a long run the series has not every line.
+        # The series of a long run has not every line.
         lost = (loss if name == "loss" else None) or followed(points, name)
         said = {"name": safe_text(name), "lost": "", "figure": ""}
         if lost:

@@ -77,7 +77,7 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     """Say whether the OOM killer was it; SIGKILL comes from outside, and does not tell from whom."""
     advice = "more memory, fewer processes on the node, or smaller batches"
     count = kernel_messages.counted_text(failure, host)
-    # What a shell or a container says of a process of theirs that was killed: 128 + 9.
+    # A shell or a container reports 128 + 9 for a process that was killed.
     if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
         return [f"{count}: {advice}"] if failure.get("oom_kills") else []
     who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """report.xml: the checks of a verification in the JUnit format that CI systems read.
 
-A phase is a suite, a check a test case. What is unknown is an error there, not a failure and never a success: CI
-systems know no better word for a test that could not be made.
+A phase is a suite, a check is a test case. An unknown check is an error, not a failure and never a success.
 """
 
 from __future__ import annotations

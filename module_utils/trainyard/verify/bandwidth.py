@@ -35,7 +35,7 @@ _NVLINK_8 = (
     (re.compile(r"\bH100\b.*(?:\bSXM5\b|\bHBM3\b)"), "H100 SXM5", 480.0),
     (re.compile(r"\bH200\b(?!.*\bNVL\b)"), "H200 SXM", 480.0),
 )
-# Cards whose only way to each other is PCIe, or a bridge between two of them. Of others nothing is assumed.
+# Cards whose only way to each other is PCIe, or a bridge between two of them. Nothing is assumed of others.
 _CARDS = re.compile(r"\b(?:PCIe|P4|P40|T4|A2|A10G?|A16|A30|A40|L2|L4|L20|L40[GS]?|RTX|GeForce|Quadro)\b", re.I)
 # 12 of 12.5 GB/s on one 100 Gb/s NIC, 192 of 200 on 8 of 200 Gb/s, 384 of 400 on 8 of 400 Gb/s.
 _OF_RDMA_RATE = 0.96
@@ -46,7 +46,7 @@ _TCP_MOST = 5.0
 _SLOW_NIC_GBPS = 10.0
 # Bytes a second of one lane by generation, after line coding: 8, 16, 32 and 64 GT/s.
 _PCIE_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-# Of packets' headers, for one direction; and for a ring through the processor where there is no NVLink.
+# Share of PCIe's rate that packet headers leave, for one direction, and for a ring through the CPU without NVLink.
 _OF_PCIE = 0.85
 _OF_PCIE_RING = 0.6
 

@@ -31,7 +31,7 @@ _IN_PLACE = 0.9
 
 @dataclass
 class Asked:
-    """What is known beside the output; everything has a value that stands for: not known.
+    """The request and the facts of a benchmark, besides its output; every field has a default for "unknown".
 
     `hosts` are inventory names, `exact_hosts` whether the output must name them (it may know them by other names);
     `nodes` as in bandwidth.py, each with `hostname` where it is known; `busbw` the expected value given by the user;
@@ -195,7 +195,7 @@ def verify(output: Output, asked: Asked) -> dict[str, Any]:
         *nccl_tests_faults.values(output),
         output.errors[0] if output.errors else "",
         asked.job_failure,
-        # Of a log that begins in the middle nobody can tell what is missing.
+        # A log that begins in the middle does not show what is missing.
         *([] if output.headless else [output.problem, nccl_tests_faults.ranks(output, asked.ranks), host_fault, ended]),
         "busbw is below NCCL_TESTS_MIN_BW" if output.too_slow else "",
     ]
@@ -207,7 +207,7 @@ def verify(output: Output, asked: Asked) -> dict[str, Any]:
     measured = not any(faults) and not unknowns and busbw is not None
     figure, size = _expectation(asked, output, collective, backend, ranks, hosts)
     expected = figure if isinstance(figure, bandwidth.Expected) else None
-    not_judged = ""
+    not_compared = ""
     gated = busbw if size is None else largest(output.rows, size)
     path = _path(output, asked, backend, hosts)
     notes = [host_note, *output.notes]
@@ -216,19 +216,10 @@ def verify(output: Output, asked: Asked) -> dict[str, Any]:
         unknowns += [path["reason"]] if path["state"] == "unknown" else []
     if measured and busbw is not None:
         if isinstance(figure, bandwidth.NoFigure):
-            not_judged = f"nothing to compare it with: {figure.why}; {_ADVICE}"
-            unknowns += [not_judged] if figure.unread else []
+            not_compared = f"nothing to compare it with: {figure.why}; {_ADVICE}"
+            unknowns += [not_compared] if figure.unread else []
         else:
-            at = max(row.bytes for row in output.rows) if size is None else size
-            of = f"{figure.fraction:.0%} of {figure.busbw:.2f}: {figure.source}"
-            in_place, least = _in_place(output.rows, size), figure.gate * _IN_PLACE
-            if gated is not None and gated < figure.gate:
-                faults.append(f"busbw {gated:.2f} GB/s at {at} bytes, expected at least {figure.gate:.2f} ({of})")
-            elif in_place is not None and in_place < least:
-                faults.append(
-                    f"busbw {in_place:.2f} GB/s in place at {at} bytes, expected at least {least:.2f} ({_IN_PLACE:.0%} "
-                    f"of out of place, which is {of})"
-                )
+            faults.append(_slow(output.rows, figure, gated, size))
     if len(groups) > 1:
         notes.append(f"the ranks form {len(groups)} groups: the bandwidths are those of one group of {in_group}")
     if expected and gated is not None and gated > expected.busbw * 1.05 and expected.source != "given":
@@ -236,8 +227,8 @@ def verify(output: Output, asked: Asked) -> dict[str, Any]:
             f"{gated:.2f} GB/s is more than the {expected.busbw:.2f} expected: between two nodes NCCL's trees can, "
             "NCCL_ALGO=RING measures the network"
         )
-    reasons = [text for text in faults if text] or unknowns or ([not_judged] if not_judged else [])
-    state = "fail" if any(faults) else "unknown" if unknowns else "skipped" if not_judged else "pass"
+    reasons = [text for text in faults if text] or unknowns or ([not_compared] if not_compared else [])
+    state = "fail" if any(faults) else "unknown" if unknowns else "skipped" if not_compared else "pass"
     average = output.average
     return {
         "state": state,
@@ -259,6 +250,21 @@ def verify(output: Output, asked: Asked) -> dict[str, Any]:
             text for text in dict.fromkeys([*reasons[1:], *(unknowns if any(faults) else []), *notes]) if text
         ],
     }
+
+
+def _slow(rows: Sequence[Row], figure: bandwidth.Expected, busbw: float | None, size: int | None) -> str:
+    """Say that the bandwidth is below the expected one; "" if it is not."""
+    at = max(row.bytes for row in rows) if size is None else size
+    of = f"{figure.fraction:.0%} of {figure.busbw:.2f}: {figure.source}"
+    in_place, least = _in_place(rows, size), figure.gate * _IN_PLACE
+    if busbw is not None and busbw < figure.gate:
+        return f"busbw {busbw:.2f} GB/s at {at} bytes, expected at least {figure.gate:.2f} ({of})"
+    if in_place is not None and in_place < least:
+        return (
+            f"busbw {in_place:.2f} GB/s in place at {at} bytes, expected at least {least:.2f} ({_IN_PLACE:.0%} of out "
+            f"of place, which is {of})"
+        )
+    return ""
 
 
 _HEADLESS = (

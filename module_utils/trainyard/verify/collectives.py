@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of collectives: every rank's line `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, checked over all ranks.
+"""Check every rank's line of an all-gather: `all-gather rank 1 of 4 on n2: 0 1 2 3 right`.
 
-What the ranks gathered is compared here once more: a script may be wrong about itself, for instance when every rank
-took itself for the only one.
+The values are compared here once more, as a script may be wrong about itself, for instance if every rank takes itself
+for the only one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..findings.checks import Check
 from ..findings.findings import Finding, host_list
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
+_MISSING = "all-gather result"
 _ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
 
 
@@ -22,7 +23,7 @@ def verify(
 ) -> list[Finding]:
     """Check all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended.
 
-    Where no rank printed a result, nothing is known of collectives: what is wrong is the `failure` of the job.
+    If no rank printed a result, nothing is known of collectives: the finding is the `failure` of the job.
     """
     if failure and not any(_LINE.search(logs.get(rank, "")) for rank in hosts):
         action = "read the last lines of the log above, and mend what they name"
@@ -37,7 +38,8 @@ def verify(
         said = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
         if found and int(found[-1]["rank"]) != rank:
             said += f" and takes itself for rank {found[-1]['rank']}"
-        findings.append(Finding("all-gather", said, _short(expected), _ACTION, host=hosts[rank]))
+        name = "all-gather" if found else _MISSING
+        findings.append(Finding(name, said, _short(expected), _ACTION, host=hosts[rank]))
     if not findings and state != "succeeded":
         findings.append(
             Finding("job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
@@ -50,8 +52,7 @@ def check(
 ) -> Check:
     """Return the check of one framework's collectives; `failure` is why the job failed, `failed_on` the host of that.
 
-    Where the job failed and no rank that speaks is wrong, it is the job's failure that matters: ranks that it ended say
-    nothing.
+    If the job failed and no printed result is wrong, the job's failure is the reason: it ended the other ranks.
     """
     expected = f"0 to {ranks - 1} on every rank" if ranks else "a job that runs"
     if not findings and not failure:
@@ -63,7 +64,7 @@ def check(
             expected=expected,
             command=again,
         )
-    wrong = [finding for finding in findings if "printed no result" not in finding.found] or list(findings)
+    wrong = [finding for finding in findings if finding.check != _MISSING] or list(findings)
     hosts = tuple(dict.fromkeys(finding.host for finding in wrong if finding.host))
     found = "; ".join(dict.fromkeys(finding.found for finding in wrong[:4]))
     found += f"; ... ({len(wrong) - 4} more)" if len(wrong) > 4 else ""

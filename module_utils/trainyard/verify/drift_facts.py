@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared between nodes: each fact, in which groups it should be one, and what to do where it is not."""
+"""The facts that are compared between nodes, with the groups in which they should be equal, and the actions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Fact(NamedTuple):
     command: str
     # Relative difference that is none: the firmware of equal machines keeps different amounts of memory for itself.
     tolerance: float = 0.0
-    # Why no node of a kind has a value; without it, what no node says could not be read.
+    # Why no node of a kind has a value; without this text, a missing value is one that could not be read.
     lacking: str = ""
 
 
@@ -102,7 +102,7 @@ FACTS: Mapping[str, Fact] = {
 }
 
 
-# Nobody misses these where no node has them.
+# Facts that are not reported if no node has them.
 OPTIONAL = frozenset(
     {
         "container",

@@ -23,7 +23,7 @@ _MARK = "pair {"
 def read(logs: Iterable[str]) -> list[Measurement]:
     """Return the measurements that the ranks printed; a line that was cut off is none.
 
-    Of two lines about one pair (both nodes had no measurement) both are kept.
+    If there are two lines about one pair (both nodes had no measurement) both are kept.
     """
     found = []
     for log in logs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is measured with whom: rounds of pairs that share no host, so that all pairs of a round run side by side.
+"""Choose rounds of pairs that share no host, so that all pairs of a round run side by side.
 
 A round is a list of pairs, a pair two hosts in inventory order. Neighbours of the inventory come first: they mostly
 stand at one switch, so that what differs between two pairs is the hosts rather than the way between them.
@@ -92,7 +92,7 @@ def with_partners(
 ) -> Round:
     """Return a round that pairs each of the wanted hosts with a partner, as far as there are partners.
 
-    All are places in `hosts`. Pairs to be measured again (`repeat`) come first. Of the partners those that a host has
+    All are places in `hosts`. Pairs to be measured again (`repeat`) come first. Partners that a host has
     not met (`met`) come before others, then the nearest. At most `controls` pairs of partners that are left follow.
     """
     free = dict.fromkeys(partners)

@@ -37,8 +37,8 @@ def suspects(
     """Return hosts that explain failures of several others, and the failures that none of them explains.
 
     A host explains failures if more than half of its tries fail, in either direction. The host with the most failures
-    is taken first, again and again. Of two hosts, neither is the one. `partners_each` is the number of others with
-    which each host was tried, None for all.
+    is taken first, again and again. If there are only two hosts, none explains a failure. `partners_each` is the number
+    of others with which each host was tried, None for all.
     """
     everything = list(failures)
     partners = _partners_of(everything)
@@ -79,7 +79,7 @@ def usable(hosts: Sequence[str], failures: Iterable[Failure]) -> list[str]:
     partners = _partners_of(one for one in failures if one.source in order and one.target in order)
     left_out = set()
     while partners:
-        # Of two equal hosts the later one goes: the first host is the head of a job.
+        # If two are equal, the later one goes: the first host is the head of a job.
         worst = max(partners, key=lambda host: (len(partners[host]), order[host]))
         left_out.add(worst)
         _leave_out(partners, worst)

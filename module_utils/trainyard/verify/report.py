@@ -152,7 +152,7 @@ def first_step(checks: Sequence[Data]) -> dict[str, Any] | None:
             phases = max((len(named[host]) for host in check["hosts"]), default=0)
             return check["phase"] != "reach", -phases, FIRST_PHASES.index(check["phase"]), not check["hosts"]
 
-        # Of equal ones the first: a phase says first what weighs most.
+        # The first of equal ones: a phase lists first what weighs most.
         chosen = min(bad, key=rank)
         return {
             "hosts": list(chosen["hosts"]),
@@ -208,7 +208,7 @@ NOTHING = "is not verified: nothing was checked"
 
 def first_text(first: Data) -> str:
     """Say on which hosts something is to be done first, and why; a reason that names the first of them says it all."""
-    # What is checked says enough where nothing else is said.
+    # The name of the check is enough if there is no reason.
     reason = str(first["reason"] or first["check"])
     hosts = first["hosts"]
     named = bool(hosts) and re.search(rf"(?<![\w.-]){re.escape(hosts[0])}(?![\w-])", reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of stragglers: why a cluster does not pass, where to look, how to measure again."""
+"""Texts about stragglers: why a cluster does not pass, what to check, how to measure again."""
 
 from __future__ import annotations
 

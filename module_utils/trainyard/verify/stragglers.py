@@ -63,7 +63,7 @@ class _Sample:
 
 @dataclass
 class _Node:
-    """What is known of a node; `values` are its relative bandwidths with cleared partners, one for each of these.
+    """The state of a node; `values` are its relative bandwidths with cleared partners, one for each of these.
 
     `counted` is the number of measurements behind them: a slow way to one partner, measured often, is one value.
     """
@@ -175,7 +175,7 @@ def _read(hosts: Sequence[str], measurements: Sequence[Mapping[str, Any]]) -> li
         wrong = not error and bool(record.get("wrong"))
         key = (int(record.get("round", 0)), first, second)
         sample = _Sample(first, second, key[0], 0.0 if error else float(value or 0), wrong, error, record)
-        # Of two reports on the same measurement the one with the fault stands.
+        # If two reports on one measurement differ, the one with the error stands.
         if key not in found or (error and not found[key].error):
             found[key] = sample
     return [found[key] for key in sorted(found)]
@@ -243,7 +243,7 @@ def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: fl
         for sample in nodes[host].samples:
             if sample.relative >= gate or sample.other(host) in good:
                 by_partner.setdefault(sample.other(host), []).append(sample.relative)
-        # Of two measurements of a pair the better one: what is slow once and not again was a disturbance.
+        # The better one of two measurements of a pair: one that is slow only once was disturbed.
         nodes[host].values = [statistics.median_high(values) for values in by_partner.values()]
         nodes[host].counted = sum(map(len, by_partner.values()))
         score = nodes[host].score
@@ -334,7 +334,7 @@ def _check_results(
             met.setdefault(sample.first, []).append(sample.second)
             met.setdefault(sample.second, []).append(sample.first)
         witnesses = {host: len(trusted.intersection(partners)) for host, partners in met.items()}
-        # Of two with as many, the one with fewer right results.
+        # If two have as many, the one with fewer correct results.
         culprit = max(met, key=lambda host: (witnesses[host], len(met[host]), -len(nodes[host].samples), -host))
         if witnesses[culprit] < 2:
             break
@@ -382,7 +382,7 @@ def _slow_paths(
 ) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
     """Return pairs that stay slow though both nodes are healthy, and pairs to be repeated.
 
-    Of these each node was fast elsewhere: most often something that passes, so that it is repeated first of all.
+    Each node of these pairs was fast elsewhere. Most often the cause passes, so they are repeated first.
     """
     met: dict[tuple[int, int], list[float]] = {}
     for sample in samples:

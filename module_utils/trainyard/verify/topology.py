@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways between the GPUs and network adapters of a node (`nvidia-smi topo -m`), compared among nodes of one kind.
 
-What a way should be depends on the machine, so most nodes of a group of hardware decide it: a GPU in another slot, an
-adapter behind the other socket, an NVLink bridge that is missing. A node alone is told, not checked.
+The expected topology depends on the machine, so most nodes of a group of hardware decide it. A difference is a GPU in
+another slot, an adapter behind the other socket, a missing NVLink bridge. A single node is shown, not checked.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _by_counters(
         enough = total >= least_bytes / 2
         if not enough and len(known) < len(counts):
             unread.append(host)
-        # What is less than a hundredth is the subnet manager's, or another program's.
+        # Less than a hundredth belongs to the subnet manager or another program.
         carried[host] = {port: count for port, count in known.items() if enough and count * 100 >= total}
     return carried, unread
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the verification of a cluster asks of this machine."""
+"""The facts and connections of this machine that the verification of a cluster needs."""

@@ -2,7 +2,7 @@
 """Listen as the processes of a job would, and connect from this node to all others that do. Times are seconds.
 
 Two ports on the node's address of the job network: one outside the ephemeral range, where rendezvous and monitor of a
-job listen, and one that the kernel gives, as Gloo and NCCL take for their data. Whoever connects is sent a token
+job listen, and one that the kernel gives, as Gloo and NCCL take for their data. A peer that connects is sent a token
 and so many bytes that packets of every size up to 9,000 octets are among them: a switch port with a smaller MTU lets
 the connection through, and then nothing.
 
@@ -62,7 +62,7 @@ def greeting(token: str, host: str) -> bytes:
 
 
 def _serve(listeners: Sequence[socket.socket], token: str, host: str) -> None:
-    """Answer whoever connects, until the alarm. One process, no thread: a peer that reads nothing blocks nobody."""
+    """Answer all connections until the alarm. One process, no thread: a peer that reads nothing blocks nobody."""
     chooser = selectors.DefaultSelector()
     text = greeting(token, host)
     for listener in listeners:

@@ -31,7 +31,7 @@ def test_check_mode_on_bare_hosts_shows_the_changes_and_makes_none(run_playbook,
     run = run_playbook("site.yml", "--check", "--diff", inventory=bare_inventory)
     assert run.rc == 0, run.output
     assert "n1, n2 have no user train yet" in run.text
-    # Of localhost, from where a verification would be led, nothing is changed either.
+    # Nothing is changed on localhost either.
     made = {host: number for host, number in run.changes.items() if host != "localhost"}
     assert run.changes.get("localhost", 0) == 0 and set(made) == {"n1", "n2"} and min(made.values()) > 0, run.output
     # The next look finds the same hosts: none of it was done.

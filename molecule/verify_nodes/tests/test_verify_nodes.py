@@ -1,4 +1,4 @@
-"""What the verification says of sound nodes, and of nodes that are odd, cut off, frozen or flapping, in the lab."""
+"""The verification of healthy nodes, and of nodes that are odd, cut off, frozen or flapping, in the lab."""
 
 from __future__ import annotations
 

@@ -90,14 +90,14 @@ def test_findings_are_printed_once_without_what_ansible_says_of_each_host(tmp_pa
     ]
 
 
-def test_what_was_changed_before_findings_came_is_told(tmp_path):
+def test_changes_before_findings_are_shown(tmp_path):
     changes = FOUND.replace("  tasks:", "  tasks:\n    - ansible.builtin.command: 'true'")
     status, said = play(tmp_path, changes, *hosts_of(tmp_path, "a", "b"))
     assert status == 2
     assert "PLAY RECAP" in said and said.count("1 finding: stop.") == 1 and "fatal" not in said
 
 
-def test_what_is_no_finding_is_told_as_ever(tmp_path):
+def test_other_failures_are_shown_as_ansible_does(tmp_path):
     text = "- hosts: compute\n  gather_facts: false\n  tasks:\n    - ansible.builtin.fail: {msg: no luck}\n"
     status, said = play(tmp_path, text, *hosts_of(tmp_path, "n1", "n2", "n3", "n4"))
     assert status == 2
@@ -114,7 +114,7 @@ runpy.run_path(sys.argv[1])
 
 
 def test_an_ansible_that_is_too_old_says_what_to_do():
-    """Else its first filter that cannot be loaded would be all that is said."""
+    """Otherwise the only message would be about the first filter that cannot be loaded."""
     command = [sys.executable, "-c", OLD, str(PROJECT / "plugins/callback/trainyard.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

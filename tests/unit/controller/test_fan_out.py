@@ -216,7 +216,7 @@ def test_limit_may_stand_in_a_file(ask, tmp_path):
     assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
 
 
-def test_a_verification_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
+def test_a_verification_names_silent_hosts_and_checks_the_others(ask, tmp_path):
     hangs = program(tmp_path, "hangs", "exec sleep 600")
     hosts = {
         "well": {},
@@ -434,7 +434,7 @@ def test_no_more_are_visited_at_once_than_there_are_forks(side_by_side):
     assert shown == "  40 of 40 nodes have answered"
 
 
-def test_progress_tells_who_answered_from_who_did_not(side_by_side):
+def test_progress_distinguishes_hosts_with_and_without_answer(side_by_side):
     """That a visit is over is no answer; what a node says of its own trouble is one."""
     *_, shown = side_by_side({"n1": "well", "n2": "gone", "n3": "hang", "n4": "raise", "n5": "gone"}, 5, 1.0)
     assert shown == "  2 of 5 nodes have answered, 3 gave no answer"

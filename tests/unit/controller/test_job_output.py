@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
             watcher.wait()
 
 
-def test_what_was_rescued_is_no_failure_and_what_the_rescue_says_again_is_said_once(play):
+def test_rescued_failures_are_not_shown_and_repeated_ones_once(play):
     status, lines, _ = play(
         """
 - name: Build

@@ -14,7 +14,7 @@ from jinja2 import nodes
 SHELL = sorted(
     str(path.relative_to(FOLDER)) for path in FOLDER.glob("slurm/*.j2") if not path.name.endswith(".conf.j2")
 )
-# What is put out as it is: numbers, names that are checked to be such, what is read by sbatch and not by a shell.
+# Values that are written as they are: numbers, checked names, and values that sbatch reads, not a shell.
 AS_IT_IS = {
     "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.restarts.most",
     "job.min_disk_mib", "job.port", "line", "mark", "more", "name", "option", "plan.job_id", "plan.nodes",

@@ -53,7 +53,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def seen(run):
-    """What the tasks returned, by host."""
+    """Return the results of the tasks, by host."""
     return json.loads((run / "seen").read_text())
 
 

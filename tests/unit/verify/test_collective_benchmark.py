@@ -171,7 +171,7 @@ def test_wrong_ranks_are_named_where_the_output_does():
     assert record["reason"] == "wrong results: 2 elements at 4096 bytes (rank 3 on n2)"
 
 
-def test_hosts_are_told_by_their_inventory_names():
+def test_hosts_have_their_inventory_names():
     nodes = [node("n1", hostname="gpu-01"), node("n2", hostname="gpu-02.cluster")]
     record = checked("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=nodes, hosts=["n1", "n2"])
     assert record["hosts"] == ["n1", "n2"] and record["state"] == "pass"
@@ -198,7 +198,7 @@ def test_ranks_that_are_not_listed_or_do_not_fit_the_numbers():
     )
 
 
-def test_groups_are_judged_as_one_of_them():
+def test_groups_are_checked_as_one_of_them():
     text = read("2.19-all_reduce-16-h100.txt")
     for rank in range(1, 16, 2):
         text = text.replace(f"Rank {rank:2d} Group  0", f"Rank {rank:2d} Group  1")
@@ -351,7 +351,7 @@ def test_more_than_expected_passes_and_is_noted():
     assert record["state"] == "pass" and "NCCL_ALGO=RING" in record["findings"][0]
 
 
-def test_what_no_such_machine_has_is_not_judged_and_what_could_be_read_is_unknown():
+def test_a_rate_that_no_such_machine_has_is_skipped():
     strange = checked("trainyard-all_reduce-gloo.txt", nodes=two()[:1])
     assert strange["state"] == "unknown" and "the hardware of n2 was not read" in strange["reason"]
     assert "not read" in baseline_entry(strange, "2026-11-21")[1]

@@ -16,7 +16,7 @@ def run(module, capsys, **params):
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_file_is_judged(act, tmp_path):
+def test_a_file_is_verified(act, tmp_path):
     log = OUTPUTS / "2.19-all_reduce-16-h100.json"
     result = act("collective_benchmark", parse=str(log), expected_ranks=16, expected_busbw=384, job_id="mine")
     assert result["changed"] is False and result["benchmarks"][0]["state"] == "pass"
@@ -64,7 +64,7 @@ def run_folder(folder, log, state="succeeded", failure=None, ranks=(0, 1, 2, 3))
     return str(folder)
 
 
-def test_a_run_is_judged_by_its_plan(act, tmp_path):
+def test_a_run_is_verified_by_its_plan(act, tmp_path):
     folder = run_folder(tmp_path, read("trainyard-all_reduce-gloo.txt"))
     result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
     assert (result["state"], result["hosts"], result["backend"]) == ("pass", ["n1", "n2"], "gloo")

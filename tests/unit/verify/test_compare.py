@@ -97,7 +97,7 @@ def test_what_was_measured_in_place_only_is_compared_too(before, after):
         (lambda report: report.update(stragglers=None), "pairs of nodes: not measured any more"),
     ],
 )
-def test_what_cannot_be_compared_is_said_and_verifies_nothing(before, after, change, said):
+def test_a_measurement_that_cannot_be_compared_is_unknown(before, after, change, said):
     change(after)
     result = compare(before, after)
     assert (result["state"], result["not_compared"], result["slower"]) == ("unknown", [said], [])
@@ -157,7 +157,7 @@ def test_what_was_unknown_and_fails_now_is_new(before, after, then, now, state, 
     assert (result["state"], len(result["new"])) == (state, new)
 
 
-def test_a_finding_is_not_gone_when_nobody_looked(before, after):
+def test_a_finding_that_was_not_checked_again_is_not_gone(before, after):
     found(before, "devices", "GPU ECC errors", ["n2"])
     phase_of(after, "devices")["checks"].clear()
     result = compare(before, after)
@@ -198,7 +198,7 @@ def test_versions_that_changed_stand_with_their_nodes(before, after):
     assert '    mtu: nothing, now {"eth0": 9000} on n3' in text
 
 
-def test_reports_of_two_clusters_are_compared_and_that_is_said(before, after):
+def test_reports_of_two_clusters_are_compared_with_a_note(before, after):
     after["cluster"] = "other"
     assert "\n  of two clusters: example and other" in compare(before, after)["text"]
 
@@ -248,11 +248,11 @@ def test_files_and_folders_can_be_named(tmp_path, act, before, after):
     first, second = write(tmp_path, before), write(tmp_path, after)
     comparison = act("report_compare", before=str(first), after=str(second.parent))["comparison"]
     assert (comparison["before"]["id"], comparison["after"]["id"]) == (before["id"], after["id"])
-    # What is older than the one that is named.
+    # The one before the named report.
     assert act("report_compare", after=str(second), runs=str(tmp_path))["comparison"]["before"]["id"] == before["id"]
 
 
-def test_what_is_missing_is_said(tmp_path, act, before):
+def test_missing_reports_are_named(tmp_path, act, before):
     assert (
         "has no report of a verification, verify-*/report.json; run playbooks/verify.yml"
         in act("report_compare", runs=str(tmp_path))["msg"]

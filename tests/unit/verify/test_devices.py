@@ -17,7 +17,7 @@ def test_nothing_that_grew_passes(reading):
     }
 
 
-def test_what_grew_is_said_counter_by_counter(reading):
+def test_each_counter_that_grew_is_named(reading):
     checks = check_counters({"n1": reading(), "n2": reading()}, {"n1": reading(), "n2": reading("gpu2_errors")})
     assert {check.name: (check.state, check.hosts, check.found) for check in checks} == {
         "RDMA error counters": (
@@ -79,7 +79,7 @@ def test_growth_is_never_negative_and_never_silent_about_a_reset(before, after):
     assert bool(why) == (after < before or after == before == 65535)
 
 
-def test_a_node_that_restarted_is_said_and_its_counters_are_not_judged(reading):
+def test_a_restarted_node_is_named_and_its_counters_are_not_compared(reading):
     later = reading("gpu2_reset")
     later["boot_id"] = "another"
     checks = check_counters({"n1": reading()}, {"n1": later})

@@ -87,7 +87,7 @@ def test_one_node_has_nothing_to_be_compared_with():
     assert {check.reason for check in checks} == {"there is one node, and nothing to compare it with"}
 
 
-def test_what_could_not_be_read_is_unknown_and_the_others_are_judged():
+def test_an_unreadable_value_is_unknown_and_the_others_are_compared():
     checks = of(check_nodes(cluster(4, n2={"kernel": None}, n4={"kernel": "5.10"})), "kernel")
     assert [(check.state, check.hosts) for check in checks] == [("unknown", ("n2",)), ("fail", ("n4",))]
     assert checks[1].expected == "6.1.0-31-amd64, as on n1, n3"
@@ -170,13 +170,13 @@ def test_a_package_of_another_version_is_named():
     assert check.expected == "as on the other 2"
 
 
-def test_an_environment_that_is_missing_is_said_so():
+def test_a_missing_environment_is_drift():
     nodes = cluster(3)
     nodes[1]["environments"] = {}
     assert only(check_nodes(nodes), "environment pytorch").found == "missing on n2"
 
 
-def test_two_different_environments_are_told_against_the_first():
+def test_two_different_environments_are_compared_with_the_first():
     check = only(check_nodes(cluster(2, n2={"packages": {**PACKAGES, "torch": "2.12.0"}})), "environment pytorch")
     assert (check.state, check.hosts) == ("fail", ("n1", "n2"))
     assert check.found == "compared with n1: torch 2.12.0 instead of 2.13.0 on n2"
@@ -199,7 +199,7 @@ def test_no_node_at_all_is_unknown():
     assert [check.state for check in check_nodes([])] == ["unknown"]
 
 
-def test_a_thousand_nodes_are_told_in_a_few_lines():
+def test_a_thousand_nodes_need_few_lines():
     checks = check_nodes([node(f"n{number}", kernel="5.10" if number == 512 else "6.1") for number in range(1, 1001)])
     check = only(checks, "kernel")
     assert check.hosts == ("n512",)
@@ -260,7 +260,7 @@ def test_a_clock_that_is_off_says_by_how_much():
 # what all nodes said
 
 
-def test_who_did_not_answer_is_left_out():
+def test_nodes_without_an_answer_are_left_out():
     results = {name: {"host": name, **node(name)} for name in ("n1", "n2", "n3")}
     results["n4"] = {"unreachable": True, "msg": "Failed to connect"}
     results["n5"] = {}

@@ -62,7 +62,7 @@ def test_a_benchmark_inside_a_node_is_about_that_node():
     assert (check.name, check.hosts) == ("all_reduce over nccl inside n7", ("n7",))
 
 
-def test_without_an_expected_value_it_is_not_judged_and_says_what_to_give():
+def test_a_benchmark_without_expectation_is_skipped_with_an_action():
     path = {"state": "pass", "devices": ["TCP"], "reason": "gloo speaks TCP, whatever RDMA there is"}
     (check,) = benchmark_checks(
         record(state="skipped", reason="nothing to compare with", expected=None, path=path), AGAIN
@@ -81,7 +81,7 @@ def test_a_bandwidth_that_was_kept_is_what_is_expected_from_then_on():
     assert (check.state, check.reason) == ("unknown", "no rank is listed")
 
 
-def test_the_only_pair_is_not_judged_and_says_what_to_give():
+def test_the_only_pair_is_skipped_with_an_action():
     alone = verify(["n1", "n2"], [{"hosts": ["n1", "n2"], "round": number, "busbw": 9.0 + number} for number in (0, 1)])
     (check,) = straggler_checks(alone, AGAIN)
     assert (check.state, check.reason) == ("skipped", "one pair has nothing to compare it with")

@@ -1,4 +1,4 @@
-"""What the program that measures pairs prints: read, completed, and checked over the devices of the nodes."""
+"""The output of the program that measures pairs: read, completed, and checked over the devices of the nodes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_host_that_ended_the_job_is_blamed_for_its_pairs_and_nobody_for_the_ot
     assert errors == [(["n3", "n4"], 0, "node n4 went silent"), (["n1", "n4"], 1, "node n4 went silent")]
 
 
-def test_one_device_for_each_node_is_judged_as_it_is():
+def test_one_device_for_each_node_has_no_rails():
     checked = verify(HOSTS, everything())
     assert state_of(checked) == dict.fromkeys(HOSTS, "pass")
     assert "rails" not in checked

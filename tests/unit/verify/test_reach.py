@@ -44,7 +44,7 @@ HOSTS = ["n1", "n2", "n3", "n4"]
         (ways(*(pair for pair in itertools.permutations(HOSTS, 2) if {"n2", "n4"} & set(pair))), ["n4", "n2"], 0),
     ],
 )
-def test_who_explains_failures(failures, odd, left):
+def test_hosts_explain_failures(failures, odd, left):
     found, rest = suspects(failures, HOSTS)
     assert (found, len(rest)) == (odd, left)
 
@@ -70,7 +70,7 @@ def test_a_host_is_named_also_where_each_tried_only_its_next_ones():
         (ways(("n1", "gone")), HOSTS),
     ],
 )
-def test_who_can_be_used(failures, kept):
+def test_hosts_that_jobs_can_use(failures, kept):
     assert usable(HOSTS, failures) == kept
 
 
@@ -100,13 +100,13 @@ def test_all_ways_well():
     assert (check.state, check.found, failures) == ("pass", "24 connections between 4 nodes", [])
 
 
-def test_pairs_that_were_not_tried_are_said():
+def test_pairs_that_were_not_tried_are_counted():
     hosts = [f"n{number}" for number in range(1, 101)]
     rows = {host: {"tried": 2 * 8, "failures": [], "resolved": 0, "names": []} for host in hosts}
     listeners, lived = {host: {"endpoint": {}} for host in hosts}, dict.fromkeys(hosts, True)
     (check,), _ = check_network(listeners, lived, rows)
     assert check.found == "1600 connections between 100 nodes, each with 16 others; not tried: 4150 pairs"
-    # Of its 16 partners 9 fail with n5: more than half of those that tried.
+    # 9 of its 16 partners fail with n5: more than half of those that tried.
     near = [hosts[(4 + distance) % 100] for distance in distances(100, 8)]
     far = [hosts[4 - distance] for distance in distances(100, 8)]
     rows["n5"]["failures"] = [{"host": host, "way": RENDEZVOUS, "reason": "no answer"} for host in near]
@@ -168,7 +168,7 @@ def test_ssh():
     assert len(failures) == 2
 
 
-def test_ssh_that_no_node_could_test_is_said_once():
+def test_ssh_that_no_node_could_test_is_one_check():
     results = {name: {"msg": f"{name}: there is no user train; run the role node_baseline first."} for name in HOSTS}
     (check,), _ = check_ssh(results, "train")
     assert (check.state, check.hosts) == ("unknown", tuple(HOSTS))
@@ -208,7 +208,7 @@ def test_where_no_node_answers_nothing_passes():
     assert [check.state for check in check_addresses({}, "") + check_names({})] == ["skipped", "skipped"]
 
 
-def test_who_answered():
+def test_answers_of_hosts():
     lost = {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}
     checks = check_answers({"n2": lost, "n3": {"msg": "no Python"}, "n4": {}}, HOSTS, "-i hosts")
     assert [(check.state, check.hosts) for check in checks] == [
@@ -231,7 +231,7 @@ def facts_of(host, address):
     }
 
 
-def test_whoever_jobs_cannot_use_is_left_out():
+def test_hosts_that_jobs_cannot_use_are_left_out():
     alarm = signal.getsignal(signal.SIGALRM)
     hosts = ["n1", "n2", "n3", "n4", "n5"]
     results = {host: facts_of(host, f"10.0.0.{number}") for number, host in enumerate(hosts, 1)}
@@ -254,7 +254,7 @@ def test_whoever_jobs_cannot_use_is_left_out():
         ("names", "pass"): [],
         ("ssh", "not_asked"): [],
     }
-    # Whatever a test before this one has left there.
+    # The handler of an earlier test stays.
     assert signal.getsignal(signal.SIGALRM) == alarm
 
 

@@ -1,4 +1,4 @@
-"""What a node does to find out whom it reaches: real listeners and connections on this machine's loopback addresses."""
+"""Which peers a node reaches: real listeners and connections on this machine's loopback addresses."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_node_reaches_every_listener_on_both_ports(listen):
     assert first <= ports[DATA] <= last
 
 
-def test_a_listener_ends_when_it_is_told_to(listen):
+def test_a_listener_can_be_stopped(listen):
     peer, found = listen("n1")
     assert stop_listener(found["pid"], found["start_time"]) is True
     wait_until(lambda: processes.start_time(found["pid"]) is None)
@@ -120,13 +120,13 @@ def test_a_listener_holds_nothing_of_the_module_open(listen):
     assert os.getsid(found["pid"]) != os.getsid(0)
 
 
-def test_another_node_under_the_address_is_told(listen):
+def test_another_node_under_the_address_is_a_failure(listen):
     peer, _ = listen("n1")
     _, failures = connect_all([peer._replace(host="n2")], TOKEN, 30, 4)
     assert {failure["reason"] for failure in failures} == {"answered by n1"}
 
 
-def test_another_service_on_the_port_is_told():
+def test_another_service_on_the_port_is_a_failure():
     def speak(connection):
         connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
         connection.close()
@@ -136,14 +136,14 @@ def test_another_service_on_the_port_is_told():
     assert {failure["reason"] for failure in failures} == {"something else answers: 'SSH-2.0-OpenSSH_9.2\\r'"}
 
 
-def test_a_connection_that_ends_without_a_word_is_told():
+def test_a_connection_that_ends_silently_is_a_failure():
     with server(lambda connection: connection.close()) as port:
         _, failures = connect_all([peer_of(port)], TOKEN, 30, 4)
     assert {failure["reason"] for failure in failures} <= {"ended without a word", "connection reset by peer"}
     assert len(failures) == 2
 
 
-def test_a_connection_on_which_large_packets_vanish_is_told():
+def test_a_connection_that_loses_large_packets_is_a_failure():
     held = []
 
     def stop_short(connection):
@@ -180,13 +180,13 @@ def test_a_peer_that_does_not_answer_costs_its_own_time_only(listen, monkeypatch
     assert {(failure["host"], failure["reason"]) for failure in failures} == {("n9", "no answer within 2 s")}
 
 
-def test_an_address_without_a_route_is_told():
+def test_an_address_without_a_route_is_a_failure():
     _, failures = connect_all([Peer("n9", "240.0.0.1", {RENDEZVOUS: 1, DATA: 1}, "", [])], TOKEN, 2, 4)
     assert len(failures) == 2
     assert all(failure["reason"] for failure in failures)
 
 
-def test_names_lead_to_their_node_or_are_told(monkeypatch):
+def test_names_lead_to_their_node_or_are_failures(monkeypatch):
     known = {"n1": ["10.0.0.1"], "n2": ["127.0.1.1"], "n3": ["10.0.0.9", "10.0.0.3"]}
 
     def resolve(name, port, type):

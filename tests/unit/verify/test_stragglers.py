@@ -97,7 +97,7 @@ def test_every_host_has_other_partners_in_each_of_the_first_rounds(count, rounds
     assert all(len(out) == count % 2 for out in left_out)
     assert len(set().union(*left_out)) == sum(map(len, left_out))
     seen = [pair for pairs in found for pair in pairs]
-    # Of five hosts two are left when the others have met their next but one: neighbours.
+    # Two of five hosts are left when the others have met their next but one: neighbors.
     assert len(seen) - len(set(seen)) <= (rounds == 3)
 
 
@@ -185,7 +185,7 @@ def test_every_second_node_that_is_slow_is_named(count, first):
     assert {host for host, state in state_of(checked).items() if state == "fail"} == slow
 
 
-def test_neighbours_that_are_slow_are_told_from_those_beside_them():
+def test_slow_neighbors_are_distinguished_from_healthy_ones():
     hosts = names(16)
     bad = {"n5": 0.6, "n6": 0.6, "n8": 0.6, "n16": 0.3}
     first = verify(hosts, rounds_of(hosts, bad))
@@ -299,7 +299,7 @@ def test_results_that_were_not_checked_are_no_fault():
     assert verify(N4, records)["state"] == "pass"
 
 
-def test_a_rate_that_is_the_same_everywhere_is_judged_by_what_is_expected():
+def test_a_rate_that_is_low_everywhere_is_compared_with_the_expectation():
     records = rounds_of(N4, {})
     assert verify(N4, records, expected=12.0)["state"] == "pass"
     checked = verify(N4, records, expected=25.0)
@@ -334,7 +334,7 @@ def test_a_round_that_is_slower_for_all_speaks_against_nobody():
     assert checked["suspects"] == ["n9"]
 
 
-def test_scatter_lowers_the_gate_and_is_said():
+def test_scatter_lowers_the_gate():
     hosts = names(16)
     rng = seeded(1)
     records = [{**record, "busbw": record["busbw"] * rng.gauss(1, 0.08)} for record in rounds_of(hosts, {})]
@@ -344,7 +344,7 @@ def test_scatter_lowers_the_gate_and_is_said():
     assert "the measurements scatter so much that only nodes below" in checked["reason"]
 
 
-def test_many_slow_nodes_are_said_to_be_perhaps_another_kind():
+def test_many_slow_nodes_may_be_another_kind():
     hosts = names(12)
     bad = dict.fromkeys(hosts[:5], 0.5)
     checked, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, bad, number))
@@ -382,7 +382,7 @@ def test_slow_nodes_are_found_in_any_place_as_long_as_most_are_healthy(rng, coun
 
 
 @given(st.integers(min_value=0, max_value=2**32), st.integers(min_value=2, max_value=24))
-def test_the_judgement_ends_whatever_was_measured(seed, count):
+def test_the_rounds_end_for_any_measurements(seed, count):
     rng = seeded(seed)
     fleet = Fleet(
         count,
@@ -405,7 +405,7 @@ def test_the_judgement_ends_whatever_was_measured(seed, count):
     assert all((node["state"] == "pass") or node["reason"] for node in checked["nodes"])
 
 
-def test_the_judgement_is_the_same_for_any_order_of_the_measurements():
+def test_the_order_of_measurements_does_not_matter():
     hosts = names(20)
     records = rounds_of(hosts, {"n3": 0.5, "n12": 0.8})
     assert verify(hosts, records) == verify(hosts, records[::-1])

@@ -44,7 +44,7 @@ def test_the_node_that_is_joined_otherwise_is_named_with_the_pair():
     assert check.found == "n2: GPU0 to mlx5_1 PHB, SYS on most"
 
 
-def test_two_nodes_that_differ_are_both_said_and_none_is_called_odd():
+def test_two_nodes_that_differ_are_both_named_and_none_is_odd():
     check = topology(n1=node(), n2=node(*MOVED))
     assert check.hosts == ("n1", "n2")
     assert "GPU0 to mlx5_1 SYS, and no way that most have" in check.found
@@ -66,7 +66,7 @@ def test_a_node_without_two_gpus_has_nothing_to_compare(gpus):
     assert check_topology({"n1": {"gpus": gpus, "topology": None}}, {}, "") == []
 
 
-def test_a_captured_machine_goes_through_the_judgement(tmp_path):
+def test_a_captured_machine_can_be_checked(tmp_path):
     root = unfold("gpu2", tmp_path, NODES.parent / "verify")
     read = read_machine(
         Tree(str(root)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",

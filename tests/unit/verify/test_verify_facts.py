@@ -157,7 +157,7 @@ def test_a_library_that_says_nothing_of_its_version_is_unknown(machine):
     assert machine(change=move)["facts"]["nccl"] is None
 
 
-def test_no_way_on_the_job_network_is_said_with_what_to_do(machine):
+def test_a_node_without_a_job_address_has_an_action(machine):
     network = machine(network="192.168.7.0/24")["network"]
     assert network["address"] == ""
     assert "expected an address in 192.168.7.0/24" in network["problem"]
@@ -228,7 +228,7 @@ def test_an_older_gpu_counts_bits_and_retires_pages():
         ("<nvidia_smi_log><gpu></nvidia_smi_log>", "printed no XML: mismatched tag"),
     ],
 )
-def test_a_query_that_breaks_off_is_told(text, said):
+def test_a_query_that_breaks_off_is_reported(text, said):
     gpus, wrong = parse_query(text)
     assert gpus == []
     assert said in wrong

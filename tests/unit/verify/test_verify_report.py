@@ -194,7 +194,7 @@ def test_a_verification_that_checked_nothing_says_so():
     )
 
 
-def test_reasons_of_what_does_not_apply_are_told_once_and_not_without_end():
+def test_reasons_of_skipped_checks_are_listed_once_and_bounded():
     many = phase("devices", *(check("devices", f"c{n}", "skipped", reason=f"no device {n}") for n in range(9)))
     assert verify_report.why_not(reported([many])["phases"][0]) == (
         "no device 0; no device 1; no device 2; no device 3; ... (5 more)"
@@ -238,7 +238,7 @@ def test_the_schema_finds_what_is_wrong(path, value):
     assert list(SCHEMA.iter_errors(report))
 
 
-def test_what_stragglers_judges_goes_through_report_and_page():
+def test_stragglers_appear_in_report_and_page():
     hosts = [f"n{number}" for number in range(1, 6)]
     measurements = [
         {"hosts": pair, "round": number, "busbw": 2.0 if "n4" in pair else 5.0, "wrong": 0, "error": ""}
@@ -349,7 +349,7 @@ def test_junit_is_xml_whatever_a_machine_says(said):
 # ---- the files
 
 
-def test_three_files_are_written_and_the_result_is_said(tmp_path):
+def test_three_files_are_written_with_the_result(tmp_path):
     given_records = composed(4)
     folder = tmp_path / "runs" / given_records.pop("report_id")
     result = verify_reporting.report(folder, given_records, ansible="2.19.14", check=False)
