@@ -1,24 +1,23 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Read which Open MPI a node has, and what building one would find there."""
+"""Read a node's Open MPI, and what a build would find."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: openmpi_state
-short_description: Read which Open MPI a node has, and what building one would find there
+short_description: Read a node's Open MPI, and what a build would find
 description:
-  - Returns the C(mpirun) that the node has, what the prefix holds, and whether headers of CUDA and UCX are there.
-  - Says which of O(packages) are missing, what there is of O(files), and whether O(session) is as it shall be.
-  - Reads only.
+  - Returns the node's C(mpirun), the content of the prefix, and the folders with headers of CUDA and UCX.
+  - Reports missing O(packages), the attributes of O(files), and whether O(session) differs.
 options:
   link:
-    description: Link to the prefix in use, where C(mpirun) is looked for first.
+    description: Link to the prefix in use, the first place to find C(mpirun).
     type: path
     required: true
   prefix:
-    description: Where an Open MPI is to be built.
+    description: Prefix of a build.
     type: path
     required: true
   cuda:
@@ -39,12 +38,12 @@ options:
     type: str
     default: ""
   files:
-    description: Paths of files to read owner, mode and digest of.
+    description: Files whose owner, mode and digest are read.
     type: list
     elements: str
     default: []
   session:
-    description: What M(session_environment) would be given; empty for nothing.
+    description: Arguments of M(session_environment); empty for none.
     type: dict
     default: {}
 extends_documentation_fragment: [inventory_name, read_only]
@@ -66,7 +65,7 @@ missing_packages:
   type: list
   elements: str
 files:
-  description: By path what there is of O(files), with kind, owner, uid, group, gid, mode and sha256.
+  description: Attributes of O(files) by path (kind, owner, uid, group, gid, mode, sha256).
   returned: success
   type: dict
 session_differs:
@@ -74,53 +73,13 @@ session_differs:
   returned: success
   type: bool
 state:
-  description: What the node has.
+  description: >-
+    The node's C(host), C(hostname), C(platform) (equal where one build serves), C(cpus) and C(free_mb) for a build;
+    C(mpi) and C(in_prefix), version and path of the mpirun in use and in O(prefix), or null; C(record) of this role's
+    build; C(prefix_kind) and C(link_kind) (C(none), C(foreign), ...); C(link) and C(link_target); C(cuda) and C(ucx),
+    the folders with their headers.
   returned: success
   type: dict
-  contains:
-    host:
-      description: The node's name in the inventory.
-      type: str
-    hostname:
-      description: Host name that the kernel has.
-      type: str
-    platform:
-      description: Operating system, its release, and hardware; a build serves all nodes that are equal in it.
-      type: str
-      sample: debian 12 x86_64
-    cpus:
-      description: CPUs that a build may use.
-      type: int
-    free_mb:
-      description: MB (10^6 bytes) that are free where O(prefix) is or would be.
-      type: int
-    mpi:
-      description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none that answers.
-      type: dict
-    in_prefix:
-      description: The same of the C(mpirun) in O(prefix), whoever brought it; null where there is none.
-      type: dict
-    record:
-      description: What the Open MPI in O(prefix) was built from; null where this role built none.
-      type: dict
-    prefix_kind:
-      description: C(none), C(built) by this role, or C(foreign).
-      type: str
-    link:
-      description: O(link).
-      type: str
-    link_target:
-      description: Where the link leads, empty where there is none.
-      type: str
-    link_kind:
-      description: C(none), C(link), or C(foreign) where something else has the name.
-      type: str
-    cuda:
-      description: Folder of the CUDA toolkit with its headers, empty where there is none.
-      type: str
-    ucx:
-      description: Folder of UCX with its headers, empty where there is none.
-      type: str
 """
 
 import os
@@ -139,22 +98,22 @@ HEADERS = {"cuda": "include/cuda.h", "ucx": "include/ucp/api/ucp.h"}
 FOLDERS = {"cuda": ["/usr/local/cuda", "/usr"], "ucx": ["/opt/ucx", "/usr/local", "/usr"]}
 
 
-def folder(name: str, wanted: str) -> str:
+def folder(name: str, setting: str) -> str:
     """Return the folder that holds the headers."""
-    if wanted == "none":
+    if setting == "none":
         return ""
-    places = FOLDERS[name] if wanted == "auto" else [wanted]
+    places = FOLDERS[name] if setting == "auto" else [setting]
     return next((place for place in places if Path(place, HEADERS[name]).exists()), "")
 
 
-def session_differs(wanted: dict[str, Any]) -> bool:
-    """Tell whether the module session_environment would change something; that one says what cannot be read."""
-    if not wanted:
+def session_differs(session: dict[str, Any]) -> bool:
+    """Tell whether session_environment would change something, or report a file that cannot be read."""
+    if not session:
         return False
-    file = Path(wanted["file"])
+    file = Path(session["file"])
     before = file.read_text() if file.exists() else ""
     try:
-        return before != rewrite(before, wanted["user"], wanted["name"], wanted)
+        return before != rewrite(before, session["user"], session["name"], session)
     except ValueError:
         return True
 

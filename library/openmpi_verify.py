@@ -1,25 +1,25 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Prove Open MPI over the nodes: equal versions, one process for each slot, a sum over all ranks."""
+"""Verify Open MPI over the nodes: equal versions, one process for each slot, a sum over all ranks."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: openmpi_verify
-short_description: Prove Open MPI over all nodes
+short_description: Verify Open MPI over all nodes
 description:
   - Compares the versions of the nodes. Where they are equal, starts one process for each slot by this node's C(mpirun),
     as the training user over its ssh, and has them sum their ranks by C(MPI_Allreduce).
-  - Returns all faults and does not fail because of them. Changes nothing.
+  - Returns all findings, and does not fail because of them.
 options:
   states:
-    description: What M(openmpi_state) returned of each node; this module runs on the first of them.
+    description: The C(state) that M(openmpi_state) returned of each node. This module runs on the first of them.
     type: list
     elements: dict
     required: true
   version:
-    description: The version that all nodes must have; empty when they only must be equal.
+    description: Version that all nodes must have; empty for any equal one.
     type: str
     default: ""
   user:
@@ -31,27 +31,27 @@ options:
     type: int
     default: 2
   network:
-    description: Network (CIDR) to use; empty for what Open MPI chooses.
+    description: Network (CIDR) to use; empty for Open MPI's choice.
     type: str
     default: ""
   libraries:
-    description: Folders of LD_LIBRARY_PATH of an Open MPI that is in none of the system's folders.
+    description: LD_LIBRARY_PATH of an Open MPI outside the system's folders.
     type: list
     elements: str
     default: []
   environment:
-    description: Variables without which it does not find its own files.
+    description: Variables that Open MPI needs to find its own files.
     type: dict
     default: {}
   timeout:
-    description: Seconds after which the proof has failed.
+    description: Seconds after which the check has failed.
     type: int
     default: 60
 extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Prove Open MPI over all nodes
+- name: Verify Open MPI over all nodes
   openmpi_verify:
     states: "{{ ansible_play_hosts | map('extract', hostvars, ['openmpi', 'state']) }}"
     user: train
@@ -61,7 +61,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: All faults, each with host, check, found, expected and action.
+  description: All findings, each with host, check, found, expected and action.
   returned: success
   type: list
   elements: dict
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, int]) -> tuple[int, str]:
-    """Run the program on all nodes, and return the exit status and what was printed."""
+    """Run the program on all nodes, and return the exit status and the output."""
     settings = as_user(given["user"])
     # Open MPI 4 reads the OMPI names, 5 for its run time the PRTE ones; each ignores what it does not know.
     agent = "ssh -o BatchMode=yes -o ConnectTimeout=10"
@@ -134,7 +134,7 @@ def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, 
         for name in ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"):
             settings["env"][name] = given["network"]
     hosts = ",".join(f"{host}:{number}" for host, number in slots.items())
-    # Only that the processes run is asked here: a node may have more slots than cores.
+    # A node may have more slots than cores, so processes are not bound.
     argv = [states[0]["mpi"]["path"], "-H", hosts, "--bind-to", "none", "python3", "-c", PROGRAM]
     try:
         done = subprocess.run(

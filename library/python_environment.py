@@ -6,23 +6,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: python_environment
-short_description: Make a Python virtual environment with pinned packages, and prove it
+short_description: Make a Python virtual environment with pinned packages, and verify it
 description:
-  - Makes the environment where it is missing, unfinished or of another Python, installs what is missing of the pinned
-    packages, checks that they fit together, compiles them, and runs a proof.
-  - When everything is as wanted, one short call finds that out and pip is not run.
-  - A folder at O(path) that this module did not make is never touched.
+  - Makes the environment where it is missing, unfinished or of another Python, installs missing packages, runs
+    C(pip check), compiles the packages, and runs O(verify_script). Does not run pip where nothing differs.
+  - Never touches a folder at O(path) that this module did not make.
 options:
   path:
     description: The environment.
     type: path
     required: true
   interpreter:
-    description: The Python to make it from, a path or a name on PATH.
+    description: The Python of the environment, a path or a name on PATH.
     type: str
     default: python3
   python_min:
-    description: Least Python (V(3.10)) that the packages support. Empty for any.
+    description: Oldest Python (V(3.10)) that the packages support. Empty for any.
     type: str
     default: ""
   python_max:
@@ -31,9 +30,8 @@ options:
     default: ""
   packages:
     description: >-
-      Requirements of the form C(name==version), with extras and a C(python_version) marker where needed. With
-      C(--hash=sha256:...) at one of them that O(lock) does not have, pip wants it at all of those, also at what they
-      depend on.
+      Requirements of the form C(name==version), with extras and a C(python_version) marker where needed. If one outside
+      O(lock) has C(--hash=sha256:...), all of those and their dependencies need hashes.
     type: list
     elements: str
     required: true
@@ -43,12 +41,10 @@ options:
     elements: str
     default: []
   lock:
-    description:
-      - Text of a requirements file with hashes, as C(uv pip compile --generate-hashes) and pip-compile write it. Of
-        O(packages) those that it has in this very version, and all they need, are installed by its hashes, from wheels
-        alone. The others are installed after that, kept to the versions of the file; so is what O(constraints) or
-        O(packages) have in another version.
-      - A hash at one of O(packages) goes before those of the file.
+    description: >-
+      Text of a requirements file with hashes, as C(uv pip compile --generate-hashes) and pip-compile write it. Packages
+      that it has in the requested version, and their dependencies, are installed by its hashes, from wheels alone. The
+      others follow, constrained to its versions. A hash in O(packages) precedes those of the file.
     type: str
     default: ""
   index_url:
@@ -66,21 +62,21 @@ options:
     elements: str
     default: []
   no_index:
-    description: Take packages from O(find_links) only.
+    description: Use O(find_links) alone.
     type: bool
     default: false
   pip_args:
     description: >-
-      Further arguments of C(pip install), after C(--only-binary=:all:). C(--no-binary=NAME) takes a package from its
-      source archive, which runs code of its own then.
+      Further arguments of C(pip install), after C(--only-binary=:all:). C(--no-binary=NAME) allows the source archive
+      of a package, which runs its own code when it is installed.
     type: list
     elements: str
     default: []
   wheels:
-    description:
-      - Addresses of wheels by name of the package, for packages of O(packages) that no index has, each with its sum as
-        in C(https://mirror.example.org/mindspore-2.2.14-cp39-cp39-linux_x86_64.whl#sha256=...). pip checks the sum.
-      - Another sum than that of the wheel that was installed replaces it, as a version tells nothing of the build.
+    description: >-
+      Addresses of wheels by package name, for O(packages) that no index has, each with its sum, such as
+      C(https://mirror.example.org/mindspore-2.2.14-cp39-cp39-linux_x86_64.whl#sha256=...). A wheel with another sum
+      replaces the installed one.
     type: dict
     default: {}
   libraries:
@@ -96,30 +92,29 @@ options:
     default: 0
   verify_script:
     description: >-
-      A Python program that the environment must run successfully before it counts as whole. The last line that it
-      prints is a JSON object. Run again only when the program or the packages have changed.
+      A Python program that must succeed before the environment counts as complete. Its last line is a JSON object. It
+      runs again only when the program or the packages have changed.
     type: str
     default: ""
   verify_user:
-    description: Who runs the proof when the module runs as root. Empty for root itself.
+    description: User who runs the check when the module runs as root. Empty for root.
     type: str
     default: ""
   verify_timeout:
-    description: Seconds after which a proof has failed.
+    description: Seconds after which the check has failed.
     type: int
     default: 180
   verify_environment:
-    description: Further environment of the proof, such as the search path of an accelerator's libraries.
+    description: Further environment of the check.
     type: dict
     default: {}
   verify:
-    description: Run the proof even when it has succeeded before.
+    description: Run the check even when it has succeeded before.
     type: bool
     default: false
 attributes:
   check_mode:
     support: full
-    description: Says what would change, also where there is no environment yet. Refuses what would be refused.
   diff_mode:
     support: full
 """
@@ -130,13 +125,6 @@ EXAMPLES = r"""
     path: /opt/trainyard/venvs/tools
     packages: [numpy==2.4.6]
     min_free_mb: 200
-
-- name: From a folder of wheels, without any network
-  python_environment:
-    path: /opt/trainyard/venvs/tools
-    packages: [numpy==2.4.6]
-    find_links: [/srv/wheels]
-    no_index: true
 """
 
 RETURN = r"""
@@ -144,35 +132,31 @@ python:
   description: The environment's interpreter.
   returned: success
   type: str
-  sample: /opt/trainyard/venvs/tools/bin/python
 version:
-  description: Version of the Python it is or would be made from.
+  description: Version of its Python.
   returned: success
   type: str
-  sample: 3.11.2
 can_make_environments:
-  description: Whether that Python has the modules venv and ensurepip, which Debian packs apart.
+  description: Whether that Python has the modules venv and ensurepip.
   returned: success
   type: bool
 packages:
-  description: What is installed, by normal name.
+  description: Installed versions by normal name.
   returned: success
   type: dict
-  sample: {numpy: 2.4.6}
 reasons:
-  description: Why something was or would be changed, in words.
+  description: Reasons for a change, in words.
   returned: success
   type: list
   elements: str
-  sample: [numpy is 2.3.0, wanted 2.4.6]
 lacking:
-  description: Those of O(libraries) that the system does not have.
+  description: The O(libraries) that are missing on the system.
   returned: success
   type: list
   elements: str
 verified:
-  description: What the proof printed when it last succeeded.
-  returned: when there is a proof
+  description: Output of the last successful check.
+  returned: when there is O(verify_script)
   type: dict
 """
 
@@ -208,7 +192,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def hide_passwords(module: AnsibleModule) -> None:
-    """Keep passwords in addresses of indexes out of everything that is returned."""
+    """Hide passwords in addresses of indexes from everything that is returned."""
     given = module.params
     addresses = [given["index_url"], *given["extra_index_urls"], *given["find_links"], *given["wheels"].values()]
     for url in addresses:
@@ -224,19 +208,19 @@ def main() -> None:
     try:
         work = Work(module.params)
         if work.findings:
-            said = [f"{finding.found}; {finding.action}" for finding in work.findings]
-            module.fail_json(msg="; ".join(said), findings=[finding.as_dict() for finding in work.findings])
+            texts = [f"{finding.found}; {finding.action}" for finding in work.findings]
+            module.fail_json(msg="; ".join(texts), findings=[finding.as_dict() for finding in work.findings])
         before = work.lines(dict(work.state.packages))
         if module.check_mode:
-            wanted = before if not work.install else "".join(f"{pin.name}=={pin.version}\n" for pin in work.pins)
+            after = before if not work.install else "".join(f"{pin.name}=={pin.version}\n" for pin in work.pins)
         else:
             work.do()
-            wanted = work.lines(dict(work.state.packages))
+            after = work.lines(dict(work.state.packages))
     except python_environment.EnvironmentFailure as error:
         module.fail_json(msg=str(error))
     header = f"{work.path} (packages)"
     module.exit_json(
-        **work.result(), diff={"before": before, "after": wanted, "before_header": header, "after_header": header}
+        **work.result(), diff={"before": before, "after": after, "before_header": header, "after_header": header}
     )
 
 

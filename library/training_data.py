@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module training_data: place a data set in a folder, and notice when it is no longer what was placed."""
+"""Ansible module training_data: place a data set in a folder, and detect damage to it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ DOCUMENTATION = r"""
 module: training_data
 short_description: Place a data set for the example training
 description:
-  - Unpacks CIFAR-10's archive, takes scikit-learn's handwritten digits out of its wheel, or makes up records in
+  - Unpacks CIFAR-10's archive, extracts scikit-learn's handwritten digits from its wheel, or generates records in
     CIFAR-10's binary format.
-  - The folder appears under its name only when it is complete, with a manifest of sizes and sha256 sums. A later run
-    compares the files with it and places the data set again when it was damaged.
-  - A folder that this module did not make is never touched.
+  - The folder appears when it is complete, with a manifest of sizes and sha256 sums. A later run compares the files
+    with it, and places a damaged data set again. Never touches a folder that this module did not make.
 options:
   path:
     description: Folder of the data set.
@@ -25,8 +24,7 @@ options:
     required: true
   source:
     description: >-
-      File on the node from which V(cifar10) (the archive) or V(digits) (scikit-learn's wheel, or the file
-      C(digits.csv.gz)) is placed. Without it the module only says whether it is needed.
+      File on the node for V(cifar10) (the archive) or V(digits) (scikit-learn's wheel, or C(digits.csv.gz)).
     type: path
   format:
     description: Format of CIFAR-10's archive.
@@ -38,7 +36,7 @@ options:
     type: str
     default: ""
   seed:
-    description: Records of V(generated) are the same for the same seed.
+    description: Seed of the records of V(generated).
     type: int
     default: 1
   train_records:
@@ -50,9 +48,8 @@ options:
     type: int
     default: 10000
   owner:
-    description:
-      - User to whom the folder belongs, when the module runs as root. In a folder that is not root's alone the module
-        acts as that user.
+    description: >-
+      Owner of the folder when the module runs as root. In a folder that others can change, it acts as the owner.
     type: str
     default: ""
   records:
@@ -71,30 +68,22 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: A set that is made up
+- name: Place generated records
   training_data:
     path: /var/lib/trainyard/data/generated
     kind: generated
     train_records: 2000
     test_records: 500
-
-- name: CIFAR-10 from an archive on the node
-  training_data:
-    path: /var/lib/trainyard/data/cifar10
-    kind: cifar10
-    source: /srv/cifar-10-binary.tar.gz
-    sha256: c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd
 """
 
 RETURN = r"""
 reasons:
-  description: Why the data set was or would be placed, in words; empty when it is as it should be.
+  description: Reasons to place the data set, in words; empty when it is complete.
   returned: success
   type: list
   elements: str
-  sample: [data_batch_3.bin was altered]
 work:
-  description: Where a file that the data set is placed from can be fetched to.
+  description: Folder for a download of O(source).
   returned: success
   type: str
 """
@@ -127,7 +116,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def filler(params: dict[str, Any]) -> Callable[[Path], None]:
-    """Return what writes the files of the data set, after a check of its source."""
+    """Check the source of the data set, and return the function that writes its files."""
     if params["kind"] == "generated":
         return dataset_files.generate(params["seed"], params["train_records"], params["test_records"])
     if params["source"] is None:
@@ -141,8 +130,8 @@ def filler(params: dict[str, Any]) -> Callable[[Path], None]:
     return dataset_files.unpack_cifar10(source, params["format"])
 
 
-def look_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> list[str]:
-    """Return why the data set has to be placed, after that has been done."""
+def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> list[str]:
+    """Place the data set where it differs, and return the reasons."""
     source = dataset_files.identity(params)
     reasons = dataset_files.examine(folder, params["kind"], source, owner)
     if not reasons:
@@ -161,7 +150,7 @@ def look_and_place(folder: Path, owner: str, params: dict[str, Any], places: boo
             dataset_files.place(folder, params["kind"], source, owner, filler(params))
         except PermissionError as error:
             raise dataset_files.DatasetFailure(
-                f"{error}; what root alone may change there it does not change in a folder of others. Give {folder} to "
+                f"{error}; root changes nothing for others in a folder that they can change. Give {folder} to "
                 f"{owner or 'the user of this run'}, or {folder.parent} to root"
             ) from error
     return reasons
@@ -179,7 +168,7 @@ def main() -> None:
     try:
         owner = params["owner"] if as_root else ""
         rights = dataset_files.whose_rights(folder, owner)
-        reasons = as_user.run(rights, look_and_place, folder, owner, params, not module.check_mode, limit_s=LIMIT_S)
+        reasons = as_user.run(rights, check_and_place, folder, owner, params, not module.check_mode, limit_s=LIMIT_S)
     except as_user.JobError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=bool(reasons), reasons=reasons, work=work)
