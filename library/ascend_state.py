@@ -29,7 +29,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: What the node has.
+  description: The state of the node.
   returned: success
   type: dict
   contains:

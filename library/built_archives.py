@@ -6,12 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: built_archives
-short_description: Check the archives of what nodes built before others unpack them
+short_description: Check the archives of builds before other nodes unpack them
 description:
-  - Refuses archives with setuid or setgid, devices, pipes, links that leave the folder, absolute paths or other owners
-    than root, so that root on a node that builds gets no more on the others than a program of the training user.
-  - Writes each archive anew with names, content, links and modes, and nothing else of what the node packed.
-  - Runs on the controller, once for all nodes.
+  - Rejects archives with setuid or setgid, devices, pipes, links that leave the folder, absolute paths or other owners
+    than root. So root on the building node gains no more on the others than a program of the training user.
+  - Rewrites each archive with names, content, links and modes alone. Runs on the controller, once for all nodes.
 options:
   folder:
     description: Folder of the controller with an archive C(NAME.tar.gz) for each of O(hosts), as tar packed it.
@@ -38,7 +37,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: What is wrong with the archives, one finding a node.
+  description: Findings on the archives, one for each node.
   returned: failure
   type: list
   elements: dict
@@ -52,7 +51,7 @@ from ansible.module_utils.trainyard_controller.built_archives import rewrite
 
 
 def main() -> None:
-    """Check all archives, then say what is wrong with any."""
+    """Check all archives, and fail with the findings on any."""
     module = AnsibleModule(
         argument_spec={
             "folder": {"type": "path", "required": True},
@@ -62,9 +61,7 @@ def main() -> None:
     folder = Path(module.params["folder"])
     findings = [finding for host in module.params["hosts"] for finding in rewrite(host, folder / f"{host}.tar.gz")]
     if findings:
-        module.fail_json(
-            **failure(findings, "What was built cannot be copied: {count} {findings}. Nothing was unpacked.")
-        )
+        module.fail_json(**failure(findings, "The build cannot be copied: {count} {findings}. Nothing was unpacked."))
     module.exit_json(changed=False)
 
 

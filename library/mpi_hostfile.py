@@ -10,16 +10,15 @@ module: mpi_hostfile
 short_description: Write, read or remove the hostfile of an MPI or DeepSpeed launcher
 description:
   - Writes a file that names hosts with their slots, in the notation of Open MPI, MPICH (Hydra) or DeepSpeed.
-  - Reads such a file, whoever wrote it, and lists every fault with its line.
+  - Reads any such file, and lists every problem with its line.
 options:
   path:
     description: The hostfile.
     type: path
     required: true
   state:
-    description:
-      - V(present) writes the file, V(absent) removes it.
-      - V(parsed) reads the file and changes nothing. It does not fail because of faults in the file.
+    description: >-
+      V(present) writes the file, V(absent) removes it. V(parsed) reads it, and does not fail because of problems in it.
     type: str
     choices: [present, parsed, absent]
     default: present
@@ -33,27 +32,25 @@ options:
         type: str
         required: true
       slots:
-        description: Processes that the host takes; without it the launcher decides.
+        description: Number of processes on the host; without it the launcher decides.
         type: int
       max_slots:
-        description: Processes that the host takes at most, for Open MPI only.
+        description: Upper limit of processes on the host, for Open MPI only.
         type: int
   flavor:
-    description: Whose notation is written. V(parsed) reads all of them.
+    description: Notation to write. V(parsed) reads all of them.
     type: str
     choices: [openmpi, mpich, deepspeed]
     default: openmpi
   overwrite:
-    description: With O(state=present), write over a file that is there and differs; V(false) fails and leaves it.
+    description: With O(state=present), replace a file that differs; V(false) fails and leaves it.
     type: bool
     default: true
 attributes:
   check_mode:
     support: full
-    description: Returns the change and makes none.
   diff_mode:
     support: full
-    description: Shows the file before and after.
 extends_documentation_fragment:
   - ansible.builtin.files
 """
@@ -65,32 +62,19 @@ EXAMPLES = r"""
     hosts:
       - {name: 10.77.0.2, slots: 8}
       - {name: 10.77.0.3, slots: 8, max_slots: 8}
-
-- name: Read the hostfile that the site has
-  mpi_hostfile:
-    path: /etc/openmpi/openmpi-default-hostfile
-    state: parsed
-  register: hostfile
-
-- name: Stop where it has faults
-  ansible.builtin.assert:
-    that: hostfile.problems | length == 0
-    fail_msg: "{{ hostfile.problems }}"
 """
 
 RETURN = r"""
 hosts:
-  description: The hosts in the file, without the lines that have a fault.
+  description: The hosts in the file, without lines that have a problem.
   returned: when O(state=parsed) or O(state=present)
   type: list
   elements: dict
-  sample: [{name: 10.77.0.2, slots: 8, max_slots: null}]
 problems:
-  description: Every fault in the file, C(line) (from 1) and C(text).
+  description: All problems in the file, C(line) (from 1) and C(text).
   returned: when O(state=parsed)
   type: list
   elements: dict
-  sample: [{line: 3, text: "n1 is in line 1 already"}]
 """
 
 from pathlib import Path

@@ -10,7 +10,7 @@ import mindspore.dataset
 import numpy as np
 import releases
 
-# Of the planes of CIFAR-10, in the order in which MindSpore's own tutorials give them.
+# Means and deviations of CIFAR-10's planes, in the order of MindSpore's own tutorials.
 CIFAR_MEANS = (0.4465, 0.4822, 0.4914)
 CIFAR_DEVIATIONS = (0.2010, 0.1994, 0.2023)
 

@@ -19,7 +19,7 @@ import releases
 from mindspore import Tensor, nn, ops
 from mindspore.communication import get_group_size, get_rank, init
 
-# By which variables trainyard gives a process its devices. With a rank table MindSpore takes the one in DEVICE_ID.
+# Variables that name the devices of a process. With a rank table MindSpore uses the device in DEVICE_ID.
 _DEVICES = {"CUDA_VISIBLE_DEVICES": "GPU", "ASCEND_RT_VISIBLE_DEVICES": "Ascend", "RANK_TABLE_FILE": "Ascend"}
 _LAUNCHED_BY = ("MS_ROLE", "OMPI_COMM_WORLD_SIZE", "RANK_TABLE_FILE")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank tables of HCCL (Ascend NPUs): built, merged, judged, repaired, written (docs/rank-table.md).
+"""Build, merge, check, repair and write rank tables of HCCL (Ascend NPUs): docs/rank-table.md.
 
 Version 1.0 is for Atlas A2 and older (chips 910 and 910b), version 1.2 for super pods (a3). The rules are those of
 HCCL's own parser, of the 910's wiring, and MindSpore's on the order of ranks.
@@ -157,10 +157,10 @@ def _other_version(part: Table, first: Table) -> list[Finding]:
 
 
 def repair(table: object) -> tuple[Table, list[Finding]]:
-    """Return the table with all set right that can mean one thing only, and what that was; the given one stays.
+    """Return a repaired copy of the table, where a repair has one meaning only, and the repaired problems.
 
     Numbers become strings, a missing server_count is counted, ranks are numbered in the order that the framework
-    demands, and `status` is set when nothing else is wrong. What is no table at all comes back empty.
+    requires, and `status` is set when nothing else is wrong. Anything but a table becomes an empty one.
     """
     if not isinstance(table, dict):
         return {}, []

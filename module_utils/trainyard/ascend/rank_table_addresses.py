@@ -77,7 +77,7 @@ def _device_ip_unique(view: View) -> Iterator[Finding]:
 
 def _device_ip_family(view: View) -> Iterator[Finding]:
     counts = Counter(family for family in view.families.values() if family is not None)
-    # Of one server HCCL compares none.
+    # HCCL compares no addresses where there is one server.
     kind = Finding if len(view.entries) > 1 else Warned
     if len(counts) > 1:
         usual = counts.most_common(1)[0][0]

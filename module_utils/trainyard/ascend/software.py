@@ -72,7 +72,7 @@ def _argv(state: State, component: str, root: str) -> list[str]:
     first = "--upgrade" if there else "--full" if component in ("driver", "firmware") else "--install"
     argv = [first, "--quiet"]
     if component in _FOR_ALL:
-        # Else only root and the vendor's group could read what is installed.
+        # Without it only root and the vendor's group can read the installation.
         argv.append("--install-for-all")
     if root != DEFAULT_ROOT and component != "firmware":
         argv.append(f"--install-path={root}")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed beside the vendors' software: packages, Python environments, Open MPI, frameworks, data sets."""
+"""Software beside the vendors': packages, Python environments, Open MPI, frameworks, data sets."""

@@ -85,7 +85,7 @@ class Installed:
 
 @dataclass
 class Plan:
-    """What is to be done on one node. `versions` are those that the wanted packages will have."""
+    """The changes on one node. `versions` are those that the requested packages will have."""
 
     versions: dict[str, str] = field(default_factory=dict)
     install: list[str] = field(default_factory=list)
@@ -230,7 +230,7 @@ def _resolve(
         if installed and means(wanted, installed) and (installed in matching or not matching):
             return installed, None
     else:
-        # Whatever is there, yet from the right source; without a version asked for, nothing moves by itself.
+        # Any installed version from the right source. Without a requested version, nothing is upgraded.
         matching = [installed] if installed and (installed in here or ours) else here[:1]
     if len(matching) == 1:
         return matching[0], None

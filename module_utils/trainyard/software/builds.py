@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is built once and copied: who builds, who gets a copy from whom, and what stops either.
+"""Builds that one node makes and others copy: which node builds, which copies from it, and what stops either.
 
-A record lies in the prefix of what was built and says what it was built from; an equal record means that there is
-nothing to do. A state is what trainyard_node/software/builds.py reads of a node's prefix.
+A record in the prefix names the sources of the build. With an equal record there is nothing to do.
+A state is the one that trainyard_node/software/builds.py reads.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MOST_FAULTS = 3
 
 
 def place_findings(state: State, record: Record, prefix: str, min_free_mb: int, role: str) -> list[Finding]:
-    """Find what stops a build or a copy at its prefix: somebody else's folder there, or too little room.
+    """Find what stops a build or a copy at its prefix: a foreign folder there, or too little space.
 
-    role is the one whose variables ROLE_prefix and ROLE_min_free_mb are to be named.
+    Findings name the variables ROLE_prefix and ROLE_min_free_mb of `role`.
     """
     findings = []
     if state["prefix_kind"] == "foreign":

@@ -51,7 +51,7 @@ _HALF = 0x7F
 
 @dataclass(frozen=True)
 class Layout:
-    """What an archive of CIFAR-10 holds: its folder, the files that must be in it, and those that may."""
+    """The content of an archive of CIFAR-10: its folder, the required and the optional files."""
 
     folder: str
     needed: tuple[str, ...]

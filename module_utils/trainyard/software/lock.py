@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirement files with hashes: which packages of an environment are installed by them, and what pip says of others.
+"""Requirement files with hashes: which packages are installed by them, and pip's message about another file.
 
 Such a file is what `uv pip compile --generate-hashes` and pip-compile write: `name==version ; marker`, hashes, and in
 comments which other packages need it (`# via torch`). pip evaluates the markers.
@@ -41,11 +41,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class ByHashes:
-    """What is installed by hashes: `lines` by name for pip, and `constraints`, the same without the hashes."""
+    """The packages to install by hashes: `lines` by name for pip, and `constraints`, the same without the hashes."""
 
     lines: Mapping[str, list[str]]
     constraints: list[str]
-    # Whether some package is left that pip has to find otherwise.
+    # Whether pip must find further packages elsewhere.
     rest: bool
 
 
@@ -66,7 +66,7 @@ def read(text: str) -> list[Entry]:
 
 
 def unread(text: str) -> list[str]:
-    """Return the lines that name a package otherwise than as a pin with hashes."""
+    """Return the lines that name a package without a pin and hashes."""
     there = {(entry.name, entry.version) for entry in read(text)}
     found = []
     for line in text.splitlines():
@@ -79,11 +79,10 @@ def unread(text: str) -> list[str]:
 def by_hashes(
     text: str, pins: Iterable[Pin], wheels: Mapping[str, str], constraints: Iterable[str], python: tuple[int, int]
 ) -> ByHashes:
-    """Return which packages are installed by the hashes of a file (its text): those of the pins that it has in this
-    very version, and what they need.
+    """Return the packages to install by the hashes of a file (its text): pins in the same version, and dependencies.
 
-    Another version in a pin or a constraint takes a package out, and so does a wheel of its own. Hashes at a pin go
-    before those of the file.
+    A package with another version in a pin or a constraint, or with a wheel of its own, is left out. Hashes of a pin
+    precede those of the file.
     """
     entries = read(text)
     pins = list(pins)
@@ -99,11 +98,11 @@ def by_hashes(
     for entry in entries:
         version, hashes = chosen.get(entry.name, (entry.version, ""))
         if entry.name in needed - out and entry.version == version:
-            # The marker of what was chosen has been found to hold.
+            # Its marker is known to hold.
             line = f"{entry.name}=={version}" if entry.name in chosen else entry.line
             lines.setdefault(entry.name, []).append(line + (hashes or entry.hashes))
             bare.append(line)
-    # The file does not say what an extra asks for.
+    # The file does not record the dependencies of an extra.
     return ByHashes(lines, bare, bool(own or needed & out) or any("[" in pin.requirement for pin in pins))
 
 
@@ -122,7 +121,7 @@ def _constrained(constraints: Iterable[str], python: tuple[int, int]) -> dict[st
 
 
 def _needed(entries: Iterable[Entry], taken: set[str]) -> set[str]:
-    """Return the names of what is taken and of all that it needs."""
+    """Return the names of packages and of all their dependencies."""
     needed = set(taken)
     while new := {entry.name for entry in entries if entry.name not in needed and entry.via & needed}:
         needed |= new
@@ -130,7 +129,7 @@ def _needed(entries: Iterable[Entry], taken: set[str]) -> set[str]:
 
 
 def mismatch(output: str, wheels: Iterable[str] = ()) -> str:
-    """Return in words which file had another hash, and the way out, by what pip printed; "" for other failures.
+    """Describe the file with another hash, and what to do, from the output of pip; "" for other failures.
 
     `wheels` are the normal names of packages whose wheels have an address and a sum of their own.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open MPI on the nodes: what `mpirun --version` says, what is to be built where, and the judgement of a proof.
+"""Open MPI on the nodes: the output of `mpirun --version`, which node builds, and the check over all nodes.
 
-A state is what library/openmpi_state returns of a node. A record lies in the prefix of an Open MPI that was built from
-source and says what it was built from; an equal record means that there is nothing to do.
+A state is the one that library/openmpi_state returns. A record in the prefix names the sources of a build; with an
+equal record there is nothing to do.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .builds import place_findings, share_out
 
 State = Mapping[str, Any]
 
-# MPICH and Intel MPI have an `mpirun` of their own, which says neither name.
+# The `mpirun` of MPICH and Intel MPI prints neither name.
 _VERSION = re.compile(r"\((?:Open MPI|OpenRTE)\)\s+v?(?P<version>[0-9]\S*)")
-# What each process of the proof prints.
+# The line of each process of the check.
 _ANSWER = re.compile(r"^trainyard-mpi rank (?P<rank>\d+) of (?P<size>\d+) on (?P<host>\S+) sum (?P<sum>\d+)\s*$", re.M)
-# What a shell or ssh says of a program or a host: `bash: line 1: orted: command not found`.
+# A message of a shell or ssh, such as `bash: line 1: orted: command not found`.
 _SHELL = re.compile(r"[\w/.-]*sh: ")
 _MOST_LINES = 6
 _SHARED_FOLDERS = ("/usr/local", "/usr/bin", "/usr/lib")
@@ -209,9 +209,9 @@ def _processes(number: int) -> str:
 
 
 def _telling(output: str) -> list[str]:
-    """Return the lines that say why, those that say most first, as no order among them is sure.
+    """Return the lines that explain a failure, the most telling first, as their order is not certain.
 
-    First what the nodes' shells and ssh said, then other lines, Open MPI's own ([node:pid]), what it explains.
+    Messages of the nodes' shells and ssh come first, then other lines, Open MPI's own ([node:pid]), its explanations.
     """
     parts = re.split(r"^-{20,}[ \t]*$", output, flags=re.MULTILINE)
     lines = [
@@ -234,9 +234,9 @@ def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: in
     answers = list(_ANSWER.finditer(output))
     total = sum(slots.values())
     if status != 0 or not answers:
-        said = " / ".join(_telling(output)[:_MOST_LINES]) or "nothing"
+        printed = " / ".join(_telling(output)[:_MOST_LINES]) or "nothing"
         ended = "did not end in time" if status == 124 else f"ended with status {status}"
-        return [Finding("mpirun", f"it {ended} and said: {said}", _processes(total), action)]
+        return [Finding("mpirun", f"it {ended} and printed: {printed}", _processes(total), action)]
     counts = Counter(answer["host"] for answer in answers)
     findings = [
         Finding("mpirun", _processes(counts[hosts[name]]), f"{number}, one for each slot", action, host=name)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed on this machine beside the vendors' software."""
+"""Software of this machine beside the vendors'."""

@@ -43,5 +43,5 @@ def _ask(url: str, method: str) -> str:
         return f"HTTP {error.code} {error.reason}"
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        # Whom pip or get_url would trust is theirs to know.
+        # pip and get_url have certificates of their own.
         return "" if isinstance(reason, ssl.SSLError) else f"no answer: {reason}"

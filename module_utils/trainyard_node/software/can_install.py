@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would keep software from being installed here, as far as this machine can know before anything is touched.
+"""Find what prevents the installation of software on this machine, before anything is touched.
 
-Asked once for all that a host is to get. Where everything is there already, nobody else is asked: indexes and mirrors
-only where something would have to come from them; and what is whole need not be looked at again by its role.
+One call checks all parts that a host is to get. Indexes and mirrors are asked only for missing parts, and the role of a
+complete part need not check it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import addresses, apt_offers, datasets, package_index
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification
 
-# What a part need not say of an environment.
+# Defaults of an environment's arguments.
 _PLAIN: dict[str, Any] = {
     **dict.fromkeys(("python_min", "python_max", "index_url", "lock", "verify_script", "verify_user"), ""),
     **{name: [] for name in ("constraints", "extra_index_urls", "find_links", "pip_args", "libraries")},
@@ -37,21 +37,20 @@ _PLAIN: dict[str, Any] = {
     },
 }
 
-# Seconds for reading a data set; one that takes longer is read by its role.
+# Upper bound for reading a data set, in seconds; its role reads a larger one.
 _DATA_LIMIT_S = 60
 
 
 def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> dict[str, Any]:
     """Return `findings` on requests by part, `files` that the controller must send, and whether to ask an index.
 
-    `seen` is, by part, what is whole: the result of the module python_environment, nothing of data sets.
+    `seen` has the complete parts with the result of the module python_environment, empty for data sets.
 
-    A part may have `environment` (arguments of the module python_environment), with `prefix`, how the variables of its
-    sources begin, and `manage_system`; `apt` (as apt_offers.findings
-    takes it); `data` (`root`, `owner`, and `sets` as the module training_data takes them); and
-    `sources`, each with `what` it is, `variables` that name it, `unless` (a pattern of paths below the part's `root`,
-    one of them there when it is), and a `url` for this machine, or none where the controller brings it. `pip` is pip as
-    a zip file in base64; without it, no index is asked, and `asks_index` says that one would be.
+    A part may have `environment` (arguments of the module python_environment) with `prefix` (of its variables) and
+    `manage_system`; `apt` (arguments of apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module
+    training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
+    part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
+    a zip file in base64. Without it no index is asked, and `asks_index` tells whether one is needed.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
@@ -63,8 +62,8 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
             found += faults
             if work and not faults:
                 works.append((str(part["prefix"]), work))
-                seen |= {name: work.result()} if _whole(work, part["environment"]) else {}
-        if part.get("data") and _data_whole(**part["data"]):
+                seen |= {name: work.result()} if _is_complete(work, part["environment"]) else {}
+        if part.get("data") and _is_data_complete(**part["data"]):
             seen[name] = {}
         for source in part.get("sources", ()):
             if _there(Path(part.get("root") or "/", source["unless"])):
@@ -91,8 +90,8 @@ def _there(pattern: Path) -> bool:
     return any(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
 
 
-def _whole(work: Work, params: Mapping[str, Any]) -> bool:
-    """Tell whether a role that looks at this environment would find nothing to do."""
+def _is_complete(work: Work, params: Mapping[str, Any]) -> bool:
+    """Tell whether the role of this environment would find nothing to do."""
     try:
         Verification("", params.get("verify_user", ""), 0).account()
     except EnvironmentFailure:
@@ -100,8 +99,8 @@ def _whole(work: Work, params: Mapping[str, Any]) -> bool:
     return not work.reasons and not work.result()["lacking"]
 
 
-def _data_whole(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether all data sets are there as they were placed."""
+def _is_data_complete(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether all data sets are as they were placed."""
     try:
         return not any(datasets.look(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
     except (JobError, OSError):
@@ -109,14 +108,14 @@ def _data_whole(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> boo
 
 
 def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[Finding]]:
-    """Look at one environment: the work that it would be, and what keeps it from being made."""
-    # The account that verifies it may not be there yet.
+    """Return the work for one environment, and the findings that prevent it."""
+    # The account that verifies it may not exist yet.
     params = {**_PLAIN, **part["environment"], "verify_user": ""}
     try:
         work = Work(params)
     except EnvironmentFailure as error:
-        said, _, action = str(error).partition("; ")
-        found = Finding(f"Python of {name}", said, "an interpreter that runs", action)
+        reason, _, action = str(error).partition("; ")
+        found = Finding(f"Python of {name}", reason, "an interpreter that runs", action)
         return None, [found]
     faults = [replace(finding, check=f"{finding.check} of {name}") for finding in work.findings]
     if work.remake and not work.interpreter.can_make_environments and not part.get("manage_system"):
@@ -136,7 +135,7 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
 
 
 def _source(source: Mapping[str, Any]) -> Sequence[Finding]:
-    """Find whether the address of a source answers, where it has one."""
+    """Return a finding where the address of a source does not answer."""
     url = str(source.get("url") or "")
     fault = addresses.fault(url) if url else ""
     if not fault:

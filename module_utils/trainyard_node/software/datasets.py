@@ -102,7 +102,7 @@ def account(owner: str) -> pwd.struct_passwd:
         return pwd.getpwnam(owner)
     except KeyError:
         raise DatasetFailure(
-            f"the data set is to belong to user {owner!r}, whom this host does not have; make the user first (role "
+            f"the data set is to belong to user {owner!r}, which this host does not have; create the user first (role "
             "node_baseline) or name another owner"
         ) from None
 

@@ -121,7 +121,7 @@ class Work:
                 self.verification.account()
             except python_environment.EnvironmentFailure as error:
                 found, _, action = str(error).partition("; ")
-                self._find("user of the proof", found, "a user that this host has", action)
+                self._find("user of the check", found, "a user that this host has", action)
 
     def do(self) -> None:
         """Bring the environment to what is wanted."""

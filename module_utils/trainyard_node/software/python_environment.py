@@ -306,12 +306,12 @@ class Verification:
             return pwd.getpwnam(self.user)
         except KeyError:
             raise EnvironmentFailure(
-                f"the proof is to run as user {self.user!r}, whom this host does not have; make the user first "
+                f"the check is to run as user {self.user!r}, which this host does not have; create the user first "
                 "(role node_baseline) or name another one"
             ) from None
 
     def run(self, path: Path, state: State) -> dict[str, Any]:
-        """Run the program and return its last line, a JSON object, with the proof's identity."""
+        """Run the program and return its last line, a JSON object, with the identity of the check."""
         account = self.account()
         step_down: dict[str, Any] = {}
         if account is not None and account.pw_uid != 0:
@@ -340,14 +340,14 @@ class Verification:
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)  # with the processes that the program has started
             process.communicate()
-            raise EnvironmentFailure(f"the proof of {path} did not end within {self.timeout} s") from error
+            raise EnvironmentFailure(f"the check of {path} did not end within {self.timeout} s") from error
         try:
             result = json.loads(output.strip().splitlines()[-1])
         except (IndexError, ValueError):
             result = None
         if process.returncode != 0 or not isinstance(result, dict):
             raise EnvironmentFailure(
-                f"the proof of {path} failed with status {process.returncode}: {_last_lines(output, 8)}"
+                f"the check of {path} failed with status {process.returncode}: {_last_lines(output, 8)}"
             )
         return {"identity": self.identity(state), "result": result}
 

@@ -239,5 +239,5 @@ def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
     done = run_playbook("changed.yml", "--limit", "n1,n2", **given)
     assert done.rc != 0
     assert said in done.text
-    # What is said to be installed counts as a change, as in a preview; nothing was.
+    # A reported installation counts as a change, as in a preview; nothing was changed.
     assert set(done.changes.values()) == {int("/nowhere" in said)}

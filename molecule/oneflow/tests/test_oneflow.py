@@ -1,4 +1,4 @@
-"""What the role oneflow promises: a release that is there, with the libraries it needs, proved, equal on all nodes."""
+"""The role oneflow: an existing release with the libraries it needs, verified, equal on all nodes."""
 
 from __future__ import annotations
 

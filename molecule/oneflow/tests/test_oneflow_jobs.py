@@ -18,7 +18,7 @@ def job_dir(run: Run) -> str:
 
 
 def checksums(run: Run) -> list[tuple[str, str]]:
-    """What the first rank prints of all ranks."""
+    """The checksums of all ranks that the first rank prints."""
     return re.findall(r"^rank (\d) parameters sha256 ([0-9a-f]{64})$", run.log(0), re.MULTILINE)
 
 
@@ -151,7 +151,7 @@ def test_a_killed_rank_brings_all_back_and_they_go_on_from_their_checkpoints(two
     assert "rank 1 on n2: killed by SIGKILL, so the whole job starts again" in run.text
     resumed = re.search(r"^resumed after epoch (\d+) from checkpoints/rank_0, as all ranks$", run.log(0), re.MULTILINE)
     assert int(resumed[1]) >= 1
-    # What a run learns that nobody disturbed.
+    # The same result as that of an undisturbed run.
     assert checksums(run) == checksums(two)
     assert left(run.job_id) == {}
 

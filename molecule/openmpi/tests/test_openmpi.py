@@ -69,7 +69,7 @@ def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_
         last.check_output("sudo mv /usr/bin/orted.away /usr/bin/orted")
     assert done.rc != 0
     assert "Open MPI does not work over all nodes: 1 finding. 1. mpirun found it ended with status" in done.text
-    # What the user's shell says: bash or sh.
+    # The message of the user's shell, bash or sh.
     assert re.search(r"sh: (line )?1: /usr/bin/orted: (No such file or directory|not found)", done.text), done.output
     assert f"expected {2 * len(node_names)} processes" in done.text
 

@@ -1,4 +1,4 @@
-"""What python_runtime promises: an environment that works for everybody, is repaired, and refuses what cannot work."""
+"""The role python_runtime: an environment that all users can read, that is repaired, and that rejects bad input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER = "/opt/trainyard/venvs/other"
 
 @pytest.fixture(scope="module", autouse=True)
 def environment(nodes):
-    """Of this scenario nothing stays: not all nodes of the lab have it, and others want nodes that are alike."""
+    """Remove everything of this scenario: other scenarios need nodes that are alike."""
     yield
     for node in nodes.values():
         node.host.check_output(f"rm -rf {VENV}")
@@ -87,7 +87,7 @@ def test_check_mode_says_what_would_be_made_and_makes_nothing(run, bare):
                 "the packages support 3.99 to any; name another interpreter",
                 "no_index without find_links leaves pip no source",
                 "999999999 MB are needed; make room, or choose another root",
-                "the proof is to run as user 'nobody9', whom this host does not have",
+                "the check is to run as user 'nobody9', which this host does not have",
             ],
         ),
     ],
@@ -150,7 +150,7 @@ def test_a_version_that_no_index_has_leaves_the_environment_as_it_was(run, node)
 def test_a_verification_that_fails_fails_the_role_until_it_succeeds(run, node):
     done = run(python_runtime_verify_script="raise SystemExit('no such luck')")
     assert done.rc != 0
-    assert f"the proof of {OTHER} failed with status 1: no such luck" in done.text
+    assert f"the check of {OTHER} failed with status 1: no such luck" in done.text
     again = run(python_runtime_verify_script="print('{}')")
     assert again.rc == 0, again.output
     assert "reasons: it is not proved yet" in again.text

@@ -45,7 +45,7 @@ def test_the_verification_runs_again_when_asked(run_playbook, node_names, node):
     try:
         done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True, pytorch_verify_timeout=3)
         assert done.rc != 0
-        assert f"the proof of {VENV} did not end within 3 s" in done.text
+        assert f"the check of {VENV} did not end within 3 s" in done.text
     finally:
         node.check_output(f"sudo rm {stall}")
     done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True)

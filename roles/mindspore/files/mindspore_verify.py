@@ -14,7 +14,7 @@ import tempfile
 DEVICE = os.environ["DEVICE_TARGET"]
 
 with tempfile.TemporaryDirectory() as folder:
-    # Kernels that MindSpore compiles lie where it runs; the proof starts in a folder where it may not write.
+    # Kernels that MindSpore compiles lie where it runs; the check starts in a folder that it cannot write to.
     os.chdir(folder)
     try:
         import mindspore

@@ -313,7 +313,7 @@ def local(host, form="169.254.{}.{}", of=range(8)):
 
 
 def remarked(*states):
-    """What is said of link-local addresses, of which nothing stops."""
+    """The remarks on link-local addresses, which stop nothing."""
     assert judge(*states) == []
     return [(one["check"], one["found"], one["expected"]) for one in FILTERS["ascend_remarks"](list(states))]
 

@@ -316,7 +316,7 @@ def test_any_json_is_judged_and_repaired(table, chip):
     repaired, cured = repair(table)
     assert json.dumps(table) == json.dumps(before)
     assert set(cured) <= set(validate(table))
-    # What was not set right is still said, and a second repair has nothing to do.
+    # Problems without a repair remain, and a second repair has nothing to do.
     left = {problem.check for problem in validate(repaired if isinstance(table, dict) else table)}
     assert {problem.check for problem in validate(table) if problem not in cured} <= left
     again, more = repair(repaired)

@@ -1,4 +1,4 @@
-"""What a machine says would keep software from being installed: real interpreters and pip, an index on the loopback."""
+"""Findings of a machine before an installation: real interpreters and pip, an index on the loopback."""
 
 import getpass
 import http.server
@@ -107,7 +107,7 @@ def test_of_an_environment_that_is_whole_nobody_is_asked(served, pip):
     result = answer.pop("seen")["pytorch"]
     assert result["packages"][name] == version and result["reasons"] == []
     assert answer == {"findings": [], "files": [], "asks_index": False} and asked == []
-    # Whatever its role would do something about is not whole.
+    # An environment that its role would change is not complete.
     for given in (
         {"packages": [f"{name}==0.0.1"]},
         {"libraries": ["libnowhere.so.9"]},
@@ -232,7 +232,7 @@ def test_packages_are_looked_for_in_the_repository_itself(served):
     assert said(version="2.21.5-1+cuda12.4") == [f"package libnccl2: {missing}"] * 2
     assert sum(line.endswith("/Packages") for line in asked) == 1
     assert said(begins="2.19.", names=["libnccl2", "none"])[0] == f"package libnccl2 or none: {missing}"
-    # What is installed is not asked for.
+    # Installed packages are not looked up.
     assert said(url="http://127.0.0.1:9", names=["apt"]) == []
     assert said(url="http://127.0.0.1:9")[0].startswith(
         "package repository: http://127.0.0.1:9/debian12/x86_64: it does not answer. apt says: "

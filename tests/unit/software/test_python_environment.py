@@ -142,7 +142,7 @@ def test_libraries_programs_and_headers_that_the_system_lacks(tmp_path, monkeypa
     bare = python_environment.Interpreter("python3", (3, 11, 2), True)
     assert python_environment.lacking(names, bare) == ["libnowhere.so.9", "no-such-program", "Python.h"]
     assert python_environment.lacking(["Python.h"], replace(bare, has_headers=True)) == []
-    # What a user's own PATH leads to is not the node's.
+    # A program on the user's own PATH does not count.
     (tmp_path / "mine").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert python_environment.lacking(["mine"], bare) == ["mine"]
