@@ -172,4 +172,4 @@ class Interrupts:
                 self._end("Interrupted: what was still to be run is not started.")
 
     def _done(self) -> Phase | None:
-        return Phase.TOLD if self._one_job else None
+        return Phase.REPORTED if self._one_job else None

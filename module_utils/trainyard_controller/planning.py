@@ -368,7 +368,7 @@ def _unfollowed(request: Request, plan: Plan | None) -> list[Finding]:
     """Find what could not be shown while the job runs, before it starts."""
     if plan is None or (request.follow in (None, "") and not request.live):
         return []
-    return following.refused(plan.as_dict(), request.follow, request.live)
+    return following.findings(plan.as_dict(), request.follow, request.live)
 
 
 def _imported(job: Job, source: Source) -> list[str]:

@@ -34,11 +34,11 @@ class ActionModule(ActionBase):
         plan = json.loads((run_dir / "plan.json").read_text())
         nodes = FanOut(self, task_vars or {})
         lines, page, given = None, None, self._task.args
-        findings = following.refused(plan, given.get("follow"), bool(given.get("live")))
+        findings = following.findings(plan, given.get("follow"), bool(given.get("live")))
         if findings:
             return {**result, **failure(findings, HEADLINE)}
         if given.get("follow") not in (None, ""):
-            logs, _ = following.logs(plan, following.wanted(given["follow"], plan["world_size"])[0])
+            logs, _ = following.logs(plan, following.parse_ranks(given["follow"], plan["world_size"])[0])
             # The head is asked for them while it is asked for the job: by connections of their own.
             lines = Lines(plan, logs, FanOut(self, task_vars or {}).ask)
         if given.get("live"):

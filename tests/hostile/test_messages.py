@@ -32,7 +32,7 @@ FUNCTIONS = {
     "a number": NUMBERS,
     "a number that steps and seconds can be": NUMBERS,
     "a process of the plan": st.sampled_from(["agent", "mpirun", "scheduler", "rank0", "rank1"]),
-    "a frame: function, file, line, whose": st.tuples(TEXTS, TEXTS, NUMBERS, st.sampled_from(["", "program"])).map(
+    "a frame: function, file, line, owner": st.tuples(TEXTS, TEXTS, NUMBERS, st.sampled_from(["", "program"])).map(
         list
     ),
     "an IP address": st.sampled_from(["127.0.0.1", "10.0.0.2", "fe80::2%eth0"]),

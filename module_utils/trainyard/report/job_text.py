@@ -81,9 +81,9 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
         return [f"{count}: {advice}"] if failure.get("oom_kills") else []
     who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
-    took = kernel_messages.took(summary.get("kernel") or (), host, summary.get("job_id", ""))
-    if took:
-        return [f"{took}: {advice}"]
+    ended = kernel_messages.ended_process(summary.get("kernel") or (), host, summary.get("job_id", ""))
+    if ended:
+        return [f"{ended}: {advice}"]
     if failure.get("result") == "oom-kill":
         return [f"the kernel's OOM killer ended it: {advice}"]
     if failure.get("oom_kills"):

@@ -67,7 +67,7 @@ def _recovery_path(values: Values, recovery: bool) -> str:
 
 def _checkpoints(values: Values, scheduler: str) -> str:
     folder = values.text("job_checkpoints")
-    problem = checkpoints.place_fault(folder)
+    problem = checkpoints.place_problem(folder)
     if not problem and folder and scheduler != "ssh":
         problem = f"it with job_scheduler: {scheduler}", "job_scheduler: ssh, whose monitors watch it"
     if problem:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs leave something that can be removed: those that run nowhere any more. Ages are seconds.
+"""Choose the jobs whose files can be removed: those that no longer run anywhere. Ages are seconds.
 
-What a job has in Kubernetes counts as one more folder, on a host of that name; and while Slurm has a job in its queue,
-the job runs on one of that name. So the scheduler's word weighs as much as that of any node.
+Objects of a job in Kubernetes count as a folder on a host of that name. While Slurm has a job in its queue, the job
+runs on a host of that name. So the answer of a scheduler counts like that of a node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True)
 class Folder:
-    """One job's folder on one node: when something of the job last wrote there, and whether anything of it runs."""
+    """One job's folder on one node: the time since the last write, and whether the job runs there."""
 
     job_id: str
     job_dir: str
@@ -40,7 +40,7 @@ SLURM = "Slurm"
 def of_schedulers(
     runs: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping[str, Any]], now: float
 ) -> tuple[dict[str, list[Folder]], dict[str, str]]:
-    """Return what the schedulers say of their jobs as folders, and the jobs of which they say nothing, with the reason.
+    """Return the jobs of schedulers as folders, and the jobs that a scheduler does not know, with the reason.
 
     `runs` are those of run_folder.scheduler_runs; `answers` are JobState (schedulers/__init__.py) by job.
     """
@@ -50,13 +50,33 @@ def of_schedulers(
         name = KUBERNETES if run["kind"] == "kubernetes" else SLURM
         answer = answers.get(run["job_id"]) or {}
         if "state" not in answer:
-            unknown[run["job_id"]] = str(answer.get("msg") or f"{name} was not asked how it is")
+            unknown[run["job_id"]] = str(answer.get("msg") or f"{name} was not asked")
             continue
         running = answer["state"] in ("pending", "running")
         if running or name == KUBERNETES:
             age_s = now - float(answer.get("finished") or run["planned"])
             found.setdefault(name, []).append(Folder(run["job_id"], "", age_s, running))
     return found, unknown
+
+
+@dataclass(frozen=True)
+class _Jobs:
+    """By job: its hosts, the hosts where it runs, and the age of its youngest folder."""
+
+    hosts: dict[str, list[str]]
+    running: dict[str, list[str]]
+    age_s: dict[str, float]
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, Sequence[Folder]]) -> _Jobs:
+        jobs = cls({}, {}, {})
+        for host, folders in nodes.items():
+            for folder in folders:
+                jobs.hosts.setdefault(folder.job_id, []).append(host)
+                jobs.age_s[folder.job_id] = min(folder.age_s, jobs.age_s.get(folder.job_id, folder.age_s))
+                if folder.running:
+                    jobs.running.setdefault(folder.job_id, []).append(host)
+        return jobs
 
 
 def choose(
@@ -67,62 +87,49 @@ def choose(
     recorded: Collection[str] = (),
     inventory: str = "",
 ) -> tuple[dict[str, list[Folder]], list[Finding]]:
-    """Choose what to remove on each node: the job `job_id`, or all that ended more than `days` ago; and what is wrong.
+    """Choose what to remove on each node: the job `job_id`, or all that ended more than `days` ago; or findings.
 
-    Jobs that are `unknown` to their scheduler stay. Of those that are `recorded` something else is to be removed.
-
-    A job that runs on one node keeps its folders on all: those of the others belong to its end. The same holds for its
-    age, which is that on the node where it wrote last.
+    Jobs that are `unknown` to their scheduler stay. Jobs that are `recorded` need no folder on a node. A job that runs
+    on one node keeps its folders on all. Its age is that of the folder that was written last.
     """
-    unknown = unknown or {}
-    hosts: dict[str, list[str]] = {}
-    running: dict[str, list[str]] = {}
-    age_s: dict[str, float] = {}
-    for host, folders in nodes.items():
-        for folder in folders:
-            hosts.setdefault(folder.job_id, []).append(host)
-            age_s[folder.job_id] = min(folder.age_s, age_s.get(folder.job_id, folder.age_s))
-            if folder.running:
-                running.setdefault(folder.job_id, []).append(host)
-    findings = []
-    if bool(job_id) == (days is not None):
-        findings.append(
-            Finding(
-                "what to remove",
-                "a job and clean_days" if job_id else "neither job_id, job_name nor clean_days",
-                "one of them",
-                (
-                    "name a run with -e job_id=NAME, the newest of a job with -e job_name=NAME, or all that ended days "
-                    "ago with -e clean_days=30"
-                ),
-            )
-        )
-    elif days is not None and days < 0:
-        findings.append(Finding("clean_days", str(days), "0 days or more", "correct clean_days"))
-    elif job_id and job_id in unknown:
-        findings.append(
-            Finding("job_id", f"{job_id}: {unknown[job_id]}", "a job that has ended", "run this again when it answers")
-        )
-    elif job_id and job_id not in hosts and job_id not in recorded:
-        known = ", ".join(sorted(hosts)[-5:]) or "none"
-        where = "on any node, or in a scheduler"
-        findings.append(
-            Finding("job_id", f"nothing of {job_id} {where}", f"a job that left something: {known}", "correct job_id")
-        )
-    elif job_id in running:
-        findings.append(
-            Finding(
-                "job_id",
-                f"{job_id} runs on {host_list(running[job_id])}",
-                "a job that has ended",
-                f"wait, or stop it: {playbook('playbooks/stop.yml', inventory, {'job_id': job_id})}",
-            )
-        )
-    if findings:
-        return {}, findings
-    ended = set(hosts) - set(running) - set(unknown)
-    chosen = {job_id} if days is None else {name for name in ended if age_s[name] > days * DAY_S}
+    unknown, jobs = unknown or {}, _Jobs.of(nodes)
+    finding = _request_finding(job_id, days) or _job_finding(jobs, job_id, unknown, recorded, inventory)
+    if finding:
+        return {}, [finding]
+    ended = set(jobs.hosts) - set(jobs.running) - set(unknown)
+    chosen = {job_id} if days is None else {name for name in ended if jobs.age_s[name] > days * DAY_S}
     return {host: [item for item in folders if item.job_id in chosen] for host, folders in nodes.items()}, []
+
+
+def _request_finding(job_id: str, days: float | None) -> Finding | None:
+    if bool(job_id) == (days is not None):
+        found = "a job and clean_days" if job_id else "neither job_id, job_name nor clean_days"
+        action = (
+            "name a run with -e job_id=NAME, the newest of a job with -e job_name=NAME, or all that ended days ago "
+            "with -e clean_days=30"
+        )
+        return Finding("what to remove", found, "one of them", action)
+    if days is not None and days < 0:
+        return Finding("clean_days", str(days), "0 days or more", "correct clean_days")
+    return None
+
+
+def _job_finding(
+    jobs: _Jobs, job_id: str, unknown: Mapping[str, str], recorded: Collection[str], inventory: str
+) -> Finding | None:
+    """Find why the job `job_id` cannot be removed."""
+    ended = "a job that has ended"
+    if job_id and job_id in unknown:
+        return Finding("job_id", f"{job_id}: {unknown[job_id]}", ended, "run this again when it answers")
+    if job_id and job_id not in jobs.hosts and job_id not in recorded:
+        known = ", ".join(sorted(jobs.hosts)[-5:]) or "none"
+        found = f"nothing of {job_id} on any node, or in a scheduler"
+        return Finding("job_id", found, f"a job that left something: {known}", "correct job_id")
+    if job_id in jobs.running:
+        found = f"{job_id} runs on {host_list(jobs.running[job_id])}"
+        stop = playbook("playbooks/stop.yml", inventory, {"job_id": job_id})
+        return Finding("job_id", found, ended, f"wait, or stop it: {stop}")
+    return None
 
 
 def describe(
@@ -131,7 +138,7 @@ def describe(
     check: bool,
     unknown: Mapping[str, str] | None = None,
 ) -> str:
-    """Say what is removed, job by job, which nodes could not be asked, and of which jobs a scheduler says nothing."""
+    """Return lines on the removed jobs, the nodes without an answer, and the jobs that a scheduler does not know."""
     by_job: dict[str, list[str]] = {}
     for host, folders in chosen.items():
         for folder in folders:

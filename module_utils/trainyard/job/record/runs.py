@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs that this controller started: which one is meant by job_id and job_name, and which may go from runs/.
+"""The runs of this controller: choose one by job_id or job_name, and choose those to remove from runs/.
 
-What a playbook runs to learn something (a check of collectives, a benchmark, pairs) is a job like any other, but nobody
-means it by "the newest": it is found by its job_id alone.
+Jobs that a playbook runs for itself (a check of collectives, a benchmark, pairs) are never "the newest run": only their
+job_id finds them.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from .run_record import FINAL
 
 Data = Mapping[str, Any]
 
-# Who asked for a run: launch.yml for its user, or a playbook for itself, by its name.
+# The playbook behind a run: launch.yml for its user, or another one for itself.
 USER = "launch.yml"
-# In place of the line of progress of a job that has not been started as yet.
+# Replaces the progress line of a job that has not started yet.
 LAUNCHING = "launching"
 HEADLINE = "{count} {findings}: no job was chosen, and nothing was touched."
 
 
 def asked_by(plan: Data) -> str:
-    """Name the playbook that wanted the run; plans of older releases do not say."""
+    """Return the playbook that asked for the run; old plans do not have it."""
     return str(plan.get("asked_by") or USER)
 
 
 def of_users(plans: Sequence[Data], job_name: str) -> list[Data]:
-    """Return the plans of the jobs that users started, those of `job_name` where there is one, in the same order."""
+    """Return the plans of jobs that users started, only those of `job_name` if given, in the same order."""
     return [plan for plan in plans if asked_by(plan) == USER and job_name in ("", plan["job_name"])]
 
 
 def may_run(plans: Sequence[Data], job_id: str, job_name: str, ended: Callable[[Data], bool]) -> list[Data]:
-    """Return the plans of the runs to ask the nodes about; `ended` says whether the record of one is final.
+    """Return the plans of the runs to ask the nodes about; `ended` returns whether a record is final.
 
-    Where only the newest one may still run, nobody needs to be asked: it is the one that is meant in any case.
+    If only the newest one may still run, no node is asked: it is chosen in any case.
     """
     candidates = [] if job_id else of_users(plans, job_name)
     found = [plan for plan in candidates if not ended(plan)]
@@ -46,7 +46,7 @@ def may_run(plans: Sequence[Data], job_id: str, job_name: str, ended: Callable[[
 
 @dataclass(frozen=True)
 class Answers:
-    """The line of progress of each run that still runs, and why the nodes do not know others."""
+    """The progress line of each run that still runs, and why the state of others is unknown."""
 
     running: Mapping[str, str]
     unknown: Mapping[str, str]
@@ -55,11 +55,11 @@ class Answers:
 def find(
     plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, runs_dir: str, answers: Answers | None = None
 ) -> tuple[Data, str]:
-    """Return the plan of the run that is meant and a note about others that run. Raises UnusableError without one.
+    """Return the plan of the chosen run, and a note about others that run. Raises UnusableError without one.
 
-    `plans` are those of all runs, oldest first. A run that runs comes before a newer one that does not. Without job_id
-    and job_name it is one of all, unless one `must_name` it: what ends or removes something takes no guess, neither
-    among several that run nor where nobody knows whether one runs.
+    `plans` are those of all runs, oldest first. A running one precedes newer ones that have ended. With `must_name` a
+    playbook that ends or removes a run never guesses: neither without a name, nor among several that run, nor if it is
+    unknown whether one runs.
     """
     users = of_users(plans, "")
     newest = ", ".join(plan["job_id"] for plan in users[-5:]) or "none"
@@ -88,7 +88,7 @@ def find(
         own = [name for name in others if not job_name or name.startswith(f"{job_name}-")][-5:]
         text = f"No run {wanted} was started from {runs_dir}. The newest runs there: {newest}. "
         if own:
-            text += f"Playbooks ran for themselves, and are found by job_id alone: {', '.join(own)}. "
+            text += f"Runs of playbooks, which only job_id finds: {', '.join(own)}. "
         raise UnusableError(text + "Name one with -e job_id=NAME.")
     if job_name and plan["job_name"] != job_name:
         two = Finding(
@@ -102,7 +102,7 @@ def find(
 
 
 def _no_guess(candidates: Sequence[Data], running: Sequence[Data], answers: Answers) -> list[Finding]:
-    """Find several runs that run, or none where one of them may run."""
+    """Find that several runs run, or that it is unknown whether one does."""
     action = "name the run with -e job_id=NAME"
     if len(running) > 1:
         return [
@@ -127,14 +127,14 @@ def _no_guess(candidates: Sequence[Data], running: Sequence[Data], answers: Answ
 
 
 def _others(running: Sequence[Data], lines: Mapping[str, str]) -> str:
-    """List all that run, and say which one is taken."""
+    """Return a note that lists the running runs, and says that the newest is taken."""
     found = [f"  {_where(plan, lines[plan['job_id']])}" for plan in running]
     taken = f"{counted(len(running), 'job')} run; the newest is taken. Name another one with -e job_id=NAME:"
     return "\n".join([taken, *found])
 
 
 def _where(plan: Data, line: str) -> str:
-    """Say of a run since when it runs, where, and how far it is."""
+    """Return since when and where a run runs, and its progress."""
     if line == LAUNCHING:
         return f"{plan['job_id']} is being launched since {plan['created']}"
     hosts = host_list([node["host"] for node in plan["nodes"]])
@@ -144,10 +144,10 @@ def _where(plan: Data, line: str) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """A folder in runs/: the record of a job, or of a verification (verify.yml), whose cluster it has then.
+    """A folder in runs/: the record of a job, or of a verification (verify.yml) of the cluster `verified`.
 
-    `started` is false of a plan that --check made or that findings stopped. `open_hosts` are those on which something
-    of the job may still run, as far as its record tells, and `engine` is what runs it there, "" without one.
+    `started` is false for a plan that --check made or that findings stopped. `open_hosts` are hosts where the job may
+    still run by its record. `engine` is the external scheduler, or "".
     """
 
     name: str
@@ -161,7 +161,7 @@ class Kept:
 
     @classmethod
     def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, begun: bool, record: Data | None) -> Kept:
-        """Read the run of a job; `begun` is false where findings stopped it, or somebody interrupted its launch."""
+        """Read the run of a job; `begun` is false if findings stopped it or its launch was interrupted."""
         state = record["state"] if record else ""
         nodes = record["nodes"] if record and state in FINAL else [*plan["nodes"], *plan.get("spares", ())]
         return cls(
@@ -185,8 +185,8 @@ def may_go(
 ) -> tuple[list[Kept], dict[str, str]]:
     """Choose what to remove from runs/: the run `job_id`, or all older than `days`; and why others must stay.
 
-    `nodes` are the folders of jobs on those that answered and in schedulers, `silent` the nodes that did not answer.
-    The newest verification of a cluster stays, so that the next one can be compared with it.
+    `nodes` has the folders of jobs on nodes that answered and in schedulers, `silent` the nodes that did not answer.
+    The newest verification of a cluster stays, for comparison with the next one.
     """
     running = {folder.job_id for folders in nodes.values() for folder in folders if folder.running}
     youngest = {folder.job_id: folder.age_s for folders in nodes.values() for folder in folders}
@@ -198,7 +198,7 @@ def may_go(
         if run.name != job_id if days is None else min(run.age_s, youngest.get(run.name, run.age_s)) <= days * DAY_S:
             continue
         if (days is not None and run in newest.values()) or run.name in running or run.name in unknown:
-            # What runs is no news, and of what its scheduler does not tell it has been said.
+            # Running jobs, and those unknown to their scheduler, are reported elsewhere.
             continue
         why = _may_run(run, nodes, silent) if run.started and run.verified is None else ""
         if why:
@@ -209,20 +209,20 @@ def may_go(
 
 
 def _may_run(run: Kept, nodes: Mapping[str, Sequence[Folder]], silent: Sequence[str]) -> str:
-    """Say why something of this run may still run, or lie where only its plan leads; "" where that cannot be."""
+    """Return why the run may still run, or have files that only its plan names; "" if neither can be."""
     unasked = [host for host in run.open_hosts if host not in nodes]
     if unasked:
         return f"{host_list(unasked)} did not say whether it still runs there"
     if run.engine and run.state not in FINAL:
-        told = any(folder.job_id == run.name for folders in nodes.values() for folder in folders)
-        return "" if told else f"its record does not say how it ended: playbooks/status.yml -e job_id={run.name}"
+        known = any(folder.job_id == run.name for folders in nodes.values() for folder in folders)
+        return "" if known else f"its record does not say how it ended: playbooks/status.yml -e job_id={run.name}"
     if run.engine and silent:
         return f"{host_list(silent)} did not say whether it left something there"
     return ""
 
 
 def describe(go: Sequence[Kept], stay: Mapping[str, str], runs_dir: str, check: bool) -> str:
-    """Say which runs are removed, and which could not be."""
+    """Return lines on the removed runs, and on those that must stay."""
     verb = "Would remove" if check else "Removed"
     size = sum(run.size_mib for run in go)
     lines = [f"{verb} {len(go)} {'run' if len(go) == 1 else 'runs'} ({size} MiB) from {runs_dir}."]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the monitors of a running job decide and exchange."""
+"""Decisions and messages of the monitors of a running job."""

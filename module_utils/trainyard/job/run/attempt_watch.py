@@ -13,7 +13,7 @@ from .messages import Message
 from .node_reports import NodeReports
 from .orders import Now
 from .restarts import Restarts
-from .slow_ranks import Watch as SlowRanks
+from .slow_ranks import SlowRanks
 
 # How often nodes report.
 REPORT_S = 1.0
@@ -156,7 +156,7 @@ class AttemptWatch:
             self._slow_ranks.begin(now.s, elapsed_s)
             return None
         points = sum(report["progress"]["points"] for report in reports if "progress" in report)
-        self._slow_ranks.judge(now.s, elapsed_s, points=points, step_s=goodput.step_s(pace) if pace else None)
+        self._slow_ranks.evaluate(now.s, elapsed_s, points=points, step_s=goodput.step_s(pace) if pace else None)
         hung = self._hang.decide(reports, self._restarts.members, now, self.time_up(now.s))
         if not hung:
             return None

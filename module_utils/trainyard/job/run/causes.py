@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes, not symptoms: what is blamed where the ranks that failed say only that a peer is gone.
+"""Find the cause of a failure where the ranks that failed only say that they lost a peer.
 
-What ranks print then, by source: gloo (third_party/gloo/gloo/transport), NCCL (ncclRemoteError, socketProgress),
+Sources of the messages: gloo (third_party/gloo/gloo/transport), NCCL (ncclRemoteError, socketProgress),
 PyTorch's watchdog and store (torch/csrc/distributed/c10d), HCCL (EI0002, EI0006), Open MPI (btl tcp, ULFM), MindSpore
 (ccsrc/cluster: topology/compute_graph_node.cc, topology/meta_server_node.cc, init.cc, collective_ops_impl.cc), OneFlow
 (core/control/ctrl_client.cpp, core/comm_network/epoll). A plain ConnectionResetError is none of them: it may be a
@@ -30,17 +30,17 @@ _LOST = re.compile(
     r"|Check failed: .{0,80}StatusCode::OK.{0,200}\bMachine \d{1,9} lost"
     r"|Check failed: errno == EAGAIN \|\| errno == EWOULDBLOCK.{0,40}: (?:Connection (?:reset|timed out)|Broken pipe)"
 )
-# What a worker of MindSpore says after that, as its scheduler has missed another one.
+# A worker of MindSpore prints this after its scheduler has lost another worker.
 _ENDS_ITSELF = re.compile(r"mindspore/ccsrc/\S{0,80}\binit\.cc:\d{1,5}\] operator\(\)\] Kill this process with SIGTERM")
-# The rank that such a line says is gone.
+# The lost rank in such a line.
 _RANK_GONE = re.compile(
     r"worker (\d{1,9}) is the first one timed out|The node: (\d{1,9}) is timed out|\bMachine (\d{1,9}) lost"
 )
-# What follows the error that MindSpore raises, whose own line is empty, where a collective was not done.
+# Follows MindSpore's error for a failed collective, whose own line is empty.
 _COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
-# The line with which a traceback ends, behind the rank that PyTorch puts before it.
+# The last line of a traceback, after the rank that PyTorch puts before it.
 _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
-# An error behind these words did not end the program, or is the launcher's own.
+# An error after these words did not end the program, or is the launcher's own.
 _IGNORED = re.compile(r"Exception ignored in|Exception in thread")
 _OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
 # Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
@@ -62,17 +62,17 @@ UNSURE = "it had lost a peer: another rank or node was gone before it, but none 
 
 
 def lost_peer(log: str) -> str:
-    """Return the line in the end of a rank's log that says a peer is gone; "" where the rank may have failed itself."""
+    """Return the line at the end of a rank's log that says it lost a peer; "" where the rank itself may have failed."""
     lines = [line.strip() for line in log.splitlines()]
-    told = [line for line in lines if _LOST.search(line)] or [line for line in lines if _ENDS_ITSELF.search(line)]
+    lost = [line for line in lines if _LOST.search(line)] or [line for line in lines if _ENDS_ITSELF.search(line)]
     own = [line for line in lines if _ERROR.match(line) and not _LOST.search(line)]
     if _COLLECTIVE.search(log):
         own = [line for line in own if not line.endswith("Error:")]
-    return told[-1][:_MOST] if told and not own else ""
+    return lost[-1][:_MOST] if lost and not own else ""
 
 
 def own_error(lines: Sequence[str]) -> int | None:
-    """Return which line says of what error a program ended, the last one; None where none does."""
+    """Return the number of the last line that names the error that ended the program; None without one."""
     found, ignored = None, False
     for number, line in enumerate(lines):
         if _IGNORED.match(line):
@@ -85,9 +85,9 @@ def own_error(lines: Sequence[str]) -> int | None:
 
 
 def abort(log: str) -> str:
-    """Say why a rank aborted (SIGABRT) at its interpreter's exit, by the end of its log; "" where it did so elsewhere.
+    """Return why a rank aborted (SIGABRT) as its interpreter exited; "" where it aborted inside the program.
 
-    Elsewhere is where Python's faulthandler, if it is on, sees the main thread in the program.
+    Inside is where Python's faulthandler, if enabled, shows the main thread in a file.
     """
     lines = [line.strip() for line in log.splitlines()]
     at = max((number for number, line in enumerate(lines) if line.endswith(_TERMINATED)), default=None)
@@ -100,19 +100,19 @@ def abort(log: str) -> str:
 
 
 def no_room(log: str) -> str:
-    """Return what says in the end of a rank's log that it could not write, as its program ended; "" where nothing does.
+    """Return the error at the end of a rank's log that says a disk is full; "" without one.
 
-    What it could not write may be elsewhere than the job's folder: the line mostly names it.
+    The disk may be another one than that of the job's folder: the line usually names the file.
     """
     lines = [line.strip() for line in log.splitlines()]
     error = own_error(lines)
     last = lines[-_LAST:] if error is None else [lines[error]]
-    said = next((line for line in reversed(last) if _NO_ROOM.search(line)), "")
-    return f"it could not write: {said[:_MOST]}" if said else ""
+    found = next((line for line in reversed(last) if _NO_ROOM.search(line)), "")
+    return f"it could not write: {found[:_MOST]}" if found else ""
 
 
 def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:
-    """Return the host that a rank's last words name as its peer, by address or name; "" where they name none."""
+    """Return the host that a rank's last message names as its peer, by address or name; "" without one."""
     lost = str(failure.get("lost") or "")
     for host, address in addresses.items():
         names = rf"(?<![\w.:]){re.escape(address)}(?![\w.])|(?<![\w.-]){re.escape(host)}(?=<\d)"
@@ -122,7 +122,7 @@ def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:
 
 
 def _looked_at_first(first: Failure, found: Sequence[Failure], addresses: Mapping[str, str]) -> str:
-    """Follow who names whom as gone to the last one; "" where nobody is named, or they name each other."""
+    """Follow the named peers to the last one; "" where no peer is named, or two name each other."""
     names = {each["host"]: named_peer(each, addresses) for each in found if each.get("lost")}
     host, seen = str(first["host"]), set()
     while names.get(host):
@@ -155,9 +155,9 @@ def blame(
     addresses: Mapping[str, str] | None = None,
     full: Mapping[str, str] | None = None,
 ) -> Failure | None:
-    """Choose what to blame for failures that were seen together, see _blame; None when there is none.
+    """Choose the cause of failures that were seen together (see _blame); None without any.
 
-    What hosts say of disks that are `full` goes with it.
+    The messages of hosts whose disks are `full` are added to the reason.
     """
     cause = _blame(found, well, gone, addresses)
     known = str((cause or {}).get("reason") or "")
@@ -168,11 +168,11 @@ def blame(
 def _blame(
     found: Sequence[Failure], well: Iterable[Failure], gone: Sequence[str], addresses: Mapping[str, str] | None
 ) -> Failure | None:
-    """Choose what to blame.
+    """Choose the cause.
 
-    A rank that failed of itself is the cause. Where all had lost a peer, the one that they name, by `addresses` (of
-    hosts), is looked at first: it is a node whose monitor is `gone`, else a process of `well` (host, process, ranks,
-    rank, time) that had ended well before them; else nobody knows, and the peer is named.
+    A rank that failed without losing a peer is the cause. If all lost a peer, the peer that they name (by `addresses`
+    of hosts) is preferred: a node whose monitor is `gone`, else a process of `well` (host, process, ranks, rank, time)
+    that had ended before them. Otherwise the cause is unknown, and the reason names the peer.
     """
     first = first_failure(found)
     if first is not None and first["process"] == "scheduler" and first.get("rank") is not None:
@@ -181,7 +181,7 @@ def _blame(
         return first
     more = len([each for each in found if each.get("lost")]) - 1
     who = f"rank {first['rank']}" if first.get("rank") is not None else first["process"]
-    # mpirun's ranks are on other nodes, too.
+    # The ranks of mpirun are on other nodes, too.
     where = "" if first["process"] == "mpirun" else f" on {first['host']}"
     chain = f"{who}{where} then lost its peer" + (f", and {more} more" if more else "") + f": {first['lost']}"
     peer = _looked_at_first(first, found, addresses or {})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dump of PyTorch's flight recorder says of a rank: in which collective it is, or which one it ended last.
+"""Read from a dump of PyTorch's flight recorder in which collective a rank is, or which one it ended last.
 
-Evidence, and never the verdict: collectives are recorded when the host starts them, and a device may be elsewhere. The
-file is a pickle, written by the job's user: only what builds plain data out of it is read, so that nothing in it can
-name, import or call anything. Source: torch/csrc/distributed/c10d/FlightRecorder.hpp and FlightRecorderDetail.hpp
+This is evidence only: collectives are recorded when the host starts them, and the device may be elsewhere. The file is
+a pickle that the job's user can write: the reader accepts only the steps that build plain data, so that nothing in it
+can name, import or call anything. Source: torch/csrc/distributed/c10d/FlightRecorder.hpp and FlightRecorderDetail.hpp
 (version 2.10 of the dump, PyTorch 2.13).
 """
 
@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 from ...findings.visible import visible
 
-# Bytes of a dump: 2,000 collectives with their stacks, as many as are recorded by default, take 2 to 3 MiB.
+# Upper bound for a dump, in bytes: the 2,000 collectives with stacks that are recorded by default take 2 to 3 MiB.
 MOST_BYTES = 8 << 20
-# Groups of which is told, and characters of all that is.
+# Upper bounds for the groups that are reported, and for the characters of the text.
 MOST_GROUPS, MOST_TEXT = 3, 240
 _PLAIN = (
     *(pickle.PROTO, pickle.FRAME, pickle.MARK, pickle.STOP, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
@@ -29,7 +29,7 @@ _PLAIN = (
 )
 
 
-# The one in Python: the other takes room for as many values as the file says that there are.
+# The reader in Python: the one in C allocates as many values as the file claims to have.
 class _Reader(pickle._Unpickler):
     """Builds dictionaries, lists, tuples, texts and numbers; any other step of a pickle is refused."""
 
@@ -41,18 +41,18 @@ class _Reader(pickle._Unpickler):
 
 
 def read(content: bytes) -> str:
-    """Say in which collective a rank is, of each group of ranks. Raises ValueError for what is no dump."""
+    """Return in which collective a rank is, for each group of ranks. Raises ValueError where this is no dump."""
     try:
         entries = _Reader(io.BytesIO(content)).load()["entries"]
-        told: dict[str, tuple[bool, str]] = {}
+        found: dict[str, tuple[bool, str]] = {}
         for each in entries:
             name, described = each["process_group"]
             group = str(described or name)
             number = each["p2p_seq_id" if each.get("is_p2p") else "collective_seq_id"]
             done = each["state"] == "completed" or bool(each["retired"])
-            # They are in order: the first that has not ended, else the last.
-            if told.get(group, (True, ""))[0]:
-                told[group] = done, f"{each['profiling_name']}, number {int(number)} of {group}"
+            # Entries are in order: report the first that has not ended, else the last.
+            if found.get(group, (True, ""))[0]:
+                found[group] = done, f"{each['profiling_name']}, number {int(number)} of {group}"
     except (
         pickle.UnpicklingError,
         struct.error,
@@ -64,6 +64,6 @@ def read(content: bytes) -> str:
     ) as error:
         raise ValueError(f"no dump of the flight recorder: {type(error).__name__}: {error}") from None
     # Groups with something open first.
-    first = sorted(told.values(), key=lambda each: each[0])[:MOST_GROUPS]
+    first = sorted(found.values(), key=lambda each: each[0])[:MOST_GROUPS]
     texts = [f"ended {text}, and began no other" if done else f"in {text}" for done, text in first]
     return visible("; ".join(texts))[:MOST_TEXT]

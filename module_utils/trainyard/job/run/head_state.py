@@ -24,7 +24,7 @@ from .messages import Message
 from .node_reports import NodeReports
 from .orders import Disconnect, End, Now, Order, PollCheckpoints, PollCloser, Replace, Restart, Start, TakeStacks
 from .restarts import WHOLE, Restarts, to_replace
-from .slow_ranks import Watch as SlowRanks
+from .slow_ranks import SlowRanks
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
 HELD_S = 30.0
@@ -68,7 +68,7 @@ class HeadState:
             self.hang.receive(host, **message["stacks"])
         elif "waits" in message:
             if host in self.restarts.members:
-                self.slow_ranks.hear(host, **message["waits"])
+                self.slow_ranks.add(host, **message["waits"])
         elif "goes_down" in message:
             self.finish("failed", now, failure={"kind": "rebooted", "host": host})
         elif "stopped" in message:

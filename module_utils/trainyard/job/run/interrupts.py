@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide what Ctrl-C means at each moment of a launch or a watch, and what becomes of the job.
+"""Decide what Ctrl-C does at each moment of a launch or a watch, and what it says about the job.
 
-There are four answers: not started; starting, with what becomes of it; goes on without you; already ended. A first
-Ctrl-C leaves at once only where nothing was started. Everywhere else it waits for what the nodes say, so that the
-answer is a fact; a second one leaves without it, and says so.
+There are four answers: not started; starting; continues without you; already ended. A first Ctrl-C exits at once only
+before anything was started. Otherwise it waits for the answers of the nodes, so that it reports a fact. A second one
+exits without them, and says so.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ class Phase(Enum):
 
     # Nothing of the job has been started.
     PREPARING = "preparing"
-    # Which job is meant is still to be found.
+    # The job is not chosen yet.
     FINDING = "finding"
-    # Its nodes are told to start it.
+    # Its nodes were asked to start it.
     STARTING = "starting"
     WATCHING = "watching"
-    # It has ended, and its logs and its result are brought.
+    # It has ended; its logs and its result are being collected.
     ENDED = "ended"
-    # It could not be started everywhere, or its head is lost: it is ended on all nodes.
+    # It could not be started everywhere, or its head is lost: all nodes end it.
     ENDING = "ending"
-    # All that there is to say has been said.
-    TOLD = "told"
+    # The result has been printed.
+    REPORTED = "reported"
 
 
-# Signals that come within this time, in seconds, are one Ctrl-C of an impatient hand.
+# Signals within this time, in seconds, count as one Ctrl-C.
 TWICE_S = 1.0
 NOT_STARTED = "Not started: nothing of the job runs on any node."
 NOT_WATCHED = "Not started to watch: the job is as it was."
@@ -48,7 +48,7 @@ class Reaction:
 
 
 def commands(job_id: str, inventory: str) -> str:
-    """Write the commands with which one comes back to a job; `inventory` are options as adhoc.py writes them."""
+    """Return the commands for a job that runs on; `inventory` has options as adhoc.py writes them."""
     return "\n".join(
         f"  {label:8} {playbook(f'playbooks/{book}.yml', inventory, {'job_id': job_id})}"
         for label, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop"))
@@ -56,10 +56,10 @@ def commands(job_id: str, inventory: str) -> str:
 
 
 def react(phase: Phase, again: bool, job_id: str, how: str) -> Reaction:
-    """Decide what a signal does in a phase; `again` where one came before, `how` as `commands` writes it."""
+    """Decide what a signal does in a phase; `again`: it is not the first; `how` is from `commands`."""
     if phase is Phase.PREPARING:
         return Reaction(NOT_STARTED, leaves=True)
-    if phase is Phase.TOLD:
+    if phase is Phase.REPORTED:
         return Reaction("", leaves=False)
     job = f"Job {job_id}"
     if not again:
@@ -82,16 +82,16 @@ def react(phase: Phase, again: bool, job_id: str, how: str) -> Reaction:
 
 
 def goes_on(job_id: str, how: str, unless: str = "") -> str:
-    """Say that a job goes on unwatched; `unless` says why that is not certain."""
+    """Return the text for a job that runs on unwatched; `unless` says why that is not certain."""
     known = f", as far as is known: {unless}" if unless else ""
     return f"No longer watching. Job {job_id} goes on{known}.\n{how}"
 
 
 def has_started(job_id: str, how: str) -> str:
-    """Say that a job was started on all its nodes while somebody interrupted that."""
+    """Return the text for a job that has started on all its nodes in spite of the interrupt."""
     return f"Job {job_id} has started on all its nodes, and goes on.\n{how}"
 
 
 def had_ended(job_id: str) -> str:
-    """Say that a job was over when its watcher was interrupted; its result follows."""
+    """Return the text for a job that had ended when its watcher was interrupted."""
     return f"Job {job_id} has ended already. Bringing its logs and its result."

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel of a node says that may be why a job failed: memory, GPUs, links, disks, the machine itself.
+"""Kernel messages of a node that may explain a failed job: memory, GPUs, links, disks, the machine.
 
-A message is {"time" (s since the epoch), "kind", "text"}. It is evidence, not a verdict: only a process that the OOM
-killer took out of the job's own slice is known to be the job's. Sources: mm/oom_kill.c, NVRM's Xid lines (the list that
+A message is {"time" (s since the epoch), "kind", "text"}. It is evidence only: just a process that the OOM killer ended
+in the job's own slice surely belonged to the job. Sources: mm/oom_kill.c, NVRM's Xid lines (the list that
 NVIDIA publishes), drivers mlx5_core, bonding and ixgbe, block/blk-core.c, kernel/hung_task.c, arch/x86/kernel/cpu/mce.
 """
 
@@ -16,7 +16,7 @@ from ...findings.findings import counted, host_list
 
 Message = dict[str, Any]
 
-# By kind, the words for it; of a line the first kind counts.
+# Patterns by kind; the first kind that matches a line counts.
 _KINDS = {
     "oom": re.compile(r"\boom-kill:constraint=|\bOut of memory: Kill|Memory cgroup out of memory: Kill"),
     "gpu": re.compile(r"\bNVRM: (?:Xid|GPU .{0,60}has fallen off the bus)|\[drm:.{0,80}\bGPU (?:reset|fault)"),
@@ -39,13 +39,13 @@ _JOURNAL = re.compile(r"(?P<at>\d{9,11}\.\d+) \S+ kernel: (?P<text>.*)")
 _DMESG = re.compile(r"\[ *(?P<at>\d+\.\d+)\] (?P<text>.*)")
 _OOM = re.compile(r"task_memcg=(?P<group>[^,]{0,1000}),task=(?P<name>[^,]{1,64}),pid=(?P<pid>\d{1,10})\b")
 MOST, _MOST_TEXT = 64, 600
-# How long before a failure a message may be of interest, and after it, as clocks differ.
+# How long before and after a failure messages are of interest, in seconds; clocks differ.
 BEFORE_S, AFTER_S = 300.0, 5.0
 _SHOWN = 6
 
 
 def parse(lines: Iterable[str], since: float, until: float, booted: float) -> list[Message]:
-    """Return the messages of lines that lie between two times; `booted` is when the machine did, for dmesg."""
+    """Return the messages between two times; `booted` is when the machine started, for dmesg."""
     found = []
     for line in lines:
         match = _JOURNAL.match(line) or _DMESG.match(line)
@@ -58,11 +58,11 @@ def parse(lines: Iterable[str], since: float, until: float, booted: float) -> li
     return found[-MOST:]
 
 
-def of_failure(told: Mapping[str, Sequence[Message]], failure: Mapping[str, Any], end: Any) -> list[Message]:
-    """Return what kernels said by host (`told`) around a failure, in order of time; equal ones once, with all hosts."""
+def of_failure(by_host: Mapping[str, Sequence[Message]], failure: Mapping[str, Any], end: Any) -> list[Message]:
+    """Return the messages around a failure in order of time; equal ones once, with all hosts."""
     at = failure.get("time") or end
     hosts: dict[tuple[float, str, str], list[str]] = {}
-    for host, messages in told.items():
+    for host, messages in by_host.items():
         for each in messages:
             if at is None or at - BEFORE_S <= each["time"] <= at + AFTER_S:
                 hosts.setdefault((each["time"], each["kind"], each["text"]), []).append(host)
@@ -72,9 +72,9 @@ def of_failure(told: Mapping[str, Sequence[Message]], failure: Mapping[str, Any]
     ][-MOST:]
 
 
-def took(messages: Iterable[Message], host: str, job_id: str) -> str:
-    """Say which process of a job's slice on this host the OOM killer took; "" where it is not seen to have."""
-    # As units.slice_name names it.
+def ended_process(messages: Iterable[Message], host: str, job_id: str) -> str:
+    """Return which process of a job's slice on this host the OOM killer ended; "" without one."""
+    # The same name as units.slice_name returns.
     slice_name = f"trainyard-{job_id.replace('-', '_')}.slice"
     for each in messages:
         match = _OOM.search(each["text"]) if each["kind"] == "oom" and host in each["hosts"] else None
@@ -84,7 +84,7 @@ def took(messages: Iterable[Message], host: str, job_id: str) -> str:
 
 
 def counted_text(failure: Mapping[str, Any], host: str) -> str:
-    """Say how many processes the OOM killer ended on a failure's host meanwhile; "" where nobody has counted."""
+    """Return how many processes the OOM killer ended on a failure's host meanwhile; "" if that was not counted."""
     kills = failure.get("oom_kills")
     if kills is None:
         return ""
@@ -94,9 +94,9 @@ def counted_text(failure: Mapping[str, Any], host: str) -> str:
 
 
 def texts(messages: Sequence[Message], at: float | None) -> list[str]:
-    """Say what kernels said, the last ones, each with how long before the failure that was."""
-    said = []
+    """Return lines on the last messages, each with its time before the failure."""
+    lines = []
     for each in messages[-_SHOWN:]:
         before = "" if at is None else f" {max(0.0, at - each['time']):.0f} s before"
-        said.append(f"the kernel of {host_list(each['hosts'])} said{before}: {each['text']}")
-    return said
+        lines.append(f"the kernel of {host_list(each['hosts'])} said{before}: {each['text']}")
+    return lines

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of ranks while a job runs, for one terminal: whose they are, equal ones once, and not more than one can read.
+"""Log lines of ranks for one terminal while a job runs: with their ranks, equal lines once, and not too many.
 
-A rank's word is what it is: it is cut here, and made visible where it is shown (findings/visible.py). A number of bytes
-or lines is never guessed: what was left out is counted and said.
+Lines are cut here and made printable where they are shown (findings/visible.py). Omitted bytes and lines are counted
+and reported.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from ...findings.findings import Finding, counted
 from ...findings.visible import ESCAPE_SEQUENCE, as_overwritten
 
-# Nodes that are asked for lines at most: each is visited every second or so.
+# Upper bound for the nodes that are asked for lines: each is visited about every second.
 MOST_NODES = 64
-# Of a line, and of all lines of one look, so much is shown; of each rank so much is read at once, in bytes.
+# Upper bounds: characters of a line and lines that are shown at once; bytes that are read of a rank at once.
 MOST_CHARACTERS, MOST_LINES, MOST_BYTES = 400, 40, 1 << 16
-# So much of what was there before is shown at first.
+# Bytes of older output that are shown at first.
 FIRST_BYTES = 2048
 _RANKS = re.compile(r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*")
 
 
-def wanted(value: Any, world_size: int) -> tuple[list[int], list[Finding]]:
-    """Read `all`, a list of ranks, or a text such as `0,4-7`; returns the ranks, or what is wrong with it."""
+def parse_ranks(value: Any, world_size: int) -> tuple[list[int], list[Finding]]:
+    """Parse `all`, a list of ranks, or a text such as `0,4-7`; returns the ranks, or findings."""
     text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     text = text.replace(" ", "")
     if text == "all":
@@ -34,7 +34,7 @@ def wanted(value: Any, world_size: int) -> tuple[list[int], list[Finding]]:
         for part in text.split(","):
             first, _, end = part.partition("-")
             last = int(end or first)
-            # A typo may be of nine digits.
+            # A typo may have nine digits.
             ranks.update([last], range(int(first), min(last, world_size)))
             ranks.update([] if int(first) <= last else [world_size])
     if ranks and max(ranks) < world_size:
@@ -44,7 +44,7 @@ def wanted(value: Any, world_size: int) -> tuple[list[int], list[Finding]]:
 
 
 def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> tuple[dict[str, dict[str, int]], list[Finding]]:
-    """Return for each host the logs to follow, by name, with the rank whose log each is; or why nobody can."""
+    """Return for each host the logs to follow, by name, with the rank of each; or findings."""
     followed = set(ranks)
     of_hosts = {
         node["host"]: {
@@ -53,7 +53,7 @@ def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> tuple[dict[str, dict[
         for node in plan["nodes"]
     }
     of_hosts = {host: names for host, names in of_hosts.items() if names}
-    # A spare may take any of them.
+    # A spare may run any of these ranks.
     every = {name: rank for names in of_hosts.values() for name, rank in names.items()}
     of_hosts.update({spare["host"]: every for spare in plan.get("spares", ())})
     findings = too_far(plan, len(of_hosts), "follow", "name fewer ranks, as in 0,4-7")
@@ -61,7 +61,7 @@ def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> tuple[dict[str, dict[
 
 
 def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list[Finding]:
-    """Find nodes that nobody can visit all the time: a scheduler's, or too many."""
+    """Find nodes that cannot be visited every second: those of a scheduler, or too many."""
     if "engine" in plan:
         found, expected = f"a job of {plan['engine']['kind']}", "a job of trainyard's own nodes (job_scheduler: ssh)"
         action = f"leave {check} out; logs.yml brings the logs, and the report as it is then"
@@ -72,17 +72,17 @@ def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list
     return []
 
 
-def refused(plan: Mapping[str, Any], follow: Any, live: bool) -> list[Finding]:
-    """Return why the ranks of a plan cannot be followed, or its page not be kept up to date."""
-    ranks, findings = wanted(follow, plan["world_size"]) if follow not in (None, "") else ([], [])
-    findings += logs(plan, ranks)[1] if ranks else []
+def findings(plan: Mapping[str, Any], follow: Any, live: bool) -> list[Finding]:
+    """Find why the ranks of a plan cannot be followed, or its page cannot be kept up to date."""
+    ranks, found = parse_ranks(follow, plan["world_size"]) if follow not in (None, "") else ([], [])
+    found += logs(plan, ranks)[1] if ranks else []
     if live:
-        findings += too_far(plan, len(plan["nodes"]), "live", "leave live out; logs.yml writes the page as it is then")
-    return findings
+        found += too_far(plan, len(plan["nodes"]), "live", "leave live out; logs.yml writes the page as it is then")
+    return found
 
 
 def cut(content: bytes) -> tuple[list[str], int]:
-    """Return the whole lines of what was read, and how many bytes they are; a bar that writes over itself has ends."""
+    """Return the complete lines of the content, and how many bytes they are; a progress bar ends lines with \\r."""
     end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
     if not end and len(content) >= MOST_BYTES:
         # One endless line.
@@ -97,16 +97,16 @@ def _clean(line: str) -> str:
 
 
 def folded(lines: Mapping[int, Sequence[str]], most: int = MOST_LINES) -> list[str]:
-    """Return the lines of ranks as they are shown, equal ones of several ranks once, at most so many.
+    """Return the lines of ranks as they are shown, equal lines of several ranks once, at most `most`.
 
-    The order of each rank's lines is kept; among ranks it is that of their places in what each wrote since last time.
+    The order of each rank's lines is kept; ranks are merged by the position of each line in the new output.
     """
     ranks_of: dict[tuple[str, int], list[int]] = {}
     place: dict[tuple[str, int], int] = {}
     for rank in sorted(lines):
         often: dict[str, int] = {}
         for at, line in enumerate(lines[rank]):
-            # The second time that a rank says it is another line.
+            # If a rank repeats a line, the repetition is a line of its own.
             key = line, often.get(line, 0)
             often[line] = key[1] + 1
             ranks_of.setdefault(key, []).append(rank)
@@ -121,7 +121,7 @@ def folded(lines: Mapping[int, Sequence[str]], most: int = MOST_LINES) -> list[s
 
 
 def spans(ranks: Iterable[int]) -> str:
-    """Write ranks: `0-3,7`."""
+    """Format ranks: `0-3,7`."""
     parts: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if parts and rank == parts[-1][1] + 1:

@@ -26,7 +26,7 @@ from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MOST_METRICS, MOST_NAME
 from .shapes import NOTHING, All, ByKind, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
-from .slow_ranks import waits_shape
+from .slow_ranks import report_shape
 from .stacks import MOST_RANKS, rank_shape
 
 Message = dict[str, Any]
@@ -212,7 +212,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
     return {
         "report": Exact(report),
         "stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank_shape(world_size), MOST_RANKS)}),
-        "waits": waits_shape(world_size),
+        "waits": report_shape(world_size),
         "stopped": Is((True,)),
     }
 

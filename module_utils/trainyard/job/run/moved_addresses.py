@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of nodes in what a launcher tells its processes, once spares have taken the places of some.
+"""Replace the addresses of nodes in hostfiles, arguments and rank tables after spares took their places.
 
-A hostfile, a list of machines: it is planned with the nodes that the job begins with, and has the spare's address
-where that of the node was that it replaced. `moved` has the new address by the old one, in the order in which spares
-were taken, so that a spare may be replaced, too; whoever was replaced never comes back, so that it can be applied to
-what it was applied to before. Launchers say what of theirs has addresses (`lists_nodes` of Process and File): in the
-user's own command and environment nothing is changed. A rank table has more of a server than its address: what each
-spare has stands beside it (`servers` of File).
+The plan has the addresses of the first nodes. `moved` maps an old address to the new one, in the order in which spares
+were chosen, so that a spare can be replaced, too. A replaced node never returns, so applying the map twice is harmless.
+Launchers mark what has addresses (`lists_nodes` of Process and File): the user's own command and environment do not
+change. A rank table has more of a server than its address: `servers` of File has the entries of the spares.
 """
 
 from __future__ import annotations
@@ -21,22 +19,22 @@ from ...ascend.rank_table_servers import dumps, with_servers
 Moved = Mapping[str, str]
 
 
-def whole(address: str) -> str:
-    """Return the pattern of an address that is no part of another one."""
+def pattern(address: str) -> str:
+    """Return a pattern that matches an address, but not inside another one."""
     return rf"(?<![\w.:]){re.escape(address)}(?![\w.])"
 
 
-def text(told: str, moved: Moved) -> str:
-    """Return a text with the addresses of those who take part now."""
+def text(before: str, moved: Moved) -> str:
+    """Return a text with the addresses of the present nodes."""
     for old, new in moved.items():
-        told = re.sub(whole(old), new, told)
-    return told
+        before = re.sub(pattern(old), new, before)
+    return before
 
 
 def file(planned: Mapping[str, Any], content: str, moved: Moved) -> str:
-    """Return the content of a file, as it stands in a plan, as it is with those who take part now.
+    """Return the content of a planned file with the present nodes.
 
-    Raises ValueError where it should be a rank table, and is none.
+    Raises ValueError where it should be a rank table and is none.
     """
     if not planned.get("lists_nodes"):
         return content
@@ -54,20 +52,20 @@ def file(planned: Mapping[str, Any], content: str, moved: Moved) -> str:
 
 
 def _now(address: str, moved: Moved) -> str:
-    """Return the address of who has the place now of the node that was planned with this one."""
+    """Return the address of the node that now has the place of this one."""
     for old, new in moved.items():
         address = new if address == old else address
     return address
 
 
 def process(planned: Mapping[str, Any], moved: Moved) -> dict[str, Any]:
-    """Return a process, as it stands in a plan, with the addresses of those who take part now."""
+    """Return a planned process with the addresses of the present nodes."""
     names = planned.get("lists_nodes", ())
     argv, env = list(planned["argv"]), planned["env"]
     for name in names:
         if name in argv:
-            # The launcher's own option stands before the command, which may have one of that name.
+            # The launcher's option precedes the command, which may have an option of the same name.
             at = argv.index(name) + 1
             argv[at] = text(argv[at], moved)
-    told = {name: text(env[name], moved) for name in names if name in env}
-    return {**planned, "argv": argv, "env": {**env, **told}}
+    changed = {name: text(env[name], moved) for name in names if name in env}
+    return {**planned, "argv": argv, "env": {**env, **changed}}

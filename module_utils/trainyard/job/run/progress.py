@@ -17,23 +17,23 @@ from . import progress_forms
 
 Metrics = dict[str, float]
 
-# Stands in a plan for the forms that are built in (progress_forms.py).
+# Value in a plan for the built-in forms (progress_forms.py).
 DEFAULT_PATTERN = "(?P<built_in>)"
-# What scripts print for a loss that is not a number. In its place a pattern that knows digits only finds these.
+# Values that scripts print for a loss that is not a number; digits replace them for patterns that match digits only.
 _NOT_ANUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
 _DIGITS = "0.0000"
-# Of these a value that is not a number says nothing.
+# A value of these that is not a number is ignored.
 PLACES = frozenset({"step", "steps", "epoch"})
 # Named groups of a pattern, and how long the name of one may be, in characters.
 MOST_METRICS, MOST_NAME = 64, 64
-# A longer line is no progress line, and a free-form pattern on it could take for ever.
+# A longer line is no progress line, and a user's pattern could take forever on it.
 MAX_LINE = 2000
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a progress pattern without a word about `[[` and its like, which later versions of Python may read anew.
+    """Compile a progress pattern without the FutureWarning about `[[` and the like.
 
-    Such a warning would stand in the monitor's log and among Ansible's, where nobody knows what it speaks of.
+    In the monitor's log, or among Ansible's messages, nobody could tell what the warning is about.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -41,7 +41,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def check_pattern(pattern: str) -> str:
-    """Say what is wrong with a progress pattern, or "" when nothing is."""
+    """Return what is wrong with a progress pattern, "" if it is valid."""
     try:
         groups = compile_pattern(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as error:
@@ -54,9 +54,9 @@ def check_pattern(pattern: str) -> str:
 
 
 def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
-    """Read the metrics of one log line; None when it is not a progress line. Groups that are no number are left out.
+    """Return the metrics of one log line, None if it is no progress line. Groups that are no number are omitted.
 
-    Without a pattern of the job's own, lines that frameworks print by themselves are known, too.
+    With the default pattern, the lines that frameworks print are read.
     """
     line = progress_forms.clean(line)
     if len(line) > MAX_LINE:
@@ -75,7 +75,7 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
         return None
     metrics: Metrics = {}
     for name, text in match.groupdict().items():
-        # `epoch2` and the like: one metric that may stand in either of two places of a line.
+        # `epoch2` and the like: one metric that has several possible places in a line.
         metric = name.rstrip("0123456789")
         if text is None:
             continue
@@ -88,7 +88,7 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
 
 
 def _in_place(metrics: Metrics) -> Metrics | None:
-    """Leave out a step or an epoch that is not a number."""
+    """Drop a step or an epoch that is not a number."""
     return {name: value for name, value in metrics.items() if math.isfinite(value) or name not in PLACES} or None
 
 
@@ -97,7 +97,7 @@ def _groups(match: re.Match[str]) -> int:
 
 
 def _with_digits(line: str) -> tuple[str, list[range]]:
-    """Put digits where a line has nan or inf, for patterns such as [0-9.]+; return also where they stand now."""
+    """Replace nan and inf by digits, for patterns such as [0-9.]+; return the line and the places of the digits."""
     parts: list[str] = []
     lost: list[range] = []
     length = end = 0
@@ -110,22 +110,20 @@ def _with_digits(line: str) -> tuple[str, list[range]]:
 
 
 def read_lines(log: str, pattern: str) -> list[Metrics]:
-    """Read all progress of a log, where nobody noted when each line was written."""
+    """Return all progress of a log without times."""
     compiled = compile_pattern(pattern)
     return [found for line in log.splitlines() for found in [parse_line(line, compiled)] if found]
 
 
 def rising(series: Sequence[Metrics]) -> Sequence[Metrics]:
-    """Return what a curve can be drawn of without times: all of it where steps rise over the whole run, else the last.
-
-    Lines of another kind end the series.
-    """
+    """Return the points of a curve without times: all if their steps rise over the whole run, else the last one."""
+    # Lines of another kind end the series.
     steps = [point.get("step", math.nan) for point in series]
     return series if all(later > earlier for earlier, later in zip(steps, steps[1:])) else series[-1:]
 
 
 def is_number(value: float | None) -> bool:
-    """Tell whether a metric is a number. None is what a JSON file has for nan and inf."""
+    """Return whether a metric is a number; JSON has None for nan and inf."""
     return value is not None and math.isfinite(value)
 
 
@@ -137,10 +135,10 @@ def strict(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
 def follow(
     known: dict[str, Any] | None, point: Mapping[str, float | None], name: str = "loss"
 ) -> dict[str, Any] | None:
-    """Note whether a metric was a number in one more progress line; None as long as it always was.
+    """Return where a metric was not a number, after one more progress line; None if it always was.
 
-    `first` and `last` are the places in the run where it was not, `since` is where that began which still lasts (None:
-    it is a number again), `stretches` counts how often it began, `steps` is how many steps the run has.
+    `first` and `last` are the first and last such places, `since` is the begin of the present stretch (None: it is a
+    number again), `stretches` counts the stretches, `steps` is the length of the run.
     """
     if name not in point:
         return known
@@ -159,7 +157,7 @@ def follow(
 
 
 def followed(series: Iterable[Mapping[str, float | None]], name: str = "loss") -> dict[str, Any] | None:
-    """Note of a whole series where a metric was not a number, as follow() does."""
+    """Return the result of follow() for a complete series."""
     known: dict[str, Any] | None = None
     for point in series:
         known = follow(known, point, name)
@@ -167,7 +165,7 @@ def followed(series: Iterable[Mapping[str, float | None]], name: str = "loss") -
 
 
 def not_numbers(values: Sequence[float]) -> list[tuple[int, int]]:
-    """Return the stretches of a series in which it is not a number, as their first and last places."""
+    """Return first and last index of each stretch of a series that is not a number."""
     found: list[tuple[int, int]] = []
     for at, value in enumerate(values):
         if math.isfinite(value):
@@ -187,11 +185,11 @@ def _place(place: Mapping[str, float | None]) -> str:
 
 
 def not_a_number_text(known: Mapping[str, Any], name: str = "loss") -> str:
-    """Say where in the run a metric is not a number, or was not: `loss is not a number since step 11 (of 25)`."""
+    """Return where in the run a metric is or was not a number: `loss is not a number since step 11 (of 25)`."""
     since, first, last = known["since"], known["first"], known["last"]
     end = f" (of {number(known['steps'])})" if known["steps"] and first.get("step") is not None else ""
     if since:
-        # Where steps count from 1 in each epoch, the step alone does not say where.
+        # If steps restart in each epoch, the step alone is ambiguous.
         epoch = f", epoch {number(since['epoch'])}" if since.get("epoch") is not None else ""
         before = f"; before that, too, first at {_place(first)}" if known["stretches"] > 1 else ""
         return f"{name} is not a number since {_place(since)}{end}{epoch}{before}"
@@ -205,7 +203,7 @@ def not_a_number_text(known: Mapping[str, Any], name: str = "loss") -> str:
 
 
 def number(value: float) -> str:
-    """Write a metric: whole numbers without a point, others with four significant figures."""
+    """Format a metric: whole numbers without a point, others with four significant figures."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e15:
@@ -214,15 +212,15 @@ def number(value: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Write a duration as h:mm:ss."""
-    whole = max(0, int(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    """Format a duration as h:mm:ss."""
+    total = max(0, int(seconds))
+    return f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
 
 
 def metrics_text(metrics: Mapping[str, float | None], lost: Mapping[str, Any] | None = None) -> str:
-    """Write metrics in the order in which one reads them: step, epoch, loss, rate, then the others by name.
+    """Format metrics: step, epoch, loss, rate, then the others by name.
 
-    `lost` is what follow() knows of the loss.
+    `lost` is the result of follow() for the loss.
     """
     rest = dict(metrics)
     parts = []
@@ -249,6 +247,6 @@ def progress_line(
     metrics: Mapping[str, float | None],
     lost: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write the line that the watcher prints each round."""
+    """Return the line that the watcher prints each round."""
     line = f"{clock(elapsed_s)}   {ranks_running}/{world_size} ranks running"
     return f"{line}   {metrics_text(metrics, lost)}" if metrics else line

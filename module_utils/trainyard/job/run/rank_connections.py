@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell whether the ranks of a job met: whether any of them had a connection with the node where all of them meet.
+"""Find whether the ranks of a job met: whether any had a connection with the head.
 
-Each node but the head looks for connections of its own ranks with the head; of a job on one node, that node does. A
-job without any may still have succeeded: as many trainings, each by itself, as there are ranks or nodes. What a job
-with `direct` does apart may be meant so, unless each node ran a launcher.
+Each node but the head checks the connections of its own ranks with the head; a job on one node is checked there. A job
+without any connection may succeed as separate trainings. With `direct` that may be intended, unless each node ran a
+launcher.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 
 class Connection(NamedTuple):
-    """A connection of TCP with one of the addresses that are looked for."""
+    """A TCP connection with one of the addresses in question."""
 
     port: int
     remote_port: int
@@ -23,32 +23,32 @@ class Connection(NamedTuple):
     inode: int
 
 
-# Launchers whose ranks meet on the head, by a store or a scheduler there, unless something is wrong.
+# Launchers whose ranks meet on the head, at a store or a scheduler.
 MEETING = ("torchrun", "mindspore", "msrun", "oneflow")
-# Looks at a node, about a second apart, below which nothing is concluded.
+# Minimum number of samples of a node, about a second apart, for a conclusion.
 LEAST_LOOKS = 10
-# Linux, include/net/tcp_states.h: a socket that listens, or asks for a connection, has none.
+# Linux, include/net/tcp_states.h: sockets that listen, or are not connected yet.
 _NO_CONNECTION = ("0A", "02", "03", "0C")
-# NFS, over which nodes share folders.
+# NFS.
 _OTHERS = frozenset((2049,))
 
 
 def connections(table: str, addresses: Iterable[str]) -> list[Connection]:
-    """Return the connections with these addresses in a table of the kernel (proc(5), /proc/net/tcp and tcp6)."""
-    wanted = {form for address in addresses for form in _forms(address)}
+    """Return the connections with these addresses in /proc/net/tcp or tcp6 (proc(5))."""
+    encoded = {form for address in addresses for form in _forms(address)}
     found = []
     for line in table.splitlines()[1:]:
         fields = line.split()
-        if len(fields) > 9 and fields[2].partition(":")[0] in wanted and fields[3] not in _NO_CONNECTION:
+        if len(fields) > 9 and fields[2].partition(":")[0] in encoded and fields[3] not in _NO_CONNECTION:
             port, remote = (int(field.partition(":")[2], 16) for field in fields[1:3])
-            # Below 1024 are the system's own services, ssh for one.
+            # Ports below 1024 belong to services of the system, such as ssh.
             if min(port, remote) >= 1024 and not _OTHERS & {port, remote}:
                 found.append(Connection(port, remote, int(fields[7]), int(fields[9])))
     return found
 
 
 def _forms(address: str) -> list[str]:
-    """Return an address as the kernel's tables have it: words in the machine's byte order, and IPv4 also as IPv6."""
+    """Return an address as the kernel's tables write it: words in native byte order, IPv4 also as IPv6."""
     try:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         packed = socket.inet_pton(family, address.partition("%")[0])
@@ -59,13 +59,13 @@ def _forms(address: str) -> list[str]:
 
 
 def apart(
-    launcher: str, world_size: int, nodes: Sequence[str], told: Mapping[str, Mapping[str, Any] | None]
+    launcher: str, world_size: int, nodes: Sequence[str], states: Mapping[str, Mapping[str, Any] | None]
 ) -> dict[str, Any] | None:
-    """Return what was seen of a job that succeeded without its ranks having met; None where they did, or may have.
+    """Return the record of a job that succeeded although its ranks never met; None where they met or may have.
 
-    `nodes` are those that took part, the head first; `told` is what each of them has seen.
+    `nodes` took part, the head first; `states` are their observations by host.
     """
-    seen = {host: told.get(host) or {} for host in (nodes[1:] if len(nodes) > 1 else nodes)}
+    seen = {host: states.get(host) or {} for host in (nodes[1:] if len(nodes) > 1 else nodes)}
     if world_size < 2 or any(each.get("met", True) or each.get("looks", 0) < LEAST_LOOKS for each in seen.values()):
         return None
     launchers = sorted({each["launcher"] for each in seen.values() if each.get("launcher")})
@@ -80,14 +80,14 @@ def apart(
 
 
 def texts(found: Mapping[str, Any]) -> list[str]:
-    """Say that the ranks did not meet, as it was seen, and what to do."""
+    """Return the warning that the ranks did not meet, with the evidence and what to do."""
     from ...findings.findings import host_list
 
     hosts = [host for host in found["hosts"] if host != found["head"]]
     where = f"on {host_list(hosts)} had a connection with {found['head']}" if hosts else "had one with another"
     by = f", and each node ran {' and '.join(found['launchers'])} by itself" if found["launchers"] else ""
     return [
-        f"WARNING: the ranks trained apart: in {found['looks']} looks at connections, no rank {where}{by}",
+        f"WARNING: the ranks trained apart: in {found['looks']} samples of connections, no rank {where}{by}",
         "if they were to train together, see docs/your-program.md, Ranks that never meet; if not, job_launcher: direct "
         "expects none to meet",
     ]

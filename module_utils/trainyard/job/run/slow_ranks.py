@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank the others wait for while a job runs: suspected by light looks at all ranks, proved by their stacks.
+"""Find the ranks that slow down a job while it runs: suspected by cheap samples, confirmed by Python stacks.
 
-In synchronous training all steps take equally long, whoever is slow; who waits tells. Each node looks at its ranks
-about four times a second, which costs next to nothing: all threads asleep, the main one for another thread (a futex,
-proc(5)), or not. Where a rank is found asleep less often than the others, all nodes look closer, at Python stacks, for
-a minute or two. Said is only what both say: the others wait in a collective, this rank does not.
+In synchronous training all ranks take equally long for a step, but the slow one waits less. Each node samples its ranks
+about four times a second: whether all threads sleep, the main one for another thread (a futex, proc(5)). If a rank
+sleeps less often than the others, all nodes also sample Python stacks for a minute or two. A rank is reported only if
+both agree: the others wait in a collective, and this rank does not.
 
-    looks, asleep    light looks at a rank, and how many found it asleep
-    dumps, waited    looks at its stack, and how many found it waiting for others (stacks.waiting)
+    looks, asleep    cheap samples of a rank, and how many found it asleep
+    dumps, waited    samples of its stack, and how many found it waiting for others (stacks.waiting)
 
-A wrong name is worse than none. Ranks of several nodes are never named (the model is divided so, no node is slow), nor
-is one for which the others wait all the time (a pause, or a hang), nor one that is found once only. Times are seconds.
+A wrong report is worse than none. Ranks of several nodes are never reported (the model is divided so, no node is slow),
+nor one for which the others wait all the time (a pause, or a hang), nor one that was found once. Times are seconds.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from .shapes import Exact, Few, Text, Whole
 
 Record = dict[str, Any]
 
-# How often a node tells what it has found, while all is well and while it looks closer.
+# Seconds between two reports of a node: usually, and while it samples stacks.
 PERIOD_S, CLOSE_PERIOD_S = 10.0, 5.0
-# For how long light looks count; where steps are long, for so many of them.
+# How long samples count, in seconds, or for so many steps if these are long.
 MEMORY_S, MEMORY_STEPS, MOST_MEMORY_S = 20.0, 5, 300.0
-# How far a rank must be from the others, in deviations: to look closer, and to be named.
+# Distance from the other ranks, in standard deviations: to sample stacks, and to be reported.
 _SUSPECT, _SURE_ASLEEP, _SURE_WAITED = 2.0, 4.0, 2.5
-# Closer looks are judged in blocks of so many seconds or steps, twice as long where a rank has fewer looks than this.
-# The rank must be behind by this part of the looks in so many blocks in a row, over so many steps; where these are
-# long, over so many seconds.
+# Samples of stacks are evaluated in blocks of this many seconds or steps, twice as long if a rank has fewer samples
+# than _BLOCK_LOOKS. The rank must differ by the share _BLOCK_GAP in _BLOCKS successive blocks, over _STEPS steps or
+# _STEPS_S seconds.
 BLOCK_S, _BLOCK_STEPS, _BLOCK_LOOKS, _BLOCK_GAP = 15.0, 5, 8, 0.15
 _BLOCKS, _STEPS, _STEPS_S = 2, 20, 300.0
-# Where the others wait more often than this and no progress comes, it is a pause, or a hang.
+# If the others wait more often than this, in percent, and there is no progress, it is a pause or a hang.
 _ALWAYS = 95
-# How long it is looked closer; after a look that proved nothing all rests, each time twice as long.
+# Time for which stacks are sampled; the pause after a search without result, which doubles each time.
 CLOSE_S, REST_S, MOST_REST_S = 120.0, 60.0, 1800.0
-# A named rank waits again as others do: this near to them, so many judgements in a row.
+# A slow rank has recovered if it is this near to the others in _CALM successive evaluations.
 _NEAR, _CALM = 0.125, 3
-# Lines of progress, or seconds where there are none, after which ranks are taken to train.
+# Lines of progress, or seconds without any, after which ranks count as training.
 _POINTS, _UNTOLD_S = 2, 120.0
-# Names that are kept, ranks of one that are listed, characters of where a rank is.
+# Upper bounds: reports that are kept, ranks of one report, characters of a place.
 MOST_KEPT, MOST_LISTED, MOST_AT = 16, 64, 200
-# What a node says of itself.
+# Upper bounds for the facts of a node, and for the characters of one.
 _MOST_FACTS, _MOST_FACT = 8, 120
 
 _COUNT = Whole(10_000)
 _COUNTS = ("looks", "asleep", "dumps", "waited")
 
 
-def waits_shape(world_size: int) -> Exact:
-    """Return the shape of what a node tells: of its ranks, and in `node` what holds it up, in words.
+def report_shape(world_size: int) -> Exact:
+    """Return the shape of a node's report: counts of its ranks, and in `node` facts that slow it down.
 
-    `at` is where a rank that does not wait mostly is, or "".
+    `at` is the most frequent place of a rank that does not wait, or "".
     """
     names = {"rank": Whole(world_size - 1), "device": Text(stacks.MOST_NAME), "at": Text(MOST_AT)}
     ranks = Few(Exact({**names, **dict.fromkeys(_COUNTS, _COUNT)}), stacks.MOST_RANKS)
@@ -65,19 +65,19 @@ def waits_shape(world_size: int) -> Exact:
 
 
 class _Sums:
-    """What was found of each rank over some time."""
+    """Sums of the samples of each rank."""
 
     def __init__(self) -> None:
         self.of: dict[int, Record] = {}
 
-    def add(self, host: str, told: Mapping[str, Any], places: Mapping[str, int]) -> None:
-        known = self.of.get(told["rank"])
+    def add(self, host: str, counts: Mapping[str, Any], places: Mapping[str, int]) -> None:
+        known = self.of.get(counts["rank"])
         if known is None or known["host"] != host:
             zeros = dict.fromkeys(_COUNTS, 0.0)
-            known = self.of[told["rank"]] = {"host": host, "device": told["device"], "at": Counter(), **zeros}
+            known = self.of[counts["rank"]] = {"host": host, "device": counts["device"], "at": Counter(), **zeros}
         for looks, found in (("looks", "asleep"), ("dumps", "waited")):
-            known[looks] += told[looks]
-            known[found] += min(told[found], told[looks])
+            known[looks] += counts[looks]
+            known[found] += min(counts[found], counts[looks])
         known["at"].update(places)
 
     def merge(self, other: _Sums) -> None:
@@ -87,21 +87,21 @@ class _Sums:
     def behind(
         self, looks: str, found: str, deviations: float, least: int = stacks.LEAST_LOOKS, gap: float = 0.25
     ) -> tuple[dict[int, str], int]:
-        """Return ranks that wait less than the others, with their hosts, and how often in a hundred these wait."""
+        """Return the ranks that wait less than the others, with their hosts, and the percentage of the others."""
         shares: dict[str, list[Record]] = {}
         for rank, sums in self.of.items():
             shares.setdefault(sums["host"], []).append({"rank": rank, "looks": sums[looks], "waited": sums[found]})
-        # Among many ranks one is far from the others by chance.
+        # Among many ranks, one differs by chance.
         wide = math.sqrt(deviations**2 + 2 * math.log(max(2, len(self.of)) / 2)) if deviations else 0.0
         behind, usual = stacks.slow(shares, wide, least, gap)
         return {record["rank"]: host for host, record in behind}, usual
 
     def enough(self) -> bool:
-        """Tell whether there are enough stacks of every rank that has any: a node that is held up reads fewer."""
+        """Return whether every rank with stacks has enough of them: a slow node reads fewer."""
         return all(sums["dumps"] >= _BLOCK_LOOKS for sums in self.of.values() if sums["dumps"])
 
     def sure(self) -> tuple[str, list[int], int]:
-        """Return the host and the ranks that both kinds of looks find slow, "" where they do not, and `usual`."""
+        """Return host and ranks that both kinds of samples find slow, "" without any, and `usual`."""
         asleep, _ = self.behind("looks", "asleep", _SURE_ASLEEP)
         waited, usual = self.behind("dumps", "waited", _SURE_WAITED)
         ranks = sorted(asleep.keys() & waited.keys())
@@ -109,65 +109,65 @@ class _Sums:
         return (hosts.pop() if ranks and len(hosts) == 1 else ""), ranks, usual
 
     def maybe(self, steps_come: bool) -> set[str]:
-        """Return the hosts of ranks that both kinds of looks find behind; none where the others only wait."""
+        """Return the hosts of ranks that both kinds of samples find slower; none if the others do nothing but wait."""
         asleep, _ = self.behind("looks", "asleep", 0.0, _BLOCK_LOOKS, _BLOCK_GAP)
         waited, usual = self.behind("dumps", "waited", 0.0, _BLOCK_LOOKS, _BLOCK_GAP)
         return {asleep[rank] for rank in asleep.keys() & waited.keys()} if usual <= _ALWAYS or steps_come else set()
 
 
-class Watch:
-    """The head's view of who waits. Without being switched on it never wants to look closer, and names nobody."""
+class SlowRanks:
+    """The head's search for slow ranks. Switched off, it requests no stacks and reports nothing."""
 
     def __init__(self, on: bool, now: float, known: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Take whether anybody is to be found; `known` is what an earlier monitor named. `now` is monotonic."""
-        self._on, self._began_at, self._judged_at = on, now, now
-        # Lines of progress at the attempt's begin, and when the block began.
+        """Take whether to search; `known` are the reports of an earlier monitor. `now` is monotonic."""
+        self._on, self._began_at, self._evaluated_at = on, now, now
+        # Lines of progress when the attempt and the block began.
         self._points: int | None = None
         self._block_points = 0
-        # Whether all nodes look at stacks now, and since when; until when all rest.
+        # Whether all nodes sample stacks, and since when; the end and the length of the pause.
         self.closer = False
         self._since, self._rest_until, self._rest_s = now, now, REST_S
-        # Of this block, or lately; of all blocks that agree, how many these are, on which hosts, and since when.
+        # Sums of this block or of the last seconds; of all blocks that agree, with their number, hosts and begin.
         self._sums, self._total = _Sums(), _Sums()
         self._hosts = set[str]()
         self._blocks, self._block_at, self._agree_at = 0, now, now
         self._calm = 0
         self._facts: dict[str, list[str]] = {}
-        # Who was named, the oldest first; the last one is slow as long as it has no `until_s`.
+        # All reports, the oldest first; the last one is current while it has no `until_s`.
         self.named: list[Record] = [dict(each) for each in known][-MOST_KEPT:]
         self._end_named(None)
 
     def begin(self, now: float, elapsed_s: float) -> None:
-        """Note that an attempt begins: nothing that was seen holds any longer."""
+        """Begin an attempt, and forget all samples."""
         self._began_at, self._points = now, None
         self._end_named(elapsed_s)
         self._rest_until, self._rest_s = now, REST_S
         self._forget(now)
 
-    def hear(self, host: str, ranks: Iterable[Mapping[str, Any]], node: Sequence[str] = ()) -> None:
-        """Take what a node has found of its ranks since it told last, and what holds it up."""
+    def add(self, host: str, ranks: Iterable[Mapping[str, Any]], node: Sequence[str] = ()) -> None:
+        """Add a node's report: the samples of its ranks since the last one, and facts that slow it down."""
         self._facts[host] = list(node)
-        for told in ranks if self._on else ():
-            self._sums.add(host, told, {told["at"]: 1} if told["at"] else {})
+        for counts in ranks if self._on else ():
+            self._sums.add(host, counts, {counts["at"]: 1} if counts["at"] else {})
 
-    def judge(self, now: float, elapsed_s: float, points: int, step_s: float | None) -> None:
-        """Judge what was heard, every PERIOD_S.
+    def evaluate(self, now: float, elapsed_s: float, points: int, step_s: float | None) -> None:
+        """Evaluate the samples every PERIOD_S.
 
-        `points` are the lines of progress so far, `step_s` is how long a step takes as far as that is known,
-        `elapsed_s` the time since the job began.
+        `points` counts the lines of progress so far, `step_s` is the time of a step if known, `elapsed_s` the time
+        since the job began.
         """
-        passed_s = now - self._judged_at
+        passed_s = now - self._evaluated_at
         if not self._on or passed_s < (CLOSE_PERIOD_S if self.closer else PERIOD_S):
             return
-        self._judged_at = now
+        self._evaluated_at = now
         self._points = points if self._points is None else self._points
         if points - self._points < _POINTS and now - self._began_at < _UNTOLD_S:
             self._forget(now)
         elif self.closer:
-            self._prove(now, elapsed_s, points, step_s or 0.0)
+            self._confirm(now, elapsed_s, points, step_s or 0.0)
             return
         elif self.current:
-            self._look_whether_still(elapsed_s)
+            self._check_recovery(elapsed_s)
         elif now >= self._rest_until and self._sums.behind("looks", "asleep", _SUSPECT)[0]:
             self._forget(now)
             self.closer, self._block_points = True, points
@@ -178,7 +178,7 @@ class Watch:
 
     @property
     def current(self) -> Record | None:
-        """Who is slow now."""
+        """Return the report of the rank that is slow now."""
         return self.named[-1] if self.named and self.named[-1]["until_s"] is None else None
 
     def _forget(self, now: float) -> None:
@@ -191,7 +191,7 @@ class Watch:
         if current:
             current["until_s"] = round(current["found_s"] if elapsed_s is None else elapsed_s, 1)
 
-    def _prove(self, now: float, elapsed_s: float, points: int, step_s: float) -> None:
+    def _confirm(self, now: float, elapsed_s: float, points: int, step_s: float) -> None:
         least_s = min(_STEPS * step_s, _STEPS_S)
         block_s = max(BLOCK_S, least_s * _BLOCK_STEPS / _STEPS)
         if now - self._block_at >= (block_s if self._sums.enough() else 2 * block_s):
@@ -204,7 +204,7 @@ class Watch:
             if self._blocks >= _BLOCKS and now - self._agree_at >= least_s:
                 sure, ranks, usual = self._total.sure()
                 if sure in self._hosts:
-                    self._name(ranks, usual, elapsed_s)
+                    self._report(ranks, usual, elapsed_s)
                     self._forget(now)
                     self._rest_s = REST_S
                     return
@@ -212,7 +212,7 @@ class Watch:
             self._forget(now)
             self._rest_until, self._rest_s = now + self._rest_s, min(2 * self._rest_s, MOST_REST_S)
 
-    def _name(self, ranks: Sequence[int], usual: int, elapsed_s: float) -> None:
+    def _report(self, ranks: Sequence[int], usual: int, elapsed_s: float) -> None:
         own = [self._total.of[rank] for rank in ranks]
         looks, waited = (sum(each[name] for each in own) for name in ("dumps", "waited"))
         places = sum((each["at"] for each in own), Counter[str]())
@@ -236,7 +236,7 @@ class Watch:
         }
         self.named = [*self.named[1 - MOST_KEPT :], named]
 
-    def _look_whether_still(self, elapsed_s: float) -> None:
+    def _check_recovery(self, elapsed_s: float) -> None:
         shares = {rank: sums["asleep"] / sums["looks"] for rank, sums in self._sums.of.items() if sums["looks"] >= 1}
         ranks = self.named[-1]["ranks"]
         own = [shares[rank] for rank in ranks if rank in shares]
@@ -247,30 +247,30 @@ class Watch:
             self._end_named(elapsed_s)
 
 
-def _who(named: Mapping[str, Any]) -> str:
+def _ranks_text(named: Mapping[str, Any]) -> str:
     ranks = named["ranks"]
     device = f", device {named['device']}" if named["device"] else ""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {stacks.spans(ranks)} on {named['host']}{device}"
 
 
 def line(named: Sequence[Mapping[str, Any]]) -> str:
-    """Say who is slow now, for a line of progress; "" where nobody is."""
-    return f"slow: {_who(named[-1])}" if named and named[-1]["until_s"] is None else ""
+    """Return the text for the progress line; "" if no rank is slow now."""
+    return f"slow: {_ranks_text(named[-1])}" if named and named[-1]["until_s"] is None else ""
 
 
 def text(named: Mapping[str, Any]) -> str:
-    """Say for whom the others waited, by which evidence, and from when to when."""
+    """Return for which rank the others waited, the evidence, and the time."""
     until = "" if named["until_s"] is None else f" to {clock(named['until_s'])}"
     where = f"; mostly {'it' if len(named['ranks']) == 1 else 'one of them'} {named['at']}" if named["at"] else ""
     return (
-        f"slow from {clock(named['found_s'])}{until or ' on'}: {_who(named)} waited for others in {named['waited']} % "
-        f"of {named['looks']} looks, the others in {named['others']} %{where}"
+        f"slow from {clock(named['found_s'])}{until or ' on'}: {_ranks_text(named)} waited for others in "
+        f"{named['waited']} % of {named['looks']} samples, the others in {named['others']} %{where}"
     )
 
 
 def details(named: Mapping[str, Any]) -> list[str]:
-    """Say how often each rank waited, and what held the node up meanwhile."""
-    told = ", ".join(f"{rank} {share} %" for rank, share in named["shares"][: stacks.MOST_LINES])
+    """Return how often each rank waited, and what slowed its node down meanwhile."""
+    shares = ", ".join(f"{rank} {share} %" for rank, share in named["shares"][: stacks.MOST_LINES])
     more = len(named["shares"]) - stacks.MOST_LINES
-    said = [f"found waiting, by rank: {told}" + (f" ... {more} more" if more > 0 else "")]
-    return [*said, *([f"{named['host']} then: {', '.join(named['node'])}"] if named["node"] else [])]
+    lines = [f"found waiting, by rank: {shares}" + (f" ... {more} more" if more > 0 else "")]
+    return [*lines, *([f"{named['host']} then: {', '.join(named['node'])}"] if named["node"] else [])]

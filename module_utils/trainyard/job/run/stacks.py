@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the ranks of a job stand: stacks of all of them, grouped, and which rank is not where the others are.
+"""Group the stacks of a job's ranks, and find the rank that is not where the others are.
 
-In synchronous training one rank that does not come keeps all others waiting in a collective: the one that is elsewhere
-is looked for. A frame is [function, file, line, whose]: `own` is the training's code, `package` what stands in
-site-packages, `python` the standard library; frames begin at the innermost. Sources: what `py-spy dump --json` prints
+In synchronous training one missing rank keeps all others waiting in a collective. A frame is [function, file, line,
+owner]: `own` is the training's code, `package` is in site-packages, `python` is the standard library; frames begin at
+the innermost. Sources: what `py-spy dump --json` prints
 (py-spy 0.4), proc(5) for states and wait channels; torch/distributed/distributed_c10d.py, torch/autograd/graph.py,
 mindspore/ops/communication.py, mindspore/communication, oneflow/comm, deepspeed/comm and horovod for names.
 """
@@ -21,29 +21,29 @@ from ...findings.visible import visible
 from . import flight_recorder
 from .shapes import Exact, Few, Is, Text, Whole, misfit
 
-Frame = list[Any]  # function, file, line (0: it moved meanwhile), whose
+Frame = list[Any]  # function, file, line (0: it moved meanwhile), owner
 Record = Mapping[str, Any]
 
-# Frames of a rank that travel, and characters of a name.
+# Upper bounds for the frames of a rank, and for the characters of a name.
 MOST_FRAMES, MOST_NAME = 24, 120
-# Ranks of one node whose stacks are taken; lines of the groups that are shown.
+# Upper bounds for the ranks of a node whose stacks are taken, and for the lines of groups.
 MOST_RANKS, MOST_LINES = 128, 12
-# Looks at a rank that are enough to say how often it waits.
+# Minimum number of samples of a rank to say how often it waits.
 LEAST_LOOKS = 20
 _LARGE = 1 << 32
 _PARTS = (Text(MOST_NAME), Text(MOST_NAME), Whole(_LARGE), Is(("own", "package", "python")))
 
 
 def _frame(value: Any) -> None:
-    """a frame: function, file, line, whose"""
+    """a frame: function, file, line, owner"""
     if not isinstance(value, list) or len(value) != len(_PARTS) or any(map(misfit, value, _PARTS)):
         raise ValueError("no frame")
 
 
 def rank_shape(world_size: int) -> Exact:
-    """Return the shape of what a node tells of one rank.
+    """Return the shape of a node's record of one rank.
 
-    `said` is why there is no Python stack, "" where there is; `recorder` what PyTorch's flight recorder dumped.
+    `said` is why there is no Python stack, or ""; `recorder` is from the dump of PyTorch's flight recorder.
     """
     return Exact(
         {
@@ -76,45 +76,45 @@ _COLLECTIVES = tuple(
         (r"deepspeed/comm/.*|horovod/.*/mpi_ops\.py", r"(?!log_wrapper$).*"),
     )
 )
-# Where native code of a framework computes, or waits for others: from outside it cannot be told.
+# Native code of a framework that computes or waits for others: from outside both look alike.
 _NATIVE = tuple(
     (re.compile(file), re.compile(name), text)
     for file, name, text in (
         (r"torch/autograd/graph\.py", r"_engine_run_backward", "backward"),
         (r"torch/cuda/(?:__init__|streams)\.py", r"synchronize", "cuda.synchronize"),
         (r"torch/utils/data/dataloader\.py", r"_next_data", "the data loader"),
-        # In graph since 2.10 at the latest, in common before.
+        # In `graph` since 2.10 at the latest, in `common` before.
         (r"mindspore/(?:common|graph)/.*", r"asnumpy|_run_graph|run|__call__|_syncruntime|wait_pipeline", "MindSpore"),
         (r"oneflow/(?:framework|autograd)/.*", r"numpy|_numpy|backward|item", "OneFlow"),
     )
 )
-# Of these, the ones in which a rank may wait for its peers.
+# Native code of these may wait for other ranks.
 _MAY_WAIT = ("backward", "cuda.synchronize", "MindSpore", "OneFlow")
 # proc(5), /proc/PID/stat.
 _STATES = {"T": "stopped (by SIGSTOP)", "t": "held by a debugger", "Z": "ended", "X": "ended"}
 
 
 def frame(name: str, filename: str, line: int) -> Frame:
-    """Return a frame as it travels: its file by a name that is short, and the same on all nodes."""
-    whose, file = "own", filename.rpartition("/")[2]
+    """Return a frame with a short file name that is the same on all nodes."""
+    owner, file = "own", filename.rpartition("/")[2]
     if _PACKAGES.match(filename):
-        whose, file = "package", _PACKAGES.sub("", filename)
+        owner, file = "package", _PACKAGES.sub("", filename)
     elif _PYTHON.match(filename):
-        whose = "python"
-    return [visible(name)[-MOST_NAME:], visible(file)[-MOST_NAME:], min(max(0, line), _LARGE), whose]
+        owner = "python"
+    return [visible(name)[-MOST_NAME:], visible(file)[-MOST_NAME:], min(max(0, line), _LARGE), owner]
 
 
 def read_dump(text: str) -> dict[str, list[Frame]]:
-    """Read `py-spy dump --json`: the frames of each thread by its name, the main thread first as `MainThread`.
+    """Return the frames of each thread by name from `py-spy dump --json`, the main thread first as `MainThread`.
 
-    Raises ValueError for what is none.
+    Raises ValueError for other text.
     """
     found: dict[str, list[Frame]] = {}
     try:
         threads = json.loads(text)
         if not isinstance(threads, list):
             raise ValueError("no list of threads")
-        # A name may be given twice, and belong to another thread.
+        # Threads may share a name, even that of the main thread.
         for thread in sorted(threads, key=lambda each: each["os_thread_id"] != each["pid"]):
             main = thread["os_thread_id"] == thread["pid"]
             name = "MainThread" if main else f"{thread['thread_name']} ({thread['os_thread_id']})"
@@ -126,10 +126,10 @@ def read_dump(text: str) -> dict[str, list[Frame]]:
     return found
 
 
-def in_all(samples: Sequence[Sequence[Frame]]) -> list[Frame]:
-    """Return what several stacks of one thread have in common, from the outermost frame inwards.
+def common_frames(samples: Sequence[Sequence[Frame]]) -> list[Frame]:
+    """Return the common frames of several stacks of one thread, from the outermost frame inwards.
 
-    A function that is still the same at another line ends it, with line 0: there it moves.
+    The last one may be a function at different lines, with line 0.
     """
     common: list[Frame] = []
     for level in zip(*(reversed(sample) for sample in samples)):
@@ -144,7 +144,7 @@ def in_all(samples: Sequence[Sequence[Frame]]) -> list[Frame]:
 
 
 def _waits_in(frames: Sequence[Frame]) -> str:
-    """Name the collective in which a rank waits; "" where it does not, as far as its stack tells."""
+    """Return the collective in which a rank waits by its stack, "" without one."""
     for name, file, *_ in frames:
         last = str(name).rpartition(".")[2]
         if any(where.fullmatch(str(file)) and what.fullmatch(last) for where, what in _COLLECTIVES):
@@ -158,7 +158,7 @@ def _at(each: Frame) -> str:
 
 
 def waits(record: Record) -> bool:
-    """Tell whether a rank waits for others in a collective, as far as its stack tells."""
+    """Return whether a rank waits in a collective, by its stack."""
     return record["state"] not in _STATES and bool(_waits_in(record["frames"]))
 
 
@@ -167,32 +167,32 @@ def _native(frames: Sequence[Frame]) -> str:
 
 
 def waiting(frames: Sequence[Frame], state: str) -> bool:
-    """Tell whether a rank waits for others in one look: in a collective, or asleep in native code that may be one."""
+    """Return whether a rank waits for others in one sample: in a collective, or asleep in native code that may wait."""
     return state not in _STATES and bool(_waits_in(frames) or (state == "S" and _native(frames) in _MAY_WAIT))
 
 
 def place(record: Record, many: bool = False) -> str:
-    """Say where a rank is, or `many` are: `is in load_batch (train.py:88)`."""
+    """Return where a rank is, or `many` are: `is in load_batch (train.py:88)`."""
     is_, wait = ("are", "wait") if many else ("is", "waits")
     frames: Sequence[Frame] = record["frames"]
     own = next((each for each in frames if each[3] == "own"), None)
-    said = []
+    parts = []
     if record["state"] in _STATES:
-        said.append(f"{is_} {_STATES[record['state']]}")
+        parts.append(f"{is_} {_STATES[record['state']]}")
     collective = _waits_in(frames)
     if collective:
-        said.append(f"{wait} in {collective}" + (f", called by {_at(own)}" if own else ""))
+        parts.append(f"{wait} in {collective}" + (f", called by {_at(own)}" if own else ""))
     elif frames:
         native = _native(frames)
         inner = own if own and (native or frames[0] is own) else frames[0]
         where = f"{native}, called by {_at(inner)}" if native else _at(inner)
         more = f", called by {_at(own)}" if own and inner is not own else ""
-        said.append(f"{is_} in {where}{more}")
-    elif not said:
+        parts.append(f"{is_} in {where}{more}")
+    elif not parts:
         state = {"D": "waits for a device or disk", "R": "computes", "S": "sleeps"}.get(record["state"], "is there")
         where = f" in the kernel's {record['wchan']}" if record["wchan"] not in ("", "0") else ""
-        said.append(f"{'each ' if many else ''}{state}{where}")
-    return " and ".join(said)
+        parts.append(f"{'each ' if many else ''}{state}{where}")
+    return " and ".join(parts)
 
 
 def _matches(frames: Sequence[Frame], file: re.Pattern[str], name: re.Pattern[str]) -> bool:
@@ -201,13 +201,13 @@ def _matches(frames: Sequence[Frame], file: re.Pattern[str], name: re.Pattern[st
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks with equal stacks. `of` has (host, record) of each in the order of ranks; `odd` are not where most are."""
+    """Ranks with equal stacks. `of` has (host, record) in the order of ranks; `odd`: they are not where most are."""
 
     of: tuple[tuple[str, Record], ...]
     odd: bool
 
     def text(self) -> str:
-        """Say who they are, and where: an odd one by its node and device."""
+        """Return the ranks and their place; an odd rank with its node and device."""
         host, first = self.of[0]
         ranks = [record["rank"] for _, record in self.of]
         if len(ranks) == 1:
@@ -219,7 +219,7 @@ class Group:
 
 
 def spans(numbers: Iterable[int], most: int = 12) -> str:
-    """Write numbers with stretches folded: `0 to 3, 7`."""
+    """Format numbers as spans: `0 to 3, 7`."""
     stretches: list[list[int]] = []
     for number in sorted(set(numbers)):
         if stretches and number == stretches[-1][1] + 1:
@@ -234,10 +234,10 @@ def spans(numbers: Iterable[int], most: int = 12) -> str:
 
 
 def groups(found: Mapping[str, Sequence[Record]]) -> list[Group]:
-    """Group ranks by equal stacks; `found` has what each node told. Those that are not odd come first.
+    """Group ranks by equal stacks; `found` has the records of each node. Odd groups come last.
 
-    Those that wait in a collective are usual, or where all do, or none, most of them; all others are odd. Where that
-    tells nothing, those that may wait in native code are usual; else nobody can be told.
+    Ranks in a collective are usual; if all are, or none is, the majority is; all others are odd. If that does not
+    decide, ranks that may wait in native code are usual; otherwise no rank is odd.
     """
     by_stack: dict[str, list[tuple[str, Record]]] = {}
     for host, records in found.items():
@@ -257,7 +257,7 @@ def groups(found: Mapping[str, Sequence[Record]]) -> list[Group]:
 
 
 def odd_one(made: Sequence[Group]) -> tuple[str, int | None]:
-    """Return host and rank of the one that is not where all others are; "" and None where it is not just one."""
+    """Return host and rank of the only odd rank; "" and None if there are several or none."""
     odd = [each for group in made for each in group.of if group.odd]
     hosts = {host for host, _ in odd}
     return (hosts.pop() if len(hosts) == 1 else ""), (odd[0][1]["rank"] if len(odd) == 1 else None)
@@ -271,13 +271,13 @@ def left_early(found: Mapping[str, Sequence[Record]], well: Iterable[Mapping[str
 
 
 def all_wait(found: Mapping[str, Sequence[Record]]) -> bool:
-    """Tell whether all ranks that are there wait in a collective: for one that left, and in no work of their own."""
+    """Return whether all ranks wait in a collective, so that the one that left is missing."""
     every = [record for records in found.values() for record in records]
     return bool(every) and all(map(waits, every))
 
 
 def left_text(left: Mapping[str, Any], wait: bool) -> str:
-    """Say that a rank had left, how long before where that is known, and whether the others wait for it."""
+    """Return that a rank had ended, how long before if known, and whether the others wait for it."""
     missed = ": the others wait for it" if wait else ""
     before = f"{left['before_s']} s before" if left.get("before_s") is not None else "before"
     return f"rank {left['rank']} on {left['host']} ended {before}, with exit code 0{missed}"
@@ -286,11 +286,11 @@ def left_text(left: Mapping[str, Any], wait: bool) -> str:
 def slow(
     found: Mapping[str, Sequence[Record]], deviations: float = 4.0, least: int = LEAST_LOOKS, gap: float = 0.25
 ) -> tuple[list[tuple[str, Record]], int]:
-    """Return the ranks for which the others wait, and how often in a hundred looks the others wait.
+    """Return the slow ranks, and how often the others wait, in percent of the samples.
 
-    In synchronous training all wait for the slowest, which waits for nobody. A rank is slow where it was found waiting
-    less often than the median of all by a `gap` of the looks, and by more than chance would give (so many
-    `deviations`); and only if these are at most half of the ranks. With fewer looks than `least` none is.
+    In synchronous training all wait for the slowest rank, which waits for none. A rank is slow if it waits less often
+    than the median by the share `gap`, and by more than chance explains (`deviations`), and if at most half of the
+    ranks do. Ranks with fewer samples than `least` do not count.
     """
     every = [(host, record) for host, records in found.items() for record in records if record["looks"] >= least]
     if len(every) < 2:
@@ -308,9 +308,9 @@ def slow(
 
 
 def slow_lines(found: Mapping[str, Sequence[Record]]) -> list[str]:
-    """Say which ranks are slow, where there were enough looks; else nothing."""
-    looked = [record for records in found.values() for record in records if record["looks"] >= LEAST_LOOKS]
-    if len(looked) < 2:
+    """Return lines on the slow ranks, none without enough samples."""
+    sampled = [record for records in found.values() for record in records if record["looks"] >= LEAST_LOOKS]
+    if len(sampled) < 2:
         return []
     behind, usual = slow(found)
     told = []
@@ -319,11 +319,11 @@ def slow_lines(found: Mapping[str, Sequence[Record]]) -> list[str]:
         share = round(100 * record["waited"] / record["looks"])
         told.append(
             f"rank {record['rank']} on {host}{device} is slow: it waited for others in {share} % of "
-            f"{record['looks']} looks, they wait in {usual} %"
+            f"{record['looks']} samples, they wait in {usual} %"
         )
     if len(behind) > MOST_LINES:
         told.append(f"... and {len(behind) - MOST_LINES} more slow ranks")
-    return told or [f"no rank is slower than the others: they wait for each other in {usual} % of the looks"]
+    return told or [f"no rank is slower than the others: they wait for each other in {usual} % of the samples"]
 
 
 def lines(
@@ -332,7 +332,7 @@ def lines(
     silent: Mapping[str, str],
     left: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Say where all ranks of a job are. `silent` are nodes that told nothing, and why; `left` is left_early()'s."""
+    """Return lines on the places of all ranks; `silent`: nodes without an answer, why; `left`: from left_early()."""
     made = groups(found)
     told = [group.text() for group in made]
     if len(told) > MOST_LINES:
@@ -353,10 +353,10 @@ def lines(
         f"PyTorch's flight recorder, {'rank' if len(of) == 1 else 'ranks'} {spans(of)}: {text}"
         for text, of in sorted(recorders.items(), key=lambda each: -len(each[1]))[: MOST_LINES // 2]
     ]
-    lacking = set(range(world_size)) - ranks - ({left["rank"]} if left else set())
-    told += [f"{host} told nothing: {why}" for host, why in list(silent.items())[:4]]
-    if lacking and not silent:
-        told.append(f"no process was found of {'rank' if len(lacking) == 1 else 'ranks'} {spans(lacking)}")
+    missing = set(range(world_size)) - ranks - ({left["rank"]} if left else set())
+    told += [f"{host} did not report: {why}" for host, why in list(silent.items())[:4]]
+    if missing and not silent:
+        told.append(f"no process was found of {'rank' if len(missing) == 1 else 'ranks'} {spans(missing)}")
     reasons: dict[str, list[int]] = {}
     for records in found.values():
         for record in records:
@@ -367,7 +367,7 @@ def lines(
 
 
 def full_text(record: Record, samples: Sequence[Mapping[str, Sequence[Frame]]], kernel: str) -> str:
-    """Write all that was seen of one rank: its state, and the stacks of its threads, those that moved each time."""
+    """Return all details of one rank: its state, and the stacks of its threads, each sample that differs."""
     head = (
         f"rank {record['rank']}  pid {record['pid']}  state {record['state']}  in {record['wchan'] or '?'}"
         f"  {record['cpu_percent']} % of a CPU" + (f"  device {record['device']}" if record["device"] else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes name that began during a job and was not ended with it (trainyard_node/job/run/strays.py)."""
+"""Report processes that started during a job and outlive it (trainyard_node/job/run/strays.py)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _MOST_HOSTS = 6
 
 
 def texts(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Say what began on each host while the job ran, is not known to be the job's, and goes on."""
-    told = {host: answer.get("not_ended") or {} for host, answer in answers.items()}
-    found = {host: each for host, each in told.items() if each.get("count")}
+    """Return lines on processes of each host that started during the job, may not belong to it, and still run."""
+    not_ended = {host: answer.get("not_ended") or {} for host, answer in answers.items()}
+    found = {host: each for host, each in not_ended.items() if each.get("count")}
     lines = [
         f"not ended by trainyard on {host}: {counted(each['count'], 'process', 'processes')} of user {each['user']} "
         f"that started during the job: {_named(each)}"

@@ -19,7 +19,7 @@ from ..plan import build_tools, spares
 from ..plan.plan import JobPlan, build
 from ..run import kernel_messages
 from ..run import rank_connections as meeting
-from ..run.moved_addresses import whole
+from ..run.moved_addresses import pattern
 from .records import Source, Where
 
 Data = Mapping[str, Any]
@@ -190,5 +190,5 @@ def _with_names(plan: Data, failure: Data | None) -> Data | None:
         return failure
     reason = str(failure["reason"])
     for node in (*plan["nodes"], *plan.get("spares", ())):
-        reason = re.sub(whole(node["address"]), f"{node['host']} ({node['address']})", reason)
+        reason = re.sub(pattern(node["address"]), f"{node['host']} ({node['address']})", reason)
     return {**failure, "reason": reason}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poll a job's checkpoints, as the job's user, on the node of rank 0.
+"""Poll a job's checkpoints from the monitor of the node with rank 0, with the rights of the job's user.
 
-A thread of its own polls, as a network file system may take minutes to answer. Polling takes at most a twentieth of
-the time.
+Polls run in a thread, as a network file system may block one for minutes. At most one poll waits; polls take at most a
+twentieth of the time.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.run import checkpoints
-from ....trainyard.job.run.checkpoints import Book, Look
+from ....trainyard.job.run.checkpoints import History, Sample
 from ...machine.json_files import open_regular
 
-# Least time between two polls, in seconds, and how many times longer than a poll that time is.
+# Seconds between two polls; a poll that takes longer than a twentieth of that delays the next one.
 POLL_S, SHARE = 2.0, 20
-# A poll that takes longer is reported, in seconds.
+# A poll that takes longer, in seconds, is reported.
 LATE_S = 30.0
-# Upper bounds for one poll: entries of folders, matches, files of a checkpoint, and files whose form is checked.
+# Upper bounds for one poll: entries of folders, inspected matches, files of a folder, files whose format is read.
 MOST_ENTRIES, MOST_MATCHES, MOST_FILES, MOST_FORMS = 200_000, 1000, 20_000, 64
 MOST_DEPTH = 16
 _SIGNS = "*?["
 
 
 class Watch:
-    """Follows a folder or pattern of checkpoints."""
+    """Polls a folder or pattern of checkpoints."""
 
     def __init__(self, job_dir: Path, pattern: str) -> None:
-        """Watch `pattern`, relative to the job's folder; nothing where it is ""."""
+        """Poll `pattern`, relative to the job's folder; "" polls nothing."""
         self._pattern = str(job_dir / pattern) if pattern else ""
-        self._book = Book()
-        self._state: dict[str, Any] = {"newest": None, "unfinished": None, "problem": ""}
+        self._history = History()
+        self._known: dict[str, Any] = {"newest": None, "unfinished": None, "problem": ""}
         self._polled = False
         self._began: float | None = None
         self._requested = threading.Event()
         self._done = threading.Event()
-        # The present attempt, when it began (seconds since the epoch), and whether it runs.
+        # The current attempt, its begin (seconds since the epoch), and whether it runs.
         self.attempt, self.attempt_began, self.running = 0, 0.0, False
         if pattern:
             threading.Thread(target=self._watch, name="checkpoints", daemon=True).start()
 
     def state(self) -> dict[str, Any] | None:
-        """Return the newest checkpoints; None before the first poll, and without a pattern."""
+        """Return the state of the checkpoints, None before the first poll and without a pattern."""
         began = self._began
         waits_s = time.monotonic() - began if began is not None else 0.0
         if waits_s > LATE_S:
-            late = f"{self._pattern} does not answer: a poll has waited for {round(waits_s)} s"
-            return {**self._state, "problem": late}
-        return self._state if self._polled else None
+            late = f"{self._pattern} does not answer: a poll waits for {round(waits_s)} s"
+            return {**self._known, "problem": late}
+        return self._known if self._polled else None
 
     def poll_now(self, seconds: float) -> None:
-        """Poll now, and wait for the result for so many seconds at most."""
+        """Poll now, and wait for that at most `seconds`."""
         if self._pattern:
             self._done.clear()
             self._requested.set()
@@ -70,41 +70,41 @@ class Watch:
             self._began = begun = time.monotonic()
             attempt, attempt_began, running = self.attempt, self.attempt_began, self.running
             try:
-                looks, problem = poll(self._pattern), ""
-                found = self._book.take(looks, attempt, attempt_began, running)
+                samples, problem = poll(self._pattern), ""
+                known = self._history.add(samples, attempt, attempt_began, running)
             except OSError as error:
-                found, problem = {}, f"{self._pattern}: {error.strerror or error}"
-            self._state, self._polled = {**self._state, **found, "problem": problem[:300]}, True
+                known, problem = {}, f"{self._pattern}: {error.strerror or error}"
+            self._known, self._polled = {**self._known, **known, "problem": problem[:300]}, True
             self._began = None
             self._done.set()
             self._requested.wait(max(POLL_S, SHARE * (time.monotonic() - begun)))
 
 
-def poll(pattern: str) -> list[Look]:
-    """Inspect the newest checkpoints in a folder, or that match a pattern. Raises OSError."""
+def poll(pattern: str) -> list[Sample]:
+    """Return the newest checkpoints in a folder, or that match a pattern. Raises OSError."""
     place = Path(pattern)
     if any(sign in pattern for sign in _SIGNS):
         found = list(_matches(place))
     elif place.is_dir():
-        found = [place / name for name in _names(place, [MOST_ENTRIES]) if checkpoints.looks_like_one(name)]
+        found = [place / name for name in _names(place, [MOST_ENTRIES]) if checkpoints.is_checkpoint_name(name)]
     else:
         place.lstat()
         found = [place]
     found.sort(key=lambda path: checkpoints.natural(path.name))
     times = {}
     for path in found[-MOST_MATCHES:]:
-        # It may have been removed meanwhile; links name other checkpoints.
+        # It may have been removed meanwhile. A link is another name of a checkpoint.
         with contextlib.suppress(OSError):
             state = path.lstat()
             if stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode):
                 times[path] = state.st_mtime
     newest = sorted(times, key=lambda path: times[path])[-checkpoints.MOST_LOOKED_AT :]
     complete, later = _marked([path for path in newest if path.is_dir()])
-    looks = []
+    samples = []
     for path in newest:
         with contextlib.suppress(OSError):
-            looks.append(_inspect(path, path in complete, path in later))
-    return looks
+            samples.append(_inspect(path, path in complete, path in later))
+    return samples
 
 
 def _matches(pattern: Path) -> Iterator[Path]:
@@ -129,7 +129,7 @@ def _matching(folder: Path, part: str, left: list[int]) -> list[str]:
 
 
 def _names(folder: Path, left: list[int]) -> Iterator[str]:
-    """Yield the names in a folder. Raises OSError where there are more than are left."""
+    """Yield the names in a folder, at most as many as are left."""
     with os.scandir(folder) as entries:
         for entry in entries:
             left[0] -= 1
@@ -139,27 +139,28 @@ def _names(folder: Path, left: list[int]) -> Iterator[str]:
 
 
 def _marked(folders: list[Path]) -> tuple[set[Path], set[Path]]:
-    """Return which folders a marker file beside them names as complete, and which it does not name yet."""
+    """Return which folders a marker beside them shows as complete, and which it does not name yet."""
     complete: set[Path] = set()
     later: set[Path] = set()
     for parent in {path.parent for path in folders}:
         names = {path.name: path for path in folders if path.parent == parent}
         for marker in checkpoints.MARKERS:
-            with contextlib.suppress(OSError), open_regular(parent / marker) as opened:
-                found = checkpoints.marked(list(names), opened.read(256).decode("utf-8", "replace"))
+            with contextlib.suppress(OSError), open_regular(parent / marker) as there:
+                found = checkpoints.marked(list(names), there.read(256).decode("utf-8", "replace"))
                 complete |= {names[name] for name in found[0]}
                 later |= {names[name] for name in found[1]}
     return complete, later
 
 
-def _inspect(path: Path, named: bool, not_named: bool) -> Look:
-    """Inspect one checkpoint. Raises OSError where it does not exist any more."""
+def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
+    """Inspect one checkpoint. Raises OSError where it was removed."""
     shown = os.fsencode(path.name).decode("utf-8", "backslashreplace")[:255]
-    fault = "its name says that it is being written" if checkpoints.is_temporary(path.name) else ""
+    problem = "its name says that it is being written" if checkpoints.is_temporary(path.name) else ""
     state = path.lstat()
     if stat.S_ISREG(state.st_mode):
-        said, proved = _form(path, state.st_size)
-        return Look(shown, state.st_mtime, state.st_size, 1, fault or said, proved and not (fault or said))
+        problem_of_form, sure = _form(path, state.st_size)
+        problem = problem or problem_of_form
+        return Sample(shown, state.st_mtime, state.st_size, 1, problem, sure and not problem)
     folders: dict[str, list[str]] = {}
     forms: list[tuple[str, Path, int]] = []
     newest, size, count = state.st_mtime, 0, 0
@@ -172,17 +173,17 @@ def _inspect(path: Path, named: bool, not_named: bool) -> Look:
         if known.st_size and stat.S_ISREG(known.st_mode) and len(forms) < MOST_FORMS:
             forms.append((f"{at}{name}", path / at / name, known.st_size))
     if not_named:
-        fault = fault or "the file that names the newest one does not name it yet"
-    said, proved = checkpoints.folder_fault(folders)
-    fault = fault or said or ("" if count else "it is empty")
-    for name, file, bytes_of in () if fault else forms:
-        wrong = _form(file, bytes_of)[0]
-        fault = fault or (f"{name}: {wrong}" if wrong else "")
-    return Look(shown, newest, size, count, fault, (named or proved) and not fault)
+        problem = problem or "the file that names the newest one does not name it yet"
+    problem_of_folder, sure = checkpoints.folder_problem(folders)
+    problem = problem or problem_of_folder or ("" if count else "it is empty")
+    for name, file, bytes_of in () if problem else forms:
+        found = _form(file, bytes_of)[0]
+        problem = problem or (f"{name}: {found}" if found else "")
+    return Sample(shown, newest, size, count, problem, (named or sure) and not problem)
 
 
 def _files(root: Path, at: str, depth: int) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yield the files below a folder: their folder, name and state. Links are not followed."""
+    """Yield the files of a folder and below: subfolder, name, state. Links are not followed."""
     below = []
     with os.scandir(root / at) as entries:
         for entry in entries:
@@ -201,4 +202,4 @@ def _form(path: Path, size: int) -> tuple[str, bool]:
         if path.suffix == ".safetensors" and len(head) == 8:
             head += opened.read(min(int.from_bytes(head, "little"), checkpoints.HEADER_BYTES))
         opened.seek(max(0, size - checkpoints.TAIL_BYTES))
-        return checkpoints.file_fault(path.name, size, head, opened.read(checkpoints.TAIL_BYTES))
+        return checkpoints.file_problem(path.name, size, head, opened.read(checkpoints.TAIL_BYTES))

@@ -111,7 +111,7 @@ class Tail:
                 for line in lines:
                     text = line.decode("utf-8", "replace")
                     metrics = progress.parse_line(text, pattern)
-                    if begins and len(text) <= progress.MAX_LINE and checkpoints.tells_start(text):
+                    if begins and len(text) <= progress.MAX_LINE and checkpoints.names_start(text):
                         self.resumed = self._shown(line)
                     if metrics:
                         begins = begins and "step" not in metrics

@@ -30,7 +30,7 @@ from .failures import Failures
 from .log_tail import Tail
 from .next_attempt import NextAttempt
 from .rank_connections import Meeting
-from .slow_ranks import Looker
+from .slow_ranks import Sampler
 from .stacks import Taker
 from .supervisors import Children, Supervisor, Terminator, Units
 
@@ -65,7 +65,7 @@ class NodeRunner:
         self._carried_before = self._carried()
         self.failures = Failures(job_dir, plan, hidden, slice_name)
         self.meeting = Meeting(plan, slice_name)
-        self.taker, self.looker = Taker(job_dir, plan), Looker(job_dir, plan)
+        self.taker, self.sampler = Taker(job_dir, plan), Sampler(job_dir, plan)
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self._stacks_order = 0
         # The processes whose ends the kernel reports, by name.
@@ -87,7 +87,7 @@ class NodeRunner:
         """Take a message of the head; return whether there is something new to do."""
         self._stacks_order = message.get("stacks", self._stacks_order)
         if "attempts" in message:
-            self.looker.closer = message.get("closer", False)
+            self.sampler.closer = message.get("closer", False)
         return self.next.request(message)
 
     def stacks(self) -> Message | None:
@@ -102,7 +102,7 @@ class NodeRunner:
 
     def slow_ranks(self) -> Message | None:
         """Return the message with what was found of slow ranks, where it is time for one."""
-        found = self.looker.told()
+        found = self.sampler.report()
         return {"waits": found} if found else None
 
     def move_ranks(self, replaced: Mapping[str, str]) -> None:

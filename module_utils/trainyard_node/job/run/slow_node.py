@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds a node up, as far as its kernel says so at no cost and to everybody: load, pressure, quotas, heat.
+"""Read what slows a node down from its kernel, without rights or cost: load, pressure, quotas, heat.
 
-Evidence beside a slow rank, no verdict. Sources: proc(5); the kernel's documents accounting/psi, admin-guide/cgroup-v2
+This is evidence beside a slow rank. Sources: proc(5); the kernel's documents accounting/psi, admin-guide/cgroup-v2
 (cpu.stat) and scheduler/sched-bwc; arch/x86/kernel/cpu/mce/therm_throt.c for thermal_throttle.
 """
 
@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 _STALLED = re.compile(r"^some .*\bavg60=(\d+\.\d+)", re.MULTILINE)
-# Of an hour-long pressure nobody asks; less than so many percent holds nobody up.
+# Minimum pressure that is reported, in percent of the last minute.
 _LEAST_PRESSURE = 5.0
 
 
-class Counted(NamedTuple):
-    """What only grows: periods of CPU quotas, those in which a process was held, and times that a CPU was too hot."""
+class Counters(NamedTuple):
+    """Periods of CPU quotas, those in which a process was throttled, and how often a CPU was too hot."""
 
     periods: int = 0
     throttled: int = 0
@@ -34,7 +34,7 @@ def _text(path: Path) -> str:
 
 
 def _quota_files(pid: int, root: Path) -> Iterator[Path]:
-    """Yield cpu.stat of all groups of a process, the innermost first; of a container's own last."""
+    """Yield cpu.stat of all cgroups of a process, the innermost first."""
     for line in _text(root / f"proc/{pid}/cgroup").splitlines():
         number, names, place = (*line.split(":", 2), "", "")[:3]
         if number == "0" or "cpu" in names.split(","):
@@ -44,8 +44,8 @@ def _quota_files(pid: int, root: Path) -> Iterator[Path]:
                 yield from (base / each / "cpu.stat" for each in (inside, *inside.parents))
 
 
-def count(pids: list[int], root: Path = Path("/")) -> Counted:
-    """Read what only grows, of the groups of these processes and of all processors."""
+def count(pids: list[int], root: Path = Path("/")) -> Counters:
+    """Read the counters of these processes' cgroups and of all processors."""
     periods = throttled = 0
     for path in {path for pid in pids for path in _quota_files(pid, root)}:
         found = dict(line.split(None, 1) for line in _text(path).splitlines() if len(line.split()) == 2)
@@ -56,22 +56,22 @@ def count(pids: list[int], root: Path = Path("/")) -> Counted:
     for path in root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count"):
         number = _text(path).strip()
         hot = max(hot, int(number) if number.isdecimal() else 0)
-    return Counted(periods, throttled, hot)
+    return Counters(periods, throttled, hot)
 
 
-def texts(before: Counted, now: Counted, root: Path = Path("/")) -> list[str]:
-    """Say what holds this node up, between two counts and in the last minute; its load always."""
-    said = []
+def texts(before: Counters, now: Counters, root: Path = Path("/")) -> list[str]:
+    """Return facts that slow this node down, between two counts and in the last minute; its load always."""
+    facts = []
     load = _text(root / "proc/loadavg").split()
     if load:
-        said.append(f"load {load[0]} (processors: {os.cpu_count()})")
+        facts.append(f"load {load[0]} (processors: {os.cpu_count()})")
     if now.throttled > before.throttled and now.periods > before.periods:
         share = 100 * (now.throttled - before.throttled) / (now.periods - before.periods)
-        said.append(f"held by a CPU quota in {min(100.0, share):.0f} % of its periods")
+        facts.append(f"held by a CPU quota in {min(100.0, share):.0f} % of its periods")
     if now.hot > before.hot:
-        said.append(f"processors slowed down by heat (times: {now.hot - before.hot})")
+        facts.append(f"processors slowed down by heat (times: {now.hot - before.hot})")
     for name, what in (("cpu", "processors"), ("memory", "memory"), ("io", "disks")):
         found = _STALLED.search(_text(root / "proc/pressure" / name))
         if found and float(found[1]) >= _LEAST_PRESSURE:
-            said.append(f"something waits for {what} {float(found[1]):.0f} % of the time")
-    return said
+            facts.append(f"something waits for {what} {float(found[1]):.0f} % of the time")
+    return facts

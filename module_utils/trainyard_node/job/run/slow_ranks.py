@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often this node's ranks are found asleep, and waiting for others: looks at them in a thread beside the monitor.
+"""Sample how often this node's ranks sleep, and wait for others, in a thread beside the monitor.
 
-A light look reads /proc alone: the state of a rank's threads and where the main one sleeps (proc(5)). Only while the
-head wants it, py-spy reads the stacks, too (stacks.py). No rank is stopped, signalled or traced. What is done with the
-counts: ../../trainyard/job/slow_ranks.py.
+A cheap sample reads only /proc: the state of a rank's threads and where the main one sleeps (proc(5)). While the head
+requests it, py-spy also reads the stacks (stacks.py). No rank is stopped, signalled or traced.
+trainyard/job/run/slow_ranks.py evaluates the counts.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from typing import Any
 from ....trainyard.job.run import stacks as rules
 from ....trainyard.job.run.slow_ranks import CLOSE_PERIOD_S, MOST_AT, PERIOD_S
 from . import processes as procs
-from . import slow_node as held_up
-from . import stacks, units
+from . import slow_node, stacks, units
 
-# Seconds between two light looks, and between two at stacks; each is drawn anew, never in step with the steps.
-LOOK_S, DUMP_S = 0.25, 0.5
-# Threads of a rank that are looked at.
+# Mean seconds between two cheap samples, and between two stacks; random, to avoid the rhythm of the steps.
+SAMPLE_S, DUMP_S = 0.25, 0.5
+# Upper bound for the sampled threads of a rank.
 MOST_THREADS = 128
-# After so many periods processes are looked for anew, also where none is missing.
+# Periods after which processes are searched again, even if none is missing.
 _PERIODS = 6
 
-Told = dict[str, Any]
+Report = dict[str, Any]
 
 
 def asleep(pid: int, proc: str = procs.PROC) -> bool | None:
-    """Tell whether all threads of a process sleep, the main one for another thread; None where it is gone.
+    """Return whether all threads of a process sleep, the main one for another thread; None if it has ended.
 
-    The kernel says where a thread sleeps to who may read the process; where it says nothing, asleep is asleep.
+    If the kernel hides where the main thread sleeps, any sleep counts.
     """
     state = _state(f"{proc}/{pid}/stat")
     if not state:
@@ -64,8 +63,8 @@ def _state(path: str) -> str:
     return fields[0].decode("ascii", "replace") if fields else ""
 
 
-class Looker:
-    """Looks at the ranks of this node beside its monitor, which asks now and then what was seen."""
+class Sampler:
+    """Samples the ranks of this node beside its monitor, which fetches the counts now and then."""
 
     def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
         """Take the job's folder and node_plan.json."""
@@ -74,27 +73,27 @@ class Looker:
         self._started: dict[int, int | None] = {}
         self._tools: dict[int, str] = {}
         self._age = _PERIODS
-        # Set by the monitor: whether stacks are looked at, too.
+        # Set by the monitor: whether to sample stacks, too.
         self.closer = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._seen: dict[int, Counter[str]] = {}
         self._places: dict[int, Counter[str]] = {}
-        self._told_at = time.monotonic()
-        # What held this node up before it looked closer.
-        self._before: held_up.Counted | None = None
+        self._reported_at = time.monotonic()
+        # Counters of the node when sampling of stacks began.
+        self._before: slow_node.Counters | None = None
 
-    def told(self) -> Told | None:
-        """Return what was seen since the last time; None as long as it is not time to tell. It never waits."""
+    def report(self) -> Report | None:
+        """Return the counts since the last report; None until the next one is due. Never blocks."""
         now = time.monotonic()
         if not self._spec.get("slow_ranks"):
             return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
-        if now - self._told_at < (CLOSE_PERIOD_S if self.closer else PERIOD_S):
+        if now - self._reported_at < (CLOSE_PERIOD_S if self.closer else PERIOD_S):
             return None
-        self._told_at = now
+        self._reported_at = now
         with self._lock:
             seen, places, ranks = self._seen, self._places, self._ranks
             self._seen, self._places = {}, {}
@@ -108,33 +107,33 @@ class Looker:
             for rank in ranks
             if rank.rank in seen
         ]
-        return {"ranks": of_ranks, "node": self._held_up([rank.pid for rank in ranks])} if of_ranks else None
+        return {"ranks": of_ranks, "node": self._facts([rank.pid for rank in ranks])} if of_ranks else None
 
-    def _held_up(self, pids: list[int]) -> list[str]:
+    def _facts(self, pids: list[int]) -> list[str]:
         if not self.closer:
             self._before = None
             return []
-        counted = held_up.count(pids)
+        counted = slow_node.count(pids)
         self._before = self._before or counted
-        return held_up.texts(self._before, counted)
+        return slow_node.texts(self._before, counted)
 
     def _run(self) -> None:
         find_at = dump_at = time.monotonic()
         while True:
-            time.sleep(LOOK_S * random.uniform(0.5, 1.5))  # noqa: S311
-            # What the ranks do to their files and processes must not end this; and nobody reads what it would say.
+            time.sleep(SAMPLE_S * random.uniform(0.5, 1.5))  # noqa: S311
+            # Whatever the ranks do to their files and processes must not end this thread.
             with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
                 now = time.monotonic()
                 if now >= find_at:
                     find_at = now + PERIOD_S
                     self._find()
-                self._look()
+                self._sample()
                 if self.closer and now >= dump_at:
                     self._dump()
-                    dump_at = time.monotonic() + DUMP_S * random.uniform(0.5, 1.5) - LOOK_S  # noqa: S311
+                    dump_at = time.monotonic() + DUMP_S * random.uniform(0.5, 1.5) - SAMPLE_S  # noqa: S311
 
     def _find(self) -> None:
-        """Find the processes of the ranks, where one is gone, and now and then."""
+        """Find the processes of the ranks, if one has ended, and from time to time."""
         self._age += 1
         there = self._ranks and all(procs.start_time(pid) == began for pid, began in self._started.items())
         if there and self._age < _PERIODS:
@@ -149,17 +148,17 @@ class Looker:
         self._started = {rank.pid: procs.start_time(rank.pid) for rank in found}
         self._tools = {rank.pid: path for rank in found for path in [stacks.tool(rank, spec.get("venvs", ""))] if path}
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         for rank in self._ranks:
             sleeps = asleep(rank.pid)
             if sleeps is not None:
                 self._count(rank.rank, looks=1, asleep=int(sleeps))
 
     def _dump(self) -> None:
-        """Read the stacks once. A rank that waits for nobody has a place, for whoever looks into it."""
+        """Read the stacks once, and note the place of each rank that does not wait."""
         for pid, (threads, _) in stacks.dump(self._ranks, self._tools).items():
             rank = next(each.rank for each in self._ranks if each.pid == pid)
-            state, wchan, _ = stacks.seen(pid)
+            state, wchan, _ = stacks.process_state(pid)
             if threads and state:
                 frames = threads.get("MainThread", [])
                 waits = rules.waiting(frames, state)

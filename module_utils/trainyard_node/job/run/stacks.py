@@ -141,7 +141,7 @@ def _missing(venvs: str) -> str:
     )[:400]
 
 
-def seen(pid: int, proc: str = procs.PROC) -> tuple[str, str, int]:
+def process_state(pid: int, proc: str = procs.PROC) -> tuple[str, str, int]:
     """Return state, wait channel and CPU ticks of a process; ("", "", 0) where it is gone (proc(5))."""
     try:
         fields = Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -230,7 +230,7 @@ def take(
     until = time.monotonic() + LIMIT_S + looks * apart_s
     ranks = of_job(job_id, job_dir, slice_name, known or {}, proc)
     tools = {rank.pid: path for rank in ranks for path in [tool(rank, venvs, proc)] if path}
-    first = {rank.pid: seen(rank.pid, proc) for rank in ranks}
+    first = {rank.pid: process_state(rank.pid, proc) for rank in ranks}
     for rank in ranks:
         evidence.ask_for_dump(rank.env, rank.rank)
     begun, samples = time.monotonic(), deque[dict[int, tuple[dict[str, Any], str]]](maxlen=SAMPLES)
@@ -243,13 +243,13 @@ def take(
         samples.append(dump(ranks, tools, proc))
         for pid, (threads, _) in samples[-1].items():
             looked[pid] += bool(threads)
-            waited[pid] += stacks.waiting(threads.get("MainThread", ()), seen(pid, proc)[0])
+            waited[pid] += stacks.waiting(threads.get("MainThread", ()), process_state(pid, proc)[0])
         if time.monotonic() > until - DUMP_S:
             break
     took, tick_s = max(time.monotonic() - begun, 0.01), os.sysconf("SC_CLK_TCK")
     records, texts = [], []
     for rank in ranks:
-        state, wchan, ticks = seen(rank.pid, proc)
+        state, wchan, ticks = process_state(rank.pid, proc)
         dumps = [sample[rank.pid][0] for sample in samples if sample.get(rank.pid, ({}, ""))[0]]
         why = "" if dumps else samples[-1][rank.pid][1] if rank.pid in tools else _missing(venvs)
         record = {
@@ -259,7 +259,7 @@ def take(
             "state": state,
             "wchan": wchan,
             "cpu_percent": max(0, round(100 * (ticks - first[rank.pid][2]) / tick_s / took)),
-            "frames": stacks.in_all([dump.get("MainThread", []) for dump in dumps]) if dumps else [],
+            "frames": stacks.common_frames([dump.get("MainThread", []) for dump in dumps]) if dumps else [],
             "said": why,
             "recorder": evidence.dumped(rank.env, rank.rank, _began(rank.pid, proc))
             if time.monotonic() < until

@@ -246,10 +246,6 @@ def test_the_rank_that_an_error_names_is_told():
     assert cause["reason"].endswith("; it names rank 1 as that peer: look there first")
 
 
-def test_nothing_failed():
-    assert causes.blame([], [left(1, 0.0)], ["n3"]) is None
-
-
 def summary(cause):
     nodes = [{"host": f"n{rank + 1}", "ranks": [rank]} for rank in range(4)]
     return {"failure": cause, "nodes": nodes, "rank_log": "rank_{rank}.log"}
@@ -270,13 +266,6 @@ def test_the_report_says_cause_and_chain():
     ]
     assert failure.text(cause) == "node n3: its monitor ended"
     assert job_text.cause(summary(causes.blame([failed(3, 3.0)])), "/jobs/x")[1] == causes.UNSURE
-
-
-def test_the_report_of_a_rank_that_the_scheduler_missed():
-    assert job_text.cause(summary(MISSED), "/jobs/x") == [
-        "rank 1 on n2 failed first: the scheduler had not heard rank 1 for job_heartbeat_timeout: frozen, or cut off"
-    ]
-    assert failure.text(MISSED) == "scheduler on n1: no word from rank 1"
 
 
 # ---- real monitors
@@ -395,14 +384,6 @@ def test_a_monitor_that_is_killed_is_blamed_for_those_that_lose_its_ranks(cluste
     cause = job.over()["failure"]
     assert (cause["kind"], cause["host"]) == ("gone", "n3")
     assert cause["reason"].startswith("rank 1 on n2 then lost its peer: RuntimeError: ")
-
-
-def test_a_rank_that_lost_a_peer_that_nobody_knows_of_is_named_with_that(cluster):
-    job = cluster(["wait"], ["lost"]).start()
-    job.nodes[1].go()
-    cause = job.over()["failure"]
-    assert (cause["host"], cause["rank"], cause["reason"]) == ("n2", 1, causes.UNSURE)
-    job.all_ended()
 
 
 MPIRUN = f"""

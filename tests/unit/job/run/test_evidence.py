@@ -49,10 +49,6 @@ def test_the_first_that_is_open_counts_in_each_group():
     )
 
 
-def test_a_recorder_without_collectives_says_nothing():
-    assert flight_recorder.read(dump()) == ""
-
-
 class Trap:
     """Calls something when it is unpickled."""
 

@@ -61,25 +61,10 @@ def test_after_restarts_the_last_report_counts():
     assert failures.torchrun_root_cause(log)["exit_code"] == 7
 
 
-def test_a_report_without_the_agents_log_lines_keeps_its_own_time():
-    report = captured("exit7-node1").partition("Failures:")[2]
-    assert failures.torchrun_root_cause(report)["time"] == local("2026-11-20 13:19:00")
-
-
-def test_a_time_that_is_none_is_left_open():
-    log = captured("exit7-node1").replace("2026-11-20_13:19:00", "yesterday")
-    assert failures.torchrun_root_cause(log)["time"] is None
-
-
 @given(st.integers(0, len(captured("exit7-node1"))))
 def test_a_report_that_is_cut_off_is_read_or_left(length):
     cause = failures.torchrun_root_cause(captured("exit7-node1")[:length])
     assert cause is None or (cause["rank"], cause["exit_code"]) == (3, 7)
-
-
-@given(st.text())
-def test_any_text_after_the_marker_is_harmless(text):
-    failures.torchrun_root_cause("Root Cause (first observed failure):\n" + text)
 
 
 def exited(code, at, rank: int | None = 0):
@@ -106,24 +91,6 @@ def killed(number, at, rank: int | None = 0):
 def test_the_cause_comes_before_its_consequences(cause, consequence):
     assert failures.first_failure([cause, consequence]) is cause
     assert failures.first_failure([consequence, cause]) is cause
-
-
-def test_nobody_is_blamed_for_nothing():
-    assert failures.first_failure([]) is None
-
-
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        (exited(1, 0), "exit code 1"),
-        (killed(9, 0), "killed by SIGKILL"),
-        (killed(99, 0), "killed by signal 99"),
-        ({"exit_code": None, "signal": None, "result": "resources"}, "no exit code, systemd says resources"),
-        ({"exit_code": None, "signal": None}, "no exit code, systemd says nothing"),
-    ],
-)
-def test_how_a_process_ended_in_words(record, text):
-    assert failures.exit_text(record) == text
 
 
 @pytest.mark.parametrize(

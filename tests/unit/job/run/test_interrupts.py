@@ -27,14 +27,14 @@ def test_a_first_signal_waits_for_facts_unless_nothing_was_started():
     first = {phase: react(phase, False, "digits-1", HOW) for phase in Phase}
     assert {phase for phase, reaction in first.items() if reaction.leaves} == {Phase.PREPARING}
     assert first[Phase.PREPARING].text == NOT_STARTED
-    assert first[Phase.TOLD].text == ""
-    for phase in set(Phase) - {Phase.PREPARING, Phase.TOLD}:
+    assert first[Phase.REPORTED].text == ""
+    for phase in set(Phase) - {Phase.PREPARING, Phase.REPORTED}:
         assert first[phase].text.endswith("Ctrl-C again leaves at once.")
 
 
 def test_a_second_signal_leaves_with_what_is_known():
     again = {phase: react(phase, True, "digits-1", HOW) for phase in Phase}
-    assert {phase for phase, reaction in again.items() if not reaction.leaves} == {Phase.TOLD}
+    assert {phase for phase, reaction in again.items() if not reaction.leaves} == {Phase.REPORTED}
     for phase in (Phase.STARTING, Phase.WATCHING, Phase.ENDED, Phase.ENDING):
         assert again[phase].text.endswith(HOW)
     for phase, said in [(Phase.STARTING, "is starting"), (Phase.WATCHING, "goes on"), (Phase.ENDED, "has ended")]:

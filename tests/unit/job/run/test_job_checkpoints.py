@@ -13,10 +13,10 @@ import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.record.secrets import forms
 from ansible.module_utils.trainyard.job.run import checkpoints, messages
-from ansible.module_utils.trainyard.job.run.checkpoints import Book, Look
+from ansible.module_utils.trainyard.job.run.checkpoints import History, Sample
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.job.run.shapes import misfit
-from ansible.module_utils.trainyard_node.job.run import checkpoint_poll as watching
+from ansible.module_utils.trainyard_node.job.run import checkpoint_poll as checkpoint_poll
 from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,15 +41,15 @@ from job_cluster import attempt, wait_for
         ("resnet50.pth", None, None),
     ],
 )
-def test_a_step_is_taken_where_a_name_says_it(name, step, epoch):
+def test_steps_and_epochs_in_names(name, step, epoch):
     assert checkpoints.place_of(name) == {"step": step, "epoch": epoch}
 
 
 @given(st.text())
-def test_any_name_can_be_looked_at(name):
+def test_any_name_can_be_read(name):
     place = checkpoints.place_of(name)
     assert all(value is None or 0 <= value < 1 << 62 for value in place.values())
-    checkpoints.is_temporary(name), checkpoints.looks_like_one(name), sorted([name, "a1"], key=checkpoints.natural)
+    checkpoints.is_temporary(name), checkpoints.is_checkpoint_name(name), sorted([name, "a1"], key=checkpoints.natural)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_any_name_can_be_looked_at(name):
         "Training from scratch",
     ],
 )
-def test_lines_that_say_from_which_checkpoint_a_program_starts(line):
-    assert checkpoints.tells_start(line)
+def test_lines_that_name_the_first_checkpoint(line):
+    assert checkpoints.names_start(line)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_lines_that_say_from_which_checkpoint_a_program_starts(line):
         "loaded 5000 pictures",
     ],
 )
-def test_lines_that_say_nothing_of_it(line):
-    assert not checkpoints.tells_start(line)
+def test_lines_that_do_not_name_a_checkpoint(line):
+    assert not checkpoints.names_start(line)
 
 
-def test_the_last_line_before_the_first_step_tells_from_which_checkpoint_an_attempt_starts(tmp_path):
+def test_the_last_such_line_before_the_first_step_counts(tmp_path):
     log = tmp_path / "logs" / "rank_0.log"
     log.parent.mkdir()
     tail = Tail(tmp_path, log.name, DEFAULT_PATTERN, hidden=forms({"secret_env": {"KEY": "hunter2-and-more"}}))
@@ -104,12 +104,12 @@ def test_the_last_line_before_the_first_step_tells_from_which_checkpoint_an_atte
 
 
 @pytest.mark.parametrize("name", [".step_3.pt", "step_3.pt.tmp", "tmp-checkpoint-500", "a.partial", "x.tmp.123", "x~"])
-def test_names_of_what_is_being_written(name):
+def test_temporary_names(name):
     assert checkpoints.is_temporary(name)
 
 
 @pytest.mark.parametrize("name", ["step_3.pt", "attempt_3.pt", "template.pt", "temperature.ckpt", "checkpoint-500"])
-def test_names_of_what_is_not(name):
+def test_final_names(name):
     assert not checkpoints.is_temporary(name)
 
 
@@ -127,104 +127,104 @@ def safetensors(size=100):
 
 
 @pytest.mark.parametrize(("name", "whole"), [("a.pt", archive()), ("a.safetensors", safetensors())])
-def test_a_form_that_knows_its_end_is_whole_or_cut_off_wherever_it_is_cut(tmp_path, name, whole):
+def test_a_truncated_file_is_incomplete(tmp_path, name, whole):
     path = tmp_path / name
     path.write_bytes(whole)
-    assert watching._form(path, len(whole)) == ("", True)
+    assert checkpoint_poll._form(path, len(whole)) == ("", True)
     for length in (9, 30, len(whole) // 2, len(whole) - 30, len(whole) - 23):
         path.write_bytes(whole[:length])
-        fault, sure = watching._form(path, length)
+        fault, sure = checkpoint_poll._form(path, length)
         assert fault and sure, length
 
 
 @given(st.binary(), st.binary(), st.sampled_from(["a.pt", "a.safetensors", "a.ckpt"]))
-def test_any_bytes_can_be_judged(head, tail, name):
-    checkpoints.file_fault(name, len(head) + len(tail), head, tail)
+def test_any_bytes_can_be_checked(head, tail, name):
+    checkpoints.file_problem(name, len(head) + len(tail), head, tail)
 
 
 @given(st.binary(max_size=60))
 def test_any_header_of_safetensors_can_be_judged(text):
-    checkpoints.file_fault("a.safetensors", 99, struct.pack("<Q", len(text)) + text, text)
+    checkpoints.file_problem("a.safetensors", 99, struct.pack("<Q", len(text)) + text, text)
 
 
 def test_folders_of_torch_distributed_checkpoint():
-    assert checkpoints.folder_fault({"": ["__0_0.distcp", ".metadata"]}) == ("", True)
-    assert checkpoints.folder_fault({"": ["__0_0.distcp"]})[0].startswith("no .metadata in it")
-    assert checkpoints.folder_fault({"": ["__0_0.distcp", ".metadata.tmp"]})[0].startswith(".metadata.tmp")
+    assert checkpoints.folder_problem({"": ["__0_0.distcp", ".metadata"]}) == ("", True)
+    assert checkpoints.folder_problem({"": ["__0_0.distcp"]})[0].startswith("no .metadata in it")
+    assert checkpoints.folder_problem({"": ["__0_0.distcp", ".metadata.tmp"]})[0].startswith(".metadata.tmp")
     # As Hugging Face saves under FSDP: the states side by side, and files beside them.
     inside = {"optimizer_0": ["__0_0.distcp", ".metadata"], "": ["trainer_state.json"]}
-    assert checkpoints.folder_fault(inside) == ("", False)
-    assert "model_0" in checkpoints.folder_fault({**inside, "model_0": ["__0_0.distcp"]})[0]
+    assert checkpoints.folder_problem(inside) == ("", False)
+    assert "model_0" in checkpoints.folder_problem({**inside, "model_0": ["__0_0.distcp"]})[0]
 
 
-def test_the_marker_of_deepspeed_and_megatron_names_the_newest_whole_folder(tmp_path):
+def test_markers_of_deepspeed_and_megatron_name_the_newest_complete_folder(tmp_path):
     for number, tag in enumerate(("global_step100", "global_step200", "global_step300")):
         (tmp_path / tag).mkdir()
         (tmp_path / tag / "mp_rank_00_model_states.pt").write_bytes(archive())
         os.utime(tmp_path / tag / "mp_rank_00_model_states.pt", (1000 + number, 1000 + number))
     (tmp_path / "latest").write_text("global_step200")
-    found = {look.name: look for look in watching.poll(str(tmp_path))}
-    assert [found[f"global_step{step}00"].whole for step in (1, 2, 3)] == [False, True, False]
-    assert "does not name it yet" in found["global_step300"].fault
+    found = {sample.name: sample for sample in checkpoint_poll.poll(str(tmp_path))}
+    assert [found[f"global_step{step}00"].complete for step in (1, 2, 3)] == [False, True, False]
+    assert "does not name it yet" in found["global_step300"].problem
     assert checkpoints.marked(["iter_0000100", "iter_0000200"], "100\n") == ({"iter_0000100"}, {"iter_0000200"})
     assert checkpoints.marked(["iter_0000100"], "release") == (set(), set())
 
 
-OLD = Look("step_1.ckpt", 10.0, 5, 1)
-NEW = Look("step_2.ckpt", 20.0, 5, 1)
+OLD = Sample("step_1.ckpt", 10.0, 5, 1)
+NEW = Sample("step_2.ckpt", 20.0, 5, 1)
 
 
-def test_two_equal_looks_while_ranks_run_make_a_checkpoint_complete():
-    book = Book()
-    first = book.take([OLD], 0, 0.0, True)
+def test_two_equal_samples_while_ranks_run_make_a_checkpoint_complete():
+    history = History()
+    first = history.add([OLD], 0, 0.0, True)
     assert (first["newest"], first["unfinished"]["reason"]) == (None, "it was written just now")
-    assert book.take([OLD], 0, 0.0, True)["newest"]["step"] == 1
-    grown = book.take([OLD, NEW], 0, 0.0, True)
+    assert history.add([OLD], 0, 0.0, True)["newest"]["step"] == 1
+    grown = history.add([OLD, NEW], 0, 0.0, True)
     assert (grown["newest"]["step"], grown["unfinished"]["step"]) == (1, 2)
-    assert book.take([OLD, NEW._replace(size=6)], 0, 0.0, True)["unfinished"]["step"] == 2
-    done = book.take([OLD, NEW._replace(size=6)], 0, 0.0, True)
+    assert history.add([OLD, NEW._replace(size=6)], 0, 0.0, True)["unfinished"]["step"] == 2
+    done = history.add([OLD, NEW._replace(size=6)], 0, 0.0, True)
     assert (done["newest"]["step"], done["unfinished"]) == (2, None)
 
 
-def test_what_was_written_as_an_attempt_ended_stays_unknown():
-    book = Book()
+def test_a_checkpoint_written_as_an_attempt_ended_is_not_complete():
+    history = History()
     for _ in range(2):
-        book.take([OLD], 0, 0.0, True)
-    assert book.take([OLD, NEW], 0, 0.0, False)["unfinished"]["reason"] == "it was written as the ranks ended"
+        history.add([OLD], 0, 0.0, True)
+    assert history.add([OLD, NEW], 0, 0.0, False)["unfinished"]["reason"] == "it was written as the ranks ended"
     for _ in range(3):
-        known = book.take([OLD, NEW], 1, 25.0, True)
+        known = history.add([OLD, NEW], 1, 25.0, True)
         assert (known["newest"]["step"], known["unfinished"]["reason"]) == (
             1,
             "it was being written as an attempt ended",
         )
     # Its own form may prove it all the same, and the next attempt may write it anew.
-    assert book.take([OLD, NEW._replace(whole=True)], 1, 25.0, True)["newest"]["step"] == 2
+    assert history.add([OLD, NEW._replace(complete=True)], 1, 25.0, True)["newest"]["step"] == 2
     again = NEW._replace(time=30.0, size=7)
-    assert book.take([OLD, again], 1, 25.0, True)["newest"]["step"] == 1
-    assert book.take([OLD, again], 1, 25.0, True)["newest"]["step"] == 2
+    assert history.add([OLD, again], 1, 25.0, True)["newest"]["step"] == 1
+    assert history.add([OLD, again], 1, 25.0, True)["newest"]["step"] == 2
 
 
-LOOKS = st.lists(
-    st.builds(Look, st.sampled_from("abc"), st.floats(0, 99), st.integers(0, 3), st.just(1),
+SAMPLES = st.lists(
+    st.builds(Sample, st.sampled_from("abc"), st.floats(0, 99), st.integers(0, 3), st.just(1),
               st.sampled_from(["", "cut"]), st.booleans()),
-    max_size=3, unique_by=lambda look: look.name,
+    max_size=3, unique_by=lambda sample: sample.name,
 )  # fmt: skip
 
 
-@given(st.lists(st.tuples(LOOKS, st.booleans()), max_size=6))
-def test_no_faulty_checkpoint_is_ever_the_newest_complete_one(rounds):
-    book = Book()
-    for looks, running in rounds:
-        known = book.take(looks, 0, 0.0, running)
-        names = {look.name: look for look in looks}
+@given(st.lists(st.tuples(SAMPLES, st.booleans()), max_size=6))
+def test_an_incomplete_checkpoint_is_never_the_newest_complete_one(rounds):
+    history = History()
+    for samples, running in rounds:
+        known = history.add(samples, 0, 0.0, running)
+        names = {sample.name: sample for sample in samples}
         if known["newest"]:
-            assert not names[known["newest"]["name"]].fault
+            assert not names[known["newest"]["name"]].problem
         if known["unfinished"]:
-            assert known["unfinished"]["time"] == max(look.time for look in looks)
+            assert known["unfinished"]["time"] == max(sample.time for sample in samples)
         assert not misfit({**known, "problem": ""}, messages._CHECKPOINTS)
 
 
-def test_what_a_folder_may_hold_besides(tmp_path):
+def test_other_entries_of_the_folder_are_ignored(tmp_path):
     (tmp_path / "step_1.pt").write_bytes(archive())
     (tmp_path / "step_2.pt.tmp").write_bytes(b"half")
     (tmp_path / "config.json").write_text("{}")
@@ -234,46 +234,46 @@ def test_what_a_folder_may_hold_besides(tmp_path):
     (tmp_path / "step-3").mkdir()
     (tmp_path / "step-3" / "up").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "step-3" / "pipe")
-    found = {look.name: look for look in watching.poll(str(tmp_path))}
+    found = {sample.name: sample for sample in checkpoint_poll.poll(str(tmp_path))}
     assert set(found) == {"step_1.pt", "step_2.pt.tmp", "step-3"}
-    assert found["step_1.pt"].whole and found["step_2.pt.tmp"].fault
-    assert {look.name for look in watching.poll(f"{tmp_path}/step_*.pt")} == {"step_1.pt"}
+    assert found["step_1.pt"].complete and found["step_2.pt.tmp"].problem
+    assert {sample.name for sample in checkpoint_poll.poll(f"{tmp_path}/step_*.pt")} == {"step_1.pt"}
     with pytest.raises(OSError):
-        watching.poll(f"{tmp_path}/loop/x/step_1.pt")
+        checkpoint_poll.poll(f"{tmp_path}/loop/x/step_1.pt")
     with pytest.raises(FileNotFoundError):
-        watching.poll(f"{tmp_path}/not-there")
-    assert watching.poll(f"{tmp_path}/not-there/*.pt") == []
+        checkpoint_poll.poll(f"{tmp_path}/not-there")
+    assert checkpoint_poll.poll(f"{tmp_path}/not-there/*.pt") == []
 
 
-def test_a_pattern_may_have_signs_in_each_part_and_reads_so_many_entries(tmp_path, monkeypatch):
+def test_a_pattern_may_have_wildcards_in_each_part_and_reads_bounded_entries(tmp_path, monkeypatch):
     for run in ("run-1", "run-2"):
         (tmp_path / run).mkdir()
         (tmp_path / run / f"{run}-step=7.ckpt").write_bytes(archive())
-    assert len(watching.poll(f"{tmp_path}/run-*/*step=*.ckpt")) == 2
-    monkeypatch.setattr(watching, "MOST_ENTRIES", 3)
+    assert len(checkpoint_poll.poll(f"{tmp_path}/run-*/*step=*.ckpt")) == 2
+    monkeypatch.setattr(checkpoint_poll, "MOST_ENTRIES", 3)
     with pytest.raises(OSError, match="more than 3 entries"):
-        watching.poll(f"{tmp_path}/run-*/*")
+        checkpoint_poll.poll(f"{tmp_path}/run-*/*")
 
 
-def test_a_look_that_waits_is_told_and_stops_nobody(tmp_path, monkeypatch):
-    """As a network's file system does that has gone: the look itself waits, whoever asks does not."""
-    asked, answer = watching.threading.Event(), watching.threading.Event()
+def test_a_poll_that_hangs_is_reported_and_blocks_nothing(tmp_path, monkeypatch):
+    """A network file system whose server is gone blocks the poll, but not the monitor."""
+    asked, answer = checkpoint_poll.threading.Event(), checkpoint_poll.threading.Event()
 
     def hang(_):
         asked.set()
         answer.wait()
-        return [NEW._replace(whole=True)]
+        return [NEW._replace(complete=True)]
 
-    monkeypatch.setattr(watching, "poll", hang)
-    monkeypatch.setattr(watching, "LATE_S", -1)
-    watch = watching.Watch(tmp_path, "checkpoints")
+    monkeypatch.setattr(checkpoint_poll, "poll", hang)
+    monkeypatch.setattr(checkpoint_poll, "LATE_S", -1)
+    watch = checkpoint_poll.Watch(tmp_path, "checkpoints")
     asked.wait()
     assert "does not answer" in watch.state()["problem"]
     answer.set()
-    wait_for(lambda: (watch.state() or {}).get("newest"), "the look to come back")
+    wait_for(lambda: (watch.state() or {}).get("newest"), "the poll to return")
 
 
-def test_further_is_a_later_step_or_epoch_and_without_both_a_later_time():
+def test_the_further_checkpoint_has_the_later_step_epoch_or_time():
     def saved(name, time):
         return {**checkpoints.place_of(name), "time": time}
 
@@ -285,23 +285,23 @@ def test_further_is_a_later_step_or_epoch_and_without_both_a_later_time():
 
 
 @pytest.mark.parametrize("place", ["/a/rank_{rank}", "/a/**/b", "a/../b", "/a\0", " a"])
-def test_places_that_nobody_can_watch(place):
-    assert checkpoints.place_fault(place)
+def test_places_that_cannot_be_polled(place):
+    assert checkpoints.place_problem(place)
 
 
 @pytest.mark.parametrize("place", ["", "/shared/run/step_*.pt", "checkpoints/rank_0", "/a/run-?/[ab]*"])
-def test_places_that_can_be_watched(place):
-    assert checkpoints.place_fault(place) is None
+def test_places_that_can_be_polled(place):
+    assert checkpoints.place_problem(place) is None
 
 
-def test_schedulers_that_choose_the_nodes_watch_none():
+def test_jobs_of_external_schedulers_have_no_checkpoints_setting():
     given = {"job_name": "a", "job_command": ["python", "a.py"], "job_checkpoints": "saved", "job_scheduler": "slurm"}
     (finding,) = schedulers.parse(given)[1]
     assert (finding.check, finding.found) == ("job_checkpoints", "it with job_scheduler: slurm")
-    assert schedulers.parse({**given, "job_scheduler": "ssh"})[0].checkpoints == "saved"
+    assert schedulers.parse({**given, "job_scheduler": "ssh"})[0].restarts.checkpoints == "saved"
 
 
-def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):
+def test_a_monitor_reports_checkpoints_and_a_truncated_one(cluster):
     job = cluster(["wait"], ["wait"], max_restarts=1, n1={"checkpoints": "saved"})
     folder = job.head.dir / "saved"
     folder.mkdir()
@@ -309,7 +309,7 @@ def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):
     job.start()
     wait_for(lambda: (job.state()["checkpoints"] or {}).get("newest"), "the first look")
     assert job.state()["checkpoints"]["newest"]["step"] == 10
-    # Since the last look.
+    # Written since the last poll.
     (folder / "step_15.pt").write_bytes(archive())
     (folder / "step_20.pt").write_bytes(archive()[:-40])
     os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)

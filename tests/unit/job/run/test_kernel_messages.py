@@ -97,9 +97,9 @@ def test_the_oom_killer_is_blamed_where_it_names_a_process_of_the_job():
 def test_a_captured_kill_is_known():
     found = [{**each, "hosts": ["n3"]} for each in kernel_messages.parse(CAPTURED, 0, 2e9, 1.0e9)]
     assert [each["kind"] for each in found] == ["oom", "oom"]
-    told = kernel_messages.took(found, "n3", "bench-8b0ade41-20261123-095252")
+    told = kernel_messages.ended_process(found, "n3", "bench-8b0ade41-20261123-095252")
     assert told == "the kernel's OOM killer ended python (process 14144) of this job on n3"
-    assert kernel_messages.took(found, "n3", "bench-8b0ade41-20261123") == ""
+    assert kernel_messages.ended_process(found, "n3", "bench-8b0ade41-20261123") == ""
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import subprocess
 import sys
 import threading
@@ -22,7 +21,6 @@ from job_samples import texts
 from test_watch import Says, runs
 
 PROJECT = Path(__file__).resolve().parents[4]
-ME = pwd.getpwuid(os.getuid()).pw_name
 PLAN = {
     "rank_log": "rank_{rank}.log",
     "job_dir": "/x/a",
@@ -36,12 +34,12 @@ PLAN = {
     [("all", [0, 1, 2, 3]), ("2", [2]), (3, [3]), ("0,2-3", [0, 2, 3]), ([1, 0], [0, 1]), (" 1 , 1 ", [1])],
 )
 def test_ranks_that_are_meant(value, ranks):
-    assert following.wanted(value, 4) == (ranks, [])
+    assert following.parse_ranks(value, 4) == (ranks, [])
 
 
 @pytest.mark.parametrize("value", ["some", "4", "0,9", "0-999999999", "3-1", "-1", "0,5-7", "", True, [], {"a": 1}])
 def test_ranks_that_there_are_not(value):
-    ranks, findings = following.wanted(value, 4)
+    ranks, findings = following.parse_ranks(value, 4)
     assert ranks == []
     expected = "all, or ranks from 0 to 3 such as 0,4-7"
     assert texts(findings) == [("", "follow", repr(value), expected, "correct follow")]
@@ -57,21 +55,12 @@ def test_a_spare_is_asked_for_all_as_it_may_take_any():
 
 
 def test_what_cannot_be_followed_is_known_from_the_plan():
-    assert following.refused(PLAN, "", live=False) == following.refused(PLAN, "all", live=True) == []
-    assert following.refused(PLAN, 0, live=False) == []
-    (finding,) = following.refused(PLAN, "5", live=False)
+    assert following.findings(PLAN, "", live=False) == following.findings(PLAN, "all", live=True) == []
+    assert following.findings(PLAN, 0, live=False) == []
+    (finding,) = following.findings(PLAN, "5", live=False)
     assert finding.found == "'5'"
-    findings = following.refused({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True)
+    findings = following.findings({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True)
     assert [finding.check for finding in findings] == ["follow", "live"]
-
-
-def test_neither_another_scheduler_nor_thousands_of_nodes_are_asked():
-    _, (finding,) = following.logs({**PLAN, "engine": {"kind": "slurm"}}, [0])
-    assert finding.expected == "a job of trainyard's own nodes (job_scheduler: ssh)"
-    nodes = [{"host": f"n{rank}", "ranks": [rank]} for rank in range(65)]
-    _, (finding,) = following.logs({**PLAN, "nodes": nodes}, list(range(65)))
-    assert (finding.found, finding.action) == ("65 nodes", "name fewer ranks, as in 0,4-7")
-    assert following.logs({**PLAN, "nodes": nodes}, list(range(64)))[1] == []
 
 
 def test_only_whole_lines_are_taken_and_of_a_bar_its_last_state():
@@ -103,7 +92,7 @@ def test_no_line_is_lost_or_made_up_and_each_rank_keeps_its_order(lines):
         seen = []
         for each in shown:
             who, _, text = each[1:].partition("] ")
-            if rank in following.wanted(who, 10)[0]:
+            if rank in following.parse_ranks(who, 10)[0]:
                 seen.append(text)
         assert sorted(seen) == sorted(own)
         # Equal lines stand where the last rank said them; the others of a rank keep their order among themselves.

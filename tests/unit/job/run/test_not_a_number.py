@@ -8,14 +8,12 @@ import re
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import progress
-from ansible.module_utils.trainyard.report.job_text import explain
 from ansible.module_utils.trainyard_controller import reporting
-from ansible.module_utils.trainyard_controller.pages import job_page
 from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import Cluster
-from job_samples import make_job, make_plan, member, summary_of
+from job_samples import make_job, make_plan, member
 
 NAN, INF = float("nan"), float("inf")
 SINCE = "loss is not a number since step 11 (of 25)"
@@ -66,11 +64,6 @@ def test_where_the_loss_was_not_a_number(series, told):
     found = progress.followed(series)
     assert progress.not_a_number_text(found) == told
     json.dumps(found, allow_nan=False)
-
-
-@pytest.mark.parametrize("series", [[], points(0.5, 0.4), [{"step": 1.0}], [{"rate": NAN, "loss": 1.0}]])
-def test_a_loss_that_always_was_a_number(series):
-    assert progress.followed(series) is None
 
 
 @given(st.lists(st.one_of(st.just(NAN), st.just(INF), st.just(0.5), st.none()), max_size=12))
@@ -149,34 +142,6 @@ def test_a_run_whose_loss_is_lost_says_so_everywhere(tmp_path):
 
 def figures(page):
     return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)[1])
-
-
-def told_of(state, series):
-    plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
-    cluster = {"metrics": progress.strict(series[-1]), "loss_not_a_number": progress.followed(series)}
-    cluster |= {"started": 1000.0, "elapsed_s": 9.0, "ranks_running": 1, "world_size": 1, "end": None}
-    cluster["end"] = {"state": state, "finished": 1010.0} if state != "running" else None
-    result = {"cluster": cluster, "monitor": None, "monitor_alive": True, "processes": (), "left": 0}
-    return summary_of(plan, {"n1": result})
-
-
-def test_a_loss_that_came_back_is_told_and_the_page_stays_green():
-    summary = told_of("succeeded", points(0.5, NAN, NAN, 0.4))
-    told = explain(summary, "runs/x", "/d", [])
-    assert told.splitlines()[1:3] == [
-        "  loss was not a number from step 2 to 3 (of 25)",
-        "  last progress: step 4/25   loss 0.4",
-    ]
-    assert 'data-state="pass"' in job_page(summary, [], told, b"")
-
-
-def test_a_job_that_runs_and_one_that_failed_say_it_too():
-    running = explain(told_of("running", points(0.5, NAN)), "runs/x", "/d", [])
-    assert running.splitlines()[1:3] == [
-        "  loss is not a number since step 2 (of 25)",
-        "  0:00:09   1/1 ranks running   step 2/25   loss is not a number",
-    ]
-    assert 'data-state="fail"' in job_page(told_of("failed", points(NAN)), [], "", b"")
 
 
 def test_a_job_of_a_scheduler_is_told_from_its_log(tmp_path):

@@ -93,11 +93,6 @@ def test_commas_are_told_apart_or_the_number_is_not_taken(text, value):
     assert read(f"1 {text}", re.compile(r"(?P<step>\d+) (?P<loss>\S+)")) == expected
 
 
-def test_thousands_of_counts_and_beside_decimal_points():
-    assert read("step 1,200/10,000 loss 0.5 rate 5,123") == {"step": 1200, "steps": 10000, "loss": 0.5, "rate": 5123}
-    assert read("1,200 of 9", re.compile(r"(?P<step>\S+)")) == {"step": 1200}
-
-
 def test_a_pattern_of_ones_own():
     pattern = re.compile(r"it=(?P<step>\d+) acc=(?P<accuracy>\S+) (?P<note>\w+)(?: gb=(?P<memory>\d+))?")
     # What is no number is left out, and what did not take part, too.
@@ -127,17 +122,6 @@ def test_patterns_are_checked(pattern, fault):
 def test_any_text_is_a_pattern_or_has_a_fault(text):
     if not progress.check_pattern(text):
         assert re.compile(text).groupindex
-
-
-@given(st.text(max_size=300))
-def test_any_line_is_read_or_left(line):
-    metrics = read(line)
-    assert metrics is None or all(isinstance(value, float) for value in metrics.values())
-
-
-def test_json_has_no_nan():
-    metrics = {"loss": math.nan, "rate": -math.inf, "step": 0.0}
-    assert progress.strict(metrics) == {"loss": None, "rate": None, "step": 0.0}
 
 
 words = [
@@ -222,35 +206,9 @@ def test_lines_that_almost_match_come_to_an_end(unit):
     read(("epoch 1 step 1 loss " + unit * progress.MAX_LINE)[: progress.MAX_LINE])
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (3.0, "3"),
-        (0.12345, "0.1235"),
-        (5123.4, "5123"),
-        (123456.7, "123457"),
-        (-0.5, "-0.5"),
-        (1e-7, "1e-07"),
-        (1e20, "100000000000000000000"),
-        (math.nan, "nan"),
-        (-math.inf, "-inf"),
-    ],
-)
-def test_numbers(value, text):
-    assert progress.number(value) == text
-
-
 @given(st.floats())
 def test_every_number_can_be_shown(value):
     assert progress.number(value)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00:00"), (-1, "0:00:00"), (59.9, "0:00:59"), (360125, "100:02:05")]
-)
-def test_durations(seconds, text):
-    assert progress.clock(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -266,10 +224,6 @@ def test_sets_that_python_warns_of_are_read_as_ever_and_in_silence(pattern, tmp_
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert not isinstance(use(pattern), str) or use(pattern) == ""
-
-
-def test_a_bracket_in_a_set_is_a_bracket():
-    assert progress.parse_line("[step 7", progress.compile_pattern("[[]step (?P<step>[0-9]+)")) == {"step": 7}
 
 
 def test_the_progress_line():

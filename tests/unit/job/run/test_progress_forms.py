@@ -106,11 +106,6 @@ def test_what_is_no_progress_of_the_training_is_not_read(line):
     assert parse_line(line, PATTERN) is None
 
 
-def test_a_loss_that_is_no_number_is_told():
-    assert str(parse_line(BAR.replace("0.345", "nan"), PATTERN)["loss"]) == "nan"
-    assert str(parse_line("{'loss': nan, 'epoch': 0.5}", PATTERN)["loss"]) == "nan"
-
-
 def test_a_pattern_of_the_jobs_own_decides_alone():
     assert parse_line(BAR, compile_pattern(r"v_num=(?P<version>\d+)")) == {"version": 0}
 

@@ -132,17 +132,6 @@ def test_a_connection_of_another_program_is_none_of_the_job(looker, port):
     assert own.state()["met"] is True
 
 
-def test_looks_are_a_second_apart(looker, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(node_meeting.time, "monotonic", lambda: now[0])
-    seen = looker()
-    for _ in range(9):
-        seen.look([], running=True)
-        seen.look([], running=False)
-        now[0] += 0.25
-    assert seen.state()["looks"] == 3
-
-
 def test_the_end_of_a_process_is_looked_at_at_once(looker, port, monkeypatch):
     monkeypatch.setattr(node_meeting.time, "monotonic", lambda: 100.0)
     seen = looker()
@@ -225,11 +214,6 @@ def test_ranks_trained_apart_where_every_node_has_looked_and_none_met(launcher, 
     assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], told) == found
 
 
-def test_the_ranks_of_one_node_and_a_rank_alone():
-    assert meeting.apart("torchrun", 2, ["n1"], {"n1": NEVER}) == {**APART, "hosts": ["n1"]}
-    assert meeting.apart("torchrun", 1, ["n1"], {"n1": NEVER}) is None
-
-
 def summary(told, state="succeeded"):
     end = {"state": state, "finished": 160.0}
     cluster = {"started": 100.0, "elapsed_s": 60.0, "end": end, "metrics": {}, "ranks_running": 0}
@@ -252,7 +236,7 @@ def test_a_job_that_succeeded_apart_says_so_and_others_do_not():
     assert made["apart"] == {**APART, "hosts": ["n2"]}
     lines = job_text.explain(made, "/runs/1", "/jobs/1", []).splitlines()
     assert lines[1:3] == [
-        "  WARNING: the ranks trained apart: in 30 looks at connections, no rank on n2 had a connection with n1",
+        "  WARNING: the ranks trained apart: in 30 samples of connections, no rank on n2 had a connection with n1",
         "  if they were to train together, see docs/your-program.md, Ranks that never meet; if not, job_launcher: "
         "direct expects none to meet",
     ]
@@ -263,7 +247,7 @@ def test_a_job_that_succeeded_apart_says_so_and_others_do_not():
 
 def test_each_form_of_the_warning():
     assert meeting.texts({**APART, "hosts": ["n1"]})[0].endswith(
-        "in 30 looks at connections, no rank had one with another"
+        "in 30 samples of connections, no rank had one with another"
     )
     assert meeting.texts({**APART, "launchers": ["torchrun"]})[0].endswith(
         "no rank on n2, n3 had a connection with n1, and each node ran torchrun by itself"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import slow_node as held_up
+from ansible.module_utils.trainyard_node.job.run import slow_node
 
 PRESSURE = "some avg10=0.00 avg60={share} avg300=0.00 total=1\nfull avg10=0.00 avg60=99.00 avg300=0.00 total=1\n"
 
@@ -36,27 +36,22 @@ def test_a_quota_is_found_in_any_group_above_a_process(write, groups, folder):
         return f"nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time 12\nodd\n"
 
     root = write(**{"proc/7/cgroup": groups, f"{folder}/cpu.stat": stat(100, 50), "proc/loadavg": "9.12 5 4 3/99 7"})
-    before = held_up.count([7, 8], root)
+    before = slow_node.count([7, 8], root)
     write(**{f"{folder}/cpu.stat": stat(200, 146)})
-    now = held_up.count([7, 8], root)
-    assert (before, now) == (held_up.Counted(100, 50), held_up.Counted(200, 146))
+    now = slow_node.count([7, 8], root)
+    assert (before, now) == (slow_node.Counters(100, 50), slow_node.Counters(200, 146))
     load = f"load 9.12 (processors: {os.cpu_count()})"
-    assert held_up.texts(before, now, root) == [load, "held by a CPU quota in 96 % of its periods"]
-    assert held_up.texts(now, now, root) == [load]
+    assert slow_node.texts(before, now, root) == [load, "held by a CPU quota in 96 % of its periods"]
+    assert slow_node.texts(now, now, root) == [load]
 
 
 def test_heat_and_pressure_are_said_where_there_are_any(write):
     hot = "sys/devices/system/cpu/cpu{}/thermal_throttle/package_throttle_count"
     root = write(**{hot.format(0): "3\n", hot.format(1): "9\n"})
-    before = held_up.count([], root)
+    before = slow_node.count([], root)
     write(**{hot.format(1): "12\n", "proc/pressure/cpu": PRESSURE.format(share="4.90")})
     write(**{"proc/pressure/io": PRESSURE.format(share="61.40")})
-    assert held_up.texts(before, held_up.count([], root), root) == [
+    assert slow_node.texts(before, slow_node.count([], root), root) == [
         "processors slowed down by heat (times: 3)",
         "something waits for disks 61 % of the time",
     ]
-
-
-def test_this_machine_says_its_load():
-    counted = held_up.count([os.getpid()])
-    assert held_up.texts(counted, counted)[0].startswith("load ")

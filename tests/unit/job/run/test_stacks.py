@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import stacks
-from ansible.module_utils.trainyard.job.run.hang_watch import HangWatch
-from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,32 +141,6 @@ def test_what_is_said_of_a_rank_that_left(last, waits):
     assert told[1:] == [f"rank 2 on n3 ended before, with exit code 0{waits}", "no process was found of rank 1"]
 
 
-def judged(*there, well):
-    """The failure of a job that has made no progress for longer than a limit."""
-    settings = {"after_s": 1, "first_s": 1, "pause_s": 1}
-    watch = HangWatch({"hang": settings, "host": "n1", "world_size": 3}, 0.0)
-    progress = {"lines": 0, "points": 0, "changes": 0, "pausing": False, "last": ""}
-    reports = [{"progress": progress, "well": well}]
-    assert watch.decide(reports, ["n1"], Now(9.0, 137.0)) is None
-    watch.receive("n1", watch.order("n1"), list(there))
-    return watch.decide(reports, ["n1"], Now(9.0, 137.0))
-
-
-def test_who_left_is_named_where_all_others_wait_and_nobody_is_odd():
-    failure = judged(*WAIT, well=left(2, 5.0))
-    said = "rank 2 on n3 ended 132 s before, with exit code 0: the others wait for it"
-    assert (failure["host"], failure["rank"], failure["reason"]) == ("n3", 2, said)
-    assert said in failure["groups"]
-    failure = judged(WAIT[0], record(1, "sleeps"), well=left(2, 5.0))
-    assert (failure["host"], failure["rank"]) == ("n1", 1)
-    failure = judged(record(0, "sleeps"), well=left(2, 5.0))
-    assert (failure["host"], failure["rank"], failure.get("reason")) == ("n1", None, None)
-    assert judged(well=left(2, 5.0))["rank"] is None
-    failure = judged(*WAIT, well=None)
-    assert failure["rank"] is None
-    assert failure["groups"][1].startswith("no rank stands out")
-
-
 def test_a_rank_in_another_collective_than_most_is_odd():
     most = [record(rank, "torch_all_reduce") for rank in range(3)]
     assert stacks.odd_one(stacks.groups({"n1": [*most, record(3, "torch_barrier")]})) == ("n1", 3)
@@ -194,21 +166,14 @@ def test_what_is_not_known_is_said():
     told = lines([record(0, "torch_all_reduce")], world_size=3)
     assert told[-1] == "no process was found of ranks 1, 2"
     told = lines([record(0, "torch_all_reduce")], world_size=3, silent={"n2": "no answer within 20 s"})
-    assert told[-1] == "n2 told nothing: no answer within 20 s"
-
-
-def test_many_places_are_cut_in_the_middle():
-    many = [record(rank, frames=[[f"f{rank}", "a.py", rank, "own"]]) for rank in range(40)]
-    told = lines(many)
-    assert len(told) == stacks.MOST_LINES + 2
-    assert "28 more places" in told[stacks.MOST_LINES // 2]
+    assert told[-1] == "n2 did not report: no answer within 20 s"
 
 
 def test_a_loop_that_moves_is_told_as_far_as_it_stays():
     outer = [["train", "t.py", 9, "own"], ["<module>", "t.py", 20, "own"]]
     samples = [[["a", "t.py", 1, "own"], ["spin", "t.py", 3, "own"], *outer], [["spin", "t.py", 4, "own"], *outer]]
-    assert stacks.in_all(samples) == [["spin", "t.py", 0, "own"], *outer]
-    assert stacks.place(record(0, frames=stacks.in_all(samples))) == "is in spin (t.py)"
+    assert stacks.common_frames(samples) == [["spin", "t.py", 0, "own"], *outer]
+    assert stacks.place(record(0, frames=stacks.common_frames(samples))) == "is in spin (t.py)"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.sampled_from("RSDT")), min_size=1, unique=True))
@@ -224,15 +189,6 @@ def test_every_rank_is_in_one_group_and_stopped_ones_never_with_others(drawn):
 def test_what_is_no_dump_is_no_dump(text):
     with pytest.raises(ValueError):
         stacks.read_dump(text)
-
-
-@given(st.sets(st.integers(0, 300), min_size=1))
-def test_spans_lose_nothing(numbers):
-    found = set()
-    for part in stacks.spans(numbers, most=400).split(", "):
-        first, _, last = part.partition(" to ")
-        found |= set(range(int(first), int(last or first) + 1))
-    assert found == numbers
 
 
 def test_the_full_text_has_each_thread_once_unless_it_moved():
@@ -281,10 +237,10 @@ def test_ranks_that_wait_equally_often_have_no_slow_one_among_them(mean, ranks, 
 
 def test_what_is_said_of_a_slow_rank():
     assert stacks.slow_lines(looked(30, 2, 33, 30)) == [
-        "rank 1 on n1 is slow: it waited for others in 3 % of 60 looks, they wait in 50 %"
+        "rank 1 on n1 is slow: it waited for others in 3 % of 60 samples, they wait in 50 %"
     ]
     assert stacks.slow_lines(looked(30, 31)) == [
-        "no rank is slower than the others: they wait for each other in 52 % of the looks"
+        "no rank is slower than the others: they wait for each other in 52 % of the samples"
     ]
     assert stacks.slow_lines(looked(30, 2, looks=3)) == []
 

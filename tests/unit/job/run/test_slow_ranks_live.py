@@ -7,11 +7,11 @@ import sys
 
 import pytest
 from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard_node.job.run import slow_ranks as waits
+from ansible.module_utils.trainyard_node.job.run import slow_ranks as sampling
 from job_cluster import Cluster, wait_for
 from test_stacks_live import hanging
 
-# What a process does, and whether it then sleeps for another thread.
+# Activities of a process, and whether it then sleeps for another thread.
 DOES = {
     "threading.Lock().acquire() and lock.acquire()": True,
     "time.sleep(3600)": False,
@@ -35,24 +35,24 @@ eval(sys.argv[1])
 
 
 @pytest.mark.parametrize(("what", "sleeps"), DOES.items())
-def test_asleep_for_another_thread_is_told_from_what_else_a_process_does(what, sleeps):
+def test_a_process_that_waits_for_another_thread_is_asleep(what, sleeps):
     with subprocess.Popen([sys.executable, "-c", PROGRAM, what], stdout=subprocess.PIPE) as process:
         try:
             process.stdout.readline()
             # Until it is there, it computes, and who computes may sleep for a moment.
-            wait_for(lambda: waits.asleep(process.pid) is sleeps, f"{what} to be asleep: {sleeps}")
-            assert [waits.asleep(process.pid) for _ in range(3)] == [sleeps] * 3
+            wait_for(lambda: sampling.asleep(process.pid) is sleeps, f"{what} to be asleep: {sleeps}")
+            assert [sampling.asleep(process.pid) for _ in range(3)] == [sleeps] * 3
         finally:
             process.kill()
-    assert waits.asleep(process.pid) is None
+    assert sampling.asleep(process.pid) is None
 
 
-def told_of(looker):
-    """What a looker tells once it has seen both ranks, with stacks."""
+def report_of(sampler):
+    """Return the counts of a sampler once it has seen both ranks, with stacks."""
     found = {}
 
     def both():
-        for each in (looker.told() or {"ranks": ()})["ranks"]:
+        for each in (sampler.report() or {"ranks": ()})["ranks"]:
             found[each["rank"]] = each
         return len(found) == 2 and all(each["looks"] and each["dumps"] for each in found.values())
 
@@ -60,15 +60,15 @@ def told_of(looker):
     return found
 
 
-def test_light_looks_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(waits, "LOOK_S", 0.05)
-    monkeypatch.setattr(waits, "DUMP_S", 0.05)
-    monkeypatch.setattr(waits, "CLOSE_PERIOD_S", 0.3)
+def test_samples_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "SAMPLE_S", 0.05)
+    monkeypatch.setattr(sampling, "DUMP_S", 0.05)
+    monkeypatch.setattr(sampling, "CLOSE_PERIOD_S", 0.3)
     with hanging(tmp_path, ["lock", "spin"]) as job:
         node = job.start().nodes[0]
-        looker = waits.Looker(node.dir, {**node.spec, "slow_ranks": True})
-        looker.closer = True
-        found = told_of(looker)
+        sampler = sampling.Sampler(node.dir, {**node.spec, "slow_ranks": True})
+        sampler.closer = True
+        found = report_of(sampler)
         messages.check_from_node({"waits": {"ranks": list(found.values()), "node": []}}, "n1", 2, 0)
         # flock(2) waits for no thread, and neither is in a collective.
         assert [(each["asleep"], each["waited"]) for each in found.values()] == [(0, 0)] * 2
@@ -76,7 +76,7 @@ def test_light_looks_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch)
         assert found[0]["at"].startswith("is in lock (rank.py")
 
 
-def test_without_the_variable_nobody_looks(tmp_path):
+def test_without_the_setting_nothing_is_sampled(tmp_path):
     with Cluster(tmp_path, ["wait"]) as job:
-        looker = waits.Looker(job.head.dir, job.head.spec)
-        assert looker.told() is None and looker._thread is None
+        sampler = sampling.Sampler(job.head.dir, job.head.spec)
+        assert sampler.report() is None and sampler._thread is None
