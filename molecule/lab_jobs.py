@@ -57,7 +57,7 @@ class Run:
 
     @property
     def output(self) -> str:
-        """What the user has seen so far."""
+        """Return the output so far."""
         return self._output.read_text()
 
     @property
@@ -152,7 +152,7 @@ class Play:
 
 
 class ProcessTable:
-    """The processes of jobs on one host, whoever supervises them."""
+    """The processes of jobs on one host, under any supervisor."""
 
     def __init__(self, host: Any) -> None:
         self.host = host

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node does for the controller's fan-out: one question, one answer, both JSON.
+"""Answer the controller's fan-out on a node: one question, one answer, both JSON.
 
-The controller brings these modules once and calls `answer`; nothing of Ansible is on the node. Imports are late, so
-that a question costs what it needs. A question that takes longer than its limit ends itself: nobody waits for it.
+The controller sends these modules once and calls `answer`; the node needs nothing of Ansible. Imports are late, so that
+a question costs only what it needs. A question that exceeds its time limit ends itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = dict[str, Any]
 
 
 class OutOfTimeError(Exception):
-    """The question took longer than the controller waits for an answer."""
+    """The question exceeded its time limit."""
 
 
 def probe(*, venv: str | None, packages: list[str], user: str, mpi_prefix: str) -> Answer:
@@ -49,7 +49,7 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
 
     node = probe(user=user, **facts)["node"]
     found = look(node_plan, user)
-    faults = gate.look(Tree(), node_plan, node) if node_plan["gate"] else gate.disk_findings(node_plan)
+    faults = gate.check(Tree(), node_plan, node) if node_plan["gate"] else gate.disk_findings(node_plan)
     # A limit that the node can never meet, or a folder that our user may not write, says nothing of the node.
     limits = gate.limit_findings(Tree(), node_plan)
     met = {gate.LIMITS[each.check] for each in limits}
@@ -364,8 +364,8 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
 
 
 def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answer:
-    """Return the answer to a question, or `failed` with `msg`. What is printed meanwhile goes to standard error."""
-    # Answers go to standard output alone.
+    """Return the answer to a question, or `failed` with `msg`. Other output goes to standard error."""
+    # Only answers may go to standard output.
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

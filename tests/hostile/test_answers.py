@@ -1,4 +1,4 @@
-"""What a node answers is looked at before anything is built on it: a node that lies is a finding, never a traceback."""
+"""Answers of nodes are checked before anything uses them: a false answer is a finding, never a traceback."""
 
 from __future__ import annotations
 

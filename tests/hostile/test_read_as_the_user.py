@@ -1,4 +1,4 @@
-"""What a launch reads of programs and environments that a user may have made: as that user, and waiting for none."""
+"""A launch reads programs and environments of a user with that user's rights, and never blocks on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job leaves beyond its own processes: it is counted, or it is named, and never passed over."""
+"""Processes that a job leaves beyond its own are counted or reported, and never missed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  
     assert len(theirs) == 2
     named = job.not_ended(place.jobs / "other", "other", place.user, HOUR_S)["processes"]
     assert [each for each in named if int(each.split()[0]) in theirs] == []
-    # Of a job that has ended its id may stand in any environment: it hides nothing.
+    # Any process may have the id of an ended job in its environment: that hides nothing.
     place.folder("ended-long-ago")
     hidden = subprocess.Popen(
         ["/bin/sleep", "1234"], env={"TRAINYARD_JOB_ID": "ended-long-ago"}, start_new_session=True,

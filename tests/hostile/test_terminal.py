@@ -89,7 +89,7 @@ def test_nothing_of_a_playbook_steers_the_terminal(tmp_path, quiet):
     said = (run.stdout + run.stderr).decode("utf-8", "surrogateescape")
     assert run.returncode == 2
     assert r"said \x1b]52;c;" in said and r"failed \x1b]52;c;" in said, said
-    # What is left is Ansible's own: colours, and those that it puts around what was said.
+    # The other sequences are Ansible's own colors.
     rest = re.sub(r"\x1b\[(?:0|[01];3[0-7])m", "", said)
     assert not STEERS.search(rest), ascii(rest)
     assert ("\x1b[0;31mfailed=1" in said) == (not quiet)

@@ -1,4 +1,4 @@
-"""What a job file gives reaches neither a shell nor a file as anything but the value that it is."""
+"""Values of a job file reach shells and files as values only."""
 
 import json
 import subprocess

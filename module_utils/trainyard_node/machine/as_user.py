@@ -32,7 +32,7 @@ class JobError(Exception):
 
 
 class Owner(NamedTuple):
-    """Whose rights a function gets."""
+    """The user whose rights a function gets."""
 
     uid: int
     gid: int
@@ -154,7 +154,7 @@ def _each(folders: list[Path], function: Callable[[Path], Any]) -> list[Any]:
 
 
 def _or_none(folder: Path, function: Callable[[Path], Any]) -> Any:
-    # Whatever stands there: the folder of one job must not hide those of the others.
+    # A damaged folder of one job must not hide those of the others.
     try:
         return function(folder)
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):

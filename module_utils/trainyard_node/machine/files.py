@@ -18,9 +18,9 @@ from .tree import open_file
 
 
 def read_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return by path what is there: kind (file, folder, other), owner and uid, group and gid, mode, sha256 of a file.
+    """Return the state of each path: kind (file, folder, other), owner and uid, group and gid, mode, sha256 of a file.
 
-    All are texts; the mode is four octal digits. What is not there, or cannot be read, is left out. Links are followed.
+    All are texts; the mode is four octal digits. Missing and unreadable paths are omitted. Links are followed.
     """
     found = {}
     for path in paths:

@@ -54,7 +54,7 @@ def only_root_changes(path: Path, besides: int = 0) -> bool:
 def expect_safe(folder: Path) -> None:
     """Raise PrivateError where somebody else could exchange `folder` or what is in it.
 
-    Who is not root has no rights to lose to others, and folders as the site has made them.
+    For other users than root nothing is checked: they have no rights to lose.
     """
     # In a sticky folder others cannot touch what is not theirs; but they can put there what is not there yet.
     if os.geteuid() == 0 and (not only_root_changes(folder) or folder.stat().st_mode & stat.S_IWOTH):

@@ -57,7 +57,7 @@ def size_of(folder: Path) -> int:
 
 
 class Outcome(NamedTuple):
-    """What a command printed (stdout and stderr together) and how it ended."""
+    """The output of a command (stdout and stderr together) and its exit status."""
 
     status: int
     output: str

@@ -55,7 +55,7 @@ def test_one_job_that_has_ended_goes_from_all_nodes_and_nothing_else(play, nodes
     assert has(nodes, ended.job_id) == []
     assert has(nodes, runs.job_id) == ["n1", "n2"]
     assert set(left(runs.job_id)) == {"n1", "n2"}
-    # What was collected stays on the controller.
+    # The collected files stay on the controller.
     assert ended.file("summary.json")["state"] == "succeeded"
 
 

@@ -20,7 +20,7 @@ def hung(play) -> tuple[Run, Run]:
 
 
 def where(text: str, ranks: int) -> tuple[str, str]:
-    """Who waits and who does not, as it is said."""
+    """Return the reported ranks that wait, and the one that does not."""
     waits = re.search(rf"({ranks} ranks \([\d to,]+\) wait in all_reduce, called by train \(hangs\.py:\d+\))", text)
     odd = re.search(r"(rank 2 on n3 is in .+ called by load_batch \(hangs\.py:\d+\))", text)
     assert waits and odd, text

@@ -7,7 +7,7 @@ import re
 from lab_jobs import WORKER
 
 STEPS = ["python3", "worker.py", "--resume", "--steps"]
-# Of whatever runs on the host beside: journals, sshd's and systemd's own.
+# Files of other services of the host: journals, sshd's and systemd's own.
 OTHERS = r"/var/log/|/run/|/proc/|/sys/|/dev/|/var/lib/systemd/|/var/cache/private/|/root/\.ansible|/etc/mtab"
 
 

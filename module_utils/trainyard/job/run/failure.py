@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank failed first, and how to say it.
+"""Find the rank that failed first, and word its failure.
 
 Times are seconds since the epoch on the node. Sources: the report that torchrun prints (torch.distributed.elastic,
 ChildFailedError), the messages of Open MPI 4 and 5, the exit status that systemd hands to ExecStopPost, wait(2).
@@ -26,7 +26,7 @@ STARTED_AGAIN = "--- started again"
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
 _RANK = re.compile(r"\b(?P<rank>\d{1,9}) \(local_rank: \d+\)")
 _EXIT = re.compile(r"(?<!\d)(?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
-# What the agent logs when it sees a rank fail: first that it ends the others, then which one it was.
+# Lines that the agent logs after a rank failed: first that it ends the others, then which one failed.
 _SEEN = re.compile(
     r"^[WE](?P<day>\d{4}) (?P<clock>\d\d:\d\d:\d\d\.\d{1,6})\d* [^\]\n]{1,200}\] "
     r"(?:Sending process \d+ closing signal|failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (?P<pid>\d+)\))",
@@ -34,12 +34,12 @@ _SEEN = re.compile(
 )
 # msrun of MindSpore 2.10; older ones do not say with which status.
 _MSRUN_EXIT = re.compile(r"Worker process (?P<pid>\d{1,9}) exit with exception\. Error code: (?P<status>-?\d{1,3})\b")
-# MindSpore's scheduler, 2.10: each worker that joins, and one that it has not heard for too long.
+# MindSpore's scheduler, 2.10: each worker that joins, and one whose heartbeats stopped.
 _MS_JOINED = re.compile(
     r"The new node: (?P<rank>\d{1,9})\(role: MS_WORKER\)[^\n]{0,400}expected node number: (?P<expected>\d{1,6})\b"
 )
 _MS_LOST = re.compile(r"The node: (?P<rank>\d{1,9}) is timed out")
-# torchrun writes its report when the other ranks have ended, which it waits 30 s for.
+# torchrun writes its report after the other ranks have ended, for which it waits 30 s.
 _REPORT_DELAY_S = 40.0
 
 # Open MPI 4 writes a process as [[4711,1],3], Open MPI 5 as [prterun-n1-4711@1,3]. Lines may be broken anywhere.
@@ -52,19 +52,19 @@ _MPI_ABORT = re.compile(
     r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) in communicator MPI_COMM_WORLD\s+(?:Proc: \S{1,200}\s+)?"
     r"(?:with errorcode|Errorcode:)\s+(?P<code>\d{1,9})"
 )
-# What the script by which a rank starts says in mpirun's log, as a shell counts signals.
+# The start script of a rank prints these into mpirun's log, with signals as a shell counts them.
 _MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
 _MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
 _MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
-# What the script by which a daemon starts says, as mpirun does not always.
+# The start script of a daemon prints this, as mpirun does not always.
 _MPI_DAEMON = re.compile(
     r"^trainyard: the daemon on (?P<node>\S{1,255}) ended with status (?P<status>\d{1,3})$", re.MULTILINE
 )
 # A node that is killed closes the connection of its daemon, which may be noticed first.
 _MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
-# What ssh, or the shell that it reached, says before that; not mpirun's own warnings of its ssh.
+# Messages of ssh, or of the remote shell, before that; not mpirun's own warnings about ssh.
 _MPI_SSH = re.compile(
     r"^(?!\[[^\]\n]{1,300}\] plm:)(?:ssh: |Host key verification failed|kex_exchange"
     r"|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)|not found|No such file or directory))[^\n]{0,300}$",
@@ -81,7 +81,7 @@ def signal_name(number: int) -> str:
 
 
 def exit_text(failure: Mapping[str, Any]) -> str:
-    """Say how a process ended: `exit code 1` or `killed by SIGKILL`."""
+    """Return how a process ended: `exit code 1` or `killed by SIGKILL`."""
     if failure.get("signal"):
         return f"killed by {signal_name(int(failure['signal']))}"
     if failure.get("exit_code") is None:
@@ -91,22 +91,22 @@ def exit_text(failure: Mapping[str, Any]) -> str:
 
 
 def aborted(failure: Mapping[str, Any]) -> bool:
-    """Tell whether a process died of SIGABRT; a shell says so as 128 + 6."""
+    """Return whether a process died of SIGABRT, which a shell reports as 128 + 6."""
     return failure.get("signal") == signal.SIGABRT or failure.get("exit_code") == 128 + signal.SIGABRT
 
 
 def well(failure: Mapping[str, Any]) -> bool:
-    """Tell whether it is the end of a process that did nothing wrong, but for its peers ended too early."""
+    """Return whether the process exited with 0, only too early for the other ranks."""
     return failure.get("result") == "success"
 
 
 def missed(failure: Mapping[str, Any]) -> bool:
-    """Tell whether it is MindSpore's scheduler, which ended as it had not heard a rank; how it ended says nothing."""
+    """Return whether MindSpore's scheduler ended because it lost a rank; its own exit status says nothing."""
     return failure.get("kind") == "exit" and failure.get("process") == "scheduler" and failure.get("rank") is not None
 
 
 def text(failure: Mapping[str, Any]) -> str:
-    """Say in a few words what failed where."""
+    """Return in a few words what failed where."""
     kind, host = failure.get("kind"), failure.get("host", "")
     if missed(failure):
         return f"scheduler on {host}: no word from rank {failure['rank']}"
@@ -122,7 +122,7 @@ def text(failure: Mapping[str, Any]) -> str:
     if kind == "gone":
         return f"node {host}: its monitor ended"
     if kind == "frozen":
-        return f"head node {host}: stood still for {failure['after_s']} s"
+        return f"head node {host}: suspended for {failure['after_s']} s"
     if kind in ("hung", "timed_out"):
         return hang_text(failure)
     if kind == "rebooted":
@@ -139,18 +139,18 @@ def text(failure: Mapping[str, Any]) -> str:
 
 
 def of_last_attempt(log: str) -> str:
-    """Return what a log has of the last attempt: a process that is started again appends to it."""
+    """Return the part of a log from the last attempt: each attempt appends to the log."""
     return log.rpartition(STARTED_AGAIN)[2]
 
 
 def root_cause(log: str) -> Failure | None:
-    """Read which rank failed first out of the log of what started the ranks; None when it does not say."""
+    """Return the rank that failed first by the log of its launcher; None if the log does not say."""
     log = ESCAPE_SEQUENCE.sub("", of_last_attempt(log)).removeprefix("\ufeff")
     return torchrun_root_cause(log) or mpirun_root_cause(log) or msrun_root_cause(log) or scheduler_root_cause(log)
 
 
 def torchrun_root_cause(agent_log: str) -> Failure | None:
-    """Read the first observed failure out of a torchrun agent's log; None when it printed no report."""
+    """Return the first failure in a torchrun agent's log; None without a report."""
     _, found, report = agent_log.rpartition("Root Cause (first observed failure):")
     if not found:
         return None
@@ -178,11 +178,11 @@ def torchrun_root_cause(agent_log: str) -> Failure | None:
 
 
 def mpirun_root_cause(log: str) -> Failure | None:
-    """Read which rank failed first out of mpirun's log; None when it does not say.
+    """Return the rank that failed first by mpirun's log; None if the log does not say.
 
-    Where mpirun failed and no rank, `reason` says why: a node that ssh did not reach, a daemon that is lost.
+    If mpirun failed and no rank, `reason` says why: ssh did not reach a node, or a daemon is lost.
     """
-    # What mpirun ends itself, as another rank or a daemon is gone, it ends by SIGTERM, and after that by SIGKILL.
+    # mpirun itself ends ranks by SIGTERM, and then SIGKILL, after another rank or a daemon was lost.
     by_itself = 128 + signal.SIGTERM
     daemons = [match for match in _MPI_DAEMON.finditer(log) if int(match["status"]) != by_itself]
     failed = min([*_MPI_NO_START.finditer(log), *daemons], key=re.Match.start, default=None)
@@ -220,22 +220,22 @@ def mpirun_root_cause(log: str) -> Failure | None:
 
 
 def mpirun_lost_peer(log: str, rank: int) -> str:
-    """Return the line in which a rank says that its peer is gone, as its script told it to mpirun; "" where none."""
+    """Return the line in which a rank says that it lost a peer, as its script printed it; "" without one."""
     found = _MPI_PEER.finditer(of_last_attempt(log))
     return next((match["line"] for match in found if int(match["rank"]) == rank), "")
 
 
 def mpirun_left(log: str) -> list[int]:
-    """Return the ranks that had ended well before any other failed, in that order."""
+    """Return the ranks that exited with 0 before any other failed, in that order."""
     log = of_last_attempt(log)
     first = _MPI_STATUS.search(log)
     return [int(match["rank"]) for match in _MPI_WELL.finditer(log, 0, first.start() if first else len(log))]
 
 
 def msrun_root_cause(log: str) -> Failure | None:
-    """Read which worker failed first out of msrun's log; None when it does not say.
+    """Return the worker that failed first by msrun's log; None if the log does not say.
 
-    msrun names a process, and shows what its workers print: there each of them says its rank.
+    msrun names a process; the output of its workers in the same log has the rank of each process.
     """
     ended = _MSRUN_EXIT.search(log)
     if ended is None:
@@ -253,7 +253,7 @@ def msrun_root_cause(log: str) -> Failure | None:
 
 
 def scheduler_root_cause(log: str) -> Failure | None:
-    """Read which worker MindSpore's scheduler missed out of its log; None when it missed none."""
+    """Return the worker that MindSpore's scheduler lost, by its log; None if it lost none."""
     lost = _MS_LOST.search(log)
     if lost:
         reason = f"the scheduler had not heard rank {lost['rank']} for job_heartbeat_timeout: frozen, or cut off"
@@ -272,10 +272,10 @@ def scheduler_root_cause(log: str) -> Failure | None:
 
 
 def _first_seen(agent_log: str, pid: str, reported: float) -> float:
-    """Find when the agent first saw that this process had failed.
+    """Return when the agent first saw that this process had failed.
 
-    The report has whole seconds, and says when the agent had ended the other ranks. Within one second, ranks of other
-    nodes fail of the first failure, so the agent's own log lines decide who was first.
+    The time of the report has whole seconds, and is that after the other ranks were ended. Within one second, ranks of
+    other nodes fail as well, so the agent's own log lines decide which one was first.
     """
     begun: re.Match[str] | None = None
     seen: re.Match[str] | None = None
@@ -297,12 +297,11 @@ def _first_seen(agent_log: str, pid: str, reported: float) -> float:
 
 
 def order(failure: Failure) -> tuple[int, int, int, int, float]:
-    """Sort key that puts the likely cause before its consequences.
+    """Return a sort key that puts the likely cause before its consequences.
 
-    A rank that a signal killed from outside is a cause, and so is one that says that it could not write (`full`). A
-    rank that we know of by its own report comes before an agent that only says that something failed, and one that
-    failed of itself before one that had lost a peer. SIGABRT and SIGTERM are what the survivors of a broken collective
-    die of.
+    A rank that was killed from outside is a cause, and so is one that could not write (`full`). A rank with a report of
+    its own precedes an agent that only says that something failed, and one that failed by itself precedes one that lost
+    a peer. The survivors of a broken collective die of SIGABRT and SIGTERM.
     """
     number = failure.get("signal")
     killed = bool(number) and number not in (signal.SIGABRT, signal.SIGTERM)
@@ -313,13 +312,13 @@ def order(failure: Failure) -> tuple[int, int, int, int, float]:
 
 
 def is_beyond_doubt(failure: Failure) -> bool:
-    """Tell whether a failure is a cause, whatever else is found: SIGKILL comes from outside, and ends a job first.
+    """Return whether a failure is surely a cause: SIGKILL comes from outside, before anything else fails.
 
-    Other signals may be what a program dies of that has lost its peers.
+    Other signals may be consequences of lost peers.
     """
     return failure.get("rank") is not None and failure.get("signal") == signal.SIGKILL
 
 
 def first_failure(failures: Iterable[Failure]) -> Failure | None:
-    """Choose the failure to blame among those that were seen within the same moment; None when there is none."""
+    """Return the likely cause among failures of the same moment; None without any."""
     return min(failures, key=order, default=None)

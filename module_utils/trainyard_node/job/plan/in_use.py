@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses this node: jobs of ours, jobs of Slurm, processes that have an NVIDIA GPU open.
+"""Find what uses this node: our jobs, jobs of Slurm, processes that have an NVIDIA GPU open.
 
-Who uses a GPU has its device file open: that needs no driver that answers.
+A process that uses a GPU has its device file open, which shows even if the driver does not answer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from pathlib import Path
 from ...slurm import set_aside
 from ..run import device_holders, job, processes
 
-# What belongs to the driver or watches it: it ends with the driver, or comes back with it. The kernel cuts the names of
-# programs after 15 bytes.
+# Services of the driver, which stop and start with it. The kernel cuts names of programs after 15 bytes.
 SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
 _NAME_BYTES = 15
-# k3s and RKE2 have it inside.
+# k3s and RKE2 include a kubelet.
 _KUBELETS = ("kubelet", "k3s-server", "k3s-agent", "rke2")
 _MOST = 8
 
@@ -27,7 +26,7 @@ def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dic
     ignored = {name[:_NAME_BYTES] for name in (*SERVICES, *services)}
     found = {}
     for entry in proc.iterdir():
-        # A process may be gone between two looks.
+        # A process may end meanwhile.
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and device_holders.opened(entry, device_holders.NVIDIA):
                 name = (entry / "comm").read_text(errors="replace").strip()
@@ -37,7 +36,7 @@ def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dic
 
 
 def has_kubelet(proc: Path = Path(processes.PROC)) -> bool:
-    """Tell whether Kubernetes gives this node pods."""
+    """Return whether this node runs a kubelet."""
     for entry in proc.iterdir():
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() in _KUBELETS:
@@ -46,7 +45,7 @@ def has_kubelet(proc: Path = Path(processes.PROC)) -> bool:
 
 
 def read_uses(jobs: Path, services: Collection[str]) -> tuple[list[str], str]:
-    """Return who uses this node, in words, and what Slurm calls it. Raises SlurmError where Slurm does not answer."""
+    """Return the uses of this node as texts, and its name in Slurm. Raises SlurmError if Slurm does not answer."""
     node = set_aside.node_name()
     known: set[int] = set()
     uses = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preflight: what would stop a job on this node. Reads only; every fault becomes a finding."""
+"""Preflight: find what would stop a job on this node. Read-only; every problem becomes a finding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def owner_of_port(port: int, proc: Path = _PROC) -> str:
 
 
 def _descriptors(process: Path) -> list[str]:
-    """What a process has open; empty when it is gone or hidden from us. Single descriptors come and go."""
+    """Return what a process has open; nothing if it has ended or is hidden from us."""
     links = []
     with contextlib.suppress(OSError):
         for descriptor in (process / "fd").iterdir():
@@ -80,9 +80,9 @@ def _descriptors(process: Path) -> list[str]:
 
 
 def port_findings(spec: Spec, jobs: Path) -> list[Finding]:
-    """On the head: the rendezvous and the monitor port are free on the job's address, and no job that begins has them.
+    """Find on the head that the rendezvous or the monitor port is in use, or planned for a job that starts.
 
-    Of two jobs that are launched one right after the other, the first may not listen as yet.
+    A job that was launched a moment ago may not listen yet.
     """
     others = [folder for folder in folders.of_jobs(jobs) if folder.name != spec["job_id"]]
     held = as_user.in_each(others, folders.held_ports)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has a device of this node: open device files in /proc (proc(5), /proc/PID/fd), and contexts on NVIDIA's GPUs,
-which a process that ends may hold for a while after it has closed its files; and whether these GPUs answer at all.
+"""Find the processes that use a device of this node, and GPUs that do not answer.
+
+Sources: open device files in /proc (proc(5), /proc/PID/fd), and contexts on NVIDIA's GPUs, which an ending process may
+hold for a while after it has closed its files.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from pathlib import Path
 from . import processes
 
 NVIDIA, ASCEND = re.compile(r"/dev/nvidia(\d+)"), re.compile(r"/dev/davinci(\d+)")
-# How long nvidia-smi may take, and the pause between two looks, in s.
+# Time limit of nvidia-smi, and the pause between two checks, in seconds.
 LIMIT_S, LOOK_S = 20.0, 1.0
-# It keeps a context on each GPU for those that come.
+# This server keeps a context on each GPU for its clients.
 _SERVERS = ("nvidia-cuda-mps-server",)
 _MOST = 4
-# How nvidia-smi ends where it does not find a GPU, its power, its driver, its interrupts, or the GPU has fallen off the
-# bus (nvidia-smi(1), RETURN VALUE): no attempt can begin there.
+# Statuses of nvidia-smi for a missing GPU, power cable, driver or interrupt, or a GPU that fell off the bus
+# (nvidia-smi(1), RETURN VALUE): no attempt can start there.
 _GONE = frozenset((6, 8, 9, 10, 15))
-# The part of a second of a clock tick, in which proc(5) counts starts.
+# Clock ticks per second, the unit of start times in proc(5).
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -50,11 +52,11 @@ def compute_apps(text: str) -> dict[int, str]:
 
 
 class _GoneError(Exception):
-    """GPUs that do not answer; the text says what nvidia-smi does."""
+    """GPUs do not answer; the text is from nvidia-smi."""
 
 
 def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
-    """Return who has a context on these GPUs; None where there is no NVIDIA driver that says it. Raises _GoneError."""
+    """Return the processes with a context on these GPUs; None without an NVIDIA driver. Raises _GoneError."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None
@@ -76,10 +78,10 @@ def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
 
 
 def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC), limit_s: float = LIMIT_S) -> str:
-    """Say which process that began after `since` (s since boot) has one of these devices; "" where none is seen.
+    """Return which processes that began after `since` (s since boot) use these devices; "" without any.
 
-    Or that NVIDIA's driver does not find them any more. A process that is older was there before the job, and did not
-    keep it from starting.
+    If NVIDIA's driver no longer finds the devices, its message is returned. Older processes did not keep the job from
+    starting.
     """
     try:
         found = _of_nvidia(devices, limit_s)
@@ -88,7 +90,7 @@ def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC)
     if found is None:
         found = {}
         for entry in proc.iterdir():
-            # Of other users nothing is seen.
+            # Processes of other users are hidden.
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and opened(entry, ASCEND).intersection(devices):
                     found[int(entry.name)] = (entry / "comm").read_text(errors="replace").strip()
@@ -98,7 +100,7 @@ def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC)
 
 
 def _began(entry: Path) -> float:
-    """Return when a process began, in s since boot; -1 of one that is not to be seen, in another container maybe."""
+    """Return when a process began, in s since boot; -1 if it is hidden, for example in another container."""
     try:
         return int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]) / _TICKS
     except (OSError, IndexError, ValueError):

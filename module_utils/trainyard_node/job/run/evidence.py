@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others know of ranks that hang: the dump of PyTorch's flight recorder, and NCCL's RAS. Evidence, no verdict.
+"""Collect evidence on ranks that hang: the dump of PyTorch's flight recorder, and the report of NCCL's RAS.
 
-Both are asked with the rights of the job's user, within a time and a size. Sources: PyTorch's ProcessGroupNCCL.cpp
+Both are read with the rights of the job's user, with limits for time and size. Sources: PyTorch's ProcessGroupNCCL.cpp
 (DumpPipe) and FlightRecorder.cpp; NCCL's src/ras/client.cc and client_support.cc (2.24 and newer).
 """
 
@@ -24,7 +24,7 @@ Environment = Mapping[str, str]
 _DUMP = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPE = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 _RAS_ADDRESS = "localhost:28028"
-# Bytes of RAS's answer, and seconds of which it may make its own use to ask other processes.
+# Upper bound for RAS's answer, in bytes, and its time limit, in seconds.
 MOST_RAS, RAS_S = 64 << 10, 4.0
 
 
@@ -33,7 +33,7 @@ def _first(env: Environment, names: tuple[str, ...]) -> str:
 
 
 def ask_for_dump(env: Environment, rank: int) -> None:
-    """Have PyTorch dump what a rank's flight recorder has, where the job names a pipe for that."""
+    """Request a dump of a rank's flight recorder, if the job names a pipe for that."""
     prefix = _first(env, _PIPE)
     if prefix:
         with contextlib.suppress(OSError):
@@ -44,7 +44,7 @@ def ask_for_dump(env: Environment, rank: int) -> None:
 
 
 def dumped(env: Environment, rank: int, began: float) -> str:
-    """Say what the dump of a rank that began then (s since the epoch) says; "" where there is none of it."""
+    """Return the text of a rank's dump; "" if there is none since `began` (s since the epoch)."""
     cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/tmp'}/.cache"  # noqa: S108 - as PyTorch has it
     path = f"{_first(env, _DUMP) or f'{cache}/torch/comm_lib_trace_rank_'}{rank}"
     try:
@@ -62,13 +62,13 @@ def dumped(env: Environment, rank: int, began: float) -> str:
 
 
 def ras(env: Environment, limit_s: float) -> str:
-    """Return what NCCL's RAS says of the job of these ranks, or "" where none listens or it speaks otherwise."""
+    """Return the report of NCCL's RAS on the job of these ranks, "" if none listens or its protocol differs."""
     host, _, port = (env.get("NCCL_RAS_ADDR") or _RAS_ADDRESS).rpartition(":")
     if env.get("NCCL_RAS_ENABLE") == "0" or not (port.isdecimal() and len(port) <= 5) or limit_s <= 0:
         return ""
-    until, said = time.monotonic() + limit_s, b""
+    until, report = time.monotonic() + limit_s, b""
 
-    def hear(line: socket.socket, most: int) -> bytes:
+    def receive(line: socket.socket, most: int) -> bytes:
         line.settimeout(max(0.01, until - time.monotonic()))
         return line.recv(most)
 
@@ -80,9 +80,9 @@ def ras(env: Environment, limit_s: float) -> str:
         wait_s = b"TIMEOUT %d\n" % max(1, int(limit_s) - 1)
         for ask, answer in ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL "), (wait_s, b"OK")):
             line.sendall(ask)
-            if not hear(line, 1024).upper().startswith(answer):
+            if not receive(line, 1024).upper().startswith(answer):
                 return ""
         line.sendall(b"VERBOSE STATUS\n")
-        while len(said) < MOST_RAS and (part := hear(line, 4096)):
-            said += part
-    return "\n".join(visible(each) for each in said[:MOST_RAS].decode("utf-8", "replace").splitlines())
+        while len(report) < MOST_RAS and (part := receive(line, 4096)):
+            report += part
+    return "\n".join(visible(each) for each in report[:MOST_RAS].decode("utf-8", "replace").splitlines())

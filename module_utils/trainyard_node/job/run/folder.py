@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a job on this node: made, read, removed. All of it by functions that run as the job's user.
+"""Create, read and remove the folder of a job on this node, with functions that run as the job's user.
 
-The folder holds everything: node_plan.json (0600: environment and token), source/, logs/, exits/, monitor.json, and on
-the head cluster.json. The user owns these files: a function here trusts no content, follows no link and waits for no
-pipe, and as_user.py makes sure that it has no rights but the user's.
+The folder has all files of the job: node_plan.json (0600: environment and token), source/, logs/, exits/, monitor.json,
+and on the head cluster.json. The user owns these files: a function here trusts no content, follows no link and waits
+for no pipe, and as_user.py makes sure that it has no rights but the user's.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from . import agent_ranks, processes, stacks
 from .exits import read_exits
 
 Spec = dict[str, Any]
-# For the user and root alone.
+# For the user and root only.
 MODE = 0o750
-# Everybody's jobs: only root renames or removes what is not one's own.
+# The jobs of all users: a user can rename or remove only their own folders.
 JOBS_MODE = 0o1775
-# What each job has in its folder, made first of all.
+# Folders of each job, created first.
 FOLDERS = ("source", "logs", "exits")
 _SPEC = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
 _JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
@@ -54,20 +54,20 @@ _JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
 MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
 # Lines of one log that are brought at a look to who follows it.
 MOST_FOLLOWED = 400
-# Of each log so much is searched for what NCCL says as it starts; so much of that is brought, and of each line.
+# Upper bounds in bytes: of a log that is searched for NCCL's first lines, of the lines found, and of one line.
 NCCL_SCAN_BYTES, NCCL_MOST_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
 
 
 def is_job_id(name: str) -> bool:
-    """Tell whether this can be the id of a job: nothing else may become part of a unit's name."""
+    """Return whether this can be the id of a job, and so part of a unit's name."""
     return bool(_JOB_ID.fullmatch(name))
 
 
-# ---- made
+# ---- create
 
 
 def make(job_dir: Path, owner: Owner) -> bool:
-    """Make the empty folder of a job; return False where there is one already."""
+    """Create the empty folder of a job; return False if it exists."""
     jobs = job_dir.parent
     if not jobs.is_dir():
         try:
@@ -79,7 +79,7 @@ def make(job_dir: Path, owner: Owner) -> bool:
     try:
         made: bool = as_user.run(owner, _make_empty, job_dir)
     except JobError:
-        # Root's alone: then root makes the one folder in which the user does the rest.
+        # The parent is root's: then root creates the job's folder, in which the user does the rest.
         if job_dir.exists() or os.geteuid() or not private.only_root_changes(jobs):
             raise
         job_dir.mkdir(mode=MODE)
@@ -93,7 +93,7 @@ def _make_folders(folder: Path) -> None:
 
 
 def _make_jobs(jobs: Path, owner: Owner) -> None:
-    """Make the folder of all jobs where the training user may not: as root, where only root could move it meanwhile."""
+    """Create the folder of all jobs as root, where only root could move it meanwhile."""
     above = next(folder for folder in jobs.parents if folder.exists())
     if not private.only_root_changes(above):
         raise JobError(f"{jobs} cannot be made by the training user, and {above} is not root's alone: run site.yml")
@@ -107,7 +107,7 @@ def _make_empty(job_dir: Path) -> bool:
         job_dir.mkdir()
     except FileExistsError:
         return False
-    # Whatever the umask is.
+    # Regardless of the umask.
     job_dir.chmod(MODE)
     return True
 
@@ -155,9 +155,9 @@ def _unpack(archive: bytes, folder: Path) -> None:
 
 
 def changed_files(spec: Spec) -> str:
-    """Say which of the job's files is not what the plan sent, as this node reads it; "" when all are.
+    """Return which of the job's files differ from the plan, as this node reads them; "" if none.
 
-    Ranks that read different hostfiles or rank tables wait for each other, and nobody says why.
+    Ranks with different hostfiles or rank tables would wait for each other without any message.
     """
     wrong = []
     for item in spec.get("files", ()):
@@ -188,12 +188,12 @@ def reported(job_dir: Path, seconds: float) -> bool:
 
 
 def monitor_said(job_dir: Path) -> str:
-    """Return the end of what the monitor printed."""
-    said = ""
+    """Return the end of the monitor's output."""
+    text = ""
     for path in (job_dir / "logs").glob("monitor_*.log"):
         with open_regular(path) as log:
-            said += log.read(1 << 20)[-500:].decode(errors="replace")
-    return mask_text(said.strip(), _hidden(job_dir))
+            text += log.read(1 << 20)[-500:].decode(errors="replace")
+    return mask_text(text.strip(), _hidden(job_dir))
 
 
 def read_spec(job_dir: Path) -> Spec | None:
@@ -203,13 +203,13 @@ def read_spec(job_dir: Path) -> Spec | None:
 
 
 def _fitting(path: Path, shape: Shape) -> Spec | None:
-    """Return what a file of the job says, and nothing more; None where that is not what a monitor writes."""
+    """Return the declared fields of a file; None if it does not have the shape that a monitor writes."""
     found = read_object(path)
     return None if misfit(found, shape) else named(found, shape)
 
 
 def status(job_dir: Path) -> Spec | None:
-    """Tell how this node's part of the job is, and on the head how the whole job is; None where there is no job."""
+    """Return the state of this node's processes, and on the head that of the whole job; None without a job."""
     spec = read_spec(job_dir)
     if spec is None:
         return None
@@ -232,7 +232,7 @@ def status(job_dir: Path) -> Spec | None:
 
 
 def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
-    """Return what can be told of the ranks here, and all that was seen as `text`; None where there is no job."""
+    """Return the records of the ranks here, and all details as `text`; None without a job."""
     spec = read_spec(job_dir)
     if spec is None:
         return None
@@ -242,7 +242,7 @@ def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
 
 
 def all_ended(job_dir: Path) -> bool:
-    """Tell whether all processes of the job on this node have written how they ended."""
+    """Return whether all processes of the job on this node have recorded their exit."""
     spec = read_spec(job_dir) or {}
     return {process["name"] for process in spec.get("processes", ())} <= read_exits(job_dir).keys()
 
@@ -262,14 +262,14 @@ def wait(job_dir: Path, seconds: float) -> None:
 
 
 def end_monitor(job_dir: Path, grace_s: float) -> None:
-    """Ask the job's monitor to end, and wait for it at most `grace_s`: as the user, whose file says who that is."""
+    """Ask the job's monitor to end, and wait at most `grace_s`; as the user, whose file has its process id."""
     monitor = processes.monitor_of(job_dir)
     if monitor is None:
         return
     try:
         os.kill(monitor[0], signal.SIGTERM)
     except (PermissionError, ProcessLookupError):
-        # Not the monitor then: nothing to wait for.
+        # Then it is not the monitor.
         return
     deadline = time.monotonic() + grace_s
     while processes.monitor_alive(job_dir) and time.monotonic() < deadline:
@@ -277,7 +277,7 @@ def end_monitor(job_dir: Path, grace_s: float) -> None:
 
 
 def forget_what_is_over(job_dir: Path) -> None:
-    """Remove the secrets of a job whose monitor has been here and is no more."""
+    """Remove the secrets of a job whose monitor has ended."""
     if (job_dir / "monitor.json").exists() and not processes.monitor_alive(job_dir):
         forget_secrets(job_dir)
 
@@ -285,14 +285,14 @@ def forget_what_is_over(job_dir: Path) -> None:
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes, with masked secrets.
 
-    What is no regular file is left out, and of very many or very large ones what is more than a visit can carry.
+    Only regular files are read, and at most MOST_LOGS of them with MOST_LOG_BYTES.
     """
     logs, left = {}, MOST_LOG_BYTES
     paths = sorted((job_dir / "logs").glob("*.log"))[:MOST_LOGS]
     hidden = _hidden(job_dir)
-    nccl = mask(_said_by_nccl(paths), hidden)
+    nccl = mask(_nccl_lines(paths), hidden)
     if nccl:
-        # Of this node: the logs of all nodes come together.
+        # Named after this node, as the logs of all nodes are collected in one folder.
         logs[f"nccl_{os.uname().nodename.partition('.')[0]}.log"] = base64.b64encode(nccl).decode()
     for path in [*paths, job_dir / "metrics.jsonl"]:
         try:
@@ -309,12 +309,12 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
 def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
     """Return the lines that were added to these logs since `offsets` in bytes, and how far each was read.
 
-    None: it was not read before, and only its last lines are of interest. Of what is more than a look can show only the
-    end is read; `skipped` says how many bytes were not.
+    An offset of None: the log was not read before, so only its last lines are returned. If there is more than one visit
+    can show, only the end is read; `skipped` counts the other bytes.
     """
     found, hidden = {}, _hidden(job_dir)
     for name, offset in offsets.items():
-        # A name, not a path: what else is there is not asked for here.
+        # Names only, no paths.
         if "/" in name:
             continue
         with contextlib.suppress(OSError), open_regular(job_dir / "logs" / name) as log:
@@ -324,7 +324,7 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
             content = read_masked(log, begin, MOST_BYTES, hidden)
             lines, read = cut(content)
             if begin > (0 if offset is None else known) and len(lines) > 1:
-                # It begins in the middle of one.
+                # The first line is incomplete.
                 del lines[0]
             skipped = 0 if offset is None else begin - known
             skipped += sum(len(line.encode()) + 1 for line in lines[:-MOST_FOLLOWED])
@@ -332,8 +332,8 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
     return found
 
 
-def _said_by_nccl(paths: Iterable[Path]) -> bytes:
-    """Return NCCL's lines about networks: they stand where a log begins, and of a long one only the end is brought."""
+def _nccl_lines(paths: Iterable[Path]) -> bytes:
+    """Return NCCL's lines about networks from the beginning of the logs, as only the end of a long log is collected."""
     found, size = [], 0
     for path in paths:
         with contextlib.suppress(OSError), open_regular(path) as log:
@@ -345,7 +345,7 @@ def _said_by_nccl(paths: Iterable[Path]) -> bytes:
 
 
 def _hidden(job_dir: Path) -> Forms:
-    """Return what to mask in what ranks print; nothing once the job has ended, as its logs are masked then."""
+    """Return the secrets to mask; none once the job has ended, as its logs are masked then."""
     return forms(read_object(job_dir / "node_plan.json", MOST_SPEC))
 
 
@@ -357,7 +357,7 @@ def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
     return content
 
 
-# ---- removed
+# ---- remove
 
 
 def remove(job_dir: Path) -> bool:
@@ -371,7 +371,7 @@ def remove(job_dir: Path) -> bool:
         except (JobError, OSError):
             if os.geteuid():
                 raise
-    # What a container's root wrote there, for instance; and jobs that run as root.
+    # For example files of a container's root, and jobs that run as root.
     if os.path.lexists(job_dir):
         _remove_as_root(job_dir)
     return True
@@ -381,7 +381,7 @@ def _remove_tree(job_dir: Path) -> None:
     if job_dir.is_symlink():
         job_dir.unlink()
         return
-    # A job may take its own permissions away, and what it unpacks may come without them.
+    # A job may remove permissions, or unpack files without them.
     job_dir.chmod(MODE)
     for folder, names, _ in os.walk(job_dir):
         for name in names:
@@ -392,7 +392,7 @@ def _remove_tree(job_dir: Path) -> None:
 
 
 def _remove_as_root(job_dir: Path) -> None:
-    """Remove a folder that cannot be anything but that of this job, by its descriptor."""
+    """Remove the folder by its descriptor, after checking that it is that of this job."""
     folder = os.open(job_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         inside = Path(f"/proc/self/fd/{folder}")
@@ -412,12 +412,12 @@ def _remove_as_root(job_dir: Path) -> None:
 
 
 def _is_roots(folder: Path, job_id: str) -> bool:
-    """Tell whether a job that ran as root has this folder."""
+    """Return whether the folder is that of a job that ran as root."""
     spec = read_json(folder / "node_plan.json")
     return isinstance(spec, dict) and spec.get("job_id") == job_id and not os.lstat(folder / "node_plan.json").st_uid
 
 
 def base_environment(user: str) -> dict[str, str]:
-    """Return what a login would set."""
+    """Return the variables that a login sets."""
     owner = pwd.getpwnam(user)
     return {"HOME": owner.pw_dir, "USER": user, "LOGNAME": user, "SHELL": owner.pw_shell}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: what a node has to pass before a job starts on it, and before each restart (job_health_gate).
+"""Check the health of a node before a job starts on it, and before each restart (job_health_gate).
 
-One list for both. At the launch the agent goes through it, mostly as root; before a restart the monitor does, as the
-training user, beside what it has noted at the start. What nobody may read, or no device says, counts for nothing.
+Both use the same checks. At the launch the agent runs them, mostly as root; before a restart the monitor does, as the
+training user, and compares with the start. Values that cannot be read are ignored.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from ...machine.as_user import Owner
 
 Spec = Mapping[str, Any]
-# Checks whose faults may go by themselves: links come back, somebody makes room.
+# Checks whose problems may pass: links recover, somebody makes room.
 PASSING = frozenset({*node_health.PASSING, "disk", "memory", "network", "NPU links", "RDMA ports", "RDMA rate"})
-# Variables with what a job needs, and the check of the gate that compares each with what is free.
+# Limits of a job, and the check that compares each with the free amount.
 LIMITS = {"job_min_memory_mib": "memory", "job_min_disk_mib": "disk"}
 OF_USER = "trainyard_state"
 SWITCH = "; job_health_gate: false starts all the same"
 
 
 class Earlier(NamedTuple):
-    """What is no news: the RDMA ports at their best, what tools complained of, what links had counted, by name.
+    """The state before: RDMA ports at their best, messages of tools, error counters of links by name.
 
-    `at`: when that was, in seconds since the machine's start.
+    `at` is the time of the counters, in seconds since boot.
     """
 
     ports: Sequence[Mapping[str, Any]] = ()
@@ -60,7 +60,7 @@ class Earlier(NamedTuple):
 
 
 def disk_findings(spec: Spec) -> list[Finding]:
-    """The job's folder can be made, and has room."""
+    """Find that the job's folder cannot be created, or has no room."""
     folder = Path(spec["job_dir"])
     while not folder.exists():
         folder = folder.parent
@@ -85,7 +85,7 @@ def _unwritable(spec: Spec, folder: Path) -> Finding:
         check, found, action = "disk", f"{folder} is mounted read-only", "mount it read-write, or"
     else:
         me = pwd.getpwuid(os.geteuid()).pw_name
-        # The node is well: Ansible has not become root there, or root has no rights on this file system.
+        # The node is healthy: Ansible has not become root there, or root has no rights on this file system.
         check, found, action = OF_USER, f"{folder} cannot be written by {me}", ""
         if os.geteuid():
             action = "set trainyard_become: true, or"
@@ -99,7 +99,7 @@ def _unwritable(spec: Spec, folder: Path) -> Finding:
 
 
 def limit_findings(tree: Tree, spec: Spec) -> list[Finding]:
-    """Find limits of the job that this node could never meet: the job is wrong then, and not the node."""
+    """Find limits of the job that this node can never meet: then the job is wrong, not the node."""
     folder = Path(spec["job_dir"])
     while not folder.exists():
         folder = folder.parent
@@ -120,7 +120,7 @@ def limit_findings(tree: Tree, spec: Spec) -> list[Finding]:
             host=spec["host"],
         )
         for name, mib in has.items()
-        # A file system of a network, or of the kernel, may have no size.
+        # A network or kernel file system may have no size.
         if mib and limits[name] > mib
     ]
 
@@ -132,7 +132,7 @@ def _memory_mib(tree: Tree, name: str) -> int | None:
 
 
 def _memory_findings(tree: Tree, spec: Spec) -> list[Finding]:
-    """Memory that programs can have without swapping."""
+    """Find too little memory that is available without swapping."""
     free_mib = _memory_mib(tree, "MemAvailable:")
     if free_mib is None or free_mib >= spec["min_memory_mib"]:
         return []
@@ -148,7 +148,7 @@ def _memory_findings(tree: Tree, spec: Spec) -> list[Finding]:
 
 
 def _network_findings(spec: Spec, machine: Mapping[str, Any]) -> list[Finding]:
-    """The interface of the job's network is up, and has the address that the others know."""
+    """Find that the interface of the job's network is down, or lacks the planned address."""
     name, address = str(spec.get("interface") or ""), str(spec.get("address") or "")
     interfaces = machine["networks"]["interfaces"]
     if not name or not address or not any(each["addresses"] for each in interfaces):
@@ -169,7 +169,7 @@ def _network_findings(spec: Spec, machine: Mapping[str, Any]) -> list[Finding]:
 
 
 def _device_findings(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier) -> list[Finding]:
-    """Judge the devices that the job has here, and RDMA ports that have worked, as the proof does."""
+    """Check the job's devices, and the RDMA ports that have worked, as verify.yml does."""
     devices, vendor = list(spec["devices"]), machine["accelerators"]["vendor"]
     kinds = {"nvidia": "gpu", "ascend": "npu"}
     if not devices and not earlier.ports:
@@ -186,10 +186,10 @@ def _device_findings(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier
     ]
 
 
-def look(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier | None = None) -> list[Finding]:
-    """Return what this node does not pass. `machine` is what read_machine returns, or the facts of a node (node.py).
+def check(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier | None = None) -> list[Finding]:
+    """Return the findings of the health check. `machine` is from read_machine, or the facts of a node (node.py).
 
-    At the launch, without `earlier`, the plan has judged whether the devices answer at all.
+    At the launch, without `earlier`, the plan has checked whether the devices answer.
     """
     if earlier is None:
         earlier = Earlier((), frozenset(machine["accelerators"]["problems"]))
@@ -202,9 +202,9 @@ def look(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier | 
 
 
 def collective_findings(spec: Spec, owner: Owner | None = None) -> list[Finding]:
-    """Have the job's own GPUs here add up numbers together, where nccl-tests are there and nobody has these GPUs.
+    """Run an all-reduce over the job's GPUs here, if nccl-tests are installed and the GPUs are free.
 
-    As `owner`, the job's user, where the caller is root. Takes seconds, so it is for nodes that pass all else.
+    It runs as `owner`, the job's user, if the caller is root. It takes seconds, so run it after all other checks.
     """
     command, devices = spec.get("local_collective"), list(spec["devices"])
     if not command or held(devices, -math.inf):
@@ -227,18 +227,18 @@ def collective_findings(spec: Spec, owner: Owner | None = None) -> list[Finding]
 
 
 def texts(findings: Sequence[Finding]) -> list[str]:
-    """Say findings in short, each by the name of its check."""
+    """Return findings in short, each with the name of its check."""
     return [f"{finding.check}: {finding.found}" for finding in findings]
 
 
 def read_machine(tree: Tree, spec: Spec) -> dict[str, Any]:
-    """Read networks, and accelerators where the job has some here."""
+    """Read networks, and accelerators if the job uses some here."""
     accelerators = read_accelerators(tree) if spec["devices"] else no_accelerators()
     return {"accelerators": accelerators, "npu": read_npu(tree, accelerators), "networks": read_networks(tree)}
 
 
 def note(tree: Tree, spec: Spec) -> Earlier:
-    """Return how things are while nothing has failed."""
+    """Return the state of the node while nothing has failed."""
     machine = read_machine(tree, spec)
     problems = [*machine["accelerators"]["problems"], *(machine["npu"] or {}).get("problems", ())]
     ports = node_health.best_ports([], machine["networks"]["rdma"])
@@ -246,19 +246,19 @@ def note(tree: Tree, spec: Spec) -> Earlier:
 
 
 def later(earlier: Earlier, now: Mapping[str, Counters]) -> Earlier:
-    """Return what is no news from now on, as the next attempt begins."""
+    """Return the state for the next attempt, with the present counters."""
     return earlier._replace(links=now, at=_now())
 
 
 def links(tree: Tree, spec: Spec, ports: Sequence[Mapping[str, Any]]) -> dict[str, Counters]:
-    """Return the fault counters of the job's interface and of the RDMA ports that work."""
+    """Return the error counters of the job's interface and of the working RDMA ports."""
     name = str(spec.get("interface") or "")
     found = {name: interface_counters(tree, name)} if name else {}
     return {**found, **{port_name(port): rdma_counters(tree, port["device"], port["port"]) for port in ports}}
 
 
 def bad_links(earlier: Earlier, now: Mapping[str, Counters]) -> str:
-    """Say which links were bad since then, "" where none was: no reason to refuse a node, one to prefer another."""
+    """Return which links had errors since then, "" if none: such a node is not excluded, but others are preferred."""
     return port_counters.bad_links(earlier.links, now, (_now() - earlier.at) / 3600)
 
 

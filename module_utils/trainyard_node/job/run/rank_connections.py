@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look, while a job runs, whether its ranks on this node have a connection with the node where all ranks meet.
+"""Check while a job runs whether its ranks on this node have a connection with the head.
 
 It costs a reading of /proc/net/tcp and tcp6 each second, and nothing more once a connection was seen. Whose a new one
 is tell the sockets of the job's processes. What has ended shows for a minute more, without its process (TIME_WAIT).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# Seconds between two looks at connections, between two at whose they are, and between two at what processes run.
+# Seconds between two reads of connections, of their owners, and of the running processes.
 LOOK_S, OWNERS_S, COMMANDS_S = 1.0, 2.0, 10.0
 # Where the ranks of one node may meet, too.
 _LOOPBACK = ("127.0.0.1", "::1")

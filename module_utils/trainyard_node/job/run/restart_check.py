@@ -98,7 +98,7 @@ class RestartCheck:
                 from . import health_gate as gate
 
                 tree, earlier = Tree(), self._earlier or gate.Earlier()
-                findings = gate.look(tree, self._spec, gate.read_machine(tree, self._spec), earlier)
+                findings = gate.check(tree, self._spec, gate.read_machine(tree, self._spec), earlier)
                 if not findings:
                     # Once is enough while a restart waits for other nodes.
                     if not self._sums or self._sums[0] != turn:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of this node's ranks of a job: three samples, some time apart. Nothing of it stops, signals or traces a rank.
+"""Take three samples of the stacks of a job's ranks on this node, without stopping, signalling or tracing a rank.
 
-py-spy reads Python stacks (`py-spy dump --nonblocking`, it only reads memory): that of the rank's environment, or of
-any other environment of the node. What /proc says of a rank is the floor, also of one that is stopped. All of it is
-done with the rights of the job's user. Signals that would make a rank print its stack are never sent: what handles one
-may as well save and leave.
+py-spy reads Python stacks (`py-spy dump --nonblocking` only reads memory): the one of the rank's environment, or of
+another environment of the node. Without it, /proc still shows the state of a rank. All runs with the rights of the
+job's user. No signal that prints a stack is ever sent: a program may handle it by saving and exiting.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from ...machine.private import only_root_changes
 from . import evidence, units
 from . import processes as procs
 
-# How often a rank is looked at, how long after each other, how long one look may take, and all of it; seconds.
+# Number of samples, and in seconds: their distance, the time limit of one, and of all.
 SAMPLES, APART_S, DUMP_S, LIMIT_S = 3, 1.0, 4.0, 15.0
-# What one dump, and all that is written of a node, may have, in bytes and characters.
+# Upper bounds for one dump, in bytes, and for the text of a node, in characters.
 MOST_DUMP, MOST_TEXT = 4 << 20, 1 << 20
 TOOL = "py-spy"
-# By what launchers tell a rank its number.
+# Variables in which launchers pass a rank its number.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK_ID")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DEVICE_ID")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
@@ -186,7 +185,7 @@ def dump(
             while child and child.poll() is None and time.monotonic() < until:
                 time.sleep(0.02)
             if child and child.poll() is None:
-                # Nobody waits for it: it may hang as the rank does.
+                # It may hang like the rank, so nothing waits for it.
                 child.kill()
                 why = f"{TOOL} took longer than {DUMP_S:g} s"
             elif child:
@@ -238,7 +237,7 @@ def take(
     waited: Counter[int] = Counter()
     for number in range(looks):
         if number:
-            # Never in step with the steps.
+            # Random, to avoid the rhythm of the steps.
             time.sleep(apart_s * random.uniform(0.5, 1.5))  # noqa: S311
         samples.append(dump(ranks, tools, proc))
         for pid, (threads, _) in samples[-1].items():
@@ -284,7 +283,7 @@ def _append(path: Path, text: str) -> None:
 
 
 class Taker:
-    """Takes stacks beside a monitor, which never waits for it: in a thread, as even to look may hang."""
+    """Takes stacks in a thread beside the monitor, as reading may hang."""
 
     def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
         """Take the job's folder and node_plan.json."""
@@ -311,6 +310,6 @@ class Taker:
             log = self._job_dir / "logs" / f"stacks_{spec['node_rank']}.log"
             _append(log, f"==== {spec['host']}, {when}\n\n{text}\n")
         except (OSError, ValueError, LookupError, TypeError) as error:
-            # What the ranks did to their files: the head hears of those that were seen, and the log says the rest.
+            # Ranks may have damaged their files: the head gets what was read, and the log has the error.
             print(f"stacks: {type(error).__name__}: {error}", flush=True)
         self._answer = number, ranks

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of a job's user that began during a job and that no job holds.
+"""Find processes of a job's user that began during a job and belong to no job.
 
-A rank can have them started by others: by sshd, by the user's own systemd (systemd-run --user), by at or cron. Nothing
-tells them from what the user starts, so they are named and never ended.
+A rank can start them through others: sshd, the user's own systemd (systemd-run --user), at or cron. They look like
+processes of the user, so they are reported and never ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 
 from . import processes
 
-# So many are named.
+# Upper bound for the processes that are named.
 MOST = 20
 
 

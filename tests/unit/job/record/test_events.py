@@ -1,4 +1,4 @@
-"""Events: what two states of a job say has happened, what of it leaves the cluster, and what waits for whom."""
+"""Events: changes between two states of a job, the fields that leave the cluster, and the queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESTART = {"elapsed_s": 61.5, "reason": "rank 1 on n2: killed by SIGKILL", "fail
 
 
 def state(**changes):
-    """What the head writes to cluster.json of a job of 2 ranks on 2 nodes."""
+    """Return the head's cluster.json of a job of 2 ranks on 2 nodes."""
     found = {
         "job_id": "digits-20261123-051500",
         "state": "running",

@@ -366,7 +366,7 @@ def test_a_job_tells_of_itself_without_a_controller(cluster, receiver, tmp_path)
         ("webhook 127.0.0.1", 4, 0),
         (f"command {sys.executable}", 4, 0),
     ]
-    # What was secret is gone with the job.
+    # The secrets are removed with the job.
     assert not (job.head.dir / "events.json").exists()
     for name in ("cluster.json", "monitor.json", "node_plan.json"):
         assert "hunter2" not in (job.head.dir / name).read_text()
@@ -376,7 +376,7 @@ def test_a_receiver_that_is_down_delays_no_end(cluster, receiver):
     job = with_receivers(cluster(["exit3"], ["wait"]), {"url": receiver.url}).start()
     job.head.go()
     assert job.over()["state"] == "failed"
-    # Whoever asks sees the end at once, and the ranks are gone before anybody is waited for.
+    # The end is visible at once, and the ranks end before any receiver is waited for.
     wait_for(lambda: not job.nodes[1].left(), "the end of the other rank")
     job.head.signal(15)
     job.head.monitor.wait()

@@ -165,7 +165,7 @@ def test_each_node_tells_while_its_job_runs(cluster, tmp_path):
     assert told(job.head)["trainyard_job_info"] == [({"head": "n1", "launcher": "direct"}, 1)]
     assert "trainyard_job_info" not in told(job.nodes[1])
     wait_for(lambda: told(job.nodes[1])["trainyard_node_ranks_running"] == [({"node": "n2"}, 1)], "a rank")
-    # Killed, a monitor cannot remove its file: whoever ends the job on this node does.
+    # A killed monitor cannot remove its file: the end of the job on this node does.
     job.nodes[1].signal(signal.SIGKILL)
     job.nodes[1].monitor.wait()
     assert told(job.nodes[1])

@@ -1,4 +1,4 @@
-"""What a user reads: findings before a job, and how a job ended, for every state and every kind of failure."""
+"""Texts for users: findings before a job, and how a job ended, for each state and each kind of failure."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_what_nobody_knows_of_is_no_success(site, ended):
 
 
 def test_old_runs_go_from_the_controller_when_asked(site, ended):
-    """Of proofs the newest stays, and so do kept facts, a baseline and whatever else somebody put there."""
+    """The newest verification stays, and so do cached facts, a baseline and other files."""
     for name, age in (("verify-20261101-000000", 200), ("verify-20261102-000000", 100)):
         (site.runs / name).mkdir()
         report = site.runs / name / "report.json"

@@ -22,7 +22,7 @@ def plan(**changes):
 
 
 def says(state=None, left=0, ended=WELL, metrics=None):
-    """What the two nodes say: that the job runs, or how it ended."""
+    """Return the answers of two nodes: the job runs, or has ended."""
     end = {"state": state, "finished": 1072.5, "failure": None} if state else None
     cluster = {"started": 1000.0, "elapsed_s": 72.5, "ranks_running": 0 if end else 2, "end": end}
     cluster["metrics"] = {"step": 40.0, "loss": 0.25} if metrics is None else metrics

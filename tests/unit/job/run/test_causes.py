@@ -102,7 +102,7 @@ def left(rank, at):
 
 KILLED = {"lost": "", "exit_code": None, "signal": signal.SIGKILL, "result": "signal"}
 AN_AGENT = {"process": "agent", "rank": None, "lost": ""}
-# What was seen together: failures, processes that had ended well, nodes whose monitor is gone; who is to blame.
+# Failures of one moment, processes that had exited with 0, nodes whose monitor has ended; and the cause.
 PLANTED = {
     "a rank fails of itself, others lose it": ([failed(1, 0.1, lost=""), failed(0, 0), failed(2, 0)], [], [], "rank 1"),
     "a rank is killed": ([failed(0, 0.0), failed(3, 0.2, **KILLED)], [], [], "rank 3"),
@@ -216,7 +216,7 @@ def test_the_peer_that_an_error_names(lost, host):
     assert causes.named_peer(failed(0, 0.0, lost=lost), HOSTS) == host
 
 
-# Who lost whom, who is gone or had left, and who is looked at: the end of the chain, where it has one.
+# Ranks by the peer that they lost, processes that had ended, lost nodes; and the cause at the end of the chain.
 CHAINS = {
     "the named one is gone": ({0: 1, 1: 2, 3: 2}, [], ["n4", "n3"], "n3"),
     "the named one had left, and another too": ({0: 2}, [left(1, -3.0), left(2, -0.5)], [], "rank 2"),

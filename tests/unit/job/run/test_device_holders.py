@@ -1,4 +1,4 @@
-"""Devices that are not free before the next attempt: a folder as /proc is, and a stand-in for nvidia-smi."""
+"""Devices that are not free before the next attempt: with a fake /proc and a fake nvidia-smi."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_nvidia_smi_says():
 
 def tool(folder, monkeypatch, text, status=0):
     path = folder / "nvidia-smi"
-    path.write_text(f'#!/bin/sh\n# A stand-in: no GPU here.\necho "$@" > {folder}/asked\n{text}\nexit {status}\n')
+    path.write_text(f'#!/bin/sh\n# A fake.\necho "$@" > {folder}/asked\n{text}\nexit {status}\n')
     path.chmod(0o755)
     monkeypatch.setattr(holders.shutil, "which", lambda _: str(path))
 
@@ -86,7 +86,7 @@ def test_the_next_attempt_waits_and_then_the_process_is_named(cluster, tmp_path)
     blocker = tmp_path / "holder"
     path = tmp_path / "bin" / "nvidia-smi"
     path.parent.mkdir()
-    path.write_text(f"#!/bin/sh\n# A stand-in: no GPU here.\ncat {blocker} 2>/dev/null || true\n")
+    path.write_text(f"#!/bin/sh\n# A fake.\ncat {blocker} 2>/dev/null || true\n")
     path.chmod(0o755)
     job = cluster(["wait"], ["wait"], max_restarts=2, rejoin_s=8, n2={"devices": [0]})
     job.nodes[1].environment = {"PATH": f"{path.parent}:{os.defpath}"}

@@ -1,4 +1,4 @@
-"""What PyTorch's flight recorder and NCCL's RAS say of ranks that hang, and what they may not do to whoever asks."""
+"""PyTorch's flight recorder and NCCL's RAS report on ranks that hang, and cannot harm the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who failed first: torchrun's real reports (tests/fixtures/torchrun), exit statuses, and the order of blame."""
+"""The rank that failed first: captured reports of torchrun and mpirun, exit statuses, and the order of causes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_cause_comes_before_its_consequences(cause, consequence):
         (("oom-kill", "killed", "KILL"), None, 9, "oom-kill"),
         (("timeout", "killed", "TERM"), None, 15, "timeout"),
         (("timeout", "killed", "KILL"), None, 9, "timeout"),
-        # What the process left behind did not end in time; the process itself did.
+        # A child of the process did not end in time; the process itself did.
         (("timeout", "exited", "0"), 0, None, "success"),
         (("timeout", "exited", "3"), 3, None, "exit-code"),
         # systemd calls an end by SIGTERM, SIGHUP, SIGINT or SIGPIPE a success.

@@ -1,4 +1,4 @@
-"""The gate on captured machines with GPUs, and on this one: what a node has to pass before a start and a restart."""
+"""The health check before a start and a restart, on captured machines with GPUs and on this one."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def machine(tmp_path):
 
 def at_launch(tree, spec):
     facts = read_node(tree, packages=[], venv=None, user=None)
-    return gate.look(tree, spec, facts)
+    return gate.check(tree, spec, facts)
 
 
 def at_restart(tree, spec, earlier):
-    return gate.look(tree, spec, gate.read_machine(tree, spec), gate.note(earlier, spec))
+    return gate.check(tree, spec, gate.read_machine(tree, spec), gate.note(earlier, spec))
 
 
 def test_a_well_node_passes_at_the_launch_and_at_a_restart(machine, spec):
@@ -132,7 +132,7 @@ def test_links_that_were_bad_since_the_attempt_began(machine, spec, monkeypatch)
 
 @pytest.fixture
 def adds_up(spec):
-    """The part of a job whose GPUs add up numbers, by a stand-in that says what nccl-tests have said."""
+    """A node plan whose all-reduce runs a fake that prints captured output of nccl-tests."""
     env = {"CUDA_VISIBLE_DEVICES": "0,1"}
     return {**spec, "job_id": "x", "local_collective": {"argv": [str(STAND_IN), "-b", "1K", "-g", "2"], "env": env}}
 

@@ -122,15 +122,13 @@ def test_only_of_a_job_that_failed_the_log_is_read_and_only_its_end(monitor, ali
 
 def test_journal_then_ring_buffer(monkeypatch, tmp_path):
     tool = tmp_path / "journalctl"
-    tool.write_text(
-        f"#!/bin/sh\n# A stand-in.\necho $@ > {tmp_path}/asked\necho 1790000000.5 n1 kernel: a: Link down\n"
-    )
+    tool.write_text(f"#!/bin/sh\n# A fake.\necho $@ > {tmp_path}/asked\necho 1790000000.5 n1 kernel: a: Link down\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert [each["text"] for each in kernel_log.read(1789999990.0, 1790000005.0)] == ["a: Link down"]
     assert "--since @1789999990 --until @1790000006" in (tmp_path / "asked").read_text()
     tool.write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "dmesg").write_text("#!/bin/sh\n# A stand-in.\necho '[    1.000000] b: Link down'\n")
+    (tmp_path / "dmesg").write_text("#!/bin/sh\n# A fake.\necho '[    1.000000] b: Link down'\n")
     (tmp_path / "dmesg").chmod(0o755)
     booted = kernel_log.time.time() - kernel_log.time.monotonic()
     assert [each["text"] for each in kernel_log.read(booted, booted + 9)] == ["b: Link down"]

@@ -174,7 +174,7 @@ def test_lines_are_shown_while_the_head_is_asked(monkeypatch):
 
     class Slow(Says):
         def look(self, wait_s):
-            # Whoever is asked the third time has shown what the first two brought.
+            # At the third question, the lines of the first two were shown.
             while len(nodes.asked["n1"]) < 3:
                 time.sleep(0.01)
             return super().look(wait_s)

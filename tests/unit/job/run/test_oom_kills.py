@@ -56,7 +56,7 @@ def test_a_failure_counts_from_the_start_of_its_attempt(cluster, tmp_path, monke
     machine(tmp_path / "machine", vmstat="oom_kill 5\n")
     failed = part.failure(process, from_status(-signal.SIGKILL))
     assert (failed["oom_kills"], failed["oom_of_job"]) == (1, False)
-    # Of a rank that mpirun has started on another node this one knows nothing.
+    # This node knows nothing about ranks that mpirun started on other nodes.
     node.spec["ranks_of"] = {"n2": [0]}
     part.plan.update(node.spec)
     assert "oom_kills" not in part.failure(process, from_status(-signal.SIGKILL))
@@ -91,7 +91,7 @@ KILLED = {"exit_code": None, "signal": signal.SIGKILL}
                 "process on n2 while the job ran"
             ],
         ),
-        # What the rank had started was ended: a loader of data, for one.
+        # A child of the rank was ended, for example a data loader.
         (
             {"exit_code": 1, "signal": None, "oom_kills": 1, "oom_of_job": False},
             [f"the kernel's OOM killer ended 1 process on n2 while the job ran: {ADVICE}"],

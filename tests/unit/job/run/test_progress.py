@@ -95,7 +95,7 @@ def test_commas_are_told_apart_or_the_number_is_not_taken(text, value):
 
 def test_a_pattern_of_ones_own():
     pattern = re.compile(r"it=(?P<step>\d+) acc=(?P<accuracy>\S+) (?P<note>\w+)(?: gb=(?P<memory>\d+))?")
-    # What is no number is left out, and what did not take part, too.
+    # Groups that are no number, or did not match, are omitted.
     assert read("it=1,000 acc=93.5 fine", pattern) is None
     assert read("it=1000 acc=1,093.5 fine", pattern) == {"step": 1000, "accuracy": 1093.5}
     assert read("it=1 acc=x fine", re.compile(r"acc=(?P<accuracy>\w+)")) is None

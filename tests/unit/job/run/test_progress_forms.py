@@ -76,7 +76,7 @@ def test_lines_of_frameworks(line, metrics):
         "Downloading data:  45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s]",
         "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00, 1.5it/s]",
         "Validation DataLoader 0:  50%|█████     | 10/20 [00:01<00:01, 9.8it/s, loss=0.9]",
-        # Of a training or of its evaluation: it does not say.
+        # It may be a training or its evaluation.
         " 45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s]",
         "100%|██████████| 3.2M/3.2M [00:01<00:00, 2.9MB/s]",
         "Epoch 1/5",

@@ -134,7 +134,7 @@ def test_a_node_whose_ranks_are_all_slow_is_named_with_all_of_them():
 def test_what_is_not_sure_has_no_name(changes):
     run = Run(**changes).go(3600)
     assert run.names() == []
-    # Each look in vain is followed by a longer rest.
+    # Each search without a result is followed by a longer pause.
     assert run.closer_s < 1000
 
 

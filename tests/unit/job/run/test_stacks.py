@@ -49,7 +49,7 @@ def test_frames_know_whose_code_they_are():
 
 
 def lines(*found, world_size=None, silent=None):
-    """What is said of nodes with these ranks."""
+    """Return the lines on nodes with these ranks."""
     by_host = {f"n{number}": of for number, of in enumerate(found, 1)}
     return stacks.lines(by_host, world_size or sum(map(len, found)), silent or {})
 

@@ -66,7 +66,7 @@ def hanging(folder, *modes, **settings):
 
 
 def taken(node):
-    """What a node tells of its ranks, when asked without its monitor."""
+    """Return the records of a node's ranks, taken without its monitor."""
     known = stacks.started_ranks(node.dir, node.spec["processes"])
     return stacks.take(node.job_id, node.dir, known=known, apart_s=0.05)
 
