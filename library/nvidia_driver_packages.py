@@ -80,7 +80,7 @@ undone:
   returned: with O(before)
   type: list
   elements: str
-lacking:
+missing:
   description: Packages of O(before), with their versions, that no package list offers.
   returned: with O(before), in check mode
   type: list
@@ -90,7 +90,7 @@ lacking:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.driver_apt import Wanted, lacking, resolve, undo
+from ansible.module_utils.trainyard_node.nvidia.driver_apt import Wanted, missing, resolve, undo
 from ansible.module_utils.trainyard_node.software.apt import AptError
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     try:
         if given["before"] is not None:
             if module.check_mode:
-                module.exit_json(changed=False, undone=[], lacking=lacking(given["before"]))
+                module.exit_json(changed=False, undone=[], missing=missing(given["before"]))
             undone = undo(Tree(), given["before"])
             module.exit_json(changed=bool(undone), undone=undone)
         wanted = Wanted(given["roots"], given["pinning"], given["version"], given["branch"])

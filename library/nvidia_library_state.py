@@ -1,13 +1,13 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Read NCCL or cuDNN of a node: what the library and the header say of themselves."""
+"""Read NCCL or cuDNN of a node from the library itself and its header."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nvidia_library_state
-short_description: Read which NCCL or cuDNN a node has, from the library itself
+short_description: Read NCCL or cuDNN of a node from the library itself
 description:
   - Loads the library below O(home), asks for its version (which needs no GPU) and the CUDA it was built with, and reads
     the version of the header. cuDNN 8 loads only where cuBLAS and NVRTC are installed.
@@ -27,15 +27,23 @@ options:
     type: str
     default: train
   traces:
-    description: For each provider a path that is there when it was used before; its last part may be a pattern.
+    description: By provider a path that it leaves; its last part may be a pattern.
     type: dict
     default: {}
 extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""
-- name: See which NCCL the node has
+- name: Read the NCCL of the node
   nvidia_library_state:
+    library: nccl
+    host: "{{ inventory_hostname }}"
+    home: /opt/trainyard/nccl
+  register: found
+"""
+
+RETURN = r"""
+state:
   description: >-
     C(kind) (V(ours), V(foreign) or V(none)), C(library) (the loaded file), C(version), C(header) and C(cuda) as library
     and header report them, C(error), C(unloaded) (the error, where only the driver's C(libcuda.so.1) is missing),

@@ -39,7 +39,7 @@ RULES = {
     "cuda_toolkit_findings": cuda_findings.judge,
     "nccl_tests_input_findings": nccl_tests.input_findings,
     "nccl_tests_findings": nccl_tests_verify.judge,
-    "nvidia_driver_findings": driver.judge_all,
+    "nvidia_driver_findings": driver.check_hosts,
     "nvidia_library_findings": library.check_nodes,
     "nvidia_upgrade_findings": upgrade.stops,
     "rdma_findings": rdma.judge,

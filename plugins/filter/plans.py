@@ -59,13 +59,13 @@ def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def nvidia_stack_plan(
     nodes: Sequence[Mapping[str, Any]], catalog: Mapping[str, Any], rules: Mapping[str, Any], accept: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the chosen sets, the findings, and a summary for people."""
-    judged = stack.judge_all(nodes, catalog, rules, accept)
-    notes = render(judged.warnings, "Nothing of this stops ({count} {findings}):") if judged.warnings else ""
+    """Return the chosen parts, the findings, and a summary for people."""
+    choice = stack.choose_all(nodes, catalog, rules, accept)
+    warnings = render(choice.warnings, "Warnings that do not stop ({count} {findings}):") if choice.warnings else ""
     return {
-        "nodes": judged.sets,
-        "findings": [finding.as_dict() for finding in judged.findings],
-        "summary": "\n\n".join(text for text in (judged.table, notes) if text),
+        "nodes": choice.parts,
+        "findings": [finding.as_dict() for finding in choice.findings],
+        "summary": "\n\n".join(text for text in (choice.table, warnings) if text),
     }
 
 
@@ -152,11 +152,12 @@ class FilterModule:
             "node_baseline_plan": node_baseline_plan,
             "nvidia_driver_offers": checked(driver_plan.offers),
             "nvidia_library_plan": checked(library_plan.plan),
+            "nvidia_stack_defaults": checked(stack.role_defaults),
             "nvidia_stack_plan": checked(nvidia_stack_plan),
-            "nvidia_upgrade_before": checked(upgrade.had),
+            "nvidia_upgrade_before": checked(upgrade.previous),
             "nvidia_upgrade_parts": checked(upgrade.parts),
             "nvidia_upgrade_plan": checked(upgrade.plan),
-            "nvidia_upgrade_returned": checked(upgrade.came_back),
+            "nvidia_upgrade_returned": checked(upgrade.check_returned),
             "nvidia_upgrade_settled": checked(upgrade.settle),
             "rank_table_plan": checked(cluster_files.plan_rank_table),
             "validate_refused": validate_refused,

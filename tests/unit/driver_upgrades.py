@@ -7,10 +7,10 @@ from filters import FILTERS
 
 OLD, NEW = "550.54.15", "550.127.08"
 TARGET = {"provider": "network_repo", "version": NEW, "flavour": "open"}
-WANTED = {**TARGET, "state": "present", "branch": "", "kernels": ["k"], "arguments": ["--no-opengl-files"]}
-JUDGED = {"version": NEW, "branch": "", "flavour": "open", "kernels": ["k"], "gpus": True, "fabric_manager": False}
-SETTINGS = {"canary": [], "serial": 1, "busy": "skip", "runfiles": [], "without_way_back": False, "checks": []}
-SETTINGS["cordoned"] = False
+SETTINGS = {**TARGET, "state": "present", "branch": "", "kernels": ["k"], "arguments": ["--no-opengl-files"]}
+EXPECTED = {"version": NEW, "branch": "", "flavour": "open", "kernels": ["k"], "gpus": True, "fabric_manager": False}
+OPTIONS = {"canary": [], "serial": 1, "busy": "skip", "runfiles": [], "without_way_back": False, "checks": []}
+OPTIONS["cordoned"] = False
 RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a" * 64}
 
 
@@ -45,18 +45,18 @@ def node(host="n1", version=OLD, **given):
     return {
         "driver": driver(host, version),
         "plan": {"action": "install", "step": "" if version == NEW else f"driver {NEW} instead of {version}"},
-        "wanted": WANTED,
-        "judged": JUDGED,
+        "settings": SETTINGS,
+        "expected": EXPECTED,
         "uses": [],
         "slurm": "",
         "kubernetes": False,
-        "lacking": [],
+        "missing": [],
         **given,
     }
 
 
 def planned(nodes, kept=(), **given):
-    return FILTERS["nvidia_upgrade_plan"](nodes, {**SETTINGS, **given}, dict(kept))
+    return FILTERS["nvidia_upgrade_plan"](nodes, {**OPTIONS, **given}, dict(kept))
 
 
 def four(**of):
@@ -75,14 +75,14 @@ def settled(now, **given):
     return FILTERS["nvidia_upgrade_settled"](
         {
             "driver": now,
-            "judged": JUDGED,
+            "expected": EXPECTED,
             "checks": [],
             "parts": {},
             "failure": "",
             "findings": [],
             "reboots": True,
-            "before": upgrade.had(driver()),
-            "wanted": WANTED,
+            "before": upgrade.previous(driver()),
+            "settings": SETTINGS,
             "runfiles": [],
             "gpus": True,
             **given,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NVIDIA driver of a machine: what its tools and files say, where it came from, whether it is the one that runs.
+"""The NVIDIA driver of a machine: parsers of its tools and files, where it came from, and whether it is as expected.
 
-Pure. A state is what library/nvidia_driver_state returns of a node.
+Pure. A state is what library/nvidia_driver_state returns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..findings.findings import Finding
 State = Mapping[str, Any]
 
 VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)*")
-# Belongs to the driver: goes with it, comes with it. Toolkits for containers, CUDA and profilers do not.
+# Packages that are installed and removed with the driver. Toolkits for containers, CUDA and profilers are not.
 _DRIVER_PACKAGE = re.compile(
     r"(cuda-drivers|nvidia-(driver|open|dkms|kernel|headless|tesla|legacy|alternative|smi|utils|compute-utils|modprobe"
     r"|persistenced|settings|firmware|fabric-?manager|imex|xconfig|vdpau|egl|opencl|libopencl|cuda-mps|vulkan"
@@ -24,7 +24,7 @@ _DRIVER_PACKAGE = re.compile(
     r"|kmod-nvidia|dkms-nvidia|xorg-x11-nvidia|libcudadebugger1)"
 )
 _OTHER_PACKAGE = re.compile(r"libnvidia-(container|ml-dev)|nvidia-(container|docker|cuda-(toolkit|dev|doc|gdb)|vaapi)")
-# The part of a driver that its kernel module is built from: what tells whose driver it is.
+# The package with the kernel module: its maintainer shows whose driver it is.
 _KERNEL_PACKAGE = re.compile(
     r"(nvidia-(open-)?kernel|nvidia-kernel-open|nvidia-tesla-\d+-kernel|nvidia-tesla-kernel|nvidia-dkms-\d+\S*"
     r"|nvidia-legacy-\S+-kernel|kmod-nvidia\S*)(-dkms)?$|linux-modules-nvidia-"
@@ -33,9 +33,9 @@ _DKMS = re.compile(
     r"^(?P<module>nvidia[^/,\s]*)[/,]\s*(?P<version>[^,:\s]+)"
     r"(?:,\s*(?P<kernel>[^,:\s]+)(?:,\s*(?P<arch>[^:\s]+))?)?:\s*(?P<state>[a-z]+)"
 )
-# Who maintains a distribution's own packages.
+# Maintainers of a distribution's own packages.
 _DISTRIBUTOR = re.compile(r"[@.](debian\.org|ubuntu\.com|canonical\.com)>")
-# dkms' names of modules that are no driver.
+# Modules in dkms that are not the driver.
 _OTHER_MODULES = ("nvidia-fs", "nvidia-peermem", "nvidia-gdrdrv")
 
 
@@ -45,20 +45,20 @@ def package_version(version: str) -> str:
 
 
 def branch_of(version: str) -> int:
-    """Return the branch of a driver's version, 0 where it has none."""
+    """Return the branch of a driver's version, 0 without one."""
     found = re.match(r"\d{3}(?!\d)", version)
     return int(found[0]) if found else 0
 
 
 def is_driver_package(name: str) -> bool:
-    """Tell whether a package of this name is part of a driver."""
+    """Return whether a package of this name is part of a driver."""
     return bool(_DRIVER_PACKAGE.match(name)) and not _OTHER_PACKAGE.match(name)
 
 
 def read_packages(output: str) -> list[dict[str, str]]:
     """Read `dpkg-query -W` with name, version, status abbreviation and maintainer, separated by tabs.
 
-    Only packages of a driver, and only those of which anything is there: not those whose settings are all that is left.
+    Only packages of a driver are returned, without those that are removed up to their configuration files.
     """
     found = []
     for line in output.splitlines():
@@ -69,14 +69,14 @@ def read_packages(output: str) -> list[dict[str, str]]:
 
 
 def read_held(output: str) -> list[str]:
-    """Read `apt-mark showhold`: the packages of a driver among those held."""
+    """Return the packages of a driver in the output of `apt-mark showhold`."""
     return sorted(name for name in output.split() if is_driver_package(name.partition(":")[0]))
 
 
 def read_dkms(output: str) -> list[dict[str, str]]:
     """Read `dkms status`, also of releases before 3 (`nvidia, 470.103.01, ...`).
 
-    `state` is added, built or installed; of a module that is built for no kernel, `kernel` is empty.
+    `state` is added, built or installed. `kernel` is empty for a module that is built for no kernel.
     """
     found = []
     for line in output.splitlines():
@@ -87,7 +87,7 @@ def read_dkms(output: str) -> list[dict[str, str]]:
 
 
 def read_proc_version(text: str | None) -> tuple[str, str]:
-    """Return version and flavour from /proc/driver/nvidia/version; both empty where no driver is loaded."""
+    """Return version and flavour from /proc/driver/nvidia/version; both empty without a loaded driver."""
     line = next((line for line in (text or "").splitlines() if line.startswith("NVRM version:")), "")
     found = VERSION.search(line)
     if not found:
@@ -96,13 +96,13 @@ def read_proc_version(text: str | None) -> tuple[str, str]:
 
 
 def read_modinfo(output: str) -> dict[str, str]:
-    """Return version, flavour and signer from `modinfo nvidia`; all empty where there is no such module."""
+    """Return version, flavour and signer from `modinfo nvidia`; all empty without such a module."""
     pairs = (line.partition(":") for line in output.splitlines())
     fields = {name.strip(): value.strip() for name, _, value in pairs}
     licence = fields.get("license", "")
     return {
         "version": fields["version"] if VERSION.fullmatch(fields.get("version", "")) else "",
-        # The open flavour says Dual MIT/GPL, the other NVIDIA.
+        # The open flavour is licensed as Dual MIT/GPL, the other as NVIDIA.
         "flavour": "" if not licence else "open" if "GPL" in licence else "proprietary",
         "signer": fields.get("signer", ""),
     }
@@ -115,27 +115,27 @@ def read_fabric_manager(output: str) -> str:
 
 
 def read_installer_log(text: str | None) -> str:
-    """Return the version from /var/lib/nvidia/log, in which the vendor's installer notes what it installed."""
+    """Return the version from /var/lib/nvidia/log, the log of the vendor's installer."""
     found = VERSION.findall((text or "").partition("\n")[0])
     return found[-1] if found else ""
 
 
 def read_smi(status: int, output: str) -> dict[str, str]:
-    """Read `nvidia-smi --query-gpu=driver_version --format=csv,noheader`: version of the module, or what it says."""
+    """Read `nvidia-smi --query-gpu=driver_version --format=csv,noheader`: version of the module, or the problem."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if status == 0 and lines and all(VERSION.fullmatch(line) for line in lines):
         return {"driver": lines[0], "problem": ""}
-    return {"driver": "", "problem": " ".join(lines)[:300] or f"ended with status {status} and said nothing"}
+    return {"driver": "", "problem": " ".join(lines)[:300] or f"it ended with status {status} and no output"}
 
 
 def read_libraries(names: Iterable[str]) -> str:
-    """Return the version that libnvidia-ml's file names have; several, which is a fault, joined by commas."""
+    """Return the version that libnvidia-ml's file names have; several, which is an error, joined by commas."""
     found = {name.partition(".so.")[2] for name in names if name.startswith("libnvidia-ml.so.")}
     return ", ".join(sorted(version for version in found if VERSION.fullmatch(version)))
 
 
 def build_reason(log: str, most: int = 3) -> str:
-    """Return from dkms' make.log why a module was not built: the compiler's first errors, else the last lines."""
+    """Return the first errors of the compiler in dkms' make.log, else its last lines."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     wrong = [line for line in lines if re.search(r"(^|[\s:])(fatal )?error:|^ERROR: modpost|^ld: ", line)]
     if not wrong:
@@ -144,12 +144,12 @@ def build_reason(log: str, most: int = 3) -> str:
 
 
 def provider_of(packages: Sequence[Mapping[str, str]], runfile: str, loaded: str) -> str:
-    """Tell where a driver came from: none, distro, network_repo, runfile or unknown.
+    """Return where a driver came from: none, distro, network_repo, runfile or unknown.
 
-    Packages and traces of the vendor's installer side by side are unknown, as is a driver that runs without either.
+    Unknown means packages beside traces of the vendor's installer, or a driver that runs without either.
     """
     kernel = [one for one in packages if _KERNEL_PACKAGE.match(one["name"])]
-    # Libraries alone are no driver: other packages bring them along.
+    # Libraries alone are no driver: other packages depend on them.
     if kernel:
         origins = {bool(_DISTRIBUTOR.search(one["maintainer"].lower())) for one in kernel}
         if runfile or len(origins) > 1:
@@ -161,7 +161,7 @@ def provider_of(packages: Sequence[Mapping[str, str]], runfile: str, loaded: str
 
 
 def installed_version(packages: Sequence[Mapping[str, str]], runfile: str) -> str:
-    """Return the version of the driver that is installed: that of its kernel packages, or of the vendor's installer."""
+    """Return the version of the installed driver, from its kernel packages or the vendor's installer."""
     for one in packages:
         if _KERNEL_PACKAGE.match(one["name"]):
             return package_version(one["version"])
@@ -169,27 +169,27 @@ def installed_version(packages: Sequence[Mapping[str, str]], runfile: str) -> st
 
 
 def reboot_due(state: State) -> list[str]:
-    """Return what is installed but does not run before a reboot."""
+    """Return why a reboot is due, one text for each reason; empty without any."""
     due = []
     if state["version"] and state["loaded"] and state["loaded"] != state["version"]:
         due.append(f"module {state['loaded']} is loaded, {state['version']} is installed")
     if state["version"] and state["nouveau"]:
         due.append(f"nouveau is loaded, {state['version']} is installed")
     if not due and "version mismatch" in state["smi"]["problem"]:
-        due.append(f"nvidia-smi says: {state['smi']['problem']}")
+        due.append(f"nvidia-smi reports: {state['smi']['problem']}")
     return due
 
 
 def modules_for(state: State, kernel: str) -> list[Mapping[str, str]]:
-    """Return what dkms says of the installed version and a kernel; of one that is only added, with an empty kernel."""
+    """Return the entries of dkms for the installed version and a kernel, with those that are only added."""
     return [one for one in state["dkms"] if one["version"] == state["version"] and one["kernel"] in (kernel, "")]
 
 
 def has_module(state: State, kernel: str) -> bool:
-    """Tell whether the installed version's module is there for a kernel.
+    """Return whether a kernel has the module of the installed version.
 
-    modinfo tells what would be loaded; without kmod, dkms is asked. A module that dkms has built may be hidden by
-    another one, and one that it has only added or built is not there.
+    modinfo shows what would be loaded, as another module may hide that of dkms; without kmod, dkms decides. A module
+    that is only added or built counts as missing.
     """
     there: str = state["modules"].get(kernel, {}).get("version", "")
     if there:
@@ -198,7 +198,7 @@ def has_module(state: State, kernel: str) -> bool:
 
 
 def unbuilt(state: State, kernels: Sequence[str]) -> list[dict[str, str]]:
-    """Return module, version and kernel of what dkms could build and has not."""
+    """Return module, version and kernel of the modules that dkms can build and has not built."""
     modules = [one["module"] for one in state["dkms"] if one["version"] == state["version"]]
     return [
         {"module": modules[0], "version": state["version"], "kernel": kernel}
@@ -211,16 +211,15 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
     for kernel in kernels:
         if has_module(state, kernel):
             continue
-        known = modules_for(state, kernel)
-        said = ", ".join(f"{one['module']}/{one['version']} {one['state']}" for one in known)
+        status = ", ".join(f"{one['module']}/{one['version']} {one['state']}" for one in modules_for(state, kernel))
         other = state["modules"].get(kernel, {}).get("version", "")
         reason = state["builds"].get(kernel, "")
         yield Finding(
             "kernel module",
             (
-                f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {said or 'nothing'}"
+                f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {status or 'nothing'}"
                 + ("" if kernel in state["headers"] else "; its headers are not installed")
-                + (f"; the build said: {reason}" if reason else "")
+                + (f"; errors of the build: {reason}" if reason else "")
             ),
             f"module {state['version']} for it, built and installed",
             (
@@ -231,83 +230,48 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def judge_all(hosts: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Judge hosts by what each has, its `driver`, and what is `wanted` there."""
-    return [finding for host in hosts for finding in judge(host["driver"], host["wanted"])]
+def check_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Compare each host's `driver` with what is `expected` there."""
+    return [finding for host in hosts for finding in check(host["driver"], host["expected"])]
 
 
-def judge(state: State, wanted: Mapping[str, Any]) -> list[Finding]:
-    """Judge one host.
+def check(state: State, expected: Mapping[str, Any]) -> list[Finding]:
+    """Compare the driver of one host with what is expected.
 
-    `wanted`: `version` and `branch` ("": any), `flavour`, `kernels` that need a module, `gpus` whether the module must
-    be loaded, `fabric_manager` whether it must be there.
+    `expected`: `version` and `branch` ("": any), `flavour`, `kernels` that need a module, `gpus` (whether the module
+    must be loaded), `fabric_manager` (whether it must be there).
     """
-    host, version = state["host"], state["version"]
+    version, host = state["version"], state["host"]
+    runs = version or state["loaded"]
+    if not runs:
+        wants = expected["version"] or "a driver"
+        return [Finding("driver", "none is installed", wants, "set nvidia_driver_provider", host=host)]
     findings: list[Finding] = []
 
-    def odd(check: str, found: str, expected: str, action: str) -> None:
+    def add(check: str, found: str, expected: str, action: str) -> None:
         findings.append(Finding(check, found, expected, action, host=host))
 
-    if not (version or state["loaded"]):
-        odd(
-            check="driver",
-            found="none is installed",
-            expected=wanted["version"] or "a driver",
-            action="set nvidia_driver_provider",
-        )
-        return findings
-    runs = version or state["loaded"]
-    expected = wanted["version"] or wanted["branch"]
-    if expected and runs != expected and str(branch_of(runs)) != expected:
-        odd(
-            check="driver",
-            found=runs,
-            expected=expected,
-            action="run site.yml, or set nvidia_driver_version to what is wanted",
-        )
+    wants = expected["version"] or expected["branch"]
+    if wants and runs != wants and str(branch_of(runs)) != wants:
+        add("driver", runs, wants, "run site.yml, or correct nvidia_driver_version")
     for due in state["reboot_due"]:
-        odd(
-            check="reboot due",
-            found=due,
-            expected="what is installed runs",
-            action="playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true",
-        )
+        action = "run playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true"
+        add("reboot due", due, "that the installed driver runs", action)
     if state["userspace"] and state["userspace"] != runs:
-        odd(
-            check="user space",
-            found=state["userspace"],
-            expected=runs,
-            action="remove what is left of another driver: libnvidia-ml.so.*",
-        )
-    if wanted["fabric_manager"] and state["fabric_manager"] != runs:
-        odd(
-            check="Fabric Manager",
-            found=state["fabric_manager"] or "none",
-            expected=f"{runs}, exactly the driver's",
-            action="run site.yml again",
-        )
+        action = "remove the files of the other driver: libnvidia-ml.so.*"
+        add("user space", state["userspace"], runs, action)
+    if expected["fabric_manager"] and state["fabric_manager"] != runs:
+        found = state["fabric_manager"] or "none"
+        add("Fabric Manager", found, f"{runs}, exactly the driver's version", "run site.yml again")
     if version:
-        findings += _kernels(state, wanted["kernels"])
-    if wanted["gpus"] and not state["reboot_due"]:
-        if not state["loaded"]:
-            odd(
-                check="kernel module",
-                found="nvidia is not loaded",
-                expected=f"{runs} is loaded",
-                action="see `modprobe nvidia` and `dmesg`",
-            )
-        elif state["smi"]["problem"]:
-            odd(
-                check="nvidia-smi",
-                found=state["smi"]["problem"],
-                expected="it lists the GPUs",
-                action="see `dmesg` for Xid and NVRM lines",
-            )
-    if wanted["flavour"] and state["flavour"] and state["flavour"] != wanted["flavour"] and not state["reboot_due"]:
-        odd(
-            check="flavour",
-            found=state["flavour"],
-            expected=wanted["flavour"],
-            action="set nvidia_driver_flavour to what is wanted",
-        )
+        findings += _kernels(state, expected["kernels"])
+    if state["reboot_due"]:
+        return findings
+    if expected["gpus"] and not state["loaded"]:
+        add("kernel module", "nvidia is not loaded", f"{runs} is loaded", "see `modprobe nvidia` and `dmesg`")
+    elif expected["gpus"] and state["smi"]["problem"]:
+        action = "see `dmesg` for lines with Xid and NVRM"
+        add("nvidia-smi", state["smi"]["problem"], "a list of the GPUs", action)
+    if expected["flavour"] and state["flavour"] and state["flavour"] != expected["flavour"]:
+        add("flavour", state["flavour"], expected["flavour"], "run site.yml, or correct nvidia_driver_flavour")
     return findings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a version of NCCL can be had: NVIDIA's repository by operating system, wheels, and archives with known sums.
+"""Which sources have a version of NCCL: NVIDIA's repository by operating system, wheels, archives with known sums.
 
 Pure. The tables are in roles/nvidia_stack/vars/main/rules.yml.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from . import hardware as nvidia
-from .case import Case, Said, in_words, override, row_of, within
+from .case import Case, Result, override, range_text, row_of, within
 
 Offer = Mapping[str, str]
 
 
 def _offers(case: Case, version: str, cuda: str) -> Iterator[tuple[str, Offer]]:
-    """Yield the version nearest to the given one of each source that serves this host, with the fields that set it."""
-    wanted, major = nvidia.number(version), nvidia.number(cuda)[:1]
+    """Yield the nearest version that each source of this host has, with the fields that select it."""
+    number, major = nvidia.number(version), nvidia.number(cuda)[:1]
     for row in case.rules["nccl_archives"]:
         if nvidia.number(row["cuda"])[:1] == major and row["arch"] == case.facts["arch"]:
             fields = {"version": row["version"], "cuda": f'"{row["cuda"]}"', "url": row["url"], "sha256": row["sha256"]}
@@ -24,7 +24,7 @@ def _offers(case: Case, version: str, cuda: str) -> Iterator[tuple[str, Offer]]:
     wheels = row_of(case.rules, "nccl_wheels", cuda=cuda.partition(".")[0])
     if wheels:
         first, last = wheels["versions"]
-        near = version if within(wanted, wheels["versions"]) else first if wanted < nvidia.number(first) else last
+        near = version if within(number, wheels["versions"]) else first if number < nvidia.number(first) else last
         yield near, {"provider": "wheel", "version": near}
     repository = row_of(case.rules, "network_repo", os=case.os)
     for row in case.rules["nccl"] if repository and repository.get("nccl") else ():
@@ -39,12 +39,11 @@ def _distance(version: str, other: str) -> tuple[int, ...]:
     return tuple(abs(one - two) for one, two in zip(nvidia.number(version), nvidia.number(other)))
 
 
-def instead(case: Case, version: str, cuda: str) -> str:
-    """Say which sources of this host have that version of NCCL or the one nearest to it, the nearest first."""
+def alternatives(case: Case, version: str, cuda: str) -> str:
+    """Return the settings for that version of NCCL or the nearest one, the nearest first."""
     if not version or not cuda:
         return override("nccl", provider="wheel", version="...", cuda="...")
     offers = sorted(_offers(case, version, cuda), key=lambda offer: _distance(version, offer[0]))
-    # One of each source suffices.
     nearest = {fields["provider"]: (near, fields) for near, fields in reversed(offers)}
     first = sorted(nearest.values(), key=lambda offer: _distance(version, offer[0]))
     return ", or ".join(
@@ -53,8 +52,8 @@ def instead(case: Case, version: str, cuda: str) -> str:
     )
 
 
-def sources(case: Case) -> Iterator[Said]:
-    """Yield what is wrong with where a stack takes NCCL from on this host."""
+def sources(case: Case) -> Iterator[Result]:
+    """Yield findings about the source of a stack's NCCL on this host."""
     nccl = case.parts.get("nccl", {})
     provider, version, cuda = nccl.get("provider", "none"), nccl.get("version", ""), nccl.get("cuda", "")
     if not version or not cuda:
@@ -64,34 +63,34 @@ def sources(case: Case) -> Iterator[Said]:
     elif provider == "wheel":
         row = row_of(case.rules, "nccl_wheels", cuda=cuda.partition(".")[0])
         if row and not within(nvidia.number(version), row["versions"]):
-            yield case.say(
-                row=row,
-                check="NCCL",
-                found=f"NCCL {version} as a wheel for CUDA {row['cuda']}",
-                expected=f"NCCL {in_words(row['versions'])}",
-                action=instead(case, version, cuda),
+            yield case.by_row(
+                row,
+                "NCCL",
+                f"NCCL {version} as a wheel for CUDA {row['cuda']}",
+                f"NCCL {range_text(row['versions'])}",
+                alternatives(case, version, cuda),
             )
 
 
-def _of_repository(case: Case, version: str, cuda: str) -> Iterator[Said]:
+def _of_repository(case: Case, version: str, cuda: str) -> Iterator[Result]:
     row = row_of(case.rules, "network_repo", os=case.os)
     if row is None:
         return
     found = f"NCCL {version}+cuda{cuda} from NVIDIA's repository for {case.os}"
     if not row.get("nccl"):
         yield case.warn(
-            check="NCCL",
-            found=found,
-            expected="a system for which that repository is known to have NCCL" + case.source({"source": "nccl"}),
-            action=(
+            "NCCL",
+            found,
+            "a system for which that repository is known to have NCCL" + case.source({"source": "nccl"}),
+            (
                 "go on (the role nccl lists what there is before it changes anything), or "
-                + instead(case, version, cuda)
+                + alternatives(case, version, cuda)
             ),
         )
     elif not within(nvidia.number(version), row["nccl"]):
         yield case.stop(
-            check="NCCL",
-            found=found,
-            expected=f"NCCL {in_words(row['nccl'])}" + case.source({"source": "nccl_systems"}),
-            action=instead(case, version, cuda),
+            "NCCL",
+            found,
+            f"NCCL {range_text(row['nccl'])}" + case.source({"source": "nccl_systems"}),
+            alternatives(case, version, cuda),
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of driver, CUDA, NCCL, cuDNN, Open MPI and framework: choose, judge on every host, show it in one table.
+"""Stacks of driver, CUDA, NCCL, cuDNN, Open MPI and framework: choose them, check every host, and show one table.
 
-Pure. Catalog and rules are data of the role nvidia_stack; what a rule says of a host is in nvidia_rules.
+Pure. Catalog and rules are data of the role nvidia_stack; the rules' code is in rules.py.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from ..findings.findings import Finding, host_list
 from . import hardware as nvidia
-from .case import Host, Rules, Said
-from .rules import judge
+from .case import Host, Result, Rules
+from .rules import check
 
 Catalog = Mapping[str, Mapping[str, Any]]
 Parts = dict[str, dict[str, str]]
 
-# What each part of a set has, and who can provide it.
+# The fields of each part, and its providers.
 FIELDS = {
     "driver": ("provider", "version", "branch", "flavour", "url", "sha256"),
     "cuda": ("provider", "version", "url", "sha256"),
@@ -35,10 +35,10 @@ PROVIDERS = {
     "openmpi": ("distro", "source"),
 }
 FRAMEWORKS = ("pytorch", "mindspore", "none")
-# The parts in words.
+# The parts' names in messages.
 _NAMES = {"driver": "driver", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN", "openmpi": "Open MPI"}
-# Checks of the machine itself, which no other stack fixes.
-_OF_THE_MACHINE = (
+# Checks of the machine itself, which another stack does not fix.
+_MACHINE_CHECKS = (
     "GPUs",
     "nvidia_gpus",
     "container",
@@ -57,11 +57,25 @@ _VERSIONS = {
     "framework": r"\d+\.\d+\.\d+\S*|",
 }
 
+# By role: the part of a stack that it installs, and its defaults without a stack.
+_ROLES: Mapping[str, tuple[str, dict[str, str]]] = {
+    "nvidia_driver": (
+        "driver",
+        {"provider": "none", "version": "", "branch": "", "flavour": "proprietary", "url": "", "sha256": ""},
+    ),
+    "cuda_toolkit": ("cuda", {"provider": "none", "version": "", "url": "", "sha256": ""}),
+    "nccl": ("nccl", {"provider": "none", "version": "", "cuda": "", "url": "", "sha256": ""}),
+    "cudnn": ("cudnn", {"provider": "none", "version": "", "cuda": "", "url": "", "sha256": ""}),
+    "openmpi": ("openmpi", {"provider": "distro", "version": ""}),
+    "pytorch": ("framework", {"version": "", "build": ""}),
+    "mindspore": ("framework", {"version": "", "cuda": ""}),
+}
 
-class Judged(NamedTuple):
-    """What is chosen for each host, what stops, what is only said, and all of it as a table."""
 
-    sets: dict[str, Parts]
+class Choice(NamedTuple):
+    """The parts of each host, the findings that stop, those that only warn, and a table of all hosts."""
+
+    parts: dict[str, Parts]
     findings: list[Finding]
     warnings: list[Finding]
     table: str
@@ -99,29 +113,23 @@ def _wrong_parts(host: str, parts: Mapping[str, Mapping[str, str]]) -> Iterator[
             )
     flavour = parts.get("driver", {}).get("flavour", "")
     if flavour not in ("", "open", "proprietary"):
-        yield wrong("driver.flavour", flavour, "open, proprietary, or nothing: what the GPUs of the host ask for")
-
-
-def names_of(catalog: Catalog) -> str:
-    """Say in one line which stacks there are."""
-    return ", ".join(catalog) or "none"
+        yield wrong("driver.flavour", flavour, "open, proprietary, or nothing (as the GPUs of the host need)")
 
 
 def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any]) -> tuple[Parts, list[Finding]]:
-    """Return the parts of a stack with what is overridden, or what is wrong with the choice.
+    """Return the parts of a stack with the overrides, and the errors of the choice.
 
-    An address and a sum belong to one version: they go when the version alone is overridden. Without a name, what is
-    overridden is the whole choice.
+    Address and sum belong to one version: they are dropped when only the version is overridden. Without a name, the
+    overrides are the whole choice.
     """
     if name not in catalog and (name or not overrides):
         wrong = Finding(
             "nvidia_stack",
             repr(name),
-            f"one of {names_of(catalog)}",
+            f"one of {', '.join(catalog) or 'none'}",
             (
-                "set nvidia_stack to one of them (what each is for: roles/nvidia_stack/README.md), "
-                "nvidia_stack_overrides to what is to differ, or to everything without a stack; own stacks go into "
-                "nvidia_stack_own"
+                "set nvidia_stack to one of them (see roles/nvidia_stack/README.md), or nvidia_stack_overrides to a "
+                "choice of your own; put own stacks into nvidia_stack_own"
             ),
             host=host,
         )
@@ -149,7 +157,7 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
 
 
 def with_flavour(parts: Parts, facts: Host, rules: Rules) -> Parts:
-    """Return the parts with the flavour of modules that all GPUs of a host can have, where none is said."""
+    """Return the parts with a flavour of modules that suits all GPUs of a host, unless one is set."""
     driver = parts.get("driver", {})
     if not driver or driver["provider"] == "none" or driver.get("flavour"):
         return parts
@@ -160,75 +168,75 @@ def with_flavour(parts: Parts, facts: Host, rules: Rules) -> Parts:
     return {**parts, "driver": {**driver, "flavour": "proprietary" if old or before or distro else "open"}}
 
 
-def _accepted(said: Iterable[Said], accept: Sequence[str]) -> tuple[list[Finding], list[Finding]]:
-    """Return what stops and what is only said; a check that is accepted does not stop."""
+def _sort(results: Iterable[Result], accept: Sequence[str]) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings that stop and those that warn; an accepted check does not stop."""
     stops: list[Finding] = []
     warnings: list[Finding] = []
-    for stop, finding in said:
+    for stop, finding in results:
         (stops if stop and finding.check not in accept else warnings).append(finding)
     return stops, warnings
 
 
 def _alternatives(node: Mapping[str, Any], catalog: Catalog, rules: Rules, accept: Sequence[str]) -> list[str]:
-    """Return the stacks of the catalog, as they are, that fit a host."""
+    """Return the stacks of the catalog that fit a host without overrides."""
     fitting = []
     for name in catalog:
         parts, wrong = choose(node["facts"]["host"], catalog, name, {})
-        stops, _ = _accepted(judge(node, with_flavour(parts, node["facts"], rules), rules), accept)
-        if not wrong and all(stop.check in _OF_THE_MACHINE for stop in stops):
+        stops, _ = _sort(check(node, with_flavour(parts, node["facts"], rules), rules), accept)
+        if not wrong and all(stop.check in _MACHINE_CHECKS for stop in stops):
             fitting.append(name)
     return fitting
 
 
-def judge_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules, accept: Sequence[str]) -> Judged:
-    """Choose and judge for every host.
+def choose_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules, accept: Sequence[str]) -> Choice:
+    """Choose the parts of every host, and check them.
 
     A node has its `facts` (library/nvidia_host), its `driver` (library/nvidia_driver_state), `stack` and `overrides`,
-    and `wanted`: gpus (auto or a number), and of the role nvidia_driver kernels, replace, mok, without_gpu,
+    and `settings`: gpus (auto or a number), and of the role nvidia_driver kernels, replace, mok, without_gpu,
     fabric_manager, and file, url and sha256 of a runfile.
     """
-    sets: dict[str, Parts] = {}
+    chosen: dict[str, Parts] = {}
     findings: list[Finding] = []
     warnings: list[Finding] = []
     rows: list[tuple[str, tuple[str, ...]]] = []
-    # Hosts of one kind are judged once: alternatives are many judgements.
-    known: dict[str, list[str]] = {}
+    # Alternatives are computed once for equal hosts: each tries the whole catalog.
+    cached: dict[str, list[str]] = {}
     for node in nodes:
         facts, host = node["facts"], node["facts"]["host"]
         parts, wrong = choose(host, catalog, node["stack"], node["overrides"])
         stops = wrong
-        said: list[Finding] = []
+        hints: list[Finding] = []
         if not wrong:
             parts = with_flavour(parts, facts, rules)
-            stops, said = _accepted(judge(node, parts, rules), accept)
-        if not wrong and any(stop.check not in _OF_THE_MACHINE for stop in stops):
-            alike = repr([facts["gpus"], facts["os"], facts["arch"], facts["kernel"], node["driver"], node["wanted"]])
-            if alike not in known:
-                known[alike] = _alternatives(node, catalog, rules, accept)
+            stops, hints = _sort(check(node, parts, rules), accept)
+        if not wrong and any(stop.check not in _MACHINE_CHECKS for stop in stops):
+            alike = repr([facts["gpus"], facts["os"], facts["arch"], facts["kernel"], node["driver"], node["settings"]])
+            if alike not in cached:
+                cached[alike] = _alternatives(node, catalog, rules, accept)
             stops.append(
                 Finding(
                     "nvidia_stack",
-                    f"{node['stack'] or 'what nvidia_stack_overrides says'} does not fit, as said above",
-                    f"a stack that fits this host: {', '.join(known[alike]) or 'none of the catalog does'}",
+                    f"{node['stack'] or 'the choice in nvidia_stack_overrides'} does not fit, see above",
+                    f"a stack that fits this host: {', '.join(cached[alike]) or 'none of the catalog does'}",
                     "set nvidia_stack, for a group or a host where they differ, or nvidia_stack_overrides",
                     host=host,
                 )
             )
-        sets[host] = parts
+        chosen[host] = parts
         findings += stops
-        warnings += said
-        rows.append((host, _row(node, parts, len(stops), len(said))))
-    chosen = {node["facts"]["host"]: node["stack"] for node in nodes}
-    return Judged(sets, findings, warnings, "\n".join([*_stacks(chosen, sets, catalog), _table(rows)]))
+        warnings += hints
+        rows.append((host, _row(node, parts, len(stops), len(hints))))
+    names = {node["facts"]["host"]: node["stack"] for node in nodes}
+    return Choice(chosen, findings, warnings, "\n".join([*_stacks(names, chosen, catalog), _table(rows)]))
 
 
-def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts], catalog: Catalog) -> Iterator[str]:
-    """Say in one line what each chosen set is, where its parts come from, and where it differs from its guide."""
+def _stacks(names: Mapping[str, str], chosen: Mapping[str, Parts], catalog: Catalog) -> Iterator[str]:
+    """Yield one line for each chosen stack: its parts, their providers, and the versions of its guide that differ."""
     lines: dict[str, list[str]] = {}
-    for host, parts in sets.items():
+    for host, parts in chosen.items():
         if not parts:
             continue
-        guide = catalog.get(chosen[host], {}).get("guide", {})
+        guide = catalog.get(names[host], {}).get("guide", {})
         words = [
             f"{name} {_version(parts[part])} ({_provided(parts[part], guide.get(part))})"
             for part, name in _NAMES.items()
@@ -238,13 +246,13 @@ def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts], catalog: Catal
         if framework.get("name", "none") != "none":
             build = framework.get("build") or (f"cuda{framework['cuda']}" if framework.get("cuda") else "")
             words.append(f"{framework['name']} {framework.get('version', '')}{'+' if build else ''}{build}")
-        lines.setdefault(f"{chosen[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
+        lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
 
 
 def _provided(part: Mapping[str, str], guided: str | None) -> str:
-    """Say who provides a part, and which version the guide of its stack has where it is another one."""
+    """Return the provider of a part, and the version of its guide where that differs."""
     differs = bool(guided) and guided != part.get("version")
     return part.get("provider", "") + (f"; its guide has {guided}" if differs else "")
 
@@ -256,22 +264,22 @@ def _number_of(count: int, what: str) -> str:
 def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tuple[str, ...]:
     facts, state = node["facts"], node["driver"]
     driver, cuda, nccl = (parts.get(part, {}) for part in ("driver", "cuda", "nccl"))
-    declared = str(node["wanted"]["gpus"]) == "0" and not facts["gpus"]
-    there = str(state.get("version") or state.get("loaded") or "none")
+    declared = str(node["settings"]["gpus"]) == "0" and not facts["gpus"]
+    installed = str(state.get("version") or state.get("loaded") or "none")
     if state.get("version") and driver.get("provider", "none") not in ("none", state["provider"]):
-        there += f" ({state['provider']})"
-    wanted = _version(driver)
-    if not driver or (str(node["wanted"]["gpus"]) == "0" and not node["wanted"].get("without_gpu")):
-        wanted = ""
+        installed += f" ({state['provider']})"
+    target = _version(driver)
+    if not driver or (str(node["settings"]["gpus"]) == "0" and not node["settings"].get("without_gpu")):
+        target = ""
     elif driver.get("provider") == "none":
-        wanted = "as it is"
+        target = "as it is"
     result = "does not fit: " + _number_of(stops, "finding") if stops else "fits"
     result += f", {_number_of(warnings, 'warning')}" if warnings else ""
     return (
         "none, as declared" if declared else nvidia.describe_gpus(facts["gpus"]),
         f"{nvidia.described_os(facts)} {facts['arch']}",
         facts["kernel"]["running"],
-        f"{there} -> {wanted}" if wanted else there,
+        f"{installed} -> {target}" if target else installed,
         _version(cuda),
         _version(nccl),
         result,
@@ -279,7 +287,7 @@ def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tu
 
 
 def _version(part: Mapping[str, str]) -> str:
-    """Name a part of a set: `550.x open`, `12.4`, `2.21.5+cuda12.4`; `-` for one that is not in it."""
+    """Return the version of a part: `550.x open`, `12.4`, `2.21.5+cuda12.4`; `-` for a part that is not used."""
     if part.get("provider", "none") == "none":
         return "-"
     version = part.get("version") or (f"{part['branch']}.x" if part.get("branch") else "as packaged")
@@ -288,7 +296,7 @@ def _version(part: Mapping[str, str]) -> str:
 
 
 def _table(rows: Sequence[tuple[str, tuple[str, ...]]]) -> str:
-    """Lay out one line for each kind of host, in the order in which the first of a kind comes."""
+    """Return the table with one line for each kind of host, in the order of their first hosts."""
     kinds: dict[tuple[str, ...], list[str]] = {}
     for host, row in rows:
         kinds.setdefault(row, []).append(host)
@@ -299,3 +307,12 @@ def _table(rows: Sequence[tuple[str, tuple[str, ...]]]) -> str:
         lines.append((host_list(hosts, 3) + many, *row))
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def role_defaults(parts: Mapping[str, Any], role: str) -> dict[str, str]:
+    """Return the defaults of a role from the chosen parts of its host; `parts` is empty where none were chosen."""
+    name, defaults = _ROLES[role]
+    part = dict(parts.get(name) or {})
+    if name == "framework" and part.get("name") != role:
+        return dict(defaults)
+    return {field: str(part.get(field) or default) for field, default in defaults.items()}

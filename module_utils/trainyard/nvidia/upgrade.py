@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An upgrade of the NVIDIA driver over many nodes: who goes first, how a node did, what it goes back to. Pure.
+"""The upgrade of the NVIDIA driver on many nodes: the order, the result of each node, and the way back. Pure.
 
-A node is what library/nvidia_driver_state says of it (`driver`), what driver_plan.py plans for it (`plan`), the role's
-variables (`wanted`), by what it is judged (`judged`), who uses it (`uses`), whether it has a kubelet (`kubernetes`) and
-which of its packages no list offers any longer (`lacking`). `checks` are those of the devices of all nodes
-(trainyard/verify/devices.py). `parts` are what else uses the driver: CUDA programs, NCCL, cuDNN. What is kept of a node
-between runs is its entry in the table: `state`, `why`, `target`, and `before`, what it had.
+A node has its `driver` (library/nvidia_driver_state), its `plan` (driver_plan.py), the role's `settings`, what is
+`expected` of the driver, its users (`uses`), whether it runs a kubelet (`kubernetes`), and the packages that no list
+offers any longer (`missing`). `checks` are those of the devices of all nodes (trainyard/verify/devices.py). `parts` are
+other users of the driver: CUDA programs, NCCL, cuDNN. A node's entry in the table stays between runs: `state`, `why`,
+`target`, and `before`, the driver it had.
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ from .library import LIBRARIES
 Node = Mapping[str, Any]
 Entry = Mapping[str, Any]
 
-# Begun and not ended well: these go before all others in the next run. The first three are left by a run that was
-# interrupted.
+# Started and not successful: the next run begins with these. The first three are left by a run that was interrupted.
 UNDONE = ("installing", "rebooting", "going back", "reboot due", "rolled back", "failed")
-# In these a node may have half of something: what it had before stands in its entry.
+# In these states a node may be half installed; its entry has what it had before.
 HALFWAY = ("installing", "rebooting", "going back", "reboot due", "failed")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_WHY = 300
 
 
-def target_of(wanted: Node) -> dict[str, str]:
-    """Return the driver that a node is to have: provider, version, flavour."""
-    return {name: str(wanted[name]) for name in ("provider", "version", "flavour")}
+def target_of(settings: Node) -> dict[str, str]:
+    """Return the driver that a node is to get: provider, version, flavour."""
+    return {name: str(settings[name]) for name in ("provider", "version", "flavour")}
 
 
-def had(state: Node, record: str = "", parts: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return what a node goes back to; `record` is what is written down there of its packages, `parts` what it runs."""
+def previous(state: Node, record: str = "", parts: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what a node goes back to; `record`: the file that lists its packages, `parts`: the users of the driver."""
     names = ("provider", "version", "flavour", "packages", "held", "runfile")
     return {**{name: state[name] for name in names}, "record": record, "parts": dict(parts or {})}
 
 
 def parts(programs: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str, str]:
-    """Return what of a node uses its driver, each with what is wrong with it, or "" where it works.
+    """Return the users of a node's driver with their error, or "" for those that work.
 
-    `programs`: what the role cuda_toolkit says of each toolkit's program, by home; `libraries`: what the role
-    nvidia_library reads, by name. Where no GPU is to be, a program that ends at the missing device works.
+    `programs`: results of the role cuda_toolkit by home; `libraries`: states of the role nvidia_library by name.
+    Without a GPU on purpose, a program that ends at the missing device works.
     """
     found = {
         f"CUDA program of {home}": "" if works(program) else program["detail"] for home, program in programs.items()
@@ -56,51 +55,51 @@ def parts(programs: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str
     for name, state in libraries.items():
         if state["kind"] == "ours":
             found[LIBRARIES[name].title] = state["error"] or state["unloaded"]
-    return {name: " ".join(fault.split())[:_LONGEST_WHY] for name, fault in found.items()}
+    return {name: " ".join(error.split())[:_LONGEST_WHY] for name, error in found.items()}
 
 
 def _lost(before: Node, now: Mapping[str, str]) -> list[str]:
-    """Return what worked with the driver of before and does not now; only that is a fair judge of the new one."""
-    worked = [name for name, fault in before.get("parts", {}).items() if not fault]
+    """Return what worked with the previous driver and does not now: only that is an error of the new one."""
+    worked = [name for name, error in before.get("parts", {}).items() if not error]
     lost = {name: now.get(name, "it is no longer there") for name in worked}
-    return [f"{name}: {fault}" for name, fault in lost.items() if fault]
+    return [f"{name}: {error}" for name, error in lost.items() if error]
 
 
 def _untried(before: Node) -> str:
-    """Say what was no judge of the new driver."""
-    names = [name for name, fault in before.get("parts", {}).items() if fault]
-    return f"without {host_list(names, 4)}: failed before, too" if names else ""
+    """Name what failed with the previous driver already."""
+    names = [name for name, error in before.get("parts", {}).items() if error]
+    return f"not compared, failed before as well: {host_list(names, 4)}" if names else ""
 
 
 def has_target(node: Node, checks: Sequence[Node]) -> bool:
-    """Tell whether a node has what it is to have, and nothing is wrong with it."""
-    state, target = node["driver"], target_of(node["wanted"])
+    """Return whether a node has its target driver and no problem."""
+    state, target = node["driver"], target_of(node["settings"])
     same = (state["provider"], state["version"]) == (target["provider"], target["version"])
-    well = not rules.judge(state, node["judged"]) and not device_faults(node, checks)
-    return same and not node["plan"]["step"] and well
+    healthy = not rules.check(state, node["expected"]) and not device_errors(node, checks)
+    return same and not node["plan"]["step"] and healthy
 
 
 def batch_size(serial: Any, nodes: int) -> int | None:
-    """Return how many nodes a batch has: of a number, or a part such as 25%, at least one; None where it is neither."""
+    """Return the size of a batch from a number or a percentage (at least one), None for anything else."""
     match = re.fullmatch(r"\s*(\d+)\s*(%?)\s*", str(serial))
     if match is None or isinstance(serial, bool) or int(match[1]) < 1 or (match[2] and int(match[1]) > 100):
         return None
     return max(1, nodes * int(match[1]) // 100) if match[2] else int(match[1])
 
 
-def _entry(node: Node, kept: Entry, checks: Sequence[Node]) -> dict[str, Any]:
-    """Return how a node stands before anything is done."""
-    target = target_of(node["wanted"])
-    same = kept.get("target") == target
+def _entry(node: Node, old: Entry, checks: Sequence[Node]) -> dict[str, Any]:
+    """Return a node's entry before anything is changed."""
+    target = target_of(node["settings"])
+    same = old.get("target") == target
     entry: dict[str, Any] = {"state": "waiting", "why": "", "target": target}
-    if same and kept.get("state") in UNDONE:
-        entry.update(state=kept["state"], why=str(kept.get("why", "")))
-    if same and kept.get("state") in HALFWAY and kept.get("before"):
-        entry["before"] = kept["before"]
+    if same and old.get("state") in UNDONE:
+        entry.update(state=old["state"], why=str(old.get("why", "")))
+    if same and old.get("state") in HALFWAY and old.get("before"):
+        entry["before"] = old["before"]
     if node["plan"]["action"] == "skip":
         return {**entry, "state": "left out", "why": "it is declared to have no GPU"}
-    # What worked before it was begun is tried again first.
-    tried = not any(not fault for fault in entry.get("before", {}).get("parts", {}).values())
+    # What worked before the upgrade is tried again first.
+    tried = not any(not error for error in entry.get("before", {}).get("parts", {}).values())
     if tried and has_target(node, checks):
         return {"state": "upgraded", "why": "", "target": target}
     return entry
@@ -108,20 +107,20 @@ def _entry(node: Node, kept: Entry, checks: Sequence[Node]) -> dict[str, Any]:
 
 def _target_findings(nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
-        wanted = node["wanted"]
-        if wanted["provider"] == "none" or wanted["state"] == "absent":
+        settings = node["settings"]
+        if settings["provider"] == "none" or settings["state"] == "absent":
             yield Finding(
                 "nvidia_driver_provider",
-                "nvidia_driver_state: absent" if wanted["state"] == "absent" else "none",
-                "distro, network_repo or runfile, from where the new driver comes",
+                "nvidia_driver_state: absent" if settings["state"] == "absent" else "none",
+                "the new driver's provider: distro, network_repo or runfile",
                 "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version",
                 host=node["driver"]["host"],
             )
-        elif not wanted["version"]:
+        elif not settings["version"]:
             yield Finding(
                 "nvidia_driver_version",
-                "none" + (f", only branch {wanted['branch']}" if wanted["branch"] else ""),
-                "the exact version that all nodes are to have, as a branch has another newest one tomorrow",
+                "none" + (f", only branch {settings['branch']}" if settings["branch"] else ""),
+                "one exact version for all nodes (the newest of a branch changes)",
                 "set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}",
                 host=node["driver"]["host"],
             )
@@ -133,14 +132,14 @@ def _setting_findings(settings: Node, hosts: Sequence[str]) -> Iterator[Finding]
             yield Finding(
                 "nvidia_driver_upgrade_canary",
                 str(name),
-                f"hosts of the groups nvidia and compute that --limit leaves: {host_list(hosts)}",
+                f"hosts of the groups nvidia and compute within --limit: {host_list(hosts)}",
                 "correct nvidia_driver_upgrade_canary, or --limit",
             )
     if batch_size(settings["serial"], 1) is None:
         yield Finding(
             "nvidia_driver_upgrade_serial",
             repr(settings["serial"]),
-            "nodes of one batch: a number from 1 on, or a part of all such as 25%",
+            "the size of a batch: a number from 1 on, or a percentage such as 25%",
             "correct nvidia_driver_upgrade_serial",
         )
     for one in settings["runfiles"]:
@@ -157,22 +156,22 @@ def _setting_findings(settings: Node, hosts: Sequence[str]) -> Iterator[Finding]
 
 
 def _way_back(node: Node, before: Node, settings: Node) -> Iterator[Finding]:
-    """What a node has now must be there to be had again."""
-    action = "; or go without a way back: nvidia_driver_upgrade_without_way_back: true"
+    """Yield a finding if the present driver cannot be installed again."""
+    action = ", or set nvidia_driver_upgrade_without_way_back: true"
     if before["provider"] == "runfile" and not _runfile(before, settings["runfiles"]):
         yield Finding(
             "way back",
-            f"driver {before['runfile']} of a runfile, and nothing says where that is",
-            "an entry of nvidia_driver_upgrade_runfiles with this version",
-            f"add it: version, sha256, and file or url{action}",
+            f"driver {before['runfile']} from a runfile without a known address",
+            "an entry of nvidia_driver_upgrade_runfiles for this version",
+            f"add it with version, sha256, and file or url{action}",
             host=node["driver"]["host"],
         )
-    elif node["lacking"] and before["provider"] != "none":
+    elif node["missing"] and before["provider"] != "none":
         yield Finding(
             "way back",
-            f"no package list offers {host_list(node['lacking'])} any longer",
+            f"no package list offers {host_list(node['missing'])} any longer",
             "a repository or mirror that still has what the node has now",
-            f"`apt-get update`, or bring them into the mirror{action}",
+            f"run `apt-get update`, or add them to the mirror{action}",
             host=node["driver"]["host"],
         )
 
@@ -184,33 +183,33 @@ def _runfile(before: Node, runfiles: Sequence[Node]) -> dict[str, str]:
     return {}
 
 
-def device_faults(node: Node, checks: Sequence[Node]) -> list[str]:
-    """Return the checks of devices that fail on a node, in words; none where it is to have no GPU, as an image."""
-    if not node["judged"]["gpus"]:
+def device_errors(node: Node, checks: Sequence[Node]) -> list[str]:
+    """Return the failed checks of a node's devices as text; none for a node without a GPU on purpose."""
+    if not node["expected"]["gpus"]:
         return []
     host = node["driver"]["host"]
     return [f"{one['name']}: {one['found']}" for one in checks if one["state"] == "fail" and host in one["hosts"]]
 
 
-def _unwell(node: Node, checks: Sequence[Node]) -> Iterator[Finding]:
-    for text in device_faults(node, checks):
+def _unhealthy(node: Node, checks: Sequence[Node]) -> Iterator[Finding]:
+    for text in device_errors(node, checks):
         yield Finding(
             "devices",
             text,
-            "devices that are well, so that a fault after the upgrade is one of the upgrade",
+            "healthy devices, so that an error after the upgrade comes from the upgrade",
             "repair it first, or leave the node out: --limit",
             host=node["driver"]["host"],
         )
 
 
 def _cordoned(node: Node, settings: Node) -> Iterator[Finding]:
-    """Kubernetes gives a node pods at any moment; the cluster's owner alone may keep it from that."""
+    """Yield a finding for a node with a kubelet that its owner has not cordoned: it may get pods at any moment."""
     if node["kubernetes"] and not settings["cordoned"]:
         host = node["driver"]["host"]
         yield Finding(
             "Kubernetes",
-            "a kubelet runs, and nothing says that this node gets no pods meanwhile",
-            "a node that is cordoned, without pods that use its GPUs",
+            "a kubelet runs, and the node may get pods during the upgrade",
+            "a cordoned node without pods that use its GPUs",
             (
                 "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
                 "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
@@ -220,30 +219,30 @@ def _cordoned(node: Node, settings: Node) -> Iterator[Finding]:
 
 
 def _batches(entries: Mapping[str, Entry], free: Sequence[str], settings: Node) -> list[list[str]]:
-    """Put the nodes that are free into an order: canaries, what was begun and did not end well, the others."""
+    """Return the batches of the free nodes: canaries, nodes that failed before, the others."""
     begun = [host for host in free if entries[host]["state"] in UNDONE]
     others = [host for host in free if host not in begun]
     first = [host for host in settings["canary"] if host in free]
     states = {entry["state"] for entry in entries.values()}
     verified = "upgraded" in states and states.isdisjoint(UNDONE)
     if not first:
-        # A node that failed shows whether the fault is gone; without one, and after one that was verified, all may go.
+        # A node that failed shows whether the cause is repaired. Without any, one verified node lets all others follow.
         first = begun[:1] or ([] if verified else others[:1])
     rest = [host for host in [*begun, *others] if host not in first]
     size = batch_size(settings["serial"], len(free)) or 1
     return [*([first] if first else []), *(rest[at : at + size] for at in range(0, len(rest), size))]
 
 
-def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> dict[str, Any]:
-    """Plan an upgrade: `table` (entries by host), `batches`, and `findings`, with which nothing may be touched.
+def plan(nodes: Sequence[Node], settings: Node, previous_table: Mapping[str, Entry]) -> dict[str, Any]:
+    """Plan an upgrade: `table` (entries by host), `batches`, and `findings`. With findings nothing may be changed.
 
     `settings`: `canary` (hosts), `serial`, `busy` (skip or wait), `runfiles`, `without_way_back`, `cordoned`,
     `checks`.
     """
     hosts = [str(node["driver"]["host"]) for node in nodes]
     findings = [*_setting_findings(settings, hosts)]
-    meant = [node for node in nodes if node["plan"]["action"] != "skip"]
-    findings += _target_findings(meant)
+    targets = [node for node in nodes if node["plan"]["action"] != "skip"]
+    findings += _target_findings(targets)
     findings += [
         Finding(
             "nvidia_driver_upgrade_canary",
@@ -253,11 +252,11 @@ def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> di
             host=host,
         )
         for host, node in zip(hosts, nodes)
-        if host in settings["canary"] and node not in meant
+        if host in settings["canary"] and node not in targets
     ]
-    entries = {host: _entry(node, kept.get(host, {}), settings["checks"]) for host, node in zip(hosts, nodes)}
+    entries = {host: _entry(node, previous_table.get(host, {}), settings["checks"]) for host, node in zip(hosts, nodes)}
     to_do = {host: node for host, node in zip(hosts, nodes) if entries[host]["state"] not in ("upgraded", "left out")}
-    # With nothing to aim at nobody can be said to have it.
+    # Without a target no node can have it already.
     if any(finding.check.startswith("nvidia_driver_") and finding.host for finding in findings):
         return {"table": entries, "batches": [], "findings": [finding.as_dict() for finding in findings]}
     used = {host: node["uses"] for host, node in to_do.items() if node["uses"]}
@@ -265,17 +264,17 @@ def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> di
     for host, uses in used.items():
         state = entries[host]["state"]
         entries[host]["why"] = ", ".join(uses)[:_LONGEST_WHY]
-        # What did not end well stays known as that: it must not let the others go before it was tried again.
+        # A failed node keeps its state: it must be tried again before the others follow.
         entries[host]["state"] = state if state in UNDONE else "in use"
     if to_do and not free:
-        findings += _in_use(used, "an idle node to begin with")
+        findings += _in_use(used, "at least one idle node")
     elif settings["busy"] != "wait":
         canaries = {host: uses for host, uses in used.items() if host in settings["canary"]}
-        findings += _in_use(canaries, "a canary that nobody uses")
+        findings += _in_use(canaries, "an idle canary")
     for host in free:
-        # Of one that has begun, the upgrade may be the reason.
+        # On a node that was started, the upgrade itself may be the cause.
         if "before" not in entries[host]:
-            findings += _unwell(to_do[host], settings["checks"])
+            findings += _unhealthy(to_do[host], settings["checks"])
         findings += _cordoned(to_do[host], settings)
         if not settings["without_way_back"]:
             before = entries[host].get("before") or to_do[host]["driver"]
@@ -293,37 +292,36 @@ def _in_use(used: Mapping[str, Sequence[str]], expected: str) -> Iterator[Findin
             "in use",
             ", ".join(uses),
             expected,
-            "wait until they are over, end them, or have this wait for them: nvidia_driver_upgrade_busy: wait",
+            "wait for them, end them, or set nvidia_driver_upgrade_busy: wait",
             host=host,
         )
 
 
 def settle(node: Node) -> dict[str, Any]:
-    """Judge a node after its installation, and its reboot where that was due: its `state`, `why` and `back`.
+    """Return `state`, `why` and `back` of a node after its installation and reboot.
 
-    `node`: `driver` as it is now, `judged`, `checks`, `parts`, `failure` (what stopped the installation, or ""),
-    `findings` (the records of that failure),
-    `reboots` (whether they are allowed), `before`, `wanted`, `runfiles`, `gpus`. `back` is empty where the node stays
-    as it is, else what return_plan returns.
+    `node`: `driver` as it is now, `expected`, `checks`, `parts`, `failure` (why the installation stopped, or ""),
+    `findings` (the records of that failure), `reboots` (whether they are allowed), `before`, `settings`, `runfiles`,
+    `gpus`. `back` is empty for a node that stays as it is, else the result of return_plan.
     """
-    found = rules.judge(node["driver"], node["judged"])
-    faults = [*device_faults(node, node["checks"]), *_lost(node["before"], node["parts"])]
+    found = rules.check(node["driver"], node["expected"])
+    errors = [*device_errors(node, node["checks"]), *_lost(node["before"], node["parts"])]
     failure = node["failure"]
-    # Findings that name others: the installation ended for all nodes of the batch, as it could not go on with one.
+    # Findings of other nodes: the installation stopped for the whole batch because of them.
     if node["findings"] and all(each["host"] != node["driver"]["host"] for each in node["findings"]):
         failure = ""
-    if not failure and not faults:
+    if not failure and not errors:
         if not found:
             return {"state": "upgraded", "why": _untried(node["before"]), "back": {}}
         if not node["reboots"] and all(one.check == "reboot due" for one in found):
             return {"state": "reboot due", "why": "; ".join(one.found for one in found), "back": {}}
-    texts = [*([failure] if failure else [f"{one.check}: {one.found}" for one in found]), *faults]
+    texts = [*([failure] if failure else [f"{one.check}: {one.found}" for one in found]), *errors]
     why = " ".join("; ".join(texts).split())
     return {"state": "going back", "why": why[:_LONGEST_WHY], "back": return_plan(node)}
 
 
 def return_plan(node: Node) -> dict[str, Any]:
-    """Say how a node gets what it had: `provider`, `packages`, `held`, `record`, what goes first (`remove`), `runfile`.
+    """Return how a node goes back: `provider`, `packages`, `held`, `record`, `runfile`, `remove` (what goes first).
 
     `runfile` has version, file, url, sha256 and `arguments`, or is empty.
     """
@@ -332,9 +330,9 @@ def return_plan(node: Node) -> dict[str, Any]:
     if before["provider"] == "runfile" and now["runfile"] != before["runfile"]:
         runfile = dict(_runfile(before, node["runfiles"]))
     if runfile:
-        flavour = before["flavour"] or node["wanted"]["flavour"]
-        wanted = {**node["wanted"], "version": before["runfile"], "flavour": flavour}
-        runfile["arguments"] = installer_arguments(wanted, now, bool(node["gpus"]))
+        flavour = before["flavour"] or node["settings"]["flavour"]
+        settings = {**node["settings"], "version": before["runfile"], "flavour": flavour}
+        runfile["arguments"] = installer_arguments(settings, now, bool(node["gpus"]))
     foreign = now["provider"] not in (before["provider"], "none")
     return {
         **{name: before[name] for name in ("provider", "packages", "held", "record")},
@@ -343,10 +341,10 @@ def return_plan(node: Node) -> dict[str, Any]:
     }
 
 
-def came_back(node: Node) -> dict[str, str]:
-    """Judge a node that was brought back: `state`, `rolled back` where it has what it had, else `failed`; and `why`.
+def check_returned(node: Node) -> dict[str, str]:
+    """Return `state` and `why` of a node that went back: `rolled back` if it has its previous driver, else `failed`.
 
-    `node`: `before`, `driver` as it is now, `why` it went back, `failure`: what stopped it on the way, or "".
+    `node`: `before`, `driver` as it is now, `why` it went back, `failure` (why that stopped, or "").
     """
     before, now, why = node["before"], node["driver"], node["why"]
     differs = [
@@ -360,23 +358,23 @@ def came_back(node: Node) -> dict[str, str]:
     differs += [f"{name} is half installed" for name in now["broken"]]
     if differs:
         left = "; ".join([*filter(None, [" ".join(node["failure"].split())[:_LONGEST_WHY]]), host_list(differs, 4)])
-        return {"state": "failed", "why": f"{why}; it was not brought back: {left}"}
+        return {"state": "failed", "why": f"{why}; the rollback failed: {left}"}
     due = f"; reboot due: {now['reboot_due'][0]}" if now["reboot_due"] else ""
     return {"state": "rolled back", "why": f"{why}{due}"}
 
 
 def stops(entries: Mapping[str, Entry]) -> list[Finding]:
-    """Return why an upgrade ends with these nodes of a batch: each of them that is not as it is to be."""
+    """Return the findings of a batch: its nodes that are not upgraded."""
     actions = {
-        "reboot due": "reboot it, or set nvidia_driver_reboot: true; then run this again, which goes on from here",
-        "rolled back": "find out why, then run this again, which begins with this node",
-        "failed": "repair it by hand; it is no longer what it was. Then run this again, which begins with this node",
-        "in use": "run this again when nobody uses it, or set nvidia_driver_upgrade_busy: wait",
+        "reboot due": "reboot it, or set nvidia_driver_reboot: true, and run this again",
+        "rolled back": "find the cause, and run this again: it begins with this node",
+        "failed": "repair it by hand, as its previous driver is gone, and run this again: it begins with this node",
+        "in use": "run this again when it is idle, or set nvidia_driver_upgrade_busy: wait",
     }
     return [
         Finding(
             entry["state"],
-            entry["why"] or "nothing was said",
+            entry["why"] or "no reason given",
             "the new driver, verified",
             actions.get(entry["state"], "see the table, and run this again"),
             host=host,
@@ -389,9 +387,9 @@ def stops(entries: Mapping[str, Entry]) -> list[Finding]:
 def table_text(
     table: Mapping[str, Entry], batches: Sequence[Sequence[str]] = (), hosts: Collection[str] | None = None
 ) -> str:
-    """Write the table for people: a line for each node, those of one batch together, and a line that counts all.
+    """Return the table for people: one line per node, ordered by batch, and a line with the counts.
 
-    With `hosts` only these have a line.
+    With `hosts`, only these get a line.
     """
     number = {host: str(at) for at, batch in enumerate(batches, start=1) for host in batch}
     shown = [host for host in table if hosts is None or host in hosts]
@@ -401,7 +399,7 @@ def table_text(
         entry = table[host]
         target = entry.get("target", {})
         aim = f"{target.get('version', '')} ({target.get('provider', '')})"
-        # Nodes have said it, and whoever names processes there.
+        # The text comes from nodes, and process names in it from any user there.
         why = visible(" ".join(str(entry["why"]).split()))
         rows.append((host, number.get(host, "-"), entry["state"], aim, why))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

@@ -131,7 +131,7 @@ def _coupled(names: Sequence[str]) -> bool:
     return names[0] not in ("nvidia-modprobe", "nvidia-persistenced")
 
 
-def lacking(before: Mapping[str, str]) -> list[str]:
+def missing(before: Mapping[str, str]) -> list[str]:
     """Return which of these packages no list offers at these versions, so that nothing could bring them back."""
     offers, _ = machine.read_offers(sorted(before))
     return [

@@ -30,8 +30,8 @@ def test_a_flavour_that_does_not_compile_is_quoted_and_undone(run_playbook, last
     assert removed.rc == 0, removed.output
     done = run_playbook("converge.yml", nvidia_driver_flavour="open", timeout=1500)
     assert done.rc != 0
-    assert f"The compiler said: {kernel}: " in done.text
-    assert "error:" in done.text.partition("The compiler said: ")[2]
+    assert f"Errors of the build: {kernel}: " in done.text
+    assert "error:" in done.text.partition("Errors of the build: ")[2]
     assert f"{node_names[-1]} has no driver, as before, and apt works." in done.text
     assert last.check_output("sudo dpkg --audit") == ""
     assert last.check_output("apt-mark showhold") == ""

@@ -1,4 +1,4 @@
-"""What nvidia_driver promises: one exact version whose module is built, up and down; or the reason, and all as before.
+"""The role nvidia_driver: one exact version with its module, up and down; or the reason, and the node as before.
 
 NVIDIA's repository, its installer and dkms are stand-ins; apt, dpkg, systemd, the role and the job are real.
 """
@@ -109,8 +109,8 @@ def test_bad_input_of_an_upgrade_is_said_before_anything_is_touched(upgrade, nod
     done, table = upgrade("--check", nvidia_driver_upgrade_canary=["n9"], nvidia_driver_upgrade_serial=0)
     assert done.rc == 2
     assert "The upgrade of the NVIDIA driver cannot begin: 2 findings. Nothing was changed." in done.text
-    assert f"found n9 expected hosts of the groups nvidia and compute that --limit leaves: {node_names[0]}" in done.text
-    assert "found 0 expected nodes of one batch: a number from 1 on" in done.text
+    assert f"found n9 expected hosts of the groups nvidia and compute within --limit: {node_names[0]}" in done.text
+    assert "found 0 expected the size of a batch: a number from 1 on" in done.text
     assert table == ""
 
 
@@ -200,8 +200,8 @@ def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
     finally:
         last.check_output(f"sudo rm {MODULE}/broken-{OLD}")
     assert done.rc != 0
-    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; the build said: {BROKEN}" in done.text
-    assert "The compiler said" not in done.text, "what was said is not said again"
+    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; errors of the build: {BROKEN}" in done.text
+    assert "Errors of the build" not in done.text, "the errors are not repeated"
     assert f"{last_name} has driver {NEW} as before, and apt works." in done.text
     expect_whole(last, NEW)
 
@@ -264,7 +264,7 @@ def test_a_reboot_is_announced_and_made_only_when_allowed(run_playbook, last, la
         "| sudo tee /usr/bin/nvidia-smi && sudo chmod 0755 /usr/bin/nvidia-smi"
     )
     before = last.check_output(BOOT_TIME)
-    due = f"{last_name}: reboot due: nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch"
+    due = f"{last_name}: reboot due: nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch"
     forbidden = run_playbook("reboot.yml", **VENDORS)
     assert forbidden.rc == 0, forbidden.output
     assert f"{due}. Not allowed: set nvidia_driver_reboot: true" in forbidden.text

@@ -1,4 +1,4 @@
-"""What nvidia_stack promises on real hosts, which have no GPU: they say so, or every fault is named."""
+"""The role nvidia_stack on real hosts without a GPU: they declare that, or every problem is a finding."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-SAID = "The NVIDIA stack does not fit these hosts:"
+HEADLINE = "The NVIDIA stack does not fit these hosts:"
 
 
 def test_nvidia_host_reads_a_real_host(host):
-    """It agrees with the tools that the host has, and check mode reads the same."""
+    """It agrees with the host's tools, and reads the same in check mode."""
     found = host.ansible("nvidia_host", "host=me", check=False, become=True)["nvidia_host"]
     assert (found["os"], found["arch"]) == ({"id": "debian", "version": "12", "family": "debian"}, platform.machine())
     assert found["kernel"]["running"] == host.check_output("uname -r")
@@ -39,12 +39,12 @@ def test_held_and_interrupted_packages_are_seen(node, node_names):
 
 
 def by_host(first, others):
-    """A variable that differs between the first node and the others."""
+    """Return a variable that differs between the first node and the others."""
     return f"{{{{ {first!r} if inventory_hostname == 'n1' else {others!r} }}}}"
 
 
-def test_the_roles_take_their_defaults_from_the_stack_of_each_host(run_playbook, node_names):
-    """A node that is declared to have no GPU is a state, not a fault."""
+def test_roles_take_their_defaults_from_the_stack_of_each_host(run_playbook, node_names):
+    """A node that is declared to have no GPU is no finding."""
     run = run_playbook("chosen.yml", nvidia_stack=by_host("v100-runfile", "mindspore-cuda11.1"), nvidia_gpus=0)
     assert run.rc == 0, run.output
     assert "none, as declared" in run.text and "fits" in run.text
@@ -67,7 +67,7 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
     )
     assert run.rc == 0, run.output
     assert "openmpi source '4.1.8' pytorch 2.13.0 'cu126'" in run.text
-    # In whatever order the nodes answer.
+    # The nodes answer in any order.
     chosen = dict(re.findall(r"(n\d+): openmpi .*?'' (\{\"\S+\": \{.*?\}\})", run.text))
     assert json.loads(chosen["n1"])["driver"] == {
         "branch": "580",
@@ -79,16 +79,16 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "texts"),
     [
         (
-            # Whether the headers of the lab's kernel are missed depends on whether apt has lists.
+            # Missing headers of the lab's kernel would depend on apt's lists.
             {"nvidia_stack": by_host("v100", "debian12"), "nvidia_gpus": by_host(0, 8), "nvidia_driver_kernels": []},
             [
-                f"{SAID} 2 findings. Nothing was changed. 1. nvidia_stack on n1 found 'v100' expected one of "
+                f"{HEADLINE} 2 findings. Nothing was changed. 1. nvidia_stack on n1 found 'v100' expected one of "
                 "v100-runfile, mindspore-cuda11.1, mindspore-cuda11.6, pytorch-cuda12, pytorch-cuda13, debian12, "
                 "debian12-tesla470, debian13, wheels-cuda13 do set nvidia_stack to one of them",
-                "2. GPUs on n2 found 0 on the PCI bus expected 8 do look for the missing one",
+                "2. GPUs on n2 found 0 on the PCI bus expected 8 do check `lspci -d 10de:`",
             ],
         ),
         (
@@ -98,9 +98,9 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
                 "nvidia_stack_overrides": by_host({}, {"driver": {"flavor": "open"}}),
             },
             [
-                f"{SAID} 4 findings. Nothing was changed. 1. operating system on n1 found CUDA 12.4 from debian 12 "
+                f"{HEADLINE} 4 findings. Nothing was changed. 1. operating system on n1 found CUDA 12.4 from debian 12 "
                 "itself expected CUDA 11.8 (Debian's archive in November 2026, contrib and non-free)",
-                "found debian13 does not fit, as said above expected a stack that fits this host: v100-runfile,",
+                "found debian13 does not fit, see above expected a stack that fits this host: v100-runfile,",
                 "nvidia_stack_overrides on n2 found driver.flavor expected a field of driver: provider, version, "
                 "branch, flavour, url, sha256 do correct nvidia_stack_overrides",
             ],
@@ -108,14 +108,14 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
         (
             {"nvidia_stack": "debian12", "nvidia_gpus": "auto"},
             [
-                "GPUs on n1, n2 found none on the PCI bus expected at least one do look at `lspci -d 10de:`, or "
-                "declare it: nvidia_gpus: 0"
+                "GPUs on n1, n2 found none on the PCI bus expected at least one do check `lspci -d 10de:`, or "
+                "set nvidia_gpus: 0"
             ],
         ),
     ],
 )
-def test_all_faults_of_all_hosts_are_said_at_once(run_playbook, given, said):
+def test_all_findings_of_all_hosts_are_reported_at_once(run_playbook, given, texts):
     run = run_playbook("converge.yml", "--limit", "n1,n2", **given)
     assert run.rc != 0
-    assert [text for text in said if text not in run.text] == []
+    assert [text for text in texts if text not in run.text] == []
     assert set(run.changes.values()) == {0}

@@ -33,8 +33,8 @@ def v100(tmp_path_factory):
     def judge(system, stack, accept=(), **overrides):
         chosen = SYSTEMS[system]
         here = {**facts, "os": chosen["os"], "kernel": {**facts["kernel"], "running": chosen["kernel"]}}
-        node = {"facts": here, "driver": driver, "stack": stack, "overrides": overrides, "wanted": {"gpus": "auto"}}
-        return nvidia_stack.judge_all([node], CATALOG, RULES, accept)
+        node = {"facts": here, "driver": driver, "stack": stack, "overrides": overrides, "settings": {"gpus": "auto"}}
+        return nvidia_stack.choose_all([node], CATALOG, RULES, accept)
 
     return judge
 

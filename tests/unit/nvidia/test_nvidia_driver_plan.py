@@ -28,7 +28,7 @@ FACTS = {
     "secure_boot": "disabled",
     "apt": {"held": [], "broken": []},
 }
-WANTED = {
+SETTINGS = {
     "provider": "network_repo",
     "state": "present",
     "version": "550.127.08",
@@ -55,15 +55,19 @@ RUNFILE = {
 INSTALLED = {"provider": "network_repo", "version": "550.54.15", "packages": {"nvidia-kernel-dkms": "550.54.15-1"}}
 
 
-def planned(wanted=(), state=(), facts=()):
-    host = {"driver": {**STATE, **dict(state)}, "facts": {**FACTS, **dict(facts)}, "wanted": {**WANTED, **dict(wanted)}}
+def planned(settings=(), state=(), facts=()):
+    host = {
+        "driver": {**STATE, **dict(state)},
+        "facts": {**FACTS, **dict(facts)},
+        "settings": {**SETTINGS, **dict(settings)},
+    }
     return plan.plan_host(host)
 
 
 def test_the_filter_plans_all_hosts():
     hosts = [
-        {"driver": {**STATE, "host": name}, "facts": FACTS, "wanted": {**WANTED, **wanted}}
-        for name, wanted in (("n1", {}), ("n2", {"flavour": "open"}))
+        {"driver": {**STATE, "host": name}, "facts": FACTS, "settings": {**SETTINGS, **settings}}
+        for name, settings in (("n1", {}), ("n2", {"flavour": "open"}))
     ]
     made = FILTERS["nvidia_driver_plan"](hosts)
     assert made["findings"] == []
@@ -106,7 +110,7 @@ def test_a_distributions_driver_comes_without_an_x_server():
         "nvidia-persistenced",
     }
     assert not [name for name in names if "xserver" in name or name.endswith("-driver")]
-    ubuntu = plan.roots({"id": "ubuntu"}, {**WANTED, "provider": "distro", "flavour": "open"}, True)
+    ubuntu = plan.roots({"id": "ubuntu"}, {**SETTINGS, "provider": "distro", "flavour": "open"}, True)
     assert ubuntu == [["nvidia-headless-550-server-open"], ["nvidia-utils-550-server"], ["nvidia-fabricmanager-550"]]
 
 
@@ -130,7 +134,7 @@ def test_the_vendors_own_pin_is_the_exact_one_if_there_is():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "state", "gpus", "arguments"),
+    ("settings", "state", "gpus", "arguments"),
     [
         ({"version": "470.103.01"}, {}, True, ["--dkms"]),
         # Neither option is known to 470, whatever else would ask for it.
@@ -154,8 +158,8 @@ def test_the_vendors_own_pin_is_the_exact_one_if_there_is():
         ({"version": "470.103.01", "arguments": ["--no-drm"]}, {}, True, ["--dkms", "--no-drm"]),
     ],
 )
-def test_the_installer_gets_only_options_that_its_branch_knows(wanted, state, gpus, arguments):
-    found = plan.installer_arguments({**WANTED, **wanted}, {**STATE, **state}, gpus)
+def test_the_installer_gets_only_options_that_its_branch_knows(settings, state, gpus, arguments):
+    found = plan.installer_arguments({**SETTINGS, **settings}, {**STATE, **state}, gpus)
     assert found == ["--silent", "--no-questions", "--no-x-check", *arguments]
 
 
@@ -175,7 +179,7 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, ch
 
 
 @pytest.mark.parametrize(
-    ("wanted", "state", "facts", "said"),
+    ("settings", "state", "facts", "said"),
     [
         ({"version": "550.*"}, {}, {}, [("nvidia_driver_version", "'550.*'")]),
         ({"branch": "535"}, {}, {}, [("nvidia_driver_branch", "'535'")]),
@@ -205,12 +209,12 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, ch
                 )
             ],
         ),
-        ({}, {}, {"apt": {"held": [], "broken": ["dkms"]}}, [("packages", "not wholly installed: dkms")]),
+        ({}, {}, {"apt": {"held": [], "broken": ["dkms"]}}, [("packages", "half installed: dkms")]),
         (
             {},
             {},
             {"secure_boot": "enabled"},
-            [("Secure Boot", "enabled, and no key to sign the module with, which the kernel would refuse to load")],
+            [("Secure Boot", "enabled, without a key to sign the module: the kernel would refuse to load it")],
         ),
         ({"mok": True}, {}, {"secure_boot": "enabled"}, []),
         ({"kernels": []}, {}, {"secure_boot": "enabled"}, []),
@@ -224,14 +228,14 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, ch
         ({"provider": "none"}, {**INSTALLED, "provider": "unknown"}, {"secure_boot": "enabled"}, []),
     ],
 )
-def test_what_stands_in_the_way(wanted, state, facts, said):
-    _, findings = planned(wanted, state, facts)
+def test_what_stands_in_the_way(settings, state, facts, said):
+    _, findings = planned(settings, state, facts)
     assert [(finding.check, finding.found) for finding in findings] == said
     assert all(finding.host == "n1" and finding.action for finding in findings)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "state", "action", "remove", "step"),
+    ("settings", "state", "action", "remove", "step"),
     [
         ({}, {}, "install", "", "install driver 550.127.08 (network_repo)"),
         ({}, INSTALLED, "install", "", "driver 550.127.08 instead of 550.54.15 (network_repo)"),
@@ -258,8 +262,8 @@ def test_what_stands_in_the_way(wanted, state, facts, said):
         ({"provider": "none"}, INSTALLED, "verify", "", ""),
     ],
 )
-def test_what_is_done(wanted, state, action, remove, step):
-    found, findings = planned(wanted, state, {"gpus": [] if wanted.get("gpus") == "0" else FACTS["gpus"]})
+def test_what_is_done(settings, state, action, remove, step):
+    found, findings = planned(settings, state, {"gpus": [] if settings.get("gpus") == "0" else FACTS["gpus"]})
     assert (findings, found["action"], found["remove"], found["step"]) == ([], action, remove, step)
 
 
@@ -278,10 +282,10 @@ def test_what_is_done(wanted, state, action, remove, step):
     ],
 )
 def test_the_package_that_decides_is_asked_for_before_anything_is_touched(given, names, version, begins):
-    [asked] = FILTERS["nvidia_driver_offers"]({**WANTED, **given})
+    [asked] = FILTERS["nvidia_driver_offers"]({**SETTINGS, **given})
     assert (asked["names"][: len(names)], asked["version"], asked["begins"]) == (names, version, begins)
 
 
 @pytest.mark.parametrize("given", [{"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}])
 def test_who_gets_no_package_asks_for_none(given):
-    assert plan.offers({**WANTED, **given}) == []
+    assert plan.offers({**SETTINGS, **given}) == []

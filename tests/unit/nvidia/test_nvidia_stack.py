@@ -37,21 +37,21 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture
 def node(hosts):
-    """Return a function that makes a node; keywords alter its facts (`apt`, `kernel`) or what is `wanted`."""
+    """Return a function that makes a node; keywords alter its facts (`apt`, `kernel`) or what is `settings`."""
 
-    def make(name, stack, overrides=None, wanted=None, driver=None, **facts):
+    def make(name, stack, overrides=None, settings=None, driver=None, **facts):
         one = copy.deepcopy(hosts[name])
         for key, value in facts.items():
             one["facts"][key] = {**one["facts"][key], **value} if isinstance(value, dict) else value
         one["driver"].update(driver or {})
         gpus = "0" if name == "none" else "auto"
-        return {**one, "stack": stack, "overrides": overrides or {}, "wanted": {"gpus": gpus, **(wanted or {})}}
+        return {**one, "stack": stack, "overrides": overrides or {}, "settings": {"gpus": gpus, **(settings or {})}}
 
     return make
 
 
 def judge(*nodes, accept=(), rules=RULES, catalog=CATALOG):
-    return nvidia_stack.judge_all(nodes, catalog, rules, accept)
+    return nvidia_stack.choose_all(nodes, catalog, rules, accept)
 
 
 def checks(findings):
@@ -94,7 +94,7 @@ def test_a_k80_takes_what_has_driver_470(node):
 
 def test_debian_13_on_its_own(node):
     trixie = {"os": {"id": "debian", "version": "13", "family": "debian"}, "kernel": {"running": "6.12.57+deb13-amd64"}}
-    host = node("a100", "debian13", wanted={"replace": True}, nvswitches=0, **trixie)
+    host = node("a100", "debian13", settings={"replace": True}, nvswitches=0, **trixie)
     assert judge(host).findings == []
     opened = judge({**host, "overrides": {"driver": {"flavour": "open"}}})
     assert [one.found for one in opened.findings if one.check == "kernel"] == [
@@ -169,19 +169,19 @@ def test_debian_13_on_its_own(node):
          "none for kernel 5.4.0-216-generic, and apt offers none"),
         # the machine
         ("h100_nvswitch", "pytorch-cuda12", {}, "Secure Boot",
-         "enabled, and no key to sign the module with, which the kernel would refuse to load"),
+         "enabled, without a key to sign the module: the kernel would refuse to load it"),
         ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}}, "driver from elsewhere",
          "driver 550.54.15 from runfile"),
         ("mixed", "pytorch-cuda12", {}, "packages",
-         "not wholly installed: linux-image-6.1.0-41-amd64 (half-configured)"),
+         "half installed: linux-image-6.1.0-41-amd64 (half-configured)"),
         ("mixed", "pytorch-cuda12", {}, "space", "900 MiB free in /usr, /var"),
         ("a100", "pytorch-cuda12", {"apt": {"kept": ["nvidia-utils-550"]}}, "packages",
          "libnvidia-compute-550, nvidia-dkms-550-open, nvidia-fabricmanager-550, nvidia-kernel-source-550-open, "
-         "nvidia-open-550 on hold, which this project has not put there"),
+         "nvidia-open-550 on hold, and not by this project"),
         ("a100", "v100-runfile", {}, "Fabric Manager", "6 NVSwitches, and runfile has no Fabric Manager"),
-        ("a100", "pytorch-cuda12", {"wanted": {"gpus": "16"}}, "GPUs", "8 on the PCI bus"),
-        ("none", "debian12", {"wanted": {"gpus": "auto"}}, "GPUs", "none on the PCI bus"),
-        ("none", "debian12", {"wanted": {"gpus": "two"}}, "nvidia_gpus", "'two'"),
+        ("a100", "pytorch-cuda12", {"settings": {"gpus": "16"}}, "GPUs", "8 on the PCI bus"),
+        ("none", "debian12", {"settings": {"gpus": "auto"}}, "GPUs", "none on the PCI bus"),
+        ("none", "debian12", {"settings": {"gpus": "two"}}, "nvidia_gpus", "'two'"),
         ("v100", "pytorch-cuda12", {"virtual": "podman"}, "container", "the host is a podman container"),
         ("v100", "wheels-cuda13", {}, "driver", "none, for 8x V100 SXM2 32GB"),
     ],
@@ -203,7 +203,7 @@ def test_a_fault_is_found(node, name, stack, changes, check, found):
         ("a100", "pytorch-cuda12", {"overrides": {"nccl": {"cuda": "12.4"}}}, "NCCL and CUDA",
          "NCCL built for CUDA 12.4 beside CUDA 12.6"),
         ("a100", "pytorch-cuda13", {"overrides": {"nccl": {"cuda": "13.1"}}}, "NCCL and CUDA",
-         "NCCL 2.28.9+cuda13.1, a build that was not seen"),
+         "NCCL 2.28.9+cuda13.1, an unknown build"),
         ("mixed", "pytorch-cuda12", {}, "GPUs", "1x V100 PCIe 32GB + 1x A40"),
         ("mixed", "pytorch-cuda12", {}, "NCCL", "NCCL 2.24.3+cuda12.6 from NVIDIA's repository for debian 12"),
         ("h100_nvswitch", "pytorch-cuda12", {"secure_boot": "unknown"}, "Secure Boot",
@@ -211,7 +211,7 @@ def test_a_fault_is_found(node, name, stack, changes, check, found):
         ("mixed", "pytorch-cuda12", {}, "packages", "linux-headers-amd64 on hold"),
         ("v100", "v100-runfile", {"kernel": {"headers": [], "headers_available": None}}, "kernel headers",
          "none for kernel 5.4.0-216-generic"),
-        ("a100", "pytorch-cuda12", {"wanted": {"gpus": "0"}}, "GPUs", "8x A100 SXM4 80GB, declared as 0"),
+        ("a100", "pytorch-cuda12", {"settings": {"gpus": "0"}}, "GPUs", "8x A100 SXM4 80GB, declared as 0"),
         ("a100", "pytorch-cuda12", {"overrides": {"cuda": {"version": "12.7"}}}, "CUDA and driver",
          "CUDA 12.7, which is not in the table"),
         ("v100", "mindspore-cuda11.6", {"overrides": {"cudnn": {"provider": "none"}}}, "cuDNN",
@@ -242,11 +242,11 @@ def test_what_is_only_said(node, name, stack, changes, check, found):
                                     "kernel": {"running": "7.1.0-1-generic"}}, "kernel"),
         ("v100", "v100-runfile", {"kernel": {"running": "5.14.0-611.el9"},
                                   "os": {"id": "rhel", "version": "9.7", "family": "redhat"}}, "kernel"),
-        ("h100_nvswitch", "pytorch-cuda12", {"wanted": {"mok": True}}, "Secure Boot"),
+        ("h100_nvswitch", "pytorch-cuda12", {"settings": {"mok": True}}, "Secure Boot"),
         ("h100_nvswitch", "pytorch-cuda12", {"secure_boot": "disabled"}, "Secure Boot"),
-        ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}, "wanted": {"replace": True}},
+        ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}, "settings": {"replace": True}},
          "driver from elsewhere"),
-        ("a100", "pytorch-cuda12", {"wanted": {"gpus": "8"}}, "GPUs"),
+        ("a100", "pytorch-cuda12", {"settings": {"gpus": "8"}}, "GPUs"),
         ("v100", "pytorch-cuda12", {"free_mib": {"/usr": 9800, "/var": 9800, "/": 9800}}, "space"),
     ],
 )  # fmt: skip
@@ -281,7 +281,7 @@ def test_a_host_that_is_declared_without_gpus_is_no_fault(node):
     for stack in ("pytorch-cuda13", "v100-runfile", "debian12"):
         assert judge(node("none", stack)).findings == []
     # Asked for nevertheless, the driver is judged.
-    judged = judge(node("none", "debian12", wanted={"without_gpu": True}, kernel={"headers_available": False}))
+    judged = judge(node("none", "debian12", settings={"without_gpu": True}, kernel={"headers_available": False}))
     assert checks(judged.findings) == ["kernel headers"]
 
 
@@ -298,7 +298,7 @@ def test_a_driver_that_somebody_else_installed_is_judged_by_its_own_version(node
 def test_a_runfile_of_another_version_needs_its_own_file_and_sum(node):
     host = node("v100", "v100-runfile", overrides={"driver": {"version": "470.256.02"}})
     assert {"nvidia_driver_url", "nvidia_driver_sha256"} <= set(checks(judge(host).findings))
-    host["wanted"].update(file="/srv/NVIDIA-Linux-x86_64-470.256.02.run", sha256="ab" * 32)
+    host["settings"].update(file="/srv/NVIDIA-Linux-x86_64-470.256.02.run", sha256="ab" * 32)
     assert judge(host).findings == []
 
 
@@ -359,14 +359,14 @@ def test_address_and_sum_go_with_the_version_that_they_belong_to():
 def test_a_choice_without_a_name_is_judged_like_a_stack(node):
     own = {"driver": {"provider": "network_repo", "version": "590.48.01"}, "cuda": {"provider": "none"}}
     judged = judge(node("v100", "", overrides=own))
-    assert judged.sets["v100"] == {
+    assert judged.parts["v100"] == {
         "driver": {"provider": "network_repo", "version": "590.48.01", "branch": "590", "flavour": "proprietary"},
         "cuda": {"provider": "none"},
     }
     assert judged.table.splitlines()[0] == "nvidia_stack_overrides: driver 590.48.01 proprietary (network_repo)"
     assert [one.found for one in judged.findings] == [
         "driver 590.48.01 for V100 SXM2 32GB (volta)",
-        "what nvidia_stack_overrides says does not fit, as said above",
+        "the choice in nvidia_stack_overrides does not fit, see above",
     ]
 
 
@@ -390,7 +390,7 @@ def test_versions_that_yaml_reads_as_numbers_are_versions():
     ],
 )
 def test_the_gpus_decide_on_the_flavour(node, name, stack, flavour):
-    assert judge(node(name, stack)).sets[name]["driver"]["flavour"] == flavour
+    assert judge(node(name, stack)).parts[name]["driver"]["flavour"] == flavour
 
 
 def test_the_table_has_a_line_for_each_kind_of_host(node):
@@ -419,7 +419,7 @@ def test_the_table_has_a_line_for_each_kind_of_host(node):
 def test_hosts_with_other_stacks_are_judged_by_their_own(node):
     judged = judge(node("v100", "v100-runfile"), node("b200", "pytorch-cuda13"))
     assert judged.findings == []
-    assert (judged.sets["v100"]["cuda"]["version"], judged.sets["b200"]["cuda"]["version"]) == ("11.4.4", "13.0")
+    assert (judged.parts["v100"]["cuda"]["version"], judged.parts["b200"]["cuda"]["version"]) == ("11.4.4", "13.0")
 
 
 @given(
@@ -436,10 +436,10 @@ def test_hosts_with_other_stacks_are_judged_by_their_own(node):
     )
 )
 def test_whatever_is_overridden_is_judged_or_named(hosts, overrides):
-    one = {**hosts["a100"], "stack": "pytorch-cuda12", "overrides": overrides, "wanted": {"gpus": "auto"}}
+    one = {**hosts["a100"], "stack": "pytorch-cuda12", "overrides": overrides, "settings": {"gpus": "auto"}}
     judged = judge(one)
-    assert set(judged.sets) == {"a100"}
-    assert all(isinstance(value, str) for part in judged.sets["a100"].values() for value in part.values())
+    assert set(judged.parts) == {"a100"}
+    assert all(isinstance(value, str) for part in judged.parts["a100"].values() for value in part.values())
 
 
 def test_the_filter_judges_and_shows(node):
@@ -447,4 +447,4 @@ def test_the_filter_judges_and_shows(node):
     result = FILTERS["nvidia_stack_plan"](nodes, CATALOG, RULES)
     assert {one["host"] for one in result["findings"]} == {"b200"}
     assert result["nodes"]["v100"]["driver"]["flavour"] == "proprietary"
-    assert "Nothing of this stops (1 finding):\n\n  1. nouveau on v100" in result["summary"]
+    assert "Warnings that do not stop (1 finding):\n\n  1. nouveau on v100" in result["summary"]

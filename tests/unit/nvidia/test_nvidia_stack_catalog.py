@@ -58,11 +58,11 @@ def test_every_stack_of_mindspore_brings_the_cudnn_that_it_was_built_with():
     for name, stack in CATALOG.items():
         parts = stack["set"]
         if parts["framework"]["name"] == "mindspore":
-            wanted = mindspore.CUDAS[parts["framework"]["cuda"]].cudnn
-            assert parts["cudnn"]["version"].startswith(f"{wanted}."), name
+            cudnn = mindspore.CUDAS[parts["framework"]["cuda"]].cudnn
+            assert parts["cudnn"]["version"].startswith(f"{cudnn}."), name
             request = {"name": "cudnn", "manage_system": True, "url": "", "local_file": "", "sha256": ""}
             assert list(library_plan.input_findings({**request, **parts["cudnn"]})) == []
-            found[name] = wanted
+            found[name] = cudnn
     assert found == {"mindspore-cuda11.1": "8.0", "mindspore-cuda11.6": "8.5"}
 
 

@@ -7,12 +7,12 @@ from ansible.module_utils.trainyard.nvidia import upgrade
 from ansible.module_utils.trainyard.software.apt import Offer
 from ansible.module_utils.trainyard_node.nvidia import driver_apt
 from driver_upgrades import (
-    JUDGED,
+    EXPECTED,
     NEW,
     OLD,
     RUNFILE,
+    SETTINGS,
     TARGET,
-    WANTED,
     driver,
     entry,
     four,
@@ -85,7 +85,7 @@ def test_what_did_not_end_well_goes_first_and_alone(state):
 
 
 def test_an_interrupted_run_leaves_what_the_node_had_and_another_target_forgets_it():
-    before = upgrade.had(driver(version="535.1.1"))
+    before = upgrade.previous(driver(version="535.1.1"))
     kept = {"n1": entry("installing", before=before)}
     assert planned([node()], kept)["table"]["n1"]["before"] == before
     other = {"n1": {**entry("installing", before=before), "target": {**TARGET, "version": "560.35.03"}}}
@@ -156,18 +156,18 @@ def test_a_batch_has_a_node_at_least_or_is_refused(serial, nodes):
         ([node()], {"serial": 0}, "nvidia_driver_upgrade_serial", "0"),
         ([node()], {"serial": "half"}, "nvidia_driver_upgrade_serial", "'half'"),
         ([node()], {"serial": "200%"}, "nvidia_driver_upgrade_serial", "'200%'"),
-        ([node(wanted={**WANTED, "version": ""})], {}, "nvidia_driver_version", "none"),
+        ([node(settings={**SETTINGS, "version": ""})], {}, "nvidia_driver_version", "none"),
         (
-            [node(wanted={**WANTED, "version": "", "branch": "550"})],
+            [node(settings={**SETTINGS, "version": "", "branch": "550"})],
             {},
             "nvidia_driver_version",
             "none, only branch 550",
         ),
-        ([node(wanted={**WANTED, "provider": "none"})], {}, "nvidia_driver_provider", "none"),
+        ([node(settings={**SETTINGS, "provider": "none"})], {}, "nvidia_driver_provider", "none"),
         ([node(uses=["job a"])], {}, "in use", "job a"),
         ([node(), node("n2", uses=["job a"])], {"canary": ["n2"]}, "in use", "job a"),
         (
-            [node(lacking=["nvidia-smi 550.54.15-1"])],
+            [node(missing=["nvidia-smi 550.54.15-1"])],
             {},
             "way back",
             "no package list offers nvidia-smi 550.54.15-1 any longer",
@@ -176,7 +176,7 @@ def test_a_batch_has_a_node_at_least_or_is_refused(serial, nodes):
             [node(driver=driver(provider="runfile", packages={}, runfile="470.103.01"))],
             {},
             "way back",
-            "driver 470.103.01 of a runfile, and nothing says where that is",
+            "driver 470.103.01 from a runfile without a known address",
         ),
         (
             [node()],
@@ -205,11 +205,11 @@ def test_what_no_package_list_has_at_that_version_could_not_be_had_again(monkeyp
     }
     monkeypatch.setattr(driver_apt.machine, "read_offers", lambda names: (offers, {}))
     before = dict.fromkeys(("nvidia-smi", "libcuda1", "nvidia-modprobe"), "550.54.15-1")
-    assert driver_apt.lacking(before) == ["libcuda1 550.54.15-1", "nvidia-modprobe 550.54.15-1"]
+    assert driver_apt.missing(before) == ["libcuda1 550.54.15-1", "nvidia-modprobe 550.54.15-1"]
 
 
 def test_who_has_no_way_back_goes_when_that_is_accepted():
-    assert planned([node(lacking=["nvidia-smi 1"])], without_way_back=True)["batches"] == [["n1"]]
+    assert planned([node(missing=["nvidia-smi 1"])], without_way_back=True)["batches"] == [["n1"]]
     assert planned([node(driver=driver(provider="none", version="", packages={}, loaded=""))])["batches"] == [["n1"]]
 
 
@@ -261,14 +261,14 @@ def test_what_stopped_the_batch_because_of_another_node_is_not_this_nodes_fault(
 
 def test_checks_of_devices_do_not_count_where_no_gpu_is_to_be():
     checks = [{"name": "GPUs", "state": "fail", "hosts": ["n1"], "found": "none"}]
-    judged = {**JUDGED, "gpus": False}
-    assert settled(driver(version=NEW), checks=checks, judged=judged)["state"] == "upgraded"
-    assert planned([node(judged=judged)], checks=checks)["findings"] == []
+    judged = {**EXPECTED, "gpus": False}
+    assert settled(driver(version=NEW), checks=checks, expected=judged)["state"] == "upgraded"
+    assert planned([node(expected=judged)], checks=checks)["findings"] == []
 
 
 def test_a_fault_of_a_device_that_may_be_the_upgrades_is_none_before_it():
     checks = [{"name": "GPUs", "state": "fail", "hosts": ["n1"], "found": "n1: 7 of 8"}]
-    kept = {"n1": entry("reboot due", before=upgrade.had(driver()))}
+    kept = {"n1": entry("reboot due", before=upgrade.previous(driver()))}
     # It was rebooted by hand: all but the device is as it should be.
     found = planned([node(version=NEW)], kept, checks=checks)
     assert (found["findings"], found["batches"]) == ([], [["n1"]])
@@ -301,11 +301,11 @@ def test_back_to_packages_of_the_same_provider_removes_nothing():
 
 
 def test_back_to_a_runfile_has_its_installer_with_the_arguments_of_that_branch():
-    before = upgrade.had(
+    before = upgrade.previous(
         driver(version="470.103.01", provider="runfile", packages={}, runfile="470.103.01", flavour="")
     )
-    wanted = {**WANTED, "flavour": "proprietary"}
-    found = settled(driver(version=NEW), failure="no", before=before, runfiles=[RUNFILE], wanted=wanted)
+    settings = {**SETTINGS, "flavour": "proprietary"}
+    found = settled(driver(version=NEW), failure="no", before=before, runfiles=[RUNFILE], settings=settings)
     assert found["back"]["remove"] == "network_repo"
     assert found["back"]["runfile"] == {
         **RUNFILE,
@@ -318,12 +318,12 @@ def test_back_to_a_runfile_has_its_installer_with_the_arguments_of_that_branch()
 
 
 def test_back_to_nothing_removes_what_came():
-    before = upgrade.had(driver(version="", provider="none", packages={}))
+    before = upgrade.previous(driver(version="", provider="none", packages={}))
     assert settled(driver(version=NEW), failure="no", before=before)["back"]["remove"] == "network_repo"
 
 
 def returned(now, **given):
-    made = {"before": upgrade.had(driver()), "driver": now, "why": "it failed", "failure": "", **given}
+    made = {"before": upgrade.previous(driver()), "driver": now, "why": "it failed", "failure": "", **given}
     return FILTERS["nvidia_upgrade_returned"](made)
 
 
@@ -346,7 +346,7 @@ def test_a_node_that_has_what_it_had_is_rolled_back():
 def test_a_node_that_does_not_have_what_it_had_needs_somebody(now, said):
     found = returned(now, failure="apt-get\nended with 100")
     assert found["state"] == "failed"
-    assert found["why"] == f"it failed; it was not brought back: apt-get ended with 100; {said}"
+    assert found["why"] == f"it failed; the rollback failed: apt-get ended with 100; {said}"
 
 
 @given(
@@ -354,7 +354,7 @@ def test_a_node_that_does_not_have_what_it_had_needs_somebody(now, said):
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12")),
 )
 def test_rolled_back_means_the_same_packages_at_the_same_versions(before, now):
-    found = returned(driver(packages=now), before=upgrade.had(driver(packages=before)))
+    found = returned(driver(packages=now), before=upgrade.previous(driver(packages=before)))
     assert (found["state"] == "rolled back") == (before == now)
 
 
@@ -363,5 +363,5 @@ def test_a_batch_that_is_not_all_upgraded_stops_the_rest():
     found = FILTERS["nvidia_upgrade_findings"](entries)
     assert [(each["host"], each["check"], each["found"]) for each in found] == [
         ("n2", "rolled back", "user space"),
-        ("n3", "rebooting", "nothing was said"),
+        ("n3", "rebooting", "no reason given"),
     ]

@@ -49,14 +49,14 @@ def test_what_uses_the_driver_is_asked_and_what_is_of_somebody_else_is_not():
         ({"NCCL": "", "cuDNN": ""}, {"NCCL": "", "cuDNN": ""}, "upgraded", ""),
         ({"NCCL": "", "cuDNN": ""}, {"NCCL": "", "cuDNN": TOO_OLD}, "going back", f"cuDNN: {TOO_OLD}"),
         ({"NCCL": ""}, {}, "going back", "NCCL: it is no longer there"),
-        # No compiler, no GPU: it failed before, too, and is no judge of the driver.
-        ({"NCCL": "no"}, {"NCCL": "no"}, "upgraded", "without NCCL: failed before, too"),
-        ({"NCCL": "no"}, {"NCCL": ""}, "upgraded", "without NCCL: failed before, too"),
+        # It failed before as well, for example without a compiler or GPU.
+        ({"NCCL": "no"}, {"NCCL": "no"}, "upgraded", "not compared, failed before as well: NCCL"),
+        ({"NCCL": "no"}, {"NCCL": ""}, "upgraded", "not compared, failed before as well: NCCL"),
         ({}, {"NCCL": "no"}, "upgraded", ""),
     ],
 )
 def test_only_what_worked_with_the_old_driver_judges_the_new_one(before, now, state, why):
-    found = settled(driver(version=NEW), before=upgrade.had(driver(), "", before), parts=now)
+    found = settled(driver(version=NEW), before=upgrade.previous(driver(), "", before), parts=now)
     assert (found["state"], found["why"]) == (state, why)
     assert bool(found["back"]) == (state == "going back")
 
@@ -77,7 +77,7 @@ def test_what_waits_for_its_reboot_waits_for_its_programs_too_and_they_are_tried
     st.dictionaries(st.sampled_from(["CUDA program of /a", "NCCL", "cuDNN"]), st.sampled_from(["", "no"])),
 )
 def test_a_node_goes_back_just_where_something_that_worked_works_no_longer(before, now):
-    found = settled(driver(version=NEW), before=upgrade.had(driver(), "", before), parts=now)
+    found = settled(driver(version=NEW), before=upgrade.previous(driver(), "", before), parts=now)
     lost = [name for name, fault in before.items() if not fault and now.get(name, "gone")]
     assert (found["state"] == "going back") == bool(lost)
     assert all(name in found["why"] for name in lost)
