@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nvidia-smi and npu-smi say about the accelerators of one node.
+"""Parse nvidia-smi and npu-smi into the accelerators of one node.
 
-Pure parsing, memory in MiB. Formats: nvidia-smi's CSV query (drivers 418 and newer), npu-smi's tables from the
-21.x, 23.x, 24.x and 25.x drivers. Anything that cannot be read becomes a problem with the line in it: a broken
-driver must never look like a node without accelerators.
+Pure; memory in MiB. Formats: nvidia-smi's CSV query (drivers 418 and newer), npu-smi's tables of the drivers 21.x,
+23.x, 24.x and 25.x. A line that cannot be read becomes a problem: a broken driver must never look like a node without
+accelerators.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
-from .pasted import lines_of, said
+from .pasted import excerpt, lines_of
 
 # The name comes last because it is the only free-form field.
 NVIDIA_FIELDS = ("index", "uuid", "memory.total", "pci.bus_id", "driver_version", "mig.mode.current", "name")
-# Drivers before 450 do not know MIG and refuse the whole query.
+# Drivers before 450 do not know MIG and reject the whole query.
 NVIDIA_FIELDS_BEFORE_MIG = tuple(field for field in NVIDIA_FIELDS if field != "mig.mode.current")
 
 PCI_VENDORS = {"0x10de": "nvidia", "0x19e5": "ascend"}
@@ -29,26 +29,14 @@ _KUNPENG_ENGINES = ("0xa250", "0xa251")
 
 _PCI_ADDRESS = re.compile(r"^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
 _LINK_SPEED = re.compile(r"^(\d+(?:\.\d+)?) GT/s")
-# Of 16 GT/s kernels print 16 or 16.0.
-_GENERATIONS = {
-    "2.5": 1,
-    "5": 2,
-    "5.0": 2,
-    "8": 3,
-    "8.0": 3,
-    "16": 4,
-    "16.0": 4,
-    "32": 5,
-    "32.0": 5,
-    "64": 6,
-    "64.0": 6,
-}
+# Kernels print 16 GT/s as 16 or 16.0.
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _USED_OF_TOTAL = re.compile(r"(\d+)\s*/\s*(\d+)")
 _NPU_VERSION = re.compile(r"\bVersion:\s*(\S+)")
 
 
 class PciLink(TypedDict, total=False):
-    """What the link of a device and the slot it is in can do: PCIe generation and lanes; absent where not known."""
+    """PCIe generation and lanes that a device and its slot support; absent where unknown."""
 
     link_gen_max: int
     link_width_max: int
@@ -57,7 +45,7 @@ class PciLink(TypedDict, total=False):
 class Device(PciLink):
     """One accelerator; index is the number by which frameworks select it (CUDA, or Ascend's logic id).
 
-    health, and card and chip (by which npu-smi is asked about one device), are Ascend's, None elsewhere.
+    health, and card and chip (which npu-smi takes as arguments), exist only for Ascend; None elsewhere.
     """
 
     index: int
@@ -109,13 +97,13 @@ def pci_address(text: str) -> str | None:
 def pci_link(speeds: Sequence[str | None], widths: Sequence[str | None]) -> PciLink:
     """Return the link between two ends from their max_link_speed (`16.0 GT/s PCIe`) and max_link_width files."""
     rates = [_LINK_SPEED.match(speed) for speed in speeds if speed]
-    generations = [_GENERATIONS[rate[1]] for rate in rates if rate and rate[1] in _GENERATIONS]
+    generations = [_GENERATIONS[float(rate[1])] for rate in rates if rate and float(rate[1]) in _GENERATIONS]
     lanes = [number for number in (_number(width) for width in widths if width) if number]
     return {"link_gen_max": min(generations), "link_width_max": min(lanes)} if generations and lanes else {}
 
 
 def pci_accelerator_vendor(vendor: str, pci_class: str, device: str = "") -> str | None:
-    """Return the vendor whose accelerator a PCI function is, from its `vendor`, `class` and `device` files."""
+    """Return the vendor of an accelerator from the files `vendor`, `class` and `device` in sysfs, or None."""
     if vendor.strip().lower() == "0x19e5" and device.strip().lower() in _KUNPENG_ENGINES:
         return None
     name = PCI_VENDORS.get(vendor.strip().lower())
@@ -124,7 +112,7 @@ def pci_accelerator_vendor(vendor: str, pci_class: str, device: str = "") -> str
     return None
 
 
-# Instead of a value; [N/A] is one, where GPU and CPU share one memory.
+# Printed instead of a value. [N/A] is a value: GPU and CPU share one memory.
 _NO_VALUE = frozenset(
     {"", "[unknown error]", "[insufficient permissions]", "[gpu requires reset]", "[gpu is lost]", "err!"}
 )
@@ -136,7 +124,7 @@ def _number(text: str) -> int | None:
 
 
 def first_missing(indexes: Sequence[int]) -> list[int]:
-    """Return the first indexes, eight at most, that should be there as later ones are: a broken line may have any."""
+    """Return the first missing indexes below the highest one, at most eight, as a broken line may have any index."""
     known = set(indexes)
     return list(itertools.islice((index for index in range(max(known, default=0)) if index not in known), 8))
 
@@ -157,7 +145,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
                     "nvidia-smi found no GPU although the driver runs: look for `NVRM` and `Xid` in the kernel log"
                 )
             else:
-                found["problems"].append(f"nvidia-smi printed a line that is no GPU record: {said(line)}")
+                found["problems"].append(f"nvidia-smi printed a line that is no GPU record: {excerpt(line)}")
             continue
         uuid = row["uuid"] if row["uuid"].startswith(("GPU-", "MIG-")) else None
         if uuid is None:
@@ -165,17 +153,17 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
                 f"GPU {index}: nvidia-smi reports `{row['uuid']}` instead of a UUID; the GPU does not answer: "
                 "look for `Xid` in the kernel log and reset the GPU or restart the node"
             )
-        mute = [f"{name} `{row[name]}`" for name in ("name", "memory.total") if row[name].lower() in _NO_VALUE]
-        if uuid is not None and mute:
+        unanswered = [f"{name} `{row[name]}`" for name in ("name", "memory.total") if row[name].lower() in _NO_VALUE]
+        if uuid is not None and unanswered:
             found["problems"].append(
-                f"GPU {index}: nvidia-smi reports {' and '.join(mute)}; the GPU does not answer: look for `Xid` in the "
-                "kernel log and reset the GPU or restart the node"
+                f"GPU {index}: nvidia-smi reports {' and '.join(unanswered)}; the GPU does not answer: "
+                "look for `Xid` in the kernel log and reset the GPU or restart the node"
             )
         mig = row.get("mig.mode.current", "").lower() == "enabled"
         if mig:
             found["notes"].append(
                 f"GPU {index}: MIG is enabled, programs see its slices and not the whole GPU "
-                f"(switch it off with `nvidia-smi -i {index} -mig 0`)"
+                f"(disable it with `nvidia-smi -i {index} -mig 0`)"
             )
         found["devices"].append(
             {
@@ -200,7 +188,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
         found["problems"].append(f"nvidia-smi lists GPU {index} {indexes.count(index)} times")
     missing = first_missing(indexes)
     if missing:
-        # It counts the GPUs that it shows, in containers, too.
+        # nvidia-smi numbers the GPUs that it shows without gaps, in containers as well.
         listed = ", ".join(map(str, missing))
         found["problems"].append(f"nvidia-smi lists no GPU {listed}, but later ones: run nvidia-smi on the node")
     if not indexes and not found["problems"]:
@@ -212,19 +200,19 @@ def nvidia_failure(status: int, output: str, on_the_bus: int) -> str:
     """Explain an nvidia-smi that failed; on_the_bus is the number of NVIDIA GPUs that PCI shows."""
     text = output.lower()
     bus = f"the PCI bus shows {on_the_bus} NVIDIA GPU(s)"
-    ended = f"nvidia-smi ended with status {status}: {said(output)}"
+    ended = f"nvidia-smi exited with status {status}: {excerpt(output)}"
     if "version mismatch" in text:
         return f"{ended} ({bus}). The driver was upgraded under a running kernel module: restart the node"
     if "couldn't communicate" in text:
         return (
-            f"{ended} ({bus}). The kernel module is not loaded: look at `dkms status`, `mokutil --sb-state` and "
+            f"{ended} ({bus}). The kernel module is not loaded: check `dkms status`, `mokutil --sb-state` and "
             "`modprobe nvidia`"
         )
     return f"{ended} ({bus}). Run nvidia-smi on the node and look for `NVRM` in the kernel log"
 
 
 def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
-    """Parse `npu-smi info -m`; the columns differ by driver, so they are taken from the header."""
+    """Parse `npu-smi info -m` by its header, as the columns differ by driver."""
     labels = ("Chip Logic ID", "Chip Phy-ID", "Chip Name", "Chip ID", "NPU ID", "Slot ID")
     columns: list[str] = []
     chips: list[NpuChip] = []
@@ -240,20 +228,76 @@ def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
             if {"NPU_ID", "Chip_ID", "Chip_Name"} <= set(names) and names[-1] == "Chip_Name":
                 columns = names
             else:
-                problems.append(f"npu-smi info -m: no table header in: {said(line)}")
+                problems.append(f"npu-smi info -m: no table header in: {excerpt(line)}")
             continue
         row = dict(zip(columns, line.split(None, len(columns) - 1)))
-        # Newest drivers print only the physical id.
+        # The newest drivers print only the physical id.
         logic_text = row.get("Chip_Logic_ID", row.get("Chip_Phy-ID", ""))
         if logic_text == "-" or row.get("Chip_Name", "").strip().lower() == "mcu":
             continue
         npu, chip, logic = (_number(value) for value in (row.get("NPU_ID", ""), row.get("Chip_ID", ""), logic_text))
         if npu is None or chip is None or logic is None or "Chip_Name" not in row:
-            problems.append(f"npu-smi info -m printed a line that is no chip: {said(line)}")
+            problems.append(f"npu-smi info -m printed a line that is no chip: {excerpt(line)}")
             continue
         physical = _number(row.get("Chip_Phy-ID", ""))
         chips.append({"npu": npu, "chip": chip, "logic": logic, "physical": physical, "name": row["Chip_Name"].strip()})
     return chips, problems
+
+
+class _NpuRow(NamedTuple):
+    """One chip of `npu-smi info`; `physical` is None where the table does not print it."""
+
+    npu: int
+    chip: int
+    model: str
+    health: str
+    physical: int | None
+    pci: str
+    memory_mib: int | None
+
+
+def _npu_rows(lines: Sequence[str]) -> tuple[list[_NpuRow], list[str], bool]:
+    """Return the chips of the table, its problems, and whether it goes on to the list of processes."""
+    rows: list[_NpuRow] = []
+    problems: list[str] = []
+    npu: int | None = None
+    model = health = ""
+    pending = ""  # the line of an NPU whose chip has not come yet
+    complete = False
+    for line in lines:
+        if "Process id" in line:  # the second table repeats `<npu> <chip>` for each process
+            complete = True
+            break
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.strip().startswith("|") or len(cells) < 3:
+            continue
+        first, numbers = cells[0].split(None, 1), [_number(word) for word in cells[0].split()]
+        pci = pci_address(cells[1])
+        if pci is None and len(first) == 2 and numbers[0] is not None:
+            if pending:
+                problems.append(f"npu-smi info printed an NPU without its chip: {excerpt(pending)}")
+            pending, npu, model, health = line, numbers[0], first[1], cells[1]
+            if health != "OK":
+                text = f"health is `{health}`, expected `OK`; see `npu-smi info -t health -i {npu}`"
+                problems.append(f"NPU {npu} ({model}): {text}")
+        if pci is None:
+            continue
+        if npu is None or not numbers or numbers[0] is None:
+            problems.append(f"npu-smi info printed a chip without its NPU: {excerpt(line)}")
+            continue
+        pending = ""
+        if any((row.npu, row.chip) == (npu, numbers[0]) for row in rows):
+            text = f"twice, or the line of the NPU between is missing: {excerpt(line)}"
+            problems.append(f"npu-smi info lists NPU {npu} chip {numbers[0]} {text}")
+            continue
+        # With one number in the cell the physical id equals the logic id on every known board.
+        physical = numbers[1] if len(numbers) > 1 else None
+        sizes = _USED_OF_TOTAL.findall(cells[2])
+        memory = (int(sizes[-1][1]) if sizes else 0) or None
+        rows.append(_NpuRow(npu, numbers[0], model, health, physical, pci, memory))
+    if pending:
+        problems.append(f"npu-smi info printed an NPU without its chip: {excerpt(pending)}")
+    return rows, problems, complete
 
 
 def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
@@ -262,101 +306,60 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
     found["vendor"] = "ascend"
     version = _NPU_VERSION.search(table)
     found["driver"] = version.group(1) if version else None
-    lines = lines_of(table)
+    problems = found["problems"]
     chips, map_problems = parse_npu_map(mapping) if mapping is not None else ([], [])
-    found["problems"].extend(map_problems)
+    problems.extend(map_problems)
     by_place = {(chip["npu"], chip["chip"]): chip for chip in chips}
     if len(by_place) < len(chips) or len({chip["logic"] for chip in chips}) < len(chips):
-        found["problems"].append("npu-smi info -m lists a chip or a logic id twice: run `npu-smi info -m` on the node")
+        problems.append("npu-smi info -m lists a chip or a logic id twice: run `npu-smi info -m` on the node")
     if not chips:
-        found["notes"].append(
-            "npu-smi info -m gave no logic ids: devices are numbered by their order in `npu-smi info`"
-        )
-
-    npu: int | None = None
-    model = health = ""
-    seen: set[tuple[int, int]] = set()
-    whole, waiting = False, ""  # waiting: the line of an NPU whose chip has not come yet
-    for line in lines:
-        if "Process id" in line:  # the second table repeats `<npu> <chip>` for each process
-            whole = True
-            break
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if not line.strip().startswith("|") or len(cells) < 3:
-            continue
-        first = cells[0].split(None, 1)
-        numbers = [_number(word) for word in cells[0].split()]
-        pci = pci_address(cells[1])
-        if pci is None:
-            if len(first) == 2 and numbers[0] is not None:
-                if waiting:
-                    found["problems"].append(f"npu-smi info printed an NPU without its chip: {said(waiting)}")
-                waiting = line
-                npu, model, health = numbers[0], first[1], cells[1]
-                if health != "OK":
-                    found["problems"].append(
-                        f"NPU {npu} ({model}): health is `{health}`, expected `OK`; "
-                        f"see `npu-smi info -t health -i {npu}`"
-                    )
-            continue
-        if npu is None or not numbers or numbers[0] is None:
-            found["problems"].append(f"npu-smi info printed a chip without its NPU: {said(line)}")
-            continue
-        waiting = ""
-        place = (npu, numbers[0])
-        if place in seen:
-            found["problems"].append(
-                f"npu-smi info lists NPU {npu} chip {numbers[0]} twice, or the line of the NPU between is missing: "
-                f"{said(line)}"
-            )
-            continue
-        seen.add(place)
-        chip = by_place.get(place)
+        note = "npu-smi info -m gave no logic ids: devices are numbered by their order in `npu-smi info`"
+        found["notes"].append(note)
+    lines = lines_of(table)
+    rows, table_problems, complete = _npu_rows(lines)
+    problems.extend(table_problems)
+    for row in rows:
+        chip = by_place.get((row.npu, row.chip))
         if chip is None and chips:
-            found["problems"].append(
-                f"NPU {npu} chip {numbers[0]} is in `npu-smi info` but has no logic id in `npu-smi info -m`"
-            )
-            continue
-        # With one number in the cell the physical id equals the logic id on every known board.
-        printed = numbers[1] if len(numbers) > 1 else None
-        index = chip["logic"] if chip else len(found["devices"])
-        physical = chip["physical"] if chip and chip["physical"] is not None else printed
-        sizes = _USED_OF_TOTAL.findall(cells[2])
-        total = int(sizes[-1][1]) if sizes else 0
-        name = chip["name"] if chip else model
-        found["devices"].append(
-            {
-                "index": index,
-                "uuid": None,
-                "model": name if name.lower().startswith("ascend") else f"Ascend {name}",
-                "memory_mib": total or None,
-                "pci": pci,
-                "mig": False,
-                "physical_id": physical if physical is not None else index,
-                "health": health,
-                "card": npu,
-                "chip": place[1],
-            }
-        )
-    if waiting:
-        found["problems"].append(f"npu-smi info printed an NPU without its chip: {said(waiting)}")
-    if found["devices"] and not chips:
-        found["problems"].extend(_cut(lines, found["driver"], whole))
-    for npu_id, chip_id in sorted(set(by_place) - seen):
-        found["problems"].append(
-            f"NPU {npu_id} chip {chip_id} has a logic id in `npu-smi info -m` but is missing from `npu-smi info`"
-        )
+            text = "is in `npu-smi info` but has no logic id in `npu-smi info -m`"
+            problems.append(f"NPU {row.npu} chip {row.chip} {text}")
+        else:
+            found["devices"].append(_npu_device(row, chip, len(found["devices"])))
+    if not chips:
+        problems.extend(_cut(lines, found["driver"], complete))
+    for npu, number in sorted(set(by_place) - {(row.npu, row.chip) for row in rows}):
+        text = "has a logic id in `npu-smi info -m` but is missing from `npu-smi info`"
+        problems.append(f"NPU {npu} chip {number} {text}")
     if not found["devices"]:
-        found["problems"].append(f"npu-smi info listed no NPU: {said(table)}")
+        problems.append(f"npu-smi info listed no NPU: {excerpt(table)}")
     found["devices"].sort(key=lambda device: device["index"])
     return found
 
 
+def _npu_device(row: _NpuRow, chip: NpuChip | None, place: int) -> Device:
+    """Return the device of a row; without its chip of `npu-smi info -m` it is numbered by its place."""
+    index = chip["logic"] if chip else place
+    physical = chip["physical"] if chip and chip["physical"] is not None else row.physical
+    name = chip["name"] if chip else row.model
+    return {
+        "index": index,
+        "uuid": None,
+        "model": name if name.lower().startswith("ascend") else f"Ascend {name}",
+        "memory_mib": row.memory_mib,
+        "pci": row.pci,
+        "mig": False,
+        "physical_id": physical if physical is not None else index,
+        "health": row.health,
+        "card": row.npu,
+        "chip": row.chip,
+    }
+
+
 def _cut(lines: Sequence[str], driver: str | None, ended: bool) -> Iterator[str]:
-    """Say what of a table is missing at its ends, where no `npu-smi info -m` says how many NPUs there are."""
+    """Yield problems of a table that was cut at its ends: without `npu-smi info -m` the number of NPUs is unknown."""
     if driver is None or not any("Bus-Id" in line for line in lines):
-        yield "npu-smi info's table has no head: it begins in the middle, and NPUs may be missing"
-    # Drivers before 22.0 end it without the list of processes.
+        yield "npu-smi info's table has no header: it begins in the middle, and NPUs may be missing"
+    # Drivers before 22.0 print no list of processes.
     release = re.match(r"\d+", driver or "")
     if not ended and release and int(release[0]) >= 23:
         yield "npu-smi info's table has no list of processes: it may have been cut, and NPUs may be missing"
@@ -365,8 +368,8 @@ def _cut(lines: Sequence[str], driver: str | None, ended: bool) -> Iterator[str]
 def npu_failure(status: int, output: str, on_the_bus: int) -> str:
     """Explain an npu-smi that failed; on_the_bus is the number of Ascend NPUs that PCI shows."""
     return (
-        f"npu-smi ended with status {status}: {said(output)} (the PCI bus shows {on_the_bus} Ascend NPU(s)). "
-        "The user must belong to the driver's group (HwHiAiUser), and no other container may own the devices: "
+        f"npu-smi exited with status {status}: {excerpt(output)} (the PCI bus shows {on_the_bus} Ascend NPU(s)). "
+        "The user must belong to the driver's group (HwHiAiUser), and no other container may use the devices: "
         "run `npu-smi info` on the node"
     )
 

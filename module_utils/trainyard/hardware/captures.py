@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people paste of a machine's tools, one output after the other, as the records that are made on the machine.
+"""Parse pasted outputs of a machine's tools, one after the other, into the records that the machine itself would give.
 
-Outputs are told apart by their own first lines, or by the command lines before them (`root@n1:~# npu-smi info -l`).
-The answers of hccn_tool and of `npu-smi info -t` need theirs: they do not say whose they are. What nothing says is None
-and never guessed; what does not fit together is a problem.
+Outputs are recognized by their first lines, or by the command lines before them (`root@n1:~# npu-smi info -l`). Those
+of hccn_tool and `npu-smi info -t` need their command line, which names the device. An unknown value is None, never a
+guess; contradictions are problems.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROMPT = re.compile(r"\[?\w[\w.-]*@[\w.-]+[ :][^#$]*[#$](?: .*)?")
 _LSPCI = re.compile(
     r"(?P<pci>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (?P<kind>[^:]+): (?P<name>.*)", re.IGNORECASE
 )
-# The tools by the first lines of their outputs, and by those that stand there where the first ones were cut off.
+# The tools by the first lines of their outputs, and by later lines where the first ones were cut off.
 _FORMS = (
     ("nvidia-smi", re.compile(r"\|\s*NVIDIA-SMI\s+\d")),
     ("nvidia-smi", nvidia_smi.ROW),
@@ -42,37 +42,37 @@ _FORMS = (
     ("ibdev2netdev", re.compile(r".*\sport\s+\d+\s.*==>\s")),
     ("lspci", _LSPCI),
 )
-# The start of each line of an output that is indented, or quoted in a mail.
+# Characters before each line of an output that is indented, or quoted in a mail.
 _MARGIN = " \t>"
-# The outputs of nvidia-smi that list GPUs, and what stands there in place of one that it cannot ask.
+# The outputs of nvidia-smi that list GPUs, and its line for a GPU that does not answer.
 _LISTING = ("nvidia-smi", "nvidia-smi -L")
 _LOST = re.compile(r"\s*Unable to determine the device handle for GPU", re.IGNORECASE)
 _KNOWN = sorted({tool for tool, _ in _FORMS})
-# lspci -n, in which older releases write `Class`.
+# lspci -n; older releases print `Class`.
 _NUMBERS = re.compile(
     r"(?:Class )?(?P<kind>[0-9a-f]{4}): (?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})(?: \(.*\))?", re.IGNORECASE
 )
 _FIELD = re.compile(r"\s*(?:\[device \d+\])?\s*(?P<name>[A-Za-z][\w ()%/.-]*?)\s*:\s*(?P<value>.*)")
-# Kunpeng's own engines are of the same class, and no NPUs.
+# Kunpeng's own engines have the same class, and are no NPUs.
 _NPU = re.compile(r"Huawei Technologies Co\., Ltd\. (?!HiSilicon)")
 
 
 class Section(NamedTuple):
-    """One output: of which tool, with which arguments where its command line stood there, and what it printed."""
+    """One output: the tool, the arguments of its command line if there was one, and the text."""
 
     tool: str
     arguments: tuple[str, ...]
     text: str
 
     def number(self, option: str) -> int | None:
-        """Return the number behind an option, `-i 3`; None where it is not there."""
+        """Return the number after an option, as in `-i 3`; None without one."""
         words = self.arguments
         after = words[words.index(option) + 1 :] if option in words else ()
         return int(after[0]) if after and after[0].isascii() and after[0].isdecimal() and len(after[0]) < 4 else None
 
 
 def sections(text: str) -> list[Section]:
-    """Take apart what was pasted; what stands before anything known is left out, but GPUs that are lost.
+    """Split pasted text into outputs. Text before the first known one is dropped, except lines about lost GPUs.
 
     Outputs may be indented, or quoted as in a mail.
     """
@@ -94,7 +94,7 @@ def sections(text: str) -> list[Section]:
             found.append((form, (), lost if form in _LISTING else []))
             lost = [] if form in _LISTING else lost
         elif not form and _LOST.match(line) and not (found and found[-1][0] in _LISTING):
-            # nvidia-smi begins with those that it cannot ask.
+            # nvidia-smi prints GPUs that do not answer first.
             lost.append(line)
             continue
         elif not form and _PROMPT.fullmatch(line.lstrip(_MARGIN)):
@@ -126,7 +126,7 @@ def _text(known: Sequence[Section], tool: str) -> str | None:
 
 
 def accelerators(text: str) -> acc.Accelerators:
-    """Return the accelerators of the machine whose tools printed this. Raises ValueError where none of them did."""
+    """Return the accelerators of the machine. Raises ValueError without any output that lists them."""
     known = sections(text)
     nvidia, ascend, bus = _nvidia(known), _ascend(known), _on_the_bus(_text(known, "lspci") or "")
     found = [record for record in (nvidia, ascend) if record is not None]
@@ -229,7 +229,7 @@ def _npu(chip: acc.NpuChip) -> acc.Device:
 
 
 def _cards(text: str) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return card and chip of each NPU in `npu-smi info -l`, and what does not fit."""
+    """Return card and chip of each NPU in `npu-smi info -l`, and the problems."""
     chips: list[tuple[int, int]] = []
     problems: list[str] = []
     total = card = None
@@ -254,7 +254,7 @@ def _fields(text: str) -> list[tuple[str, str]]:
 
 
 def _add_memory(found: acc.Accelerators, known: Sequence[Section]) -> None:
-    """Take what `npu-smi info -t memory` says: that of a chip stands before its Chip ID, or the command names it."""
+    """Add memory from `npu-smi info -t memory`: a size comes before its Chip ID, or the command names the chip."""
     sizes: dict[tuple[int | None, int | None], int] = {}
     for section in known:
         if section.tool != "npu-smi memory":
@@ -279,7 +279,7 @@ def _add_memory(found: acc.Accelerators, known: Sequence[Section]) -> None:
 
 
 def networks(text: str) -> Networks:
-    """Return the RDMA ports of the machine whose tools printed this. Raises ValueError where none of them did."""
+    """Return the RDMA ports of the machine. Raises ValueError without any output that lists them."""
     known = sections(text)
     ibstat, ibstatus, netdevs = (_text(known, tool) for tool in ("ibstat", "ibstatus", "ibdev2netdev"))
     if ibstat is None and ibstatus is None and netdevs is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How checks of devices are told: one record for all hosts that have the same fault, or that did not say."""
+"""Results of checks of devices: one record for all hosts with a fault, and one for those without an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _shell(hosts: Sequence[str], inventory: str, shown: str) -> str:
 
 
 def _parts(texts: Mapping[str, Sequence[str]]) -> str:
-    """Say what was found: the same thing once, with the hosts that have it."""
+    """Return what was found, each text once with its hosts."""
     hosts: dict[str, list[str]] = {}
     for host, found in texts.items():
         hosts.setdefault(", ".join(found), []).append(host)
@@ -42,45 +42,30 @@ def outcome(
     shown: str,
     inventory: str,
 ) -> list[Check]:
-    """Make the records of one check: those at fault, those that did not say, the others."""
+    """Return the results of one check: hosts with faults, hosts without an answer, or a pass."""
+
+    def check(state: str, hosts: Mapping[str, Sequence[str]], reason: str, advice: str) -> Check:
+        names = list(hosts)
+        return Check(
+            phase="devices",
+            name=name,
+            state=state,
+            hosts=tuple(names),
+            found=_parts(hosts),
+            expected=expected,
+            reason=reason,
+            action=advice,
+            command=_shell(names, inventory, shown),
+        )
+
     checks = []
     if bad:
-        checks.append(
-            Check(
-                phase="devices",
-                name=name,
-                state="fail",
-                hosts=tuple(bad),
-                found=_parts(bad),
-                expected=expected,
-                reason=f"{reason} on {host_list(list(bad))}",
-                action=action,
-                command=_shell(list(bad), inventory, shown),
-            )
-        )
+        checks.append(check("fail", bad, f"{reason} on {host_list(list(bad))}", action))
     if silent:
         checks.append(
-            Check(
-                phase="devices",
-                name=name,
-                state="unknown",
-                hosts=tuple(silent),
-                found=_parts(silent),
-                expected=expected,
-                reason=f"{host_list(list(silent))} did not say",
-                action=f"see on the node: {shown}",
-                command=_shell(list(silent), inventory, shown),
-            )
+            check("unknown", silent, f"no answer from {host_list(list(silent))}", f"run on the node: {shown}")
         )
     if well and not checks:
-        checks.append(
-            Check(
-                phase="devices",
-                name=name,
-                state="pass",
-                found=what,
-                expected=expected,
-                command=_shell((), inventory, shown),
-            )
-        )
+        command = _shell((), inventory, shown)
+        checks.append(Check(phase="devices", name=name, state="pass", found=what, expected=expected, command=command))
     return checks

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: whether GPUs, NPUs and network ports are well now.
+"""Checks of devices: whether GPUs, NPUs and network ports are healthy now.
 
-A reading is what facts.read_machine returns as `devices`, by host. What a device does not say (`N/A`) is unknown.
-A check that finds nothing to check on any node is skipped.
+A reading is what facts.read_machine returns as `devices`, by host. A value that a device does not report (`N/A`) is
+unknown. A check without any device to check is skipped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from ..findings.checks import Check
 from ..findings.findings import counted
 from .device_checks import Reading, outcome
-from .gpu_links import judge_nvlinks
-from .gpu_rules import HARDWARE_XIDS, judge_gpus
+from .gpu_links import check_nvlinks
+from .gpu_rules import HARDWARE_XIDS, check_gpus
 from .interfaces import natural_order
 
 
-def _judge_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
+def _check_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
     ascend = {host: reading for host, reading in readings.items() if reading["vendor"] == "ascend"}
     if not ascend:
         return [Check(phase="devices", name="NPUs", state="skipped", reason="no node has an Ascend NPU")]
@@ -37,8 +37,8 @@ def _judge_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
         list(ascend),
         f"{number} on {counted(len(ascend), 'node')}",
         expected="every NPU answers, with an address and a link that is up",
-        reason="NPUs or their driver are not as they should be",
-        action="see npu-smi info and hccn_tool on the node, run the role ascend",
+        reason="NPUs or their driver have problems",
+        action="run npu-smi info and hccn_tool on the node, and the role ascend",
         shown="npu-smi info",
         inventory=inventory,
     )
@@ -48,11 +48,11 @@ def _judge_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
         for host, reading in ascend.items():
             states = [(npu["physical_id"], npu[key]) for npu in reading["npus"]]
             faults = [f"NPU {place}: {state}" for place, state in states if state not in (good, "", "unknown", "N/A")]
-            mute = [f"NPU {place}: no answer" for place, state in states if state in ("", "unknown", "N/A")]
+            unanswered = [f"NPU {place}: no answer" for place, state in states if state in ("", "unknown", "N/A")]
             if faults:
                 bad[host] = faults
-            if mute:
-                silent[host] = mute
+            if unanswered:
+                silent[host] = unanswered
         checks += outcome(
             name,
             bad,
@@ -61,7 +61,7 @@ def _judge_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
             f"{number} are {good}",
             expected=good,
             reason=f"an NPU is not {good}",
-            action="npu-smi info -t health -i 0; for a link hccn_tool -i 0 -link -g",
+            action="run npu-smi info -t health -i 0; for a link hccn_tool -i 0 -link -g",
             shown="npu-smi info",
             inventory=inventory,
         )
@@ -73,8 +73,8 @@ def port_name(port: Mapping[str, Any]) -> str:
     return f"{port['device']}:{port['port']}"
 
 
-def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
-    """Compare the ports of hosts of one group: a port that most of them use has to carry traffic, at their rate."""
+def _check_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
+    """Compare the ports within each group: a port that most hosts use must carry traffic, at the usual rate."""
     ports = {host: {port_name(port): port for port in reading["rdma"]} for host, reading in readings.items()}
     if not any(ports.values()):
         return [Check(phase="devices", name="RDMA ports", state="skipped", reason="no node has an RDMA device")]
@@ -89,16 +89,16 @@ def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
             active = [host for host in hosts if name in ports[host] and ports[host][name]["active"]]
             rate_votes = Counter(ports[host][name]["rate_gbps"] for host in active if ports[host][name]["rate_gbps"])
             usual = rate_votes.most_common(1)[0][0] if rate_votes else None
-            # As many as not: rather look at a cable too many.
-            wanted = bool(active) and len(active) * 2 >= len(hosts)
+            # Half of the hosts are enough: checking one cable too many is cheap.
+            in_use = bool(active) and len(active) * 2 >= len(hosts)
             for host in hosts:
                 port = ports[host].get(name)
                 if port is None:
-                    if wanted:
-                        states.setdefault(host, []).append(f"{name} is not there")
+                    if in_use:
+                        states.setdefault(host, []).append(f"{name} is missing")
                 elif port["state"] is None:
                     silent.setdefault(host, []).append(f"{name} has no readable state")
-                elif not port["active"] and wanted:
+                elif not port["active"] and in_use:
                     states.setdefault(host, []).append(f"{name} {port['state']} ({port['physical_state']})")
                 elif port["active"] and usual and port["rate_gbps"] and port["rate_gbps"] < usual:
                     rates.setdefault(host, []).append(f"{name} {port['rate_gbps']:g} Gb/s of {usual:g}")
@@ -110,7 +110,7 @@ def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
             states[host] = ["no port that carries traffic"]
     total = sum(port["active"] for own in ports.values() for port in own.values())
     shared = {
-        "action": "look at cable, switch port and subnet manager (ibstat; for RoCE ethtool)",
+        "action": "check cable, switch port and subnet manager (ibstat; for RoCE ethtool)",
         "shown": "ibstat",
         "inventory": inventory,
     }
@@ -135,27 +135,27 @@ def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
     )
 
 
-def judge(
+def check_devices(
     readings: Mapping[str, Reading],
     *,
     groups: Mapping[str, str] | None = None,
     inventory: str = "",
     xids: Sequence[int] = HARDWARE_XIDS,
 ) -> list[Check]:
-    """Judge one reading of all hosts; `groups` is the hardware group of each host (ports are compared within it)."""
+    """Check one reading of all hosts; `groups` is the hardware group of each host (ports are compared within it)."""
     if not readings:
         return [
             Check(
                 phase="devices",
                 name="devices",
                 state="unknown",
-                reason="no node said anything",
+                reason="no node answered",
                 action="see the phase reach",
             )
         ]
     return (
-        judge_gpus(readings, inventory, xids)
-        + judge_nvlinks(readings, groups or {}, inventory)
-        + _judge_npus(readings, inventory)
-        + _judge_ports(readings, groups or {}, inventory)
+        check_gpus(readings, inventory, xids)
+        + check_nvlinks(readings, groups or {}, inventory)
+        + _check_npus(readings, inventory)
+        + _check_ports(readings, groups or {}, inventory)
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NVIDIA's driver says about the health of GPUs: `nvidia-smi -q -x`, and Xid lines of the kernel log.
+"""Parse the health of NVIDIA GPUs: `nvidia-smi -q -x`, and Xid lines of the kernel log.
 
 Pure parsing. Element names differ by driver: throttle reasons became event reasons in 535, ECC errors are counted by
-memory (sram, dram) from Ampere on and by number of bits before, where whole pages were retired instead of rows. What
-is `N/A` or missing is None: unknown, never zero.
+memory (sram, dram) from Ampere on and by number of bits before, where whole pages were retired instead of rows. A value
+that is `N/A` or missing is None: unknown, never zero.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .accelerators import pci_address
 
 _NUMBER = re.compile(r"\d+")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d+)(?P<rest>.*)")
-# What the driver writes where it has no value, with or without brackets.
+# Printed by the driver instead of a value, with or without brackets.
 _RESET = "gpu requires reset"
 _NO_ANSWER = frozenset(
     {"", "n/a", "unknown", "unknown error", "err!", "insufficient permissions", "not supported", "not found", "no data",
      "requested functionality has been deprecated", "function not found", "gpu is lost", _RESET}
 )  # fmt: skip
-# The words among these for a value that exists and could not be read: other fields beside it are no answer for it.
+# Those for a value that exists and could not be read; other fields cannot replace it.
 _WITHHELD = frozenset({"unknown", "unknown error", "err!", "insufficient permissions", "gpu is lost", _RESET})
-# The words among these for a value that such a GPU does not have: consumer cards have neither ECC nor spare rows.
+# Those for a value that the GPU does not have: consumer cards have neither ECC nor spare rows.
 _HAS_NOT = frozenset({"n/a", "not supported"})
-# What not every GPU has, and where the driver speaks of it.
+# Features that not every GPU has, and the driver's fields about them.
 _FEATURES = {
     "ecc": ("ecc_mode/current_ecc",),
     "rows": (
@@ -39,7 +39,7 @@ _FEATURES = {
         "retired_pages/pending_blacklist",
     ),
 }
-# Stands where None means that there is no such thing.
+# Used where None already means that the feature does not exist.
 UNREAD = "could not be read"
 _REASON = re.compile(r"^clocks_(?:throttle|event)_reason_(?P<name>.+)$")
 
@@ -47,7 +47,7 @@ _REASON = re.compile(r"^clocks_(?:throttle|event)_reason_(?P<name>.+)$")
 class Gpu(TypedDict):
     """One GPU. Errors are counts since the driver was loaded (volatile) or ever; link_gen is PCIe's generation.
 
-    `lacks` are features that the driver says such a GPU has not: `ecc`, `rows` (of memory that are replaced).
+    `lacks` names features that this GPU does not have: `ecc`, `rows` (replacement of memory rows).
     """
 
     index: int
@@ -75,7 +75,7 @@ class Gpu(TypedDict):
 
 
 class Xid(TypedDict):
-    """Messages of one code about one GPU: how many, and the words of the last one."""
+    """The messages of one code about one GPU: their count and the last text."""
 
     code: int
     pci: str
@@ -83,7 +83,7 @@ class Xid(TypedDict):
     last: str
 
 
-def _said(gpu: ElementTree.Element, path: str) -> str | None:
+def _text(gpu: ElementTree.Element, path: str) -> str | None:
     text = (gpu.findtext(path) or "").strip()
     return None if text.strip("[] ").lower() in _NO_ANSWER else text
 
@@ -93,42 +93,42 @@ def _withheld(*items: ElementTree.Element | None) -> bool:
 
 
 def _lacks(gpu: ElementTree.Element) -> list[str]:
-    """Return the features of which the driver says nothing but that there are none."""
+    """Return the features that the driver reports as missing."""
     found = []
     for feature, paths in _FEATURES.items():
         texts = [(item.text or "").strip("[] \n\t").lower() for path in paths for item in gpu.findall(path)]
-        said = {text for text in texts if text}
-        if said and said <= _HAS_NOT:
+        values = {text for text in texts if text}
+        if values and values <= _HAS_NOT:
             found.append(feature)
     return found
 
 
 def _fabric(gpu: ElementTree.Element) -> str | None:
-    """Return the state of the NVSwitch fabric, with its status where a state that sounds well has one that is not."""
-    state, status = _said(gpu, "fabric/state"), _said(gpu, "fabric/status")
+    """Return the state of the NVSwitch fabric, with its status where that contradicts a good state."""
+    state, status = _text(gpu, "fabric/state"), _text(gpu, "fabric/status")
     if state in (None, "Completed") and _withheld(gpu.find("fabric/state"), gpu.find("fabric/status")):
         return UNREAD
     return state if state is None or status in (None, "Success") else f"{state}, status {status}"
 
 
 def _recovery(gpu: ElementTree.Element) -> str | None:
-    """Return what the driver wants done; a GPU that has to be reset says so in fields that it cannot answer."""
+    """Return the action that the driver requests. Other fields of a GPU that needs a reset show that as well."""
     needed = any((item.text or "").strip("[] \n").lower() == _RESET for item in gpu.iter())
     action = "gpu_recovery_action"
-    return _said(gpu, action) or ("Reset" if needed else UNREAD if _withheld(gpu.find(action)) else None)
+    return _text(gpu, action) or ("Reset" if needed else UNREAD if _withheld(gpu.find(action)) else None)
 
 
 def _number(gpu: ElementTree.Element, path: str) -> int | None:
-    match = _NUMBER.match(_said(gpu, path) or "")
+    match = _NUMBER.match(_text(gpu, path) or "")
     return int(match[0]) if match else None
 
 
 def _yes(gpu: ElementTree.Element, *paths: str) -> bool | None:
-    """Return whether one of these says Yes; None where all are silent, or none does and one could not be read."""
-    said = [answer.lower() for answer in (_said(gpu, path) for path in paths) if answer is not None]
-    if "yes" not in said and _withheld(*map(gpu.find, paths)):
+    """Return whether one field is Yes; None without any answer, or if none is Yes and one could not be read."""
+    answers = [answer.lower() for answer in (_text(gpu, path) for path in paths) if answer is not None]
+    if "yes" not in answers and _withheld(*map(gpu.find, paths)):
         return None
-    return "yes" in said if said else None
+    return "yes" in answers if answers else None
 
 
 def _ecc(gpu: ElementTree.Element, when: str, kind: str, bits: str) -> int | None:
@@ -164,11 +164,11 @@ def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
     remapped = [_number(gpu, f"remapped_rows/remapped_row_{kind}") for kind in ("corr", "unc")]
     return {
         "index": index,
-        "pci": pci_address(gpu.get("id") or _said(gpu, "pci/pci_bus_id") or ""),
-        "model": _said(gpu, "product_name") or "",
-        "vbios": _said(gpu, "vbios_version"),
-        "persistence": _said(gpu, "persistence_mode"),
-        "ecc": _said(gpu, "ecc_mode/current_ecc"),
+        "pci": pci_address(gpu.get("id") or _text(gpu, "pci/pci_bus_id") or ""),
+        "model": _text(gpu, "product_name") or "",
+        "vbios": _text(gpu, "vbios_version"),
+        "persistence": _text(gpu, "persistence_mode"),
+        "ecc": _text(gpu, "ecc_mode/current_ecc"),
         "corrected": _ecc(gpu, "volatile", "correctable", "single_bit"),
         "uncorrected": _ecc(gpu, "volatile", "uncorrectable", "double_bit"),
         "uncorrected_ever": _ecc(gpu, "aggregate", "uncorrectable", "double_bit"),
@@ -176,7 +176,7 @@ def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
         "remap_failed": _yes(gpu, "remapped_rows/remapped_row_failure"),
         "remapped": sum(count or 0 for count in remapped) if any(count is not None for count in remapped) else None,
         "throttle": _throttle(gpu),
-        "pstate": _said(gpu, "performance_state"),
+        "pstate": _text(gpu, "performance_state"),
         "link_gen": _number(gpu, f"{link}/pcie_gen/current_link_gen"),
         "link_gen_max": _number(gpu, f"{link}/pcie_gen/max_link_gen"),
         "link_width": _number(gpu, f"{link}/link_widths/current_link_width"),

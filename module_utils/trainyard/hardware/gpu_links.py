@@ -20,12 +20,12 @@ _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
 _LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+)")
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) GB/s")
 _ALL_DOWN = re.compile(r"all links are inactive", re.IGNORECASE)
-# Models that are made to be joined by NVLink; others have it where somebody has put a bridge on them.
+# Models with built-in NVLink; others have it only with a bridge.
 _JOINED = re.compile(r"SXM|HBM3\b|\bH200$|\bG?B[23]00\b")
 
 
 class NvLinks(TypedDict):
-    """The NVLinks of one GPU: how many it lists (None: it says only that none is active) and how many of them work."""
+    """The NVLinks of one GPU: how many it lists (None: only that none is active) and how many of them work."""
 
     index: int
     model: str
@@ -49,7 +49,7 @@ def parse_nvlinks(output: str) -> list[NvLinks]:
 
 
 def _usual(nodes: Sequence[Sequence[NvLinks]]) -> dict[str, int]:
-    """Return how many links most GPUs of a model use; of as many, the higher number."""
+    """Return how many links most GPUs of a model use; in a tie, the higher number."""
     votes: dict[str, Counter[int]] = {}
     for node in nodes:
         for gpu in node:
@@ -57,17 +57,17 @@ def _usual(nodes: Sequence[Sequence[NvLinks]]) -> dict[str, int]:
     return {model: max(counts, key=lambda number: (counts[number], number)) for model, counts in votes.items()}
 
 
-def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
-    """Judge the NVLinks of all hosts; `groups` is the group of hardware of each host."""
+def check_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
+    """Check the NVLinks of all hosts; `groups` is the hardware group of each host."""
     hosts = {host: reading for host, reading in readings.items() if reading["gpus"]}
     with_links = {
         host: [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0] for host, reading in hosts.items()
     }
-    # A single GPU has nobody to be joined with, also where its model could.
+    # A single GPU has no partner, even if its model has NVLink.
     silent = {
-        host: [f"nvidia-smi nvlink says nothing of {_unsaid(reading)}"]
+        host: [f"nvidia-smi nvlink shows nothing for {_unlisted(reading)}"]
         for host, reading in hosts.items()
-        if _unsaid(reading) and len(reading["gpus"]) > 1 and any(map(_is_joined, reading["gpus"]))
+        if _unlisted(reading) and len(reading["gpus"]) > 1 and any(map(_is_joined, reading["gpus"]))
     }
     with_links = {host: gpus for host, gpus in with_links.items() if gpus and len(hosts[host]["gpus"]) > 1}
     if not with_links and not silent:
@@ -79,7 +79,7 @@ def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], in
         members = {host: gpus for host, gpus in with_links.items() if groups.get(host, "") == group}
         usual = _usual(list(members.values()))
         for host, gpus in members.items():
-            faults = [text for gpu in gpus if (text := _fault(gpu, usual[gpu["model"]]))]
+            faults = [text for gpu in gpus if (text := _problem(gpu, usual[gpu["model"]]))]
             if faults:
                 bad[host] = faults
     active = sum(gpu["active"] for gpus in with_links.values() for gpu in gpus)
@@ -91,24 +91,24 @@ def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], in
         f"{active} links are active",
         expected="as many active links as on most GPUs of the model, and some where it is made for NVLink",
         reason="NVLinks are down: NCCL goes around them, much slower",
-        action="look for Xid 74 and 149, at nvidia-fabricmanager where NVSwitches are, at bridges; restart the node",
+        action="check Xid 74 and 149, nvidia-fabricmanager (with NVSwitches) and bridges; restart the node",
         shown="nvidia-smi nvlink --status",
         inventory=inventory,
     )
 
 
-def _unsaid(reading: Reading) -> str:
-    """Say of how many GPUs the driver's other list has nothing is known here; a line that is no link's says nothing."""
-    told = [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0 or not _is_joined(gpu)]
-    missing = len(reading["gpus"]) - len(told)
-    return "them" if not told else f"{missing} of {len(reading['gpus'])} GPUs" if missing > 0 else ""
+def _unlisted(reading: Reading) -> str:
+    """Name the GPUs of the driver's other list that this output does not show; empty without any."""
+    listed = [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0 or not _is_joined(gpu)]
+    missing = len(reading["gpus"]) - len(listed)
+    return "them" if not listed else f"{missing} of {len(reading['gpus'])} GPUs" if missing > 0 else ""
 
 
 def _is_joined(gpu: Mapping[str, Any]) -> bool:
     return _JOINED.search(gpu["model"]) is not None
 
 
-def _fault(gpu: NvLinks, usual: int) -> str:
+def _problem(gpu: NvLinks, usual: int) -> str:
     of = f" of {gpu['links']}" if gpu["links"] else ""
     if gpu["active"] < usual:
         return f"GPU {gpu['index']}: {gpu['active']}{of} links active, most have {usual}"

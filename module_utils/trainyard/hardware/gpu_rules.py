@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether NVIDIA's GPUs are well, by one reading of all hosts: a table of rules for each GPU, and Xids."""
+"""Check the health of NVIDIA GPUs from one reading of all hosts: a table of rules for each GPU, and Xids."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from .gpu_health import UNREAD
 
 Gpu = Mapping[str, Any]
 
-# What slows clocks down for a bad reason; sw_power_cap is a GPU at its power limit, gpu_idle one without work.
+# Slowdowns with a bad cause. sw_power_cap (at its power limit) and gpu_idle are normal.
 BAD_THROTTLE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-# Xids that speak of the device, the link or its firmware rather than of a program, by NVIDIA's catalogue.
+# Xids about the device, the link or its firmware, not about a program, by NVIDIA's catalog.
 HARDWARE_XIDS = (
     46, 48, 54, 61, 62, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143,
     144, 145, 146, 147, 148, 149, 150, 151, 154, 155, 156, 158, 160, 171, 172,
 )  # fmt: skip
-# The check that says nothing of a fault: what slows starts down is no reason to take a node away from jobs.
+# This check never excludes a node: slow starts are no fault.
 PERSISTENCE = "GPU persistence mode"
-# Performance states in which a GPU works; in deeper ones it lowers the speed of its link to save power.
+# Performance states of a busy GPU; in lower states it slows its link down to save power.
 _AT_WORK = ("P0", "P1", "P2")
 
 
 class _Rule(NamedTuple):
-    """One check of every GPU: `judge` returns what is wrong, "" where nothing is, None where it cannot be told."""
+    """One check of every GPU: `check` returns the problem, "" without one, None where it is unknown."""
 
     name: str
-    judge: Callable[[Gpu], str | None]
+    check: Callable[[Gpu], str | None]
     expected: str
     reason: str
     action: str
     shown: str
-    # The feature without which there is nothing to check (gpu_health), and what a GPU without it is.
+    # The feature (gpu_health) that the check needs, and the reason for skipping it without one.
     feature: str = ""
     without: str = ""
 
@@ -75,7 +75,7 @@ def _generation(gpu: Gpu) -> str | None:
 
 
 def _recovery(gpu: Gpu) -> str | None:
-    # Drivers before 565 have no such field, so silence is no answer that is missing.
+    # Drivers before 565 have no such field, so a missing value is fine.
     action = gpu["recovery"]
     if action == UNREAD:
         return None
@@ -85,7 +85,7 @@ def _recovery(gpu: Gpu) -> str | None:
 def _fabric(gpu: Gpu) -> str | None:
     if gpu["fabric"] == UNREAD:
         return None
-    # N/A where there is no NVSwitch.
+    # N/A without NVSwitches.
     return "" if gpu["fabric"] in (None, "Completed") else f"fabric {gpu['fabric']}"
 
 
@@ -95,14 +95,14 @@ def _persistence(gpu: Gpu) -> str | None:
     return "" if gpu["persistence"] == "Enabled" else f"persistence mode {gpu['persistence'].lower()}"
 
 
-_SEAT = "look at the slot, riser and power of the GPU, and at the BIOS setting of the slot"
+_SEAT = "check the slot, riser and power of the GPU, and the BIOS setting of the slot"
 _RULES = (
     _Rule(
         "GPU ECC errors",
         _ecc,
         "ECC enabled, no uncorrected error since the driver was loaded",
-        "memory of the GPU has lost data",
-        "drain the node and reset the GPU (nvidia-smi --gpu-reset); replace it when the errors come back",
+        "GPU memory has lost data",
+        "drain the node and reset the GPU (nvidia-smi --gpu-reset); replace it if the errors return",
         "nvidia-smi -q -d ECC",
         "ecc",
         "no GPU has memory with ECC",
@@ -110,9 +110,9 @@ _RULES = (
     _Rule(
         "GPU remapped rows",
         _rows,
-        "no row that waits for its replacement",
+        "no row with a pending replacement",
         "a bad row of memory is still in use",
-        "reset the GPU or restart the node; where remapping failed, replace the GPU",
+        "reset the GPU or restart the node; if remapping failed, replace the GPU",
         "nvidia-smi -q -d ROW_REMAPPER",
         "rows",
         "no GPU replaces bad rows of its memory",
@@ -120,15 +120,15 @@ _RULES = (
     _Rule(
         "GPU throttling",
         _throttle,
-        "no slowdown by heat or power",
+        "no slowdown due to heat or power",
         "the GPU slows itself down",
-        "look at cooling, power supplies and power cables of the node",
+        "check cooling, power supplies and power cables of the node",
         "nvidia-smi -q -d PERFORMANCE",
     ),
     _Rule(
         "GPU PCIe width",
         _width,
-        "the width that GPU and slot can have",
+        "the width that GPU and slot support",
         "the link has lost lanes",
         _SEAT,
         "nvidia-smi --query-gpu=pci.bus_id,pcie.link.width.current,pcie.link.width.max --format=csv",
@@ -136,7 +136,7 @@ _RULES = (
     _Rule(
         "GPU PCIe generation",
         _generation,
-        "the generation that GPU and slot can have, while it works",
+        "the generation that GPU and slot support, while it works",
         "the link was trained to a lower speed",
         _SEAT,
         "nvidia-smi --query-gpu=pci.bus_id,pstate,pcie.link.gen.current,pcie.link.gen.max --format=csv",
@@ -145,15 +145,15 @@ _RULES = (
         "GPU recovery action",
         _recovery,
         "none",
-        "the driver asks for a recovery of the GPU",
-        "do what the driver asks for: reset the GPU, or restart the node",
+        "the driver requests a recovery of the GPU",
+        "reset the GPU or restart the node, as the driver requests",
         "nvidia-smi -q",
     ),
     _Rule(
         PERSISTENCE,
         _persistence,
         "Enabled",
-        "the driver lets go of a GPU that nobody uses: each start waits for it, and its counts of errors begin anew",
+        "the driver unloads an idle GPU: each start waits for it, and its error counts start again",
         "run the role nvidia_driver, or: systemctl enable --now nvidia-persistenced (nvidia-smi -pm 1 until a restart)",
         "nvidia-smi --query-gpu=pci.bus_id,persistence_mode --format=csv",
     ),
@@ -162,7 +162,7 @@ _RULES = (
         _fabric,
         "Completed",
         "the GPU has not joined the NVSwitch fabric",
-        "see the service nvidia-fabricmanager, whose version must be the driver's",
+        "check the service nvidia-fabricmanager, whose version must equal the driver's",
         "nvidia-smi -q",
     ),
 )
@@ -176,8 +176,8 @@ def _numbered(answers: Iterable[tuple[Any, str]]) -> list[str]:
     return [f"GPU {', '.join(names)}: {text}" for text, names in devices.items()]
 
 
-def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[int]) -> list[Check]:
-    """Judge the GPUs of all hosts; `xids` are those that speak of the hardware."""
+def check_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[int]) -> list[Check]:
+    """Check the GPUs of all hosts; `xids` are those about the hardware."""
     nvidia = {host: reading for host, reading in readings.items() if reading["vendor"] == "nvidia"}
     if not nvidia:
         return [Check(phase="devices", name="GPUs", state="skipped", reason="no node has an NVIDIA GPU")]
@@ -191,8 +191,8 @@ def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[i
         list(nvidia),
         f"{count} on {counted(len(nvidia), 'node')} answer",
         expected="every GPU answers",
-        reason="GPUs or their driver do not answer as they should",
-        action="see the kernel log for `NVRM` and `Xid`; restart the node, run the role nvidia_driver",
+        reason="GPUs or their driver have problems",
+        action="check the kernel log for `NVRM` and `Xid`; restart the node, run the role nvidia_driver",
         shown="nvidia-smi",
         inventory=inventory,
     )
@@ -205,13 +205,13 @@ def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[i
         bad: dict[str, list[str]] = {}
         silent: dict[str, list[str]] = {}
         for host, gpus in able.items():
-            answers = [(gpu["index"], rule.judge(gpu)) for gpu in gpus]
+            answers = [(gpu["index"], rule.check(gpu)) for gpu in gpus]
             faults = _numbered((index, text) for index, text in answers if text)
-            mute = _numbered((index, "no answer") for index, text in answers if text is None)
+            unanswered = _numbered((index, "no answer") for index, text in answers if text is None)
             if faults:
                 bad[host] = faults
-            if mute:
-                silent[host] = mute
+            if unanswered:
+                silent[host] = unanswered
         number = sum(map(len, able.values()))
         checks += outcome(
             rule.name,
@@ -225,11 +225,11 @@ def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[i
             shown=rule.shown,
             inventory=inventory,
         )
-    return checks + _judge_xids(nvidia, inventory, xids)
+    return checks + _check_xids(nvidia, inventory, xids)
 
 
 def _able(readings: Mapping[str, Reading], feature: str) -> dict[str, list[Gpu]]:
-    """Return by host the GPUs that have a feature: all of those models of which one GPU at least has it."""
+    """Return by host the GPUs of models with a feature: one GPU with it speaks for its model."""
     having = {
         gpu["model"] for reading in readings.values() for gpu in reading["gpus"] if feature not in gpu.get("lacks", ())
     }
@@ -237,7 +237,7 @@ def _able(readings: Mapping[str, Reading], feature: str) -> dict[str, list[Gpu]]
     return {host: gpus for host, gpus in able.items() if gpus}
 
 
-def _judge_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequence[int]) -> list[Check]:
+def _check_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequence[int]) -> list[Check]:
     silent = {
         host: ["neither the journal nor dmesg can be read"]
         for host, reading in nvidia.items()
@@ -260,8 +260,8 @@ def _judge_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequenc
         well,
         noted,
         expected="no Xid of the hardware since the node started",
-        reason="the driver has logged a fault of the device",
-        action="look the number up in NVIDIA's Xid catalogue; drain and restart the node",
+        reason="the driver logged an error of the device",
+        action="look up the number in NVIDIA's Xid catalog; drain and restart the node",
         shown="journalctl --dmesg --boot --grep Xid",
         inventory=inventory,
     )

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one node's devices are well, by the checks of the verification as far as the node can tell alone.
+"""Check the health of one node's devices, with the checks of the verification that need no other node.
 
-Only a check that fails counts, and only of devices that are handed out, or of ports that have worked: an adapter that
-nobody has plugged in is none.
+Only devices that jobs can get count, and only ports that have worked before: an adapter without a cable is no fault.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from ..findings.checks import Check
-from .device_health import judge
+from .device_health import check_devices
 from .gpu_rules import PERSISTENCE
 
-# Faults of a moment: a GPU slows down for a second and is well again.
+# Faults that pass by themselves: a GPU may slow down for a second.
 PASSING = ("GPU throttling",)
-# Which kind of devices the checks are about, by the beginning of their names.
+# The kind of devices of a check, by the start of its name.
 _ABOUT = (("GPU", "gpu"), ("NVSwitch", "gpu"), ("NPU", "npu"))
-# What is kept of an RDMA port.
+# Fields of an RDMA port that are stored.
 PORT = ("device", "port", "state", "physical_state", "rate_gbps", "active")
 
 
-def best_ports(known: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def best_ports(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return every port that has carried traffic, at the highest rate that it had."""
-    best = {(port["device"], port["port"]): dict(port) for port in known}
+    best = {(port["device"], port["port"]): dict(port) for port in previous}
     for port in now:
         before = best.get((port["device"], port["port"]))
         if port["active"] and (before is None or (port["rate_gbps"] or 0) > (before["rate_gbps"] or 0)):
@@ -34,29 +33,29 @@ def best_ports(known: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, An
 
 
 def of_node(reading: Mapping[str, Any], devices: Mapping[str, int], ports: Sequence[Mapping[str, Any]]) -> list[Check]:
-    """Return the checks of a node that failed or got no answer, beside itself as it was when its `ports` were well.
+    """Return the checks of a node that failed or got no answer, compared with its own `ports` at an earlier time.
 
-    `reading` is what device_health.read_devices returns, `devices` how many are handed out, by kind (gpu, npu).
+    `reading` is what device_health.read_devices returns, `devices` the number that jobs can get, by kind (gpu, npu).
     """
     earlier = {**reading, "vendor": "none", "gpus": [], "npus": [], "rdma": ports}
     checks = []
-    for check in judge({"earlier": earlier, "node": reading}):
+    for check in check_devices({"earlier": earlier, "node": reading}):
         kind = next((kind for begin, kind in _ABOUT if check.name.startswith(begin)), None)
         matters = bool(ports) if kind is None else bool(devices.get(kind))
         if "node" in check.hosts and matters and check.name != PERSISTENCE and check.state in ("fail", "unknown"):
             checks.append(replace(check, found=check.found.partition(": ")[2]))
     failed = {check.name for check in checks if check.state == "fail"}
     for kind, name, there in (("gpu", "GPUs", "gpus"), ("npu", "NPUs", "npus")):
-        wanted, answer = devices.get(kind, 0), len(reading[there])
-        if answer < wanted and name not in failed:
+        expected, answer = devices.get(kind, 0), len(reading[there])
+        if answer < expected and name not in failed:
             checks.append(
                 Check(
                     phase="devices",
                     name=name,
                     state="fail",
-                    found=f"{answer} of {wanted} answer",
+                    found=f"{answer} of {expected} answer",
                     expected=f"every {name[:-1]} answers",
-                    action="see the kernel log of the node; restart the node, look at its driver",
+                    action="check the kernel log and the driver of the node; restart the node",
                 )
             )
     return checks

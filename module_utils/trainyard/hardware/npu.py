@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ascend's npu-smi and hccn_tool say about the devices of one node, as an HCCL rank table needs it.
+"""The Ascend devices of one node from npu-smi and hccn_tool, as an HCCL rank table needs them.
 
-Pure. A device has three numbers: the logic id (`index`) by which programs select it, the physical id by which
-hccn_tool, /etc/hccn.conf and rank tables name it, and card and chip by which npu-smi does. They are never taken for
-each other here. Formats: npu-smi 21.x to 25.x, hccn_tool as its source and the vendor's guides show it.
+Pure. A device has three numbers: programs select it by its logic id (`index`); hccn_tool, /etc/hccn.conf and rank
+tables use its physical id; npu-smi uses card and chip. Formats: npu-smi 21.x to 25.x; hccn_tool as in its source
+and the vendor's guides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple, TypedDict
 from .accelerators import Device
 from .pasted import lines_of
 
-# Of the first generation there is a 910B without a digit; what is sold as 910B has one (910B1 to 910B4-1, 910B2C).
+# The first generation has a 910B without a digit. The product 910B has one (910B1 to 910B4-1, 910B2C).
 _FIRST_GENERATION = re.compile(r"910(?:A|B|PRO[AB]|PREMIUMA)$")
 _910B = re.compile(r"910B\d")
 _A3 = re.compile(r"910_93")
@@ -27,21 +27,21 @@ _CONF = re.compile(r"^\s*(?P<six>IPv6)?address_(?P<device>\d+)\s*=\s*(?P<address
 _LINK = re.compile(r"^\s*link status\s*:\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _NET_HEALTH = re.compile(r"^\s*net health status\s*:\s*(\S.*?)\s*$", re.MULTILINE | re.IGNORECASE)
 _SPOD = re.compile(r"^\W*(?P<field>SDID|Super Pod ID)\s*:\s*(?P<value>\d+)\b", re.MULTILINE)
-# What the driver fills in where there is no super pod.
+# The driver's value without a super pod.
 _NO_SPOD = 0xFFFFFFFF
-# Not asked by the network yet, rather than ill: no address to ping is configured, or it has just been.
+# Not a fault: no address to ping is configured, or only since a moment ago.
 NET_HEALTH_UNKNOWN = ("Init", "Detect ip set", "Unknown", "")
 
 
 class Answer(NamedTuple):
-    """What a tool printed and how it ended."""
+    """Output and exit status of a tool."""
 
     status: int
     output: str
 
 
 class Port(NamedTuple):
-    """What hccn_tool answered of one device; None where it was not asked or is not installed."""
+    """The answers of hccn_tool about one device; None where it was not called or is not installed."""
 
     ip: Answer | None = None
     link: Answer | None = None
@@ -49,7 +49,7 @@ class Port(NamedTuple):
 
 
 class NpuDevice(TypedDict):
-    """One device. link is up, down or unknown; what could not be read is an empty string."""
+    """One device. link is up, down or unknown; an empty string stands for a value that could not be read."""
 
     index: int
     physical_id: int
@@ -62,7 +62,7 @@ class NpuDevice(TypedDict):
 
 
 class Npu(TypedDict):
-    """The devices of one node; problems are faults, notes are what could not be read or is worth knowing."""
+    """The devices of one node; problems are faults, notes are hints and values that could not be read."""
 
     chip: str
     super_pod_id: str
@@ -72,7 +72,7 @@ class Npu(TypedDict):
 
 
 def chip_of(devices: Sequence[Device]) -> str:
-    """Return the generation as rank tables know it: 910, 910b or a3; empty for others and for a mixture."""
+    """Return the generation as rank tables name it: 910, 910b or a3; empty for others and for a mixture."""
     chips_of_card = Counter(device["card"] for device in devices)
     found = set()
     for device in devices:
@@ -84,7 +84,7 @@ def chip_of(devices: Sequence[Device]) -> str:
         elif _FIRST_GENERATION.match(name):
             found.add("910")
         elif name == "910":
-            # Old drivers call the first generation so, and new ones A3, whose cards alone have two chips.
+            # Old drivers print this for the first generation, and new ones for A3, whose cards have two chips.
             found.add("a3" if chips_of_card[device["card"]] > 1 else "910")
         else:
             found.add("")
@@ -100,19 +100,19 @@ def _address(text: str) -> str:
 
 
 def device_ip(output: str) -> str:
-    """Return the address in the output of `hccn_tool -i N -ip -g`; empty where none is set (`-.-.-.-`, no line)."""
+    """Return the address in the output of `hccn_tool -i N -ip -g`; empty without one (`-.-.-.-`, no line)."""
     match = _IP.search(output)
     return _address(match[1]) if match else ""
 
 
 def parse_hccn_conf(text: str) -> dict[int, str]:
-    """Return the addresses in /etc/hccn.conf by physical id; IPv4 goes before IPv6, as in `hccn_tool -ip -g`."""
+    """Return the addresses in /etc/hccn.conf by physical id; IPv4 wins over IPv6, as in `hccn_tool -ip -g`."""
     found: dict[int, str] = {}
     six: dict[int, str] = {}
     for line in lines_of(text):
         match = _CONF.match(line)
         address = _address(match["address"]) if match else ""
-        # \d takes the digits of any script.
+        # \d matches the digits of any script.
         if match and address and match["device"].isascii():
             (six if match["six"] else found)[int(match["device"])] = address
     return {**six, **found}
@@ -126,20 +126,20 @@ def link_state(output: str) -> str:
 
 
 def net_health(output: str) -> str:
-    """Return the words of `hccn_tool -i N -net_health -g`: Success, Fault, Init, ...; empty where there are none."""
+    """Return the result of `hccn_tool -i N -net_health -g`: Success, Fault, Init, ...; or ""."""
     match = _NET_HEALTH.search(output)
     return match[1] if match else ""
 
 
 def spod(output: str) -> tuple[str, str]:
-    """Return super device id and super pod id from `npu-smi info -t spod-info`; empty where there is no super pod."""
+    """Return super device id and super pod id from `npu-smi info -t spod-info`; empty without a super pod."""
     values = {match["field"]: int(match["value"]) for match in _SPOD.finditer(output)}
     device, pod = (values.get(name, _NO_SPOD) for name in ("SDID", "Super Pod ID"))
     return ("" if device == _NO_SPOD else str(device)), ("" if pod == _NO_SPOD else str(pod))
 
 
 def busy(output: str) -> bool:
-    """Tell whether hccn_tool asks to be tried again: it serves one caller at a time."""
+    """Return whether hccn_tool must be called again, as it serves one caller at a time."""
     text = output.lower()
     return "is busy" in text or "get lock failed" in text
 
@@ -161,7 +161,7 @@ def physical_ids(devices: Sequence[Device], nodes: Sequence[int]) -> list[int]:
 
 
 def visible_devices(value: str | None) -> list[int] | None:
-    """Return the logic ids in ASCEND_RT_VISIBLE_DEVICES; None when it is not set. It ends at the first other word."""
+    """Return the logic ids in ASCEND_RT_VISIBLE_DEVICES; None when it is not set. Another word ends the list."""
     if value is None:
         return None
     shown = []
@@ -172,8 +172,8 @@ def visible_devices(value: str | None) -> list[int] | None:
     return shown
 
 
-def said(answer: Answer | None) -> str:
-    """Return what a tool said, on one line."""
+def answer_text(answer: Answer | None) -> str:
+    """Return the output of a tool on one line, for a message."""
     text = " ".join((answer.output if answer else "").split())
     return f"`{text[:200]}`" if text else "nothing"
 
@@ -195,7 +195,7 @@ def assemble(
     spods: Mapping[tuple[int, int], Answer | None] | None = None,
     visible: str | None = None,
 ) -> Npu:
-    """Put together the record of one node.
+    """Return the record of one node.
 
     `ports` and `conf` (of /etc/hccn.conf) are by physical id, `spods` by card and chip; `visible` is the value of
     ASCEND_RT_VISIBLE_DEVICES. Messages name devices by their physical ids, as the vendor's tools do.
@@ -224,49 +224,53 @@ def assemble(
         )
     if len(pods) == 1:
         found["super_pod_id"] = pods.pop()
-    _judge(found, ports, spods, pods)
+    _check(found, ports, spods, pods)
     return found
 
 
-def _judge(
+def _check(
     found: Npu, ports: Mapping[int, Port], spods: Mapping[tuple[int, int], Answer | None], pods: set[str]
 ) -> None:
     """Add problems and notes to a record."""
     devices, problems, notes = found["devices"], found["problems"], found["notes"]
     models = "910, 910B or A3"
     if devices and not found["chip"]:
-        notes.append(f"the devices are none of {models}, or of several kinds: no HCCL rank table is made for them")
-    _judge_addresses(found, ports)
+        notes.append(f"the devices are not of one kind among {models}: no HCCL rank table is made for them")
+    _check_addresses(found, ports)
     down = [device["physical_id"] for device in devices if device["link"] == "down" and _expects_network(found, device)]
     if down:
         problems.append(
-            f"the link of {_named(down)} (physical id) is down, expected up: look at cable, optical module and switch "
+            f"the link of {_named(down)} (physical id) is down, expected up: check cable, optical module and switch "
             f"port (`hccn_tool -i {down[0]} -optical -g`)"
         )
-    ill: dict[str, list[int]] = {}
+    unhealthy: dict[str, list[int]] = {}
     for device in devices:
         if device["net_health"] not in ("Success", *NET_HEALTH_UNKNOWN) and _expects_network(found, device):
-            ill.setdefault(device["net_health"], []).append(device["physical_id"])
-    for words, ids in ill.items():
+            unhealthy.setdefault(device["net_health"], []).append(device["physical_id"])
+    for words, ids in unhealthy.items():
         problems.append(
-            f"the network health of {_named(ids)} (physical id) is `{words}`, expected `Success`: look at gateway and "
+            f"the network health of {_named(ids)} (physical id) is `{words}`, expected `Success`: check gateway and "
             f"detection address (`hccn_tool -i {ids[0]} -gateway -g`, `hccn_tool -i {ids[0]} -netdetect -g`)"
         )
     unknown = [device["physical_id"] for device in devices if device["link"] == "unknown"]
     if unknown:
         port = ports.get(unknown[0])
-        why = f"hccn_tool said {said(port.link)}" if port and port.link else "hccn_tool is not installed or not asked"
+        why = (
+            f"hccn_tool printed {answer_text(port.link)}"
+            if port and port.link
+            else "hccn_tool is not installed or was not called"
+        )
         notes.append(f"the link of {_named(unknown)} (physical id) is unknown: {why}")
     if found["chip"] == "a3":
         lost = [device["physical_id"] for device in devices if not device["super_device_id"]]
         if lost:
             answer = next((answer for answer in spods.values() if answer is not None), None)
             problems.append(
-                f"{_have(lost)} no super device id: `npu-smi info -t spod-info` said {said(answer)}; run it on the node"
+                f"{_have(lost)} no super device id: `npu-smi info -t spod-info` printed {answer_text(answer)}"
             )
         if len(pods) > 1:
             problems.append(
-                f"the devices say that they are in the super pods {', '.join(sorted(pod or 'none' for pod in pods))}, "
+                f"the devices report the super pods {', '.join(sorted(pod or 'none' for pod in pods))}, "
                 "expected one: see `npu-smi info -t spod-info -i CARD -c CHIP`"
             )
     hidden = [device["index"] for device in devices if not device["visible"]]
@@ -278,21 +282,25 @@ def _judge(
 
 
 def _expects_network(found: Npu, device: NpuDevice) -> bool:
-    """Tell whether the device's own network port matters: A3 may do without inside one super pod."""
+    """Return whether the device needs its own network port: A3 does not, inside one super pod."""
     return found["chip"] != "a3" or bool(device["device_ip"])
 
 
-def _judge_addresses(found: Npu, ports: Mapping[int, Port]) -> None:
+def _check_addresses(found: Npu, ports: Mapping[int, Port]) -> None:
     devices, problems, notes = found["devices"], found["problems"], found["notes"]
     unset = [device["physical_id"] for device in devices if not device["device_ip"]]
     if unset and found["chip"] == "a3":
         notes.append(f"{_have(unset)} no network address: collectives stay inside the super pod")
     elif unset:
         port = ports.get(unset[0])
-        asked = f"hccn_tool said {said(port.ip)}" if port and port.ip else "hccn_tool is not installed or not asked"
+        why = (
+            f"hccn_tool printed {answer_text(port.ip)}"
+            if port and port.ip
+            else "hccn_tool is not installed or was not called"
+        )
         first = unset[0]
         problems.append(
-            f"{_have(unset)} no network address: {asked}, and /etc/hccn.conf has no "
+            f"{_have(unset)} no network address: {why}, and /etc/hccn.conf has no "
             f"address_{first}; set it with `hccn_tool -i {first} -ip -s address ADDRESS netmask NETMASK`"
         )
     for address, number in Counter(device["device_ip"] for device in devices if device["device_ip"]).items():

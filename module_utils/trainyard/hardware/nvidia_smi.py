@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from .accelerators import Accelerators, Device, first_missing, no_accelerators, pci_address
-from .pasted import lines_of, said
+from .pasted import excerpt, lines_of
 
 ROW = re.compile(
     r"\|\s+(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?:On|Off|N/A)\s*\|\s*(?P<pci>[0-9A-Fa-f]{4,8}(?::[0-9A-Fa-f]{2}){2}\.\d)"
@@ -71,11 +71,11 @@ def parse_table(output: str) -> Accelerators:
         if any(word in line for word in _MUTE):
             who = f"GPU {device['index']}" if device else "a GPU"
             found["problems"].append(
-                f"{who} does not answer: nvidia-smi printed {said(line)}; look for `Xid` in the kernel log"
+                f"{who} does not answer: nvidia-smi printed {excerpt(line)}; look for `Xid` in the kernel log"
             )
     _memory_missing(found, device)
     if not found["devices"]:
-        found["problems"].append(f"nvidia-smi's table lists no GPU: {said(output)}")
+        found["problems"].append(f"nvidia-smi's table lists no GPU: {excerpt(output)}")
     elif not head:
         found["problems"].append("nvidia-smi's table has no head: it begins in the middle, and GPUs may be missing")
     elif not ended:
@@ -106,9 +106,9 @@ def parse_list(output: str) -> Accelerators:
         elif _MIG_SLICE.match(line) and found["devices"]:
             found["devices"][-1]["mig"] = True
         elif any(word in line for word in _MUTE):
-            found["problems"].append(f"a GPU does not answer: nvidia-smi -L printed {said(line)}")
+            found["problems"].append(f"a GPU does not answer: nvidia-smi -L printed {excerpt(line)}")
     if not found["devices"]:
-        found["problems"].append(f"nvidia-smi -L lists no GPU: {said(output)}")
+        found["problems"].append(f"nvidia-smi -L lists no GPU: {excerpt(output)}")
     _counted(found, "nvidia-smi -L")
     return found
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `nvidia-smi topo -m` says of the ways between GPUs and network devices of one node.
+"""Parse `nvidia-smi topo -m`: the connections between GPUs and network devices of one node.
 
-Pure parsing. Forms: drivers 384 to 580, which name network devices in the head (`mlx5_0`) or number them (`NIC0`) and
-explain the numbers below. The head is underlined by escape sequences even where no terminal reads, and the affinities
-that end a row may be missing one by one. Which connection the words mean: the legend that the command prints itself.
+Pure. Forms: drivers 384 to 580, which name network devices in the header (`mlx5_0`) or number them (`NIC0`) with a
+legend below. The header is underlined by escape sequences even without a terminal, and each affinity at the end of a
+row may be missing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
-from .pasted import lines_of, said
+from .pasted import excerpt, lines_of
 
-# From near to far, without NVLink; SOC is what drivers before 390 call SYS.
+# From near to far, without NVLink. Drivers before 390 print SOC for SYS.
 PCI_WAYS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 
 _LINK = re.compile(r"NV[1-9][0-9]{0,2}|" + "|".join(PCI_WAYS))
@@ -27,8 +27,8 @@ _LEGEND = re.compile(r"\s*(NIC[0-9]{1,3}):\s+(\S+)\s*")
 class Topology(TypedDict):
     """Ways between devices, each known from both ends: `links["GPU0"]["mlx5_1"]` is `PIX`, `NV12` are 12 NVLinks.
 
-    gpus are the indexes, nics the RDMA devices' own names; cpus and numa are of GPUs, absent where not said. Where
-    problems is not empty, the table is not whole, and what it says of a device may be missing.
+    gpus are the indexes, nics the RDMA devices' own names; cpus and numa exist for GPUs, where printed. With
+    problems the table is incomplete, and entries of a device may be missing.
     """
 
     gpus: list[int]
@@ -45,7 +45,7 @@ def nvlinks(way: str) -> int:
 
 
 def parse_topology(output: str) -> Topology:
-    """Parse `nvidia-smi topo -m` (or `-mp`), also where it was pasted with a prompt before it."""
+    """Parse `nvidia-smi topo -m` (or `-mp`), also pasted with a prompt before it."""
     found: Topology = {"gpus": [], "nics": [], "links": {}, "cpus": {}, "numa": {}, "problems": []}
     problems = found["problems"]
     columns: list[str] = []
@@ -64,22 +64,22 @@ def parse_topology(output: str) -> Topology:
         elif len(words) > 1 and words[0] in columns:
             rows[words[0]] = words[1:]
         elif words and _DEVICE.fullmatch(words[0]):
-            problems.append(f"nvidia-smi topo -m printed a row that its head does not name: {said(line)}")
+            problems.append(f"nvidia-smi topo -m printed a row that its header does not name: {excerpt(line)}")
     if not columns:
-        problems.append(f"nvidia-smi topo -m printed no table: {said(output)}")
+        problems.append(f"nvidia-smi topo -m printed no table: {excerpt(output)}")
         return found
     if len(set(columns)) < len(columns):
-        problems.append(f"nvidia-smi topo -m has a device twice in its head: {' '.join(columns)}")
+        problems.append(f"nvidia-smi topo -m has a device twice in its header: {' '.join(columns)}")
         return found
     unread = [name for name in columns if name not in rows or not _fits(name, columns, rows[name])]
     if unread:
         problems.append(
-            f"nvidia-smi topo -m: no whole row of {', '.join(unread)}; expected the way to each of {len(columns)} "
+            f"nvidia-smi topo -m: no complete row of {', '.join(unread)}; expected the way to each of {len(columns)} "
             "devices: run `nvidia-smi topo -m` on the node again"
         )
     unnamed = [name for name in columns if _NUMBERED.fullmatch(name) and name not in names]
     if unnamed:
-        problems.append(f"nvidia-smi topo -m: no NIC legend for {', '.join(unnamed)}; they are left out")
+        problems.append(f"nvidia-smi topo -m: no NIC legend for {', '.join(unnamed)}; they are dropped")
     called = {name: names.get(name, name) for name in columns if name not in unnamed}
     found["gpus"] = sorted(int(match[1]) for match in map(_GPU.fullmatch, columns) if match)
     found["nics"] = [each for name, each in called.items() if not _GPU.fullmatch(name)]
@@ -88,7 +88,7 @@ def parse_topology(output: str) -> Topology:
         ways = dict(zip(columns, rows[name]))
         found["links"][called[name]] = {called[other]: ways[other] for other in called if other != name}
         values = rows[name][len(columns) :]
-        # With one less than the head names it cannot be told which is missing.
+        # With fewer values than the header names, the missing one is unknown.
         if len(values) == len(affinities):
             _read_affinity(found, name, dict(zip(affinities, values)))
     for one, ways in found["links"].items():
@@ -100,7 +100,7 @@ def parse_topology(output: str) -> Topology:
 
 
 def _head(line: str) -> tuple[list[str], list[str]]:
-    """Return the devices and the affinities that a line names, none where it is no head."""
+    """Return the devices and the affinities that a line names, none for a line that is no header."""
     devices, *_ = re.split(r"\s(?:CPU|NUMA|GPU NUMA)\b", line, maxsplit=1)
     words = devices.split()
     if not words or _GPU.fullmatch(words[0]) is None or not all(_DEVICE.fullmatch(word) for word in words):
@@ -109,16 +109,16 @@ def _head(line: str) -> tuple[list[str], list[str]]:
 
 
 def _fits(name: str, columns: list[str], row: list[str]) -> bool:
-    """Tell whether a row has a way to each column and X at its own place."""
+    """Return whether a row has a connection for each column, and X in its own."""
     ways = row[: len(columns)]
     return len(ways) == len(columns) and all(
         way == "X" if column == name else _LINK.fullmatch(way) is not None for column, way in zip(columns, ways)
     )
 
 
-def _read_affinity(found: Topology, name: str, said_of_it: dict[str, str]) -> None:
+def _read_affinity(found: Topology, name: str, values: dict[str, str]) -> None:
     # GB200 lists several NUMA nodes of memory: `0,3-9,11-17`.
-    cpus, numa = said_of_it.get("CPU Affinity", ""), said_of_it.get("NUMA Affinity", "")
+    cpus, numa = values.get("CPU Affinity", ""), values.get("NUMA Affinity", "")
     if _GPU.fullmatch(name) and _NUMBERS.fullmatch(cpus):
         found["cpus"][name] = cpus
         if _NUMBERS.fullmatch(numa):

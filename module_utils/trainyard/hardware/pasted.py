@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of tools as it arrives: with a byte order mark, line ends of other systems, colours of a terminal."""
+"""Output of tools as people paste it: with a byte order mark, line ends of other systems, terminal colors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of what a tool printed, without what only steers a terminal."""
+    """Return the lines of an output, without escape sequences."""
     lines = _LINE_END.split(ESCAPE_SEQUENCE.sub("", text.removeprefix("\ufeff")))
     return [line[:_MOST_LINE].rstrip() for line in lines]
 
 
-def said(text: str, limit: int = 3) -> str:
+def excerpt(text: str, limit: int = 3) -> str:
     """Return the first lines of a tool's output as one line for a message."""
     lines = [line.strip() for line in lines_of(text) if line.strip()]
     return " ".join(lines[:limit])[:300] if lines else "(it printed nothing)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault counters of network ports, judged by their growth between two readings, as what they count may be years old."""
+"""Error counters of network ports: their growth between two readings, as the counts themselves may be years old."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..findings.findings import counted
 
 Counters = Mapping[str, "int | None"]
 
-# Where counters of the InfiniBand specification stop: 4, 8 and 16 bits wide.
+# The highest values of counters in the InfiniBand specification: they have 4, 8 or 16 bits.
 _STOPS = {
     "symbol_error": 65535,
     "link_error_recovery": 255,
@@ -22,29 +22,29 @@ _STOPS = {
     "VL15_dropped": 65535,
 }
 _LOST = ("link_downed", "carrier_down_count")
-# Bits that came in damaged: the cable, or one of its ends. Others count what peers and full queues do as well.
+# Damaged bits: the cable or one of its ends. Other counters also count effects of peers and full queues.
 _DAMAGED = ("symbol_error", "port_rcv_errors", "rx_crc_errors")
-# So many an hour the InfiniBand specification lets a good link have.
+# Errors per hour that the InfiniBand specification allows on a good link.
 DAMAGED_AN_HOUR = 120
 
 
 def growth(name: str, before: int | None, after: int | None) -> tuple[int | None, str]:
-    """Return by how much a counter grew, None where that cannot be told, and why.
+    """Return the growth of a counter, or None and the reason.
 
-    A counter that went back was reset (by a tool, a driver that was loaded again): what it counts since is the least
-    that it grew. One that stands at the end of its width counts nothing more.
+    A counter that went back was reset (by a tool or a reloaded driver): it grew at least by its present value. One at
+    its highest value has stopped.
     """
     if before is None or after is None:
         return None, "not readable"
     if after < before:
         return (after, "was reset") if after else (None, "was reset")
     if after == before == _STOPS.get(name):
-        return None, f"stands at its end, {after}"
+        return None, f"stopped at its highest value, {after}"
     return after - before, ""
 
 
 def bad_links(before: Mapping[str, Counters], now: Mapping[str, Counters], hours: float) -> str:
-    """Say which links were lost or got damaged bits in these hours, by port, "" where none did."""
+    """Name the ports that lost their link or received damaged bits in these hours; "" without any."""
     ports = [(name, before[name], counters) for name, counters in now.items() if name in before]
     return ", ".join(text for port in ports for text in _bad(*port, max(1.0, hours)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from .interfaces import RdmaPort, parse_rate, parse_state
-from .pasted import lines_of, said
+from .pasted import excerpt, lines_of
 
 CA = re.compile(r"CA '(?P<device>[^']+)'")
 STATUS = re.compile(r"Infiniband device '(?P<device>[^']+)' port (?P<port>\d{1,3}) status:")
@@ -53,9 +53,9 @@ def parse_ibstat(output: str) -> Ports:
             device, port = named["device"], None
             wanted[device] = 1
         elif "ibpanic" in line or "failed" in line:
-            problems.append(f"ibstat: {said(line)}")
+            problems.append(f"ibstat: {excerpt(line)}")
         elif (numbered or field) and device is None:
-            problems.append(f"ibstat: the output begins in the middle, without the adapter's name: {said(line)}")
+            problems.append(f"ibstat: the output begins in the middle, without the adapter's name: {excerpt(line)}")
             break
         elif count and device is not None:
             wanted[device] = int(count["ports"])
@@ -94,7 +94,7 @@ def parse_ibstatus(output: str) -> Ports:
             ports.append(_port(named["device"], int(named["port"])))
             said_of = set()
         elif field and not ports:
-            problems.append(f"ibstatus: the output begins in the middle, without the adapter's name: {said(line)}")
+            problems.append(f"ibstatus: the output begins in the middle, without the adapter's name: {excerpt(line)}")
             break
         elif field:
             name, value = field["name"].strip(), field["value"].strip()
@@ -135,7 +135,7 @@ def parse_ibdev2netdev(output: str) -> Ports:
             port["active"] = row["state"] == "ACTIVE"
             ports.append(port)
         elif "==>" in line:
-            problems.append(f"ibdev2netdev printed a line that is no port: {said(line)}")
+            problems.append(f"ibdev2netdev printed a line that is no port: {excerpt(line)}")
     return ports, problems
 
 

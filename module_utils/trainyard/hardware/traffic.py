@@ -2,7 +2,7 @@
 """Bytes that network ports have carried between two readings of their counters. Pure.
 
 Traffic of a node is {"mlx5_0:1": {"sent": bytes, "received": bytes}}, None for a counter that cannot be read; network
-interfaces stand beside RDMA ports under their own names.
+interfaces have their own names, beside RDMA ports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 Traffic = Mapping[str, Mapping[str, "int | None"]]
 
-# What 32 bits of units of four octets hold: a counter that stands there has stopped counting.
+# The highest value of 32 bits in units of four octets: a counter with it has stopped.
 _FULL = (2**32 - 1) * 4
 _PORT = re.compile(r"[A-Za-z0-9][\w.@:-]{0,63}")
 _MOST_PORTS = 256
@@ -21,19 +21,19 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def grown(before: Traffic, after: Traffic) -> dict[str, dict[str, int | None]]:
-    """Return what each port sent and received in between; None where a counter was reset or tells nothing."""
+    """Return what each port sent and received in between; None where a counter was reset or cannot be read."""
     result: dict[str, dict[str, int | None]] = {}
     for port in after:
         result[port] = {}
         for name in ("sent", "received"):
             first, last = (before.get(port) or {}).get(name), after[port].get(name)
-            told = first is not None and last is not None and last != _FULL and last >= first
-            result[port][name] = last - first if told and first is not None and last is not None else None
+            usable = first is not None and last is not None and last != _FULL and last >= first
+            result[port][name] = last - first if usable and first is not None and last is not None else None
     return result
 
 
 def moved(before: Traffic, after: Traffic) -> dict[str, int | None]:
-    """Return the bytes that each port sent or received, whichever is more; None where a counter tells nothing."""
+    """Return the bytes that each port sent or received, whichever is more; None where a counter cannot be read."""
     result: dict[str, int | None] = {}
     for port, counts in grown(before, after).items():
         known = [count for count in counts.values() if count is not None]
@@ -41,10 +41,10 @@ def moved(before: Traffic, after: Traffic) -> dict[str, int | None]:
     return result
 
 
-def told_by_node(readings: Any) -> dict[str, dict[str, int | None]] | None:
-    """Return what the ports of a node carried by its two readings `before` and `now`, None where it told none.
+def node_traffic(readings: Any) -> dict[str, dict[str, int | None]] | None:
+    """Return the traffic of a node's ports between its readings `before` and `now`, None without readings.
 
-    Names are the node's word: what no port is called is left out.
+    The node itself sends the names, so those that no port can have are dropped.
     """
     if not readings:
         return None
@@ -53,7 +53,7 @@ def told_by_node(readings: Any) -> dict[str, dict[str, int | None]] | None:
 
 
 def is_rdma(port: str) -> bool:
-    """Tell an RDMA port (`mlx5_0:1`) from a network interface."""
+    """Return whether a name is that of an RDMA port (`mlx5_0:1`), not of a network interface."""
     return re.search(r":\d+$", port) is not None
 
 

@@ -181,7 +181,8 @@ def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Fi
             "driver from elsewhere",
             f"{there} from {state['provider']}",
             f"none, or one from {settings['provider']}",
-            (f"keep it: nvidia_driver_provider: {state['provider']}; or have it removed: nvidia_driver_replace: true"),
+            f"keep it: nvidia_driver_provider: {state['provider']}; or have it removed first: "
+            "nvidia_driver_replace: true",
             host=name,
         )
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..findings.checks import Check
 from ..findings.findings import host_list
 from ..hardware.device_checks import Reading, outcome
-from ..hardware.device_health import judge, port_name
+from ..hardware.device_health import check_devices, port_name
 from ..hardware.gpu_rules import HARDWARE_XIDS
 from ..hardware.port_counters import growth
 from .topology import check_topology
@@ -218,7 +218,7 @@ def verify(
     numbers = xids or HARDWARE_XIDS
     if before is None:
         kinds = {host: name for name, hosts in groups.items() for host in hosts}
-        found = judge(now, groups=kinds, inventory=inventory, xids=numbers)
+        found = check_devices(now, groups=kinds, inventory=inventory, xids=numbers)
         return found + check_topology(now, kinds, inventory)
     earlier = {host: result["devices"] for host, result in before.items() if "devices" in result}
     return check_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)

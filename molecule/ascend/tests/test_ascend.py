@@ -73,9 +73,9 @@ def test_all_faults_of_devices_and_network_are_said_at_once(run_playbook, alter,
     for text in (
         f"{NOT_READY} 3 findings. 1. Ascend devices on {last_name} found {last_name}: NPU 6 (910B3): health",
         "is `Alarm`, expected `OK`",
-        "device 5 (physical id) has no network address: hccn_tool said `Get ipconf failed, because no ip was preset "
+        "device 5 (physical id) has no network address: hccn_tool printed `Get ipconf failed, because no ip was preset "
         "there!`, and /etc/hccn.conf has no address_5; set it with",
-        "the link of device 3 (physical id) is down, expected up: look at cable, optical module and switch port",
+        "the link of device 3 (physical id) is down, expected up: check cable, optical module and switch port",
         "the network health of device 2 (physical id) is `Fault`, expected `Success`: look at gateway",
         f"2. network health on {last_name} found `Init` for devices 4 (physical id) expected Success do give",
         f"3. device address found 192.168.100.1 on {node_names[0]}, {last_name} expected each address once",

@@ -256,11 +256,11 @@ def test_a_training_user_outside_the_vendors_group():
 
 def test_a_node_without_devices():
     none = state(2, npu={}, running_driver="", boards=[])
-    broken = with_devices(3, [], problems=["npu-smi ended with status 255: dcmi module initialize failed"], chip="")
+    broken = with_devices(3, [], problems=["npu-smi exited with status 255: dcmi module initialize failed"], chip="")
     found = judge(state(1), none, broken)
     assert [one[:3] for one in found] == [
         ("n2", "Ascend devices", "none: npu-smi is not installed and PCI shows none"),
-        ("n3", "Ascend devices", "npu-smi ended with status 255: dcmi module initialize failed"),
+        ("n3", "Ascend devices", "npu-smi exited with status 255: dcmi module initialize failed"),
     ]
 
 
@@ -271,12 +271,12 @@ def test_numbers_and_chips_that_differ():
 
 
 def test_a_problem_of_a_node_is_a_finding():
-    text = "the link of device 3 (physical id) is down, expected up: look at cable"
+    text = "the link of device 3 (physical id) is down, expected up: check cable"
     assert judge(with_devices(1, devices(), problems=[text]))[0][:3] == ("n1", "Ascend devices", text)
 
 
 def test_a_link_that_is_not_known_is_no_pass():
-    note = "the link of devices 0 (physical id) is unknown: hccn_tool is not installed or not asked"
+    note = "the link of devices 0 (physical id) is unknown: hccn_tool is not installed or was not called"
     listed = devices()
     listed[0] = {**listed[0], "link": "unknown"}
     assert judge(with_devices(1, listed, notes=["another", note]))[0][1:3] == ("link", note)

@@ -165,7 +165,7 @@ def test_a_broken_npu_driver_is_a_problem(captured):
     tree.path("commands/npu-smi.info.rc").write_text("255\n")
     found = read_accelerators(tree)
     assert (found["vendor"], found["devices"]) == ("ascend", [])
-    assert "npu-smi ended with status 255: dcmi model initialized failed. ret is -8020" in found["problems"][0]
+    assert "npu-smi exited with status 255: dcmi model initialized failed. ret is -8020" in found["problems"][0]
     assert "the PCI bus shows 8 Ascend NPU(s)" in found["problems"][0]
 
 
@@ -173,7 +173,7 @@ def test_a_broken_driver_is_a_problem(captured):
     found = read_accelerators(captured("broken_driver"))
     assert (found["vendor"], found["devices"]) == ("nvidia", [])
     assert len(found["problems"]) == 1
-    assert "nvidia-smi ended with status 9" in found["problems"][0]
+    assert "nvidia-smi exited with status 9" in found["problems"][0]
     assert "the PCI bus shows 2 NVIDIA GPU(s)" in found["problems"][0]
 
 

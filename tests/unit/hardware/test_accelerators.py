@@ -48,7 +48,7 @@ def test_mig_is_noted_and_is_no_problem():
     assert found["problems"] == []
     assert found["notes"] == [
         "GPU 0: MIG is enabled, programs see its slices and not the whole GPU "
-        "(switch it off with `nvidia-smi -i 0 -mig 0`)"
+        "(disable it with `nvidia-smi -i 0 -mig 0`)"
     ]
 
 
@@ -86,7 +86,7 @@ def test_the_same_gpu_twice_is_a_problem():
 def test_failures_say_what_to_do():
     assert "restart the node" in acc.nvidia_failure(18, "Failed to initialize NVML: Driver/library version mismatch", 8)
     message = acc.nvidia_failure(9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 2)
-    assert message.startswith("nvidia-smi ended with status 9: NVIDIA-SMI has failed")
+    assert message.startswith("nvidia-smi exited with status 9: NVIDIA-SMI has failed")
     assert "the PCI bus shows 2 NVIDIA GPU(s)" in message
     assert "dkms status" in message
     assert "(it printed nothing)" in acc.nvidia_failure(127, "", 0)
@@ -161,7 +161,7 @@ def test_an_npu_missing_from_either_table_is_a_problem():
 def test_an_error_of_the_driver_is_no_empty_node():
     found = acc.parse_npu_info("dcmi module initialize failed. ret is -8005", "")
     assert found["vendor"] == "ascend"
-    assert "npu-smi info listed no NPU: dcmi module initialize failed" in found["problems"][0]
+    assert "npu-smi info listed no NPU: dcmi module initialize failed" in found["problems"][-1]
 
 
 WORDS = st.lists(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible.module_utils.trainyard.hardware.device_health import judge
+from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
 from device_readings import VERIFY, by_name, only
 
 
 def test_sound_devices_pass(reading):
-    checks = judge({"n1": reading(), "n2": reading()})
+    checks = check_devices({"n1": reading(), "n2": reading()})
     assert {check.name: check.state for check in checks} == {
         "GPUs": "pass",
         "GPU ECC errors": "pass",
@@ -33,7 +33,7 @@ def test_sound_devices_pass(reading):
 
 
 def test_every_fault_of_a_gpu_is_said_with_its_number(reading):
-    checks = judge({"n1": reading(), "n2": reading("gpu2_errors")}, inventory="-i hosts")
+    checks = check_devices({"n1": reading(), "n2": reading("gpu2_errors")}, inventory="-i hosts")
     failed = {check.name: check for check in checks if check.state == "fail"}
     assert {name: check.found for name, check in failed.items()} == {
         "GPU ECC errors": "n2: GPU 1: 2 uncorrected",
@@ -47,14 +47,14 @@ def test_every_fault_of_a_gpu_is_said_with_its_number(reading):
     assert all(check.hosts == ("n2",) for check in failed.values())
     ecc = failed["GPU ECC errors"]
     assert ecc.command == "ansible n2 -i hosts -b -m ansible.builtin.shell -a 'nvidia-smi -q -d ECC'"
-    assert ecc.reason == "memory of the GPU has lost data on n2"
+    assert ecc.reason == "GPU memory has lost data on n2"
     assert not [check for check in checks if check.state == "pass" and check.name in failed]
 
 
 def test_an_idle_gpu_lowers_its_link_and_is_not_at_fault(reading):
     machine = reading()
     assert [(gpu["link_gen"], gpu["link_gen_max"], gpu["pstate"]) for gpu in machine["gpus"]] == [(1, 5, "P8")] * 2
-    assert only(judge({"n1": machine}), "GPU PCIe generation").state == "pass"
+    assert only(check_devices({"n1": machine}), "GPU PCIe generation").state == "pass"
 
 
 @pytest.mark.parametrize(
@@ -72,25 +72,25 @@ def test_an_idle_gpu_lowers_its_link_and_is_not_at_fault(reading):
 def test_what_a_gpu_does_not_say_is_unknown(reading, key, name):
     machine = reading()
     machine["gpus"][1][key] = None
-    check = only(judge({"n1": reading(), "n2": machine}), name)
+    check = only(check_devices({"n1": reading(), "n2": machine}), name)
     assert (check.state, check.hosts, check.found) == ("unknown", ("n2",), "n2: GPU 1: no answer")
 
 
 def test_ecc_that_is_switched_off_is_no_pass(reading):
     machine = reading()
     machine["gpus"][0]["ecc"] = "Disabled"
-    assert only(judge({"n1": machine}), "GPU ECC errors").state == "unknown"
+    assert only(check_devices({"n1": machine}), "GPU ECC errors").state == "unknown"
 
 
 def test_one_fault_and_one_silent_gpu_are_two_records(reading):
     machine, silent = reading("gpu2_errors"), reading()
     silent["gpus"][0]["uncorrected"] = None
-    found = by_name(judge({"n1": machine, "n2": silent}))["GPU ECC errors"]
+    found = by_name(check_devices({"n1": machine, "n2": silent}))["GPU ECC errors"]
     assert [(check.state, check.hosts) for check in found] == [("fail", ("n1",)), ("unknown", ("n2",))]
 
 
 def test_the_same_fault_on_many_nodes_is_said_once(reading):
-    checks = judge({f"n{number}": reading("gpu2_errors") for number in range(1, 101)})
+    checks = check_devices({f"n{number}": reading("gpu2_errors") for number in range(1, 101)})
     check = only(checks, "GPU ECC errors")
     assert len(check.hosts) == 100
     assert check.found == "n1 to n100: GPU 1: 2 uncorrected"
@@ -99,7 +99,7 @@ def test_the_same_fault_on_many_nodes_is_said_once(reading):
 def test_an_older_gpu_is_judged_by_the_same_rules(reading):
     machine = reading()
     machine["gpus"] = parse_query((VERIFY / "volta.xml").read_text())[0]
-    failed = {check.name: check.found for check in judge({"n1": machine}) if check.state == "fail"}
+    failed = {check.name: check.found for check in check_devices({"n1": machine}) if check.state == "fail"}
     assert failed == {
         "GPU ECC errors": "n1: GPU 0: 1 uncorrected",
         "GPU remapped rows": "n1: GPU 0: remapping pending",
@@ -110,8 +110,8 @@ def test_an_older_gpu_is_judged_by_the_same_rules(reading):
 
 def test_a_driver_that_does_not_answer_fails_and_nothing_about_gpus_passes(reading):
     machine = reading()
-    machine.update(gpus=[], problems=["nvidia-smi ended with status 9"], xids=None)
-    checks = judge({"n1": machine})
+    machine.update(gpus=[], problems=["nvidia-smi exited with status 9"], xids=None)
+    checks = check_devices({"n1": machine})
     assert only(checks, "GPUs").state == "fail"
     assert only(checks, "GPU Xid").state == "unknown"
     assert not [check for check in checks if check.name.startswith("GPU ") and check.state == "pass"]
@@ -120,7 +120,7 @@ def test_a_driver_that_does_not_answer_fails_and_nothing_about_gpus_passes(readi
 def test_a_port_that_others_use_has_to_carry_traffic(reading):
     down = reading()
     down["rdma"][1].update(state="DOWN", physical_state="Polling", active=False)
-    check = only(judge({"n1": reading(), "n2": down, "n3": reading()}), "RDMA ports")
+    check = only(check_devices({"n1": reading(), "n2": down, "n3": reading()}), "RDMA ports")
     assert (check.state, check.hosts, check.found) == ("fail", ("n2",), "n2: mlx5_3:1 DOWN (Polling)")
 
 
@@ -129,12 +129,12 @@ def test_a_port_that_is_missing_where_others_have_it_fails(reading):
     bare["rdma"] = []
     del lost["rdma"][1]
     machines = {"n1": reading(), "n2": reading(), "n3": reading(), "n4": bare, "n5": lost}
-    check = only(judge(machines), "RDMA ports")
+    check = only(check_devices(machines), "RDMA ports")
     assert (check.state, check.hosts) == ("fail", ("n4", "n5"))
-    assert check.found == "n4: mlx5_0:1 is not there, mlx5_3:1 is not there; n5: mlx5_3:1 is not there"
+    assert check.found == "n4: mlx5_0:1 is missing, mlx5_3:1 is missing; n5: mlx5_3:1 is missing"
     # Another kind of node has no such ports and need not.
     groups = {"n1": "gpu", "n2": "gpu", "n3": "gpu", "n4": "cpu", "n5": "gpu"}
-    assert only(judge(machines, groups=groups), "RDMA ports").hosts == ("n5",)
+    assert only(check_devices(machines, groups=groups), "RDMA ports").hosts == ("n5",)
 
 
 def test_a_port_that_nobody_uses_is_not_cabled(reading):
@@ -142,20 +142,20 @@ def test_a_port_that_nobody_uses_is_not_cabled(reading):
     for host in ("n1", "n2"):
         machines[host] = reading()
         machines[host]["rdma"][1].update(state="DOWN", physical_state="Disabled", active=False)
-    assert only(judge(machines), "RDMA ports").state == "pass"
+    assert only(check_devices(machines), "RDMA ports").state == "pass"
 
 
 def test_a_node_without_any_port_that_carries_traffic_fails(reading):
     machine = reading()
     for port in machine["rdma"]:
         port.update(state="INIT", physical_state="LinkUp", active=False)
-    assert only(judge({"n1": machine}), "RDMA ports").found == "n1: no port that carries traffic"
+    assert only(check_devices({"n1": machine}), "RDMA ports").found == "n1: no port that carries traffic"
 
 
 def test_a_link_at_a_lower_rate_than_elsewhere_fails(reading):
     slow = reading()
     slow["rdma"][0]["rate_gbps"] = 200.0
-    check = only(judge({"n1": reading(), "n2": reading(), "n3": slow}), "RDMA rate")
+    check = only(check_devices({"n1": reading(), "n2": reading(), "n3": slow}), "RDMA rate")
     assert (check.state, check.hosts, check.found) == ("fail", ("n3",), "n3: mlx5_0:1 200 Gb/s of 400")
 
 
@@ -163,13 +163,15 @@ def test_ports_are_compared_within_groups_of_hardware(reading):
     slow = reading()
     slow["rdma"][0]["rate_gbps"] = 200.0
     groups = {"n1": "new", "n2": "new", "n3": "old"}
-    assert only(judge({"n1": reading(), "n2": reading(), "n3": slow}, groups=groups), "RDMA rate").state == "pass"
+    assert (
+        only(check_devices({"n1": reading(), "n2": reading(), "n3": slow}, groups=groups), "RDMA rate").state == "pass"
+    )
 
 
 def test_a_port_without_a_readable_state_is_unknown(reading):
     machine = reading()
     machine["rdma"][0].update(state=None, active=False)
-    check = only(judge({"n1": reading(), "n2": machine}), "RDMA ports")
+    check = only(check_devices({"n1": reading(), "n2": machine}), "RDMA ports")
     assert (check.state, check.hosts) == ("unknown", ("n2",))
 
 
@@ -189,19 +191,19 @@ NPU = {"index": 0, "physical_id": 4, "health": "OK", "link": "up"}
 def test_npus(reading, npu, name, state, found):
     machine = reading()
     machine.update(vendor="ascend", gpus=[], npus=[npu], npu_problems=[], rdma=[])
-    check = only(judge({"n1": machine}), name)
+    check = only(check_devices({"n1": machine}), name)
     assert (check.state, check.found) == (state, found)
 
 
 def test_nodes_without_devices_are_skipped_and_no_node_is_unknown(reading):
     machine = reading()
     machine.update(vendor="none", gpus=[], rdma=[])
-    assert {check.name: check.state for check in judge({"n1": machine})} == {
+    assert {check.name: check.state for check in check_devices({"n1": machine})} == {
         "GPUs": "skipped",
         "NPUs": "skipped",
         "RDMA ports": "skipped",
     }
-    assert [check.state for check in judge({})] == ["unknown"]
+    assert [check.state for check in check_devices({})] == ["unknown"]
 
 
 def test_a_gpu_that_the_driver_counts_and_does_not_describe_is_said():

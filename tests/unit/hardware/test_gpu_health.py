@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
-from ansible.module_utils.trainyard.hardware.gpu_rules import judge_gpus
+from ansible.module_utils.trainyard.hardware.gpu_rules import check_gpus
 
 MACHINE = (Path(__file__).resolve().parents[2] / "fixtures/verify/gpu2.tree").read_text()
 SOUND = re.search(r"<nvidia_smi_log>.*?</nvidia_smi_log>", MACHINE, re.DOTALL)[0]
@@ -36,7 +36,7 @@ def states(text):
     gpus, wrong = parse_query(text)
     assert (len(gpus), wrong) == (2, "")
     reading = {"vendor": "nvidia", "problems": [], "gpus": gpus, "xids": []}
-    return {check.name: check.state for check in judge_gpus({"n1": reading}, "", ())}
+    return {check.name: check.state for check in check_gpus({"n1": reading}, "", ())}
 
 
 def saying(name, was, word, text=SOUND):

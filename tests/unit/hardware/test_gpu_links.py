@@ -1,7 +1,7 @@
 """NVLinks as nvidia-smi prints them in published reports of V100, H100, B200 and A100 machines; GPUs that lost some."""
 
 import pytest
-from ansible.module_utils.trainyard.hardware.gpu_links import judge_nvlinks, parse_nvlinks
+from ansible.module_utils.trainyard.hardware.gpu_links import check_nvlinks, parse_nvlinks
 
 # The V100 of Azure/azhpc-diagnostics#73, the B200 of leptonai/gpud#1085; UUIDs are invented.
 V100 = """GPU 3: Tesla V100-SXM2-32GB (UUID: GPU-00000000-0000-0000-0000-000000000003)
@@ -26,7 +26,7 @@ def node(*gpus, nvlinks=True):
 
 
 def judge(**nodes):
-    (check,) = judge_nvlinks(nodes, {}, "-i hosts")
+    (check,) = check_nvlinks(nodes, {}, "-i hosts")
     return check
 
 
@@ -61,7 +61,7 @@ def test_where_nothing_is_said_of_some_gpus_it_is_unknown():
     cut = node(gpu(0, 6), gpu(1, 6))
     cut["nvlinks"] = cut["nvlinks"][1:]
     check = judge(n1=cut, n2=node(gpu(0, 6), gpu(1, 6)))
-    assert check.state == "unknown" and "n1: nvidia-smi nvlink says nothing of 1 of 2 GPUs" in check.found
+    assert check.state == "unknown" and "n1: nvidia-smi nvlink shows nothing for 1 of 2 GPUs" in check.found
 
 
 def test_where_nothing_is_said_of_links_that_should_be_there_it_is_unknown():
@@ -72,7 +72,7 @@ def test_a_model_that_is_made_for_nvlink_of_which_another_line_stands_there_is_u
     """Composed: an error of the driver's in the place of the links."""
     said = "".join(f"GPU {index}: NVIDIA H200 (UUID: GPU-{index})\nNVML: Not Supported\n" for index in (0, 1))
     check = judge(n1=node(*parse_nvlinks(said)))
-    assert (check.state, check.found) == ("unknown", "n1: nvidia-smi nvlink says nothing of them")
+    assert (check.state, check.found) == ("unknown", "n1: nvidia-smi nvlink shows nothing for them")
 
 
 @pytest.mark.parametrize(

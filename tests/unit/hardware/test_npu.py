@@ -115,10 +115,10 @@ def test_an_address_that_is_not_set_is_a_problem(answer):
     given = {**ports(), 3: npu.Port(answer, UP, SUCCESS)}
     found = npu.assemble(eight(), ports=given)
     assert found["devices"][3]["device_ip"] == ""
-    said = f"`{' '.join(answer.output.split())}`" if answer.output else "nothing"
+    output = f"`{' '.join(answer.output.split())}`" if answer.output else "nothing"
     assert found["problems"] == [
-        f"device 3 (physical id) has no network address: hccn_tool said {said}, and /etc/hccn.conf has no address_3; "
-        "set it with `hccn_tool -i 3 -ip -s address ADDRESS netmask NETMASK`"
+        f"device 3 (physical id) has no network address: hccn_tool printed {output}, and /etc/hccn.conf has no "
+        "address_3; set it with `hccn_tool -i 3 -ip -s address ADDRESS netmask NETMASK`"
     ]
 
 
@@ -132,7 +132,8 @@ def test_without_hccn_tool_links_are_unknown_which_is_said():
     assert {one["link"] for one in found["devices"]} == {"unknown"}
     assert found["problems"] == []
     assert found["notes"] == [
-        "the link of devices 0, 1, 2, 3, 4, 5, 6, 7 (physical id) is unknown: hccn_tool is not installed or not asked"
+        "the link of devices 0, 1, 2, 3, 4, 5, 6, 7 (physical id) is unknown: "
+        "hccn_tool is not installed or was not called"
     ]
 
 
@@ -220,7 +221,7 @@ def test_a_link_that_is_down_and_a_network_that_is_ill_are_problems():
     found = npu.assemble(eight(), ports=given)
     assert [one["link"] for one in found["devices"]] == ["up", "up", "down", "up", "up", "down", "up", "up"]
     assert len(found["problems"]) == 2
-    assert found["problems"][0].startswith("the link of devices 2, 5 (physical id) is down, expected up: look at cable")
+    assert found["problems"][0].startswith("the link of devices 2, 5 (physical id) is down, expected up: check cable")
     assert found["problems"][1].startswith("the network health of device 6 (physical id) is `Socket fail`, expected")
 
 
@@ -313,10 +314,10 @@ def test_a_broken_driver_is_a_problem_of_the_fact(machine):
     machine.path("commands/npu-smi.info.rc").write_text("255\n")
     found = read(machine)
     assert found["devices"] == []
-    assert "npu-smi ended with status 255" in found["problems"][0]
+    assert "npu-smi exited with status 255" in found["problems"][0]
     # A node's facts have the accelerators, too, and say it there.
     node = read_node(machine, packages=[], venv=None, user=None)
-    assert "npu-smi ended with status 255" in node["accelerators"]["problems"][0]
+    assert "npu-smi exited with status 255" in node["accelerators"]["problems"][0]
     assert not set(node["npu"]["problems"]) & set(node["accelerators"]["problems"])
 
 

@@ -34,7 +34,7 @@ def test_a_head_without_affinities_and_one_with_the_names_of_network_devices():
 
 def test_network_devices_without_their_legend_are_not_guessed():
     found = parse_topology(TABLES["rtx4090_8_no_legend"])
-    assert found["problems"] == ["nvidia-smi topo -m: no NIC legend for NIC0, NIC1; they are left out"]
+    assert found["problems"] == ["nvidia-smi topo -m: no NIC legend for NIC0, NIC1; they are dropped"]
     assert found["nics"] == [] and found["gpus"] == list(range(8)) and set(found["links"]["GPU6"].values()) == {"SYS"}
 
 
@@ -66,7 +66,7 @@ def test_a_row_that_is_missing_stands_twice_or_is_another_one_is_said(row):
     lines = TABLES["v100_4_nics_2"].splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if line.startswith(row))
     [problem] = parse_topology("".join(lines[:at] + lines[at + 1 :]))["problems"]
-    assert problem.startswith(f"nvidia-smi topo -m: no whole row of {row}; expected the way to each of 6 devices")
+    assert problem.startswith(f"nvidia-smi topo -m: no complete row of {row}; expected the way to each of 6 devices")
     assert parse_topology("".join(lines[: at + 1] + lines[at:]))["problems"] == [
         f"nvidia-smi topo -m lists {row} twice"
     ]
@@ -77,7 +77,7 @@ def test_columns_that_ran_together_are_no_columns():
     glued = TABLES["v100_4_nics_2"].replace("NIC0\tNIC1", "NIC0NIC1", 1)
     assert parse_topology(glued)["problems"][-1].startswith("nvidia-smi topo -m printed no table")
     glued = TABLES["v100_4_nics_2"].replace("PIX\tSYS\t0-23", "PIXSYS\t0-23", 1)
-    assert "no whole row of GPU0;" in parse_topology(glued)["problems"][0]
+    assert "no complete row of GPU0;" in parse_topology(glued)["problems"][0]
 
 
 def test_ways_that_differ_from_their_way_back_and_words_of_other_tables():
@@ -86,7 +86,7 @@ def test_ways_that_differ_from_their_way_back_and_words_of_other_tables():
         "nvidia-smi topo -m: GPU0 to GPU1 is PHB, and back NV1; expected the same"
     ]
     peer = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n"  # nvidia-smi topo -p2p r
-    assert "no whole row of GPU0, GPU1;" in parse_topology(peer)["problems"][0]
+    assert "no complete row of GPU0, GPU1;" in parse_topology(peer)["problems"][0]
 
 
 def test_affinities_of_which_one_is_missing_are_not_taken_for_another():

@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 from actions import PROJECT
-from ansible.module_utils.trainyard.hardware.device_health import judge
+from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_rules import PERSISTENCE
 from ansible.module_utils.trainyard.slurm.health import Found, check_node, decide, read_node, recall
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
@@ -223,7 +223,7 @@ def test_a_broken_driver_drains_if_slurm_allocates_its_gpus(slurm, gres, drains)
     node.is_("broken_driver", where=NODES)
     node.text("commands/nvidia-smi.query-gpu.rc", "9\n")
     node.check()
-    assert node.reason.startswith("trainyard: GPUs: nvidia-smi ended with status 9: NVIDIA-SMI has failed") == drains
+    assert node.reason.startswith("trainyard: GPUs: nvidia-smi exited with status 9: NVIDIA-SMI has failed") == drains
 
 
 def test_only_a_port_that_has_worked_drains(node):
@@ -297,7 +297,7 @@ def test_the_role_lists_every_check_that_can_be_ignored(tmp_path):
         accelerators = read_accelerators(machine)
         npu = read_npu(machine, accelerators)
         readings[host] = read_devices(machine, accelerators, npu, read_networks(machine), "")
-    names = {check.name for check in judge(readings)} - {PERSISTENCE}
+    names = {check.name for check in check_devices(readings)} - {PERSISTENCE}
     options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
 

@@ -61,7 +61,7 @@ def test_allowed_growth_is_no_fault(reading):
         ("link_downed", 1, 3, (2, "")),
         ("link_downed", 5, 2, (2, "was reset")),
         ("link_downed", 5, 0, (None, "was reset")),
-        ("link_downed", 255, 255, (None, "stands at its end, 255")),
+        ("link_downed", 255, 255, (None, "stopped at its highest value, 255")),
         ("link_downed", 254, 255, (1, "")),
         ("rx_errors", 255, 255, (0, "")),
         ("symbol_error", None, 4, (None, "not readable")),

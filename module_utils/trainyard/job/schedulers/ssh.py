@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...findings.findings import Finding
-from ...hardware.traffic import told_by_node
+from ...hardware.traffic import node_traffic
 from .. import launchers
 from ..file.job import Job
 from ..placement import root_ranks
@@ -86,7 +86,7 @@ def state(
                 "why": unreachable.get(node["host"], ""),
                 "ranks": node["ranks"],
                 "processes": _processes(node, result),
-                "carried": told_by_node(((result or {}).get("monitor") or {}).get("carried")),
+                "carried": node_traffic(((result or {}).get("monitor") or {}).get("carried")),
                 "unwritten": ((result or {}).get("monitor") or {}).get("unwritten") or "",
                 "role": node["role"],
             }

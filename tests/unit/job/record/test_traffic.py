@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.hardware.traffic import grown, told_by_node
+from ansible.module_utils.trainyard.hardware.traffic import grown, node_traffic
 from ansible.module_utils.trainyard.job.file.specification import parse
 from ansible.module_utils.trainyard.job.run.answers import STATUS, misfit
 from ansible.module_utils.trainyard.nvidia.nccl_lines import is_of_transport, read_nccl_lines
@@ -78,9 +78,9 @@ def test_counters_that_went_back_stand_at_their_end_or_are_not_there_tell_nothin
 def test_what_a_node_calls_a_port_is_looked_at():
     names = ["mlx5_0:1", "\x1b[31m", "a" * 65, *(f"p{number}" for number in range(300))]
     odd = {name: {"sent": 1, "received": 1} for name in names}
-    found = told_by_node({"before": odd, "now": odd})
+    found = node_traffic({"before": odd, "now": odd})
     assert len(found) <= 256 and "mlx5_0:1" in found and "\x1b[31m" not in found and "a" * 65 not in found
-    assert told_by_node(None) is None
+    assert node_traffic(None) is None
 
 
 @pytest.mark.parametrize("carried", [{}, {"before": {}}, {"before": {}, "now": {"a": {"sent": "1", "received": 1}}}, 5])
