@@ -41,74 +41,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 accelerators:
-  description: The accelerators of the node.
+  description: >-
+    The accelerators of the node. Fields: C(count), C(vendor), C(driver), C(devices), C(problems), C(notes).
+    C(devices) has C(index), C(physical_id), C(uuid), C(model), C(memory_mib), C(pci), C(link_gen_max),
+    C(link_width_max), C(mig), C(health), C(card), C(chip).
   returned: success
   type: dict
-  contains:
-    count:
-      description: Number of devices.
-      type: int
-      sample: 8
-    vendor:
-      description: C(nvidia), C(ascend) or C(none). Named also where its devices or driver are broken.
-      type: str
-      sample: nvidia
-    driver:
-      description: Version of the driver; null where it is unknown.
-      type: str
-      sample: 550.90.07
-    devices:
-      description: The devices in the order of their index.
-      type: list
-      elements: dict
-      contains:
-        index:
-          description: Number by which programs select the device (for Ascend the logic id).
-          type: int
-        physical_id:
-          description: Number of the device on the board, as an HCCL rank table wants it.
-          type: int
-        uuid:
-          description: UUID; null for Ascend and for a GPU that does not answer.
-          type: str
-        model:
-          description: Product name.
-          type: str
-          sample: NVIDIA H100 80GB HBM3
-        memory_mib:
-          description: Memory in MiB; null where it is shared with the CPU or unknown.
-          type: int
-          sample: 81559
-        pci:
-          description: PCI address as sysfs writes it.
-          type: str
-          sample: "0000:1b:00.0"
-        link_gen_max:
-          description: PCIe generation that the GPU and its slot can do; absent where sysfs does not say it.
-          type: int
-        link_width_max:
-          description: The same of its lanes.
-          type: int
-        mig:
-          description: Whether the GPU is divided by MIG.
-          type: bool
-        health:
-          description: What C(npu-smi) calls the health of an NPU, C(OK) for a sound one; null for NVIDIA.
-          type: str
-        card:
-          description: C(NPU ID) by which C(npu-smi -i) is asked; null for NVIDIA.
-          type: int
-        chip:
-          description: C(Chip ID) by which C(npu-smi -c) is asked; null for NVIDIA.
-          type: int
-    problems:
-      description: What is broken, with what to do; empty on a healthy node.
-      type: list
-      elements: str
-    notes:
-      description: What is worth knowing but not broken, such as MIG.
-      type: list
-      elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -43,61 +43,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: What the node has.
+  description: >-
+    What the node has. Fields: C(host), C(os), C(family), C(arch), C(root), C(toolkits), C(default),
+    C(default_kind), C(compiler), C(compilers), C(free_mib), C(gpus), C(mpi), C(session), C(nccl).
   returned: success
   type: dict
-  contains:
-    host:
-      description: The node's name in the inventory.
-      type: str
-    os:
-      description: Operating system and its release.
-      type: str
-      sample: debian 12
-    family:
-      description: C(debian) where apt is to be expected, else the system's name.
-      type: str
-    arch:
-      description: Hardware name, C(x86_64) or C(aarch64).
-      type: str
-    root:
-      description: O(cuda_root).
-      type: str
-    toolkits:
-      description:
-        - By folder C(nvcc) (version of nvcc, empty where it does not answer), C(cuda) (the toolkit's own version, empty
-          where it does not say), C(newest_gcc) that its headers accept, C(kind) (how it came there, or C(foreign)),
-          C(named) (the version in the folder's name) and C(record) (what the role wrote down).
-      type: dict
-    default:
-      description: Where the link C(cuda) leads; empty where there is none.
-      type: str
-    default_kind:
-      description: C(none), C(link), or C(foreign) where something else has the name.
-      type: str
-    compiler:
-      description: C(name), C(version) and whether it is C(installed); else the version that apt would install.
-      type: dict
-    compilers:
-      description: Packages of host compilers that apt knows, oldest first.
-      type: list
-      elements: str
-      sample: [g++-11, g++-12]
-    free_mib:
-      description: MiB free by folder.
-      type: dict
-    gpus:
-      description: NVIDIA GPUs on the PCI bus.
-      type: int
-    mpi:
-      description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none.
-      type: dict
-    session:
-      description: What sshd sets in sessions of O(user); null where it does not say, or no user was named.
-      type: dict
-    nccl:
-      description: Folder with NCCL's headers and library; empty where there is none.
-      type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -72,14 +72,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 program:
-  description:
-    - C(build) and C(run), each V(pass), V(fail), V(unknown) or V(skipped) (a node that declares no GPU), C(detail) in
-      words, and C(with), what the program was linked with besides CUDA.
+  description: >-
+    C(build) and C(run), each V(pass), V(fail), V(unknown) or V(skipped) (a node that declares no GPU), C(detail) in
+    words, and C(with), what the program was linked with besides CUDA.
   returned: success
   type: dict
-  sample: {build: pass, run: skipped, detail: "no device: no CUDA-capable device is detected", with: [mpi, nccl]}
 findings:
-  description: What somebody has to do about it, each with host, check, found, expected and action.
+  description: >-
+    What somebody has to do about it, each with host, check, found, expected and action.
   returned: success
   type: list
   elements: dict

@@ -42,36 +42,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 probe:
-  description: What was found.
+  description: >-
+    What was found. Fields: C(host), C(prefix), C(bin), C(record), C(prefix_kind), C(gpus), C(programs), C(run).
   returned: success
   type: dict
-  contains:
-    host:
-      description: The node's name in the inventory.
-      type: str
-    prefix:
-      description: O(prefix).
-      type: str
-    bin:
-      description: Folder of the programs.
-      type: str
-    record:
-      description: What they were built from; null where the role nccl_tests built none.
-      type: dict
-    prefix_kind:
-      description: C(none), C(built) by this role, or C(foreign).
-      type: str
-    gpus:
-      description: GPUs that the driver offers to programs.
-      type: int
-    programs:
-      description: >-
-        For each program whether it C(exists), libraries that are C(missing), whether it was linked with C(mpi),
-        C(status) and end (C(said)) of C(--help), and its C(flags), the short one of each long one.
-      type: dict
-    run:
-      description: Name, command, status, output and last lines of the run; null where there was none.
-      type: dict
 """
 
 from pathlib import Path

@@ -52,44 +52,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: What the node has.
+  description: >-
+    What the node has. Fields: C(host), C(platform), C(cpus), C(free_mb), C(record), C(prefix_kind), C(cuda),
+    C(nccl), C(mpi), C(missing).
   returned: success
   type: dict
-  contains:
-    host:
-      description: The node's name in the inventory.
-      type: str
-    platform:
-      description: Operating system, its release, and hardware.
-      type: str
-      sample: debian 12 x86_64
-    cpus:
-      description: CPUs that a build may use.
-      type: int
-    free_mb:
-      description: MB (10^6 bytes) that are free where O(prefix) is or would be.
-      type: int
-    record:
-      description: What the programs in O(prefix) were built from; null where the role nccl_tests built none.
-      type: dict
-    prefix_kind:
-      description: C(none), C(built) by this role, or C(foreign).
-      type: str
-    cuda:
-      description: >-
-        C(home) and C(version) of the CUDA toolkit (empty where there is none), whether its C(library) can be linked,
-        C(folders) where programs find it when they run, and what was looked for (C(marker), C(searched)).
-      type: dict
-    nccl:
-      description: As C(cuda), of NCCL.
-      type: dict
-    mpi:
-      description: As C(cuda), of Open MPI.
-      type: dict
-    missing:
-      description: Those of O(tools) that the node has not.
-      type: list
-      elements: str
 """
 
 import platform

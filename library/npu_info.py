@@ -39,61 +39,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 npu:
-  description: The devices; empty on a node that has none.
+  description: >-
+    The devices; empty on a node that has none. Fields: C(chip), C(super_pod_id), C(devices), C(problems), C(notes).
+    C(devices) has C(index), C(physical_id), C(device_ip), C(health), C(link), C(net_health), C(super_device_id),
+    C(visible).
   returned: success
   type: dict
-  contains:
-    chip:
-      description: C(910), C(910b) or C(a3), as rank tables differ by it; empty for others and for a mixture.
-      type: str
-    super_pod_id:
-      description: The super pod of an A3 node; empty elsewhere.
-      type: str
-    devices:
-      description: The devices in the order of their logic id.
-      type: list
-      elements: dict
-      contains:
-        index:
-          description: Logic id, by which programs select the device.
-          type: int
-        physical_id:
-          description: Physical id, by which C(hccn_tool) and rank tables name it.
-          type: int
-        device_ip:
-          description: Address of its network port; empty where none is set.
-          type: str
-          sample: 192.1.0.6
-        health:
-          description: Health as C(npu-smi info) prints it.
-          type: str
-          sample: OK
-        link:
-          description: C(up), C(down) or C(unknown).
-          type: str
-        net_health:
-          description: As C(hccn_tool -net_health -g) prints it; C(Init) where no address to ping is configured.
-          type: str
-          sample: Success
-        super_device_id:
-          description: Number of the device in its super pod (A3); empty elsewhere.
-          type: str
-        visible:
-          description: Whether ASCEND_RT_VISIBLE_DEVICES of the calling user lets programs see it.
-          type: bool
-    problems:
-      description: What is wrong, with what to do; empty on a healthy node.
-      type: list
-      elements: str
-    notes:
-      description: What could not be read, or is worth knowing.
-      type: list
-      elements: str
 queries:
-  description: What hccn_tool answered to its other queries, by physical id and query, as it names it.
+  description: >-
+    What hccn_tool answered to its other queries, by physical id and query, as it names it.
   returned: with O(capture)
   type: dict
-  sample: {"0": {"optical": {"present": "present"}}}
 """
 
 from ansible.module_utils.basic import AnsibleModule

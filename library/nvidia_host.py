@@ -34,62 +34,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 nvidia_host:
-  description: What the node is.
+  description: >-
+    What the node is. Fields: C(host), C(os), C(arch), C(kernel), C(virtual), C(gpus), C(nvswitches),
+    C(secure_boot), C(nouveau), C(gcc), C(apt), C(cuda), C(free_mib), C(rdma_ports).
   returned: success
   type: dict
-  contains:
-    host:
-      description: The node's name in the inventory.
-      type: str
-    os:
-      description: Operating system, with C(id), C(version) and C(family) (V(debian), V(redhat), V(suse) or the id).
-      type: dict
-      sample: {id: debian, version: "12", family: debian}
-    arch:
-      description: Hardware name, V(x86_64) or V(aarch64).
-      type: str
-    kernel:
-      description:
-        - C(running) kernel; C(headers), the releases for which modules can be built; C(headers_available), whether apt
-          offers the headers of the running one (null where that is not known).
-      type: dict
-      sample: {running: 6.1.0-41-amd64, headers: [6.1.0-41-amd64], headers_available: true}
-    virtual:
-      description: The container engine whose container the node is; empty on a machine of its own.
-      type: str
-    gpus:
-      description:
-        - GPUs on the PCI bus with C(pci), C(device_id), C(name) (empty where only the generation is known) and
-          C(generation) (V(kepler) to V(blackwell), or V(unknown)).
-      type: list
-      elements: dict
-    nvswitches:
-      description: NVSwitches on the PCI bus, those of the fifth NVLink by the ports that manage them.
-      type: int
-    secure_boot:
-      description: V(enabled), V(disabled), V(unknown), or V(none) where the machine has not been started by EFI.
-      type: str
-    nouveau:
-      description: Whether the kernel's own driver for these GPUs is loaded.
-      type: bool
-    gcc:
-      description: Version of the default gcc; empty where there is none.
-      type: str
-    apt:
-      description:
-        - On dpkg systems the C(held) packages, those of them that the role nvidia_repository keeps (C(kept)), and the
-          C(broken) ones with their state.
-      type: dict
-    cuda:
-      description: Versions of the CUDA toolkits, and V(distro) for the distribution's own.
-      type: list
-      elements: str
-    free_mib:
-      description: Free MiB of C(/), C(/usr), C(/boot) and C(/var).
-      type: dict
-    rdma_ports:
-      description: Ports of RDMA devices.
-      type: int
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -57,7 +57,7 @@ class Session:
         self.tree = Recording(folder / "captures", self.anonymous)
         self.accelerators = read_accelerators(self.tree)
         self.version = self.command(f"{tool} {'--version' if vendor == 'nvidia' else '-v'}")
-        if "stand-in" in self.version.output or "replay" in self.version.output:
+        if "fake" in self.version.output or "replay" in self.version.output:
             self.report.stand_ins.append(" ".join(self.version.output.split()))
         self.report.machine.update(
             os=read_os(self.tree.text("/etc/os-release")),
@@ -199,7 +199,7 @@ def pytest_terminal_summary(terminalreporter, config):
     packed = report.write()
     write("")
     for name in report.stand_ins:
-        write(f"With a stand-in, which says nothing of any device: {name}")
+        write(f"With a fake, which says nothing of any device: {name}")
     numbers = ", ".join(f"{number} {state}" for state, number in report.numbers.items())
     write(f"{numbers} on {session.count} x {', '.join(sorted(set(report.machine['devices'])))}")
     write(f"  report  {report.folder / 'report.json'}")

@@ -76,7 +76,7 @@ class Report:
         record = {
             "test": self.kind,
             "result": "failed" if numbers["failed"] else "passed" if numbers["passed"] else "not run",
-            # Results with stand-ins say nothing of any device.
+            # Results with fakes say nothing of any device.
             "stand_in": self.stand_ins,
             "numbers": numbers,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),

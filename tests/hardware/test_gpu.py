@@ -1,4 +1,4 @@
-"""A machine with NVIDIA GPUs tests what elsewhere has only met stand-ins: `make test-gpu`, docs/hardware-test.md."""
+"""A machine with NVIDIA GPUs tests what elsewhere has only met fakes: `make test-gpu`, docs/hardware-test.md."""
 
 import json
 import os

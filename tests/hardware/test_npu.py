@@ -1,4 +1,4 @@
-"""A machine with Ascend NPUs tests what elsewhere has only met stand-ins: `make test-npu`, docs/hardware-test.md."""
+"""A machine with Ascend NPUs tests what elsewhere has only met fakes: `make test-npu`, docs/hardware-test.md."""
 
 import os
 import re

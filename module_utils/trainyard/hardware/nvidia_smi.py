@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people paste of nvidia-smi: the table that it prints without options, and `nvidia-smi -L`.
+"""Parse pasted outputs of nvidia-smi: the table without options, and `nvidia-smi -L`.
 
 Pure parsing, memory in MiB. Tables of drivers 418 to 590: two rows for a GPU, a third one from 450 on, which says MIG.
 Programs ask by --query-gpu (accelerators.py), which is exact; here names may be cut short, and UUIDs are in one of the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA toolkits on the nodes: versions as their own files tell them, and host compilers.
+"""CUDA toolkits on the nodes: versions from their own files, and host compilers.
 
 Pure. A state is what library/cuda_toolkit_state returns of a node. A toolkit is known by its release, `12.4` of 12.4.1:
 packages of two updates of one release cannot be side by side.

@@ -12,7 +12,7 @@ from .cuda_plan import compiler_finding, matches, toolkit_text
 
 
 def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], told: bool = False) -> list[Finding]:
-    """Judge the toolkits of all nodes together: each as wanted, and the same everywhere.
+    """Check the toolkits of all nodes: each as planned, and all nodes equal.
 
     `told`: whether sshd must have been told of the default.
     """
@@ -62,7 +62,7 @@ def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], told:
 
 
 def _odd(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Name nodes whose toolkits differ from those of most; a mixed cluster compiles what then does not load."""
+    """Find nodes whose toolkits differ from the majority: programs compiled on one node would not load on another."""
 
     def has(state: State) -> str:
         plan = plans[state["host"]]

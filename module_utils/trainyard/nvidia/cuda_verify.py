@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the proof program of the role cuda_toolkit showed on a node, and what that means.
+"""The results of the test program of the role cuda_toolkit on a node, and their findings.
 
 Pure. `build` and `run` each have a state: pass, fail, unknown (it did not finish), skipped (not asked for). A
 node that declares no GPU has built a program that ends at the missing device; its all-reduce was not asked for.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For which GPUs nvcc compiles: its -gencode flags, and which CUDA still knows, or already knows, an architecture.
+"""The -gencode flags of nvcc, and the CUDA releases that support an architecture.
 
 An architecture is a compute capability without its dot, 90 for 9.0. Code for one runs on every GPU of the same major
 number and an equal or higher minor one, so that a generation needs the least of each of its major numbers only.
@@ -53,7 +53,7 @@ def architectures(text: str) -> list[int]:
 
 
 def refusal(number: int, cuda: str) -> str:
-    """Say why a CUDA such as 13.0.88 does not compile for an architecture; "" where it does or nothing is known."""
+    """Return why a CUDA such as 13.0.88 does not compile for an architecture; "" if it does or is unknown."""
     parts = cuda.split(".")
     release = (int(parts[0]), int(parts[1]))
     least = next((least for since, least in _LEAST if release >= since), 0)

@@ -39,7 +39,7 @@ _RANGES = (
     (0x2900, 0x3340, "blackwell"),
 )
 
-# What is put into servers and workstations. Others have a generation but no name here.
+# Models of servers and workstations. Others have a generation but no name here.
 _NAMES = {
     0x1021: "K20Xm", 0x1028: "K20m", 0x1023: "K40m", 0x1024: "K40c", 0x1029: "K40s", 0x102A: "K40t", 0x102D: "K80",
     0x118F: "K10", 0x13BD: "M10", 0x13F2: "M60", 0x13F3: "M6", 0x1431: "M4", 0x17FD: "M40",
@@ -76,7 +76,7 @@ _NAMES = {
 
 # NVIDIA's bridges of that class (the GPUs' own are 0x03xx); A100's is 1af1, H100's 22a3.
 NVSWITCH_CLASS = "0x0680"
-# Of the fifth NVLink, NVSwitches are reached through a port of an adapter that says this of itself.
+# NVSwitches of the fifth NVLink are reached through an adapter port with this description.
 SWITCH_ADAPTER = "SW_MNG"
 
 _FAMILIES = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small all-reduce over a job's own GPUs of one node by nccl-tests: what is run, and what it shows to be wrong. Pure.
+"""A small all-reduce over a job's GPUs of one node by nccl-tests: the command and its errors. Pure.
 
 One process has all the GPUs, so it needs neither mpirun nor ssh. Every value is compared (-c 1), of few bytes and of as
 many as all links get a share of; speed is not judged. Sources: nccl-tests' common.cu, 2.10 to 2.19.
@@ -15,7 +15,7 @@ from ..findings.visible import visible
 from . import nccl_tests_faults
 from .nccl_tests_output import parse_text
 
-# Seconds: eight GPUs without a persistence daemon take half of it until they answer.
+# Time limit in seconds: eight GPUs without a persistence daemon need half of it to start.
 LIMIT_S = 45.0
 # 1 KiB and 16 MiB; fewest rounds.
 _OPTIONS = ("-b", "1K", "-e", "16M", "-f", "16384", "-w", "1", "-n", "2", "-c", "1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL says of the networks that it chose (NCCL_DEBUG=INFO). Pure.
+"""Parse the lines in which NCCL reports its networks (NCCL_DEBUG=INFO). Pure.
 
 Forms of its lines: NCCL 2.7 to 2.28, also with a network plugin (IBext_v8, Libfabric, AWS Libfabric).
 """
@@ -26,7 +26,7 @@ _ANY = re.compile(r"NCCL INFO (?:NET/|Channel |(?:comm \S+ .*\b)?Using network )
 
 @dataclass
 class Said:
-    """What NCCL's lines say: networks that were chosen, channels and devices per network, GPUDirect RDMA.
+    """The chosen networks, channels and devices per network, and GPUDirect RDMA, from NCCL's lines.
 
     `inside` are the channels between GPUs of one node, by P2P (NVLink, PCIe) and SHM (the node's memory).
     """
@@ -48,7 +48,7 @@ class Said:
         return sorted({*self.channels, *(self.networks if not self.channels else ())} - {"Socket"})
 
     def as_dict(self) -> dict[str, Any] | None:
-        """Return it as summary.json has it, None where NCCL has said nothing; devices are the ranks' own words."""
+        """Return the record of summary.json, None without lines of NCCL; the ranks themselves name the devices."""
         if not (self.networks or self.channels or self.inside):
             return None
         return {
@@ -68,7 +68,7 @@ def is_of_transport(line: str) -> bool:
 
 
 def read_nccl_lines(lines: Iterable[str]) -> Said:
-    """Read what NCCL said on all ranks."""
+    """Read the lines of NCCL from all ranks."""
     said = Said()
     names: dict[tuple[str, str, int], str] = {}
     used: set[tuple[str, str, int]] = set()

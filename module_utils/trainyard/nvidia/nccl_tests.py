@@ -17,7 +17,7 @@ from ..software.builds import Record, State, place_findings, share_out
 from . import gencode
 from .hardware import describe_gpus
 
-# What is read of each, and how a message calls it.
+# The fields of a record, and their names in messages.
 PARTS = {"cuda": "CUDA", "nccl": "NCCL", "mpi": "Open MPI"}
 _ROLES = {"cuda": "cuda_toolkit", "nccl": "nccl", "mpi": "openmpi"}
 _HOMES = {"MPI_HOME": "mpi", "CUDA_HOME": "cuda", "NCCL_HOME": "nccl"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an output of nccl-tests shows to be wrong by itself, whatever speed is expected. Pure."""
+"""Find errors in an output of nccl-tests, whatever speed is expected. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .nccl_tests_output import Output
 
 
 def values(output: Output) -> list[str]:
-    """Say that results were wrong: in the table, and by the footer's count."""
+    """Return the wrong results of the table and of the footer's count."""
     outside = f"{counted(output.out_of_bounds, 'value')} out of bounds" if output.out_of_bounds else ""
     return [text for text in (_wrong(output), outside) if text]
 
@@ -43,8 +43,8 @@ def _worlds(output: Output) -> str:
     return f"{output.tables} tables of results, expected one: give each run a file of its own"
 
 
-def ranks(output: Output, asked: int | None) -> str:
-    """Say that other ranks took part than `asked` for (None: as many as there are), "" where none did."""
+def ranks(output: Output, requested: int | None) -> str:
+    """Return how the ranks differ from the requested number (None: any number); "" if they do not."""
     if output.tables > 1:
         return _worlds(output)
     listed = Counter(rank.rank for rank in output.ranks)
@@ -52,13 +52,13 @@ def ranks(output: Output, asked: int | None) -> str:
     if twice:
         times = f"rank {twice[0]} is listed {listed[twice[0]]} times"
         return f"{times}: processes that each were a world of their own, as with programs that were built without MPI"
-    if asked is not None and output.tables and len(output.ranks) != asked:
-        return f"{counted(len(output.ranks), 'rank')} took part, expected {asked}"
+    if requested is not None and output.tables and len(output.ranks) != requested:
+        return f"{counted(len(output.ranks), 'rank')} took part, expected {requested}"
     return ""
 
 
 def ending(output: Output) -> str:
-    """Say that a table, where there is one, stops before its end."""
+    """Return how a table is cut off; "" for a complete one or none."""
     if not output.tables:
         return ""
     if output.broken_rows:

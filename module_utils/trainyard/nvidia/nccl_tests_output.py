@@ -357,7 +357,7 @@ def parse_json(text: str) -> Output:
     found.collective = program[1] if program else ""
     code = data.get("nccl_version")
     found.version = f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100}" if isinstance(code, int) else ""
-    # Of each process only its first device is listed.
+    # Only the first device of each process is listed.
     each = max(1, int(_json_number(config.get("nthreads")) or 1) * int(_json_number(config.get("ngpus")) or 1))
     each = min(each, _MOST_DEVICES)
     for device in config.get("devices") or []:

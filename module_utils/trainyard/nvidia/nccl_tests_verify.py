@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nccl-tests that were built: what the programs say of themselves on each node, and the judgement of all nodes.
+"""The installed nccl-tests: what the programs report on each node, and the check of all nodes.
 
 A probe is what library/nccl_tests_probe returns of a node. On a node without a GPU a program that is sound ends with
 CUDA's word for that; bandwidths are measured elsewhere.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..machine.tree import Tree
 
-# Of the InfiniBand specification's PortCounters; port_xmit_wait is congestion, not a fault.
+# PortCounters of the InfiniBand specification; port_xmit_wait is congestion, not a fault.
 RDMA_FAULTS = (
     "symbol_error",
     "link_error_recovery",

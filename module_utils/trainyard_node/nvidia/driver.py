@@ -44,7 +44,7 @@ def _modules(tree: Tree, kernels: Sequence[str], names: Sequence[str]) -> dict[s
     found = {}
     for kernel in kernels:
         found[kernel] = parse.read_modinfo("")
-        # Of a kernel of which nothing is installed modinfo says nothing.
+        # modinfo prints nothing for a kernel that is not installed.
         for name in names if tree.captured or tree.exists(f"/lib/modules/{kernel}") else ():
             outcome = tree.command(f"modinfo.{kernel}.{name}", ["modinfo", "-k", kernel, name], _TOOL_SECONDS)
             if outcome and outcome.status == 0:

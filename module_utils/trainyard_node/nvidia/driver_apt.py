@@ -18,7 +18,7 @@ from ..machine.tree import Tree
 from ..software import apt as machine
 from .driver import installed_packages
 
-# What a version's packages are called in NVIDIA's, Debian's and Ubuntu's archives.
+# Package names of a version in the archives of NVIDIA, Debian and Ubuntu.
 _NAMES = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
 
 
@@ -113,7 +113,7 @@ def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[di
         )
     changes = apt.read_transaction(simulation)
     gone = {change.name for change in changes if not change.new}
-    # What is installed already is no change, and belongs to it all the same.
+    # An installed package is no change, but belongs to the driver as well.
     after = {name: version for name, version in machine.read_installed().versions.items() if name not in gone}
     after.update({change.name: change.new for change in changes if change.new})
     parts = {name: version for name, version in after.items() if is_driver_package(name)}

@@ -19,8 +19,8 @@ def as_found(node, node_names):
             " /etc/*/*-cuda.* /etc/systemd/system.conf.d/*-cuda.conf /etc/ssh/sshd_config.d/*-sessions.conf"
             " /etc/apt/preferences.d/trainyard-cuda-toolkit /etc/apt/*/trainyard-nvidia*"
             " /var/lib/trainyard-root/packages/cuda_toolkit.json;"
-            "systemctl disable --now nvidia-stand-in.service 2>/dev/null || true;"
-            "rm -rf /srv/nvidia-stand-in /etc/systemd/system/nvidia-stand-in.service;"
+            "systemctl disable --now nvidia-fake.service 2>/dev/null || true;"
+            "rm -rf /srv/nvidia-fake /etc/systemd/system/nvidia-fake.service;"
             "systemctl daemon-reload; systemctl reload ssh; ldconfig;"
             'dpkg-query --show --showformat "\\${Package}\\n" | sort >/root/packages-after-cuda;'
             "sort /root/packages-before-cuda | comm -13 - /root/packages-after-cuda |"

@@ -1,6 +1,6 @@
 """What cuda_toolkit promises: toolkits side by side at their versions, one the default, found from everywhere, proved.
 
-nvcc of CUDA 13, NCCL and Open MPI are the real ones. NVIDIA's repository and runfile are stand-ins, whose nvcc only
+nvcc of CUDA 13, NCCL and Open MPI are the real ones. NVIDIA's repository and runfile are fakes, whose nvcc only
 tells its version. There is no GPU, which the nodes declare.
 """
 
@@ -33,7 +33,7 @@ NO_DEVICE = ("no CUDA-capable device is detected", "CUDA driver version is insuf
 
 @pytest.fixture(scope="module")
 def first(node_names):
-    """Name of the first node, on which the stand-in of the repository is."""
+    """Name of the first node, on which the fake of the repository is."""
     return node_names[0]
 
 
@@ -106,7 +106,7 @@ def side_by_side(run_playbook, first):
         "cuda_toolkit_versions": SIDE_BY_SIDE,
         "cuda_toolkit_default": "12.6",
         "cuda_toolkit_verify": False,
-        "stand_in": "present",
+        "fake": "present",
     }
     done = run_playbook("changed.yml", "--limit", first, **given)
     assert done.rc == 0, done.output
@@ -253,7 +253,7 @@ def test_another_default_and_removal(side_by_side, run_playbook, node, first):
         "cuda_toolkit_versions": [],
         "cuda_toolkit_absent": ["13.0"],
         "cuda_toolkit_default": "none",
-        "stand_in": "absent",
+        "fake": "absent",
     }
     done = run_playbook("changed.yml", "--limit", first, **gone)
     assert done.rc == 0, done.output

@@ -1,4 +1,4 @@
-"""The stand-in of NVIDIA's repository and NCCL are there while this scenario is tested, and gone afterwards."""
+"""The fake of NVIDIA's repository and NCCL are there while this scenario is tested, and gone afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[3]
-FOLDER = "/srv/nvidia-stand-in"
+FOLDER = "/srv/nvidia-fake"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,7 +25,7 @@ def clean(inventory_path):
 
 @pytest.fixture(scope="session")
 def first(node, node_names):
-    """The node that serves the stand-in."""
+    """The node that serves the fake."""
     return node(node_names[0])
 
 
@@ -37,7 +37,7 @@ def last(node, node_names):
 
 @pytest.fixture(scope="session")
 def fingerprints(first):
-    """Fingerprints of the stand-in's keys."""
+    """Fingerprints of the fake's keys."""
     return json.loads(first.file(f"{FOLDER}/fingerprints.json").content_string)
 
 
@@ -55,7 +55,7 @@ def uri(node_names, node_vars, folder):
 
 @pytest.fixture(scope="session")
 def source(first, node_names, folder, uri, fingerprints):
-    """Arguments of nvidia_source for the stand-in."""
+    """Arguments of nvidia_source for the fake."""
     key = first.check_output(f"basename {folder}/*.pub")
     return {
         "host": node_names[-1],

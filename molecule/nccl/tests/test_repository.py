@@ -1,6 +1,6 @@
 """What nvidia_repository promises: the right repository or none, exactly the versions asked for, and they stay.
 
-The repository is a stand-in (tests/fixtures/nvidia_repository); apt, its checks and its lists are real.
+The repository is a fake (tests/fixtures/nvidia_repository); apt, its checks and its lists are real.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_a_new_node_is_not_told_of_a_tampered_repository(call, source, published
     call("nvidia_source", {name: source[name] for name in ("host", "provider")} | {"state": "absent"}, check=False)
     # A list that apt has verified earlier would do.
     last.check_output("sudo sh -c 'rm /var/lib/apt/lists/*8099*'")
-    first.check_output(f"sudo sed -i 's/^Maintainer: stand-in/Maintainer: nobody/' {published}/Packages")
+    first.check_output(f"sudo sed -i 's/^Maintainer: fake/Maintainer: nobody/' {published}/Packages")
     first.check_output(f"sudo sh -c 'gzip --stdout {published}/Packages >{published}/Packages.gz'")
     try:
         found = only(call("nvidia_source", source))["found"]
@@ -109,21 +109,21 @@ def test_a_new_node_is_not_told_of_a_tampered_repository(call, source, published
         assert last.run(f"ls {FILES}").stdout == ""
         assert last.run("sudo apt-get update && sudo apt-get check").rc == 0
     finally:
-        first.check_output(f"sudo cp /srv/nvidia-stand-in/kept/Packages* {published}/")
+        first.check_output(f"sudo cp /srv/nvidia-fake/kept/Packages* {published}/")
         assert call("nvidia_source", source, check=False)["changed"]
     assert not call("nvidia_source", source, check=False)["changed"]
 
 
 def test_a_repository_that_is_down_is_named_and_nothing_is_changed(packages, call, source, first, have):
     before = have()
-    first.check_output("sudo systemctl stop nvidia-stand-in.service")
+    first.check_output("sudo systemctl stop nvidia-fake.service")
     try:
         finding = only(packages(nccl(OLDER), refresh=True))
         # What is installed already needs no repository.
         kept = packages(nccl(WANTED), refresh=True)
         known = call("nvidia_source", source)
     finally:
-        first.check_output("sudo systemctl start nvidia-stand-in.service")
+        first.check_output("sudo systemctl start nvidia-fake.service")
     assert finding["found"].startswith(f"{source['uri']}: it does not answer. apt says: E: Failed to fetch")
     assert (kept["findings"], kept["changed"], known["findings"]) == ([], False, [])
     assert have() == before
@@ -159,7 +159,7 @@ def distribution(last, first, uri):
     base = uri.rpartition("/debian")[0] + "/distribution"
     files = "/etc/apt/keyrings/distribution.asc /etc/apt/sources.list.d/distribution.list"
     key, listed = files.split()
-    content = first.file("/srv/nvidia-stand-in/www/distribution/key.asc").content_string
+    content = first.file("/srv/nvidia-fake/www/distribution/key.asc").content_string
     last.check_output(f"echo '{content}' | sudo tee {key}")
     last.check_output(f"echo 'deb [signed-by={key}] {base}/ /' | sudo tee {listed}")
     last.check_output("sudo apt-get update")

@@ -89,7 +89,7 @@ def test_a_cudnn_that_its_provider_lacks_is_rejected(run_playbook, node_names):
     assert done.rc != 0
     assert "no package index has cuDNN 8.0.5.39 for CUDA 11 as a wheel expected 8.5 or newer" in done.text
     other = {"cudnn_provider": "network_repo", "cudnn_version": "8.9.7.29", "cudnn_cuda": "12.2"}
-    done = run_playbook("changed.yml", *only, stand_in_state="present", **other)
+    done = run_playbook("changed.yml", *only, fake_state="present", **other)
     assert done.rc != 0
     assert f"package libcudnn8 on {node_names[-1]}" in done.text and "8.5.0.96-1+cuda11.7" in done.text
 

@@ -1,6 +1,6 @@
 """What nccl_tests promises: built on one node, copied to the others, proved on each, rebuilt when something changes.
 
-CUDA, NCCL and the source of nccl-tests are stand-ins; make, gcc, git, Open MPI, the role and the nodes are real.
+CUDA, NCCL and the source of nccl-tests are fakes; make, gcc, git, Open MPI, the role and the nodes are real.
 """
 
 from __future__ import annotations

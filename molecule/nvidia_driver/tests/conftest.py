@@ -1,4 +1,4 @@
-"""The driver, its repository and dkms are stand-ins, there while this scenario is tested, and gone afterwards."""
+"""The driver, its repository and dkms are fakes, there while this scenario is tested, and gone afterwards."""
 
 from __future__ import annotations
 

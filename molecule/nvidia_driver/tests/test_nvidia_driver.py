@@ -1,6 +1,6 @@
 """The role nvidia_driver: one exact version with its module, up and down; or the reason, and the node as before.
 
-NVIDIA's repository, its installer and dkms are stand-ins; apt, dpkg, systemd, the role and the job are real.
+NVIDIA's repository, its installer and dkms are fakes; apt, dpkg, systemd, the role and the job are real.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSTALLER = "/var/lib/trainyard-root/nvidia-driver"
 BOOT_TIME = "stat -c %Z /proc/1"
 # Of another driver, as a removal by hand leaves it: the proof of a newer one finds it.
 LEFTOVER = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15"
-# A stand-in for CUDA, whose programs do not run with the newer driver.
+# A fake for CUDA, whose programs do not run with the newer driver.
 NVCC = Path(__file__).resolve().parents[3] / "tests/fixtures/nvidia_driver/nvcc"
 TOOLKIT = "/opt/trainyard/cuda-12.4"
 

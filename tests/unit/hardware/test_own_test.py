@@ -1,4 +1,4 @@
-"""`make test-gpu` and `make test-npu` themselves, on stand-ins: steps, report, exit status, and what they leave."""
+"""`make test-gpu` and `make test-npu` themselves, on fakes: steps, report, exit status, and what they leave."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Done:
 
 @pytest.fixture
 def run(tmp_path):
-    """Return a function that runs tests/hardware as `make` does, with the stand-in of the vendor's tool."""
+    """Return a function that runs tests/hardware as `make` does, with the fake of the vendor's tool."""
 
     def run_it(*options, kind="gpu", **environment):
         (tmp_path / "work").mkdir()
@@ -73,12 +73,12 @@ def run(tmp_path):
     return run_it
 
 
-def test_it_goes_from_end_to_end_and_says_that_it_met_a_stand_in(run):
+def test_it_goes_from_end_to_end_and_says_that_it_met_a_fake(run):
     done = run()
     assert done.rc == 0, done.output
     assert done.report["result"] == "passed"
-    assert done.report["stand_in"] == ["stand-in for nvidia-smi of trainyard's tests, NVIDIA-SMI version : 570.86.15"]
-    assert "With a stand-in, which says nothing of any device" in done.output
+    assert done.report["fake"] == ["fake for nvidia-smi of trainyard's tests, NVIDIA-SMI version : 570.86.15"]
+    assert "With a fake, which says nothing of any device" in done.output
     states = {name: step["state"] for name, step in done.steps.items()}
     for name in (
         "devices_are_those_that_nvidia_smi_lists",
@@ -106,7 +106,7 @@ def test_the_same_for_npus(run, tmp_path):
     (tmp_path / "hccn.conf").write_text("".join(f"address_{number}=192.168.{number}.1\n" for number in range(8)))
     done = run(kind="npu", REPLAY=str(tmp_path), TRAINYARD_TEST_CANN="/absent")
     assert done.rc == 0, done.output
-    assert (done.report["test"], done.report["stand_in"]) == ("npu", ["npu-smi replay, version: 24.1.0"])
+    assert (done.report["test"], done.report["fake"]) == ("npu", ["npu-smi replay, version: 24.1.0"])
     states = {name: step["state"] for name, step in done.steps.items()}
     for name in ("devices_are_those_that_npu_smi_lists", "rank_table_of_this_machine_fits_all_rules"):
         assert states[name] == "passed", done.steps[name]

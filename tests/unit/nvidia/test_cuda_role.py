@@ -24,7 +24,7 @@ PLAY = """
 
 
 def test_a_toolkit_that_is_there_is_tried_as_it_is_wanted_and_as_it_is_there(tmp_path):
-    """nvcc is a stand-in; what it makes sees no device, and none is to be."""
+    """nvcc is a fake; what it makes sees no device, and none is to be."""
     home = tmp_path / "root/cuda-12.4"
     (home / "bin").mkdir(parents=True)
     shutil.copy(PROJECT / "tests/fixtures/nvidia_driver/nvcc", home / "bin/nvcc")

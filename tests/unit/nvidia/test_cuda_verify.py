@@ -1,4 +1,4 @@
-"""CUDA toolkits are proved: programs are compiled and run, on stand-ins where there is no device."""
+"""CUDA toolkits are proved: programs are compiled and run, on fakes where there is no device."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_errors_of_a_compiler_are_told_from_its_remarks():
 
 
 @pytest.fixture
-def stand_ins(tmp_path):
-    """Stand-ins of nvcc and mpirun: nvcc makes the program that the test wants, mpirun runs it once."""
+def fakes(tmp_path):
+    """Fakes of nvcc and mpirun: nvcc makes the program that the test wants, mpirun runs it once."""
 
     def make(program, nvcc="cp given verify"):
         for name, content in {"cuda/bin/nvcc": nvcc, "bin/mpirun": 'shift 6; exec "$@"', "bin/mpicxx": MPICXX}.items():
@@ -114,8 +114,8 @@ def verified(folder, **changes):
     return found
 
 
-def test_a_program_is_linked_with_what_is_there(stand_ins):
-    folder = stand_ins("cat arguments", nvcc="cp given verify; echo $* >arguments")
+def test_a_program_is_linked_with_what_is_there(fakes):
+    folder = fakes("cat arguments", nvcc="cp given verify; echo $* >arguments")
     found = verified(folder)
     assert (found["build"], found["with"]) == ("pass", ["mpi", "nccl"])
     said = found["run"]["detail"]
@@ -128,9 +128,9 @@ def test_a_program_is_linked_with_what_is_there(stand_ins):
     assert verified(folder, mpi=False, nccl=False)["with"] == []
 
 
-def test_a_program_that_does_not_end_is_ended(stand_ins):
-    found = verified(stand_ins("sleep 600"), run_seconds=1)
+def test_a_program_that_does_not_end_is_ended(fakes):
+    found = verified(fakes("sleep 600"), run_seconds=1)
     assert found["run"]["state"] == "unknown"
-    assert verified(stand_ins("true", nvcc="exec sleep 600"), build_seconds=1)["build"] == "unknown"
-    found = verified(stand_ins("true", nvcc="echo 'verify.cu(1): error: no'; exit 1"))
+    assert verified(fakes("true", nvcc="exec sleep 600"), build_seconds=1)["build"] == "unknown"
+    found = verified(fakes("true", nvcc="echo 'verify.cu(1): error: no'; exit 1"))
     assert (found["build"], found["detail"]) == ("fail", "nvcc: verify.cu(1): error: no")
