@@ -27,7 +27,7 @@ options:
     type: str
     default: ""
   user:
-    description: Whose ssh sessions are to be looked at. Empty for nobody's.
+    description: User whose ssh sessions are checked. Empty for none.
     type: str
     default: ""
 extends_documentation_fragment: [captured_machine, inventory_name, read_only]

@@ -25,11 +25,11 @@ options:
     type: str
     required: true
   user:
-    description: Who compiles and runs it.
+    description: User who compiles and runs it.
     type: str
     required: true
   gpus:
-    description: What the inventory declares, V(auto) for as many as the PCI bus shows, or a number.
+    description: GPUs that the inventory declares, V(auto) for those on the PCI bus, or a number.
     type: str
     default: auto
   compiler:

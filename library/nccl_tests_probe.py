@@ -24,7 +24,7 @@ options:
     elements: str
     required: true
   user:
-    description: Who runs them.
+    description: User who runs them.
     type: str
     required: true
 extends_documentation_fragment: [inventory_name, read_only]

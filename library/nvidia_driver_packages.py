@@ -71,12 +71,12 @@ packages:
   type: list
   elements: dict
 findings:
-  description: What is not offered, each with host, check, found, expected and action.
+  description: Packages that are not offered, each with host, check, found, expected and action.
   returned: with O(roots)
   type: list
   elements: dict
 undone:
-  description: What was brought back.
+  description: Restored packages.
   returned: with O(before)
   type: list
   elements: str

@@ -11,7 +11,7 @@ short_description: Install packages at exact versions from one source, and keep 
 description:
   - Finds the one version that is meant among those that O(provider)'s source offers, has apt simulate it all
     and returns as findings what stops it, in check mode; outside of check mode findings are failures.
-  - Upgrades and downgrades. What is installed is held and pinned, package by package. Holds of others are left alone.
+  - Upgrades and downgrades. Installed packages are held and pinned one by one. Holds of others stay.
 options:
   packages:
     description:
@@ -21,7 +21,7 @@ options:
     elements: dict
     required: true
   provider:
-    description: Whose packages are meant.
+    description: Origin of the packages.
     type: str
     choices: [network_repo, distro]
     required: true
@@ -35,7 +35,7 @@ options:
     elements: str
     default: [Debian, Ubuntu]
   owner:
-    description: Who wants the packages. What the same owner wanted before and no longer wants is released.
+    description: Owner of the packages. Earlier packages of the same owner that are not named now are released.
     type: str
     required: true
   state_dir:
@@ -87,7 +87,7 @@ versions:
   type: dict
   sample: {libnccl2: 2.21.5-1+cuda12.4}
 actions:
-  description: What is done or would be, a line for each package.
+  description: Changes, made or planned, one line for each package.
   returned: success
   type: list
   elements: str

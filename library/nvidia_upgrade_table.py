@@ -23,7 +23,7 @@ options:
     required: true
   entries:
     description:
-      - By host what is to stand in the table, C(state), C(why), C(target) and C(before). What is not named stays.
+      - Entries of the table by host, C(state), C(why), C(target) and C(before). Other entries stay.
       - Without entries the table is read.
     type: dict
     default: {}

@@ -58,13 +58,13 @@ class Session:
         self.accelerators = read_accelerators(self.tree)
         self.version = self.command(f"{tool} {'--version' if vendor == 'nvidia' else '-v'}")
         if "fake" in self.version.output or "replay" in self.version.output:
-            self.report.stand_ins.append(" ".join(self.version.output.split()))
+            self.report.fakes.append(" ".join(self.version.output.split()))
         self.report.machine.update(
             os=read_os(self.tree.text("/etc/os-release")),
             driver=self.accelerators["driver"],
             devices=[device["model"] for device in self.accelerators["devices"]],
         )
-        # What a playbook keeps outside the work folder, unless it was there before.
+        # Files that a playbook keeps outside the work folder, unless they were there before.
         self._agents = Path("/var/cache/trainyard" if os.geteuid() == 0 else Path.home() / ".cache/trainyard")
         self._had_agents = self._agents.exists()
 
@@ -198,7 +198,7 @@ def pytest_terminal_summary(terminalreporter, config):
     report, write = session.report, terminalreporter.write_line
     packed = report.write()
     write("")
-    for name in report.stand_ins:
+    for name in report.fakes:
         write(f"With a fake, which says nothing of any device: {name}")
     numbers = ", ".join(f"{number} {state}" for state, number in report.numbers.items())
     write(f"{numbers} on {session.count} x {', '.join(sorted(set(report.machine['devices'])))}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine that is read and at the same time written down, in the form of a captured one.
 
-Whatever the project's readers read or run lands in a folder that they can read instead of the machine (option `root` of
-the modules), so a capture holds what a fixture needs and nothing else. Every text is made anonymous first.
+All that the project's readers read or run is copied to a folder that they can read instead of the machine (option
+`root` of the modules), so a capture holds what a fixture needs and nothing else. Every text is made anonymous first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ansible.module_utils.trainyard_node.machine.tree import Outcome, Tree
 
-# Of these only the lines are kept that are read: the kernel's log tells of much, and CUDA's headers are NVIDIA's.
+# Only the lines that are read are kept: the kernel's log has private details, and CUDA's headers are NVIDIA's.
 _OF_DEVICES = re.compile(r"NVRM|nvidia|Xid|mlx5|davinci|hisi|devdrv", re.I)
 _READ_OF = {
     "/commands/journalctl.dmesg.out": _OF_DEVICES,

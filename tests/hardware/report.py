@@ -15,7 +15,7 @@ from typing import Any
 from anonymous import Anonymous
 from ansible.module_utils.trainyard.findings.redaction import safe
 
-# What the steps are called, in this order.
+# Names of the steps, in this order.
 STATES = {"passed": "passed", "failed": "FAILED", "skipped": "not run"}
 # A log that is longer keeps its beginning and its end.
 _MAX_LOG = 400_000
@@ -29,7 +29,7 @@ class Report:
         self.kind, self.folder, self.anonymous = kind, folder, anonymous
         self._project, self._began = project, time.time()
         self.machine: dict[str, Any] = {}
-        self.stand_ins: list[str] = []
+        self.fakes: list[str] = []
         self.steps: list[dict[str, Any]] = []
         folder.mkdir(parents=True)
 
@@ -77,7 +77,7 @@ class Report:
             "test": self.kind,
             "result": "failed" if numbers["failed"] else "passed" if numbers["passed"] else "not run",
             # Results with fakes say nothing of any device.
-            "stand_in": self.stand_ins,
+            "fakes": self.fakes,
             "numbers": numbers,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began)),
             "elapsed_s": round(time.time() - self._began, 1),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine has of CUDA, NCCL and PyTorch, as it is or as the caller of `make` has named it. Installs nothing."""
+"""Find CUDA, NCCL and PyTorch on the machine, or where the caller of `make` has named them. Installs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine with NVIDIA GPUs tests what elsewhere has only met fakes: `make test-gpu`, docs/hardware-test.md."""
+"""Tests on a machine with NVIDIA GPUs, which elsewhere run with fakes: `make test-gpu`, docs/hardware-test.md."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from software import Missing, cuda_home, environment_of, nccl_prefix, ran, sourc
 
 PROJECT = Path(__file__).resolve().parents[2]
 GIVEN = {name: os.environ.get(f"TRAINYARD_TEST_{name}", "") for name in ("TORCH", "CUDA", "NCCL", "NCCL_TESTS")}
-# What is kept for parsers that read what people paste, besides what the steps read.
+# Captures for the parsers of pasted outputs, besides those that the steps read.
 PASTED = (
     "nvidia-smi", "nvidia-smi -L", "nvidia-smi -q", "nvidia-smi topo -m", "nvidia-smi nvlink --status",
     "nvidia-smi nvlink --errorcounters", "nvidia-smi topo -p2p r", "nvidia-smi mig -lgi", "lspci -nn -d 10de:", "lscpu",
@@ -163,7 +163,7 @@ def test_topology_has_a_line_for_each_gpu(machine, record):
 
 
 def test_captures_are_read_as_the_machine_was(machine):
-    """What was written down can be read instead of this machine, with the same result: it can become a fixture."""
+    """The captures give the same result as the machine, so they can become a fixture."""
     again = read_accelerators(Tree(str(machine.tree.folder)))
     uuids = [gpu.pop("uuid") for gpu in again["devices"]]
     assert len(set(uuids)) == machine.count

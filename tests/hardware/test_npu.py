@@ -1,4 +1,4 @@
-"""A machine with Ascend NPUs tests what elsewhere has only met fakes: `make test-npu`, docs/hardware-test.md."""
+"""Tests on a machine with Ascend NPUs, which elsewhere run with fakes: `make test-npu`, docs/hardware-test.md."""
 
 import os
 import re
@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 GIVEN = {name: os.environ.get(f"TRAINYARD_TEST_{name}", "") for name in ("TORCH", "CANN", "HCCL_TEST")}
 CANN = GIVEN["CANN"] or "/usr/local/Ascend"
 _NAME_CANN = "name the folder of the vendor's software: CANN=/path"
-# What is kept for parsers that read what people paste, besides what the steps read.
+# Captures for the parsers of pasted outputs, besides those that the steps read.
 PASTED = (
     "npu-smi info", "npu-smi info -l", "npu-smi info -m", "npu-smi info -t topo", "npu-smi info -t health -i 0",
     "npu-smi info -t memory -i 0", "npu-smi info -t ecc -i 0", "hccn_tool -i 0 -ip -g", "hccn_tool -i 0 -link -g",
@@ -76,7 +76,7 @@ def test_forms_that_people_paste_are_kept(machine, record):
 
 
 def test_captures_are_read_as_the_machine_was(machine):
-    """What was written down can be read instead of this machine, with the same result: it can become a fixture."""
+    """The captures give the same result as the machine, so they can become a fixture."""
     assert read_accelerators(Tree(str(machine.tree.folder)))["devices"] == machine.accelerators["devices"]
 
 

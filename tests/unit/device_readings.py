@@ -1,4 +1,4 @@
-"""What is read of the devices of a machine with two GPUs and its faults, and checks by their names."""
+"""Readings of the devices of a machine with two GPUs, its faults, and checks by their names."""
 
 import copy
 

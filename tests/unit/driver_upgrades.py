@@ -1,4 +1,4 @@
-"""Nodes of an upgrade of the driver, as the filters nvidia_upgrade_* are told of them."""
+"""Nodes of a driver upgrade, as the filters nvidia_upgrade_* take them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a"
 
 
 def driver(host="n1", version=OLD, **given):
-    """What library/nvidia_driver_state says of a node that is well."""
+    """Return the state of a healthy node, as library/nvidia_driver_state has it."""
     return {
         "host": host,
         "kernel": "k",
@@ -41,7 +41,7 @@ def driver(host="n1", version=OLD, **given):
 
 
 def node(host="n1", version=OLD, **given):
-    """What is known of a node before an upgrade."""
+    """Return the record of a node before an upgrade."""
     return {
         "driver": driver(host, version),
         "plan": {"action": "install", "step": "" if version == NEW else f"driver {NEW} instead of {version}"},

@@ -3,7 +3,7 @@
 
 Pure parsing, memory in MiB. Tables of drivers 418 to 590: two rows for a GPU, a third one from 450 on, which says MIG.
 Programs ask by --query-gpu (accelerators.py), which is exact; here names may be cut short, and UUIDs are in one of the
-two forms only. What is not said is None, never a guess.
+two forms only. An unknown value is None, never a guess.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which CUDA toolkit: what is wrong with the wanted ones, what a node cannot have, what is to be done.
+"""Plan the CUDA toolkits of all nodes: errors of the request, findings about nodes, and the steps.
 
 Pure. A state is what library/cuda_toolkit_state returns of a node, a record one entry of cuda_toolkit_versions.
 """

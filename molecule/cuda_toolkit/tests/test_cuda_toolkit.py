@@ -1,4 +1,4 @@
-"""What cuda_toolkit promises: toolkits side by side at their versions, one the default, found from everywhere, proved.
+"""The role cuda_toolkit: toolkits side by side at exact versions, one the default, found everywhere and verified.
 
 nvcc of CUDA 13, NCCL and Open MPI are the real ones. NVIDIA's repository and runfile are fakes, whose nvcc only
 tells its version. There is no GPU, which the nodes declare.

@@ -1,4 +1,4 @@
-"""What nvidia_repository promises: the right repository or none, exactly the versions asked for, and they stay.
+"""The role nvidia_repository: the right repository or none, and exactly the requested versions, which stay.
 
 The repository is a fake (tests/fixtures/nvidia_repository); apt, its checks and its lists are real.
 """
@@ -119,7 +119,7 @@ def test_a_repository_that_is_down_is_named_and_nothing_is_changed(packages, cal
     first.check_output("sudo systemctl stop nvidia-fake.service")
     try:
         finding = only(packages(nccl(OLDER), refresh=True))
-        # What is installed already needs no repository.
+        # Installed packages need no repository.
         kept = packages(nccl(WANTED), refresh=True)
         known = call("nvidia_source", source)
     finally:

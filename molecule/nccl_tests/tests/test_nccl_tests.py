@@ -1,4 +1,4 @@
-"""What nccl_tests promises: built on one node, copied to the others, proved on each, rebuilt when something changes.
+"""The role nccl_tests: built on one node, copied to the others, verified on each, rebuilt after a change.
 
 CUDA, NCCL and the source of nccl-tests are fakes; make, gcc, git, Open MPI, the role and the nodes are real.
 """

@@ -40,7 +40,7 @@ VENDORS = {
 }
 INSTALLER = "/var/lib/trainyard-root/nvidia-driver"
 BOOT_TIME = "stat -c %Z /proc/1"
-# Of another driver, as a removal by hand leaves it: the proof of a newer one finds it.
+# A file of another driver, as a removal by hand leaves it: the check of a newer driver finds it.
 LEFTOVER = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15"
 # A fake for CUDA, whose programs do not run with the newer driver.
 NVCC = Path(__file__).resolve().parents[3] / "tests/fixtures/nvidia_driver/nvcc"

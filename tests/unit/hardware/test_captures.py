@@ -36,13 +36,13 @@ def test_table_list_and_bus_of_eight_gpus_are_one_record():
     assert found["devices"][7]["uuid"] == "GPU-00000007-1111-2222-3333-444444444444"
 
 
-def test_the_table_alone_says_what_it_cuts_and_lacks():
+def test_the_table_alone_reports_cut_names_and_missing_values():
     found = captures.accelerators(part("a100_8", "nvidia-smi"))
     assert found["problems"] == [] and found["devices"][0]["uuid"] is None
     assert found["notes"][0] == "GPU 0: nvidia-smi's table cuts the name `NVIDIA A100-SXM...`"
 
 
-def test_a_gpu_that_does_not_answer_and_one_that_is_divided():
+def test_a_silent_gpu_and_a_gpu_with_mig():
     found = captures.accelerators(read("h100_2"))
     assert [device["mig"] for device in found["devices"]] == [True, False]
     assert found["problems"][0].startswith("GPU 1 does not answer: nvidia-smi printed |   1  NVIDIA H100 80GB HBM3")
@@ -66,7 +66,7 @@ MIG = """\
 """
 
 
-def test_the_memory_of_a_slice_is_not_taken_for_that_of_its_gpu():
+def test_memory_of_a_mig_slice_is_not_that_of_its_gpu():
     [device] = captures.accelerators(MIG)["devices"]
     assert (device["memory_mib"], device["mig"]) == (40960, True)
     lines = MIG.splitlines(keepends=True)
@@ -78,7 +78,7 @@ def test_the_memory_of_a_slice_is_not_taken_for_that_of_its_gpu():
             assert "GPU 0: nvidia-smi's table has no memory of it" in found["problems"]
 
 
-def test_a_gpu_that_is_lost_before_the_first_that_answers_is_said():
+def test_a_lost_gpu_before_the_first_one_is_a_problem():
     lost = "Unable to determine the device handle for gpu 0000:47:00.0: Unknown Error\n"
     listed = "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-1)\n"
     for text in (lost + listed, read("rdma") + lost + listed, f"{lost}\n{part('a100_8', 'nvidia-smi')}"):
@@ -168,14 +168,14 @@ def test_ibstatus_and_ibdev2netdev_alone():
     assert (port["device"], port["netdev"], port["state"], port["active"]) == ("mlx5_0", "ib0", "ACTIVE", True)
 
 
-def test_an_adapter_that_ibstat_cannot_ask_is_said():
+def test_an_adapter_that_ibstat_cannot_open_is_a_problem():
     text = read("rdma").replace("$ ibdev2netdev", "ibpanic: [1323906] main: stat of IB device 'mlx5_8' failed: No\n$ x")
     assert captures.networks(text)["problems"] == [
         "ibstat: ibpanic: [1323906] main: stat of IB device 'mlx5_8' failed: No"
     ]
 
 
-def test_npus_by_list_map_and_memory_with_all_that_hccn_tool_says():
+def test_npus_from_list_map_memory_and_hccn_tool():
     found, queries = captures.npus(read("ascend_2"))
     assert found["chip"] == "910b"
     assert [(device["device_ip"], device["link"], device["net_health"]) for device in found["devices"]] == [
@@ -195,7 +195,7 @@ def test_npus_by_list_map_and_memory_with_all_that_hccn_tool_says():
     ]  # fmt: skip
 
 
-def test_the_list_of_npus_that_does_not_fit_itself_or_the_table():
+def test_contradictions_of_the_list_of_npus_are_problems():
     listing = part("ascend_2", "npu-smi info -l")
     assert captures.accelerators(listing)["problems"] == []
     assert captures.accelerators(listing.replace(": 2", ": 8"))["problems"] == [
@@ -228,7 +228,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", ["table", "ibstat"])
 @given(data=st.data())
-def test_nothing_vanishes_silently_from_what_was_cut(form, data):
+def test_a_cut_output_is_a_problem(form, data):
     """`nvidia-smi -L` and ibstatus do not say how many there are."""
     parse, text, devices = FORMS[form]
     whole = devices(parse(text))
@@ -244,7 +244,7 @@ def test_nothing_vanishes_silently_from_what_was_cut(form, data):
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-def test_a_line_that_is_missing_makes_no_value_up(form, data):
+def test_a_missing_line_invents_no_value(form, data):
     parse, text, devices = FORMS[form]
     lines = text.splitlines(keepends=True)
     at = data.draw(st.integers(0, len(lines) - 1))
@@ -258,7 +258,7 @@ def test_a_line_that_is_missing_makes_no_value_up(form, data):
     ("module", "name", "key"),
     [(accelerator_info, "a100_8", "accelerators"), (network_info, "rdma", "networks"), (npu_info, "ascend_2", "npu")],
 )
-def test_the_modules_take_a_capture(module, name, key, capsys, tmp_path):
+def test_the_modules_read_a_capture(module, name, key, capsys, tmp_path):
     def call(path):
         with patch_module_args({"capture": str(path)}), pytest.raises(SystemExit):
             module.main()

@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.hardware.gpu_rules import check_gpus
 
 MACHINE = (Path(__file__).resolve().parents[2] / "fixtures/verify/gpu2.tree").read_text()
 SOUND = re.search(r"<nvidia_smi_log>.*?</nvidia_smi_log>", MACHINE, re.DOTALL)[0]
-# What is judged, with what the first GPU says, and what a fault says.
+# Each check with the value of the first GPU, and a faulty value.
 JUDGED = {
     "persistence_mode": ("Enabled", "Disabled"),
     "max_link_gen": ("5", "5"),

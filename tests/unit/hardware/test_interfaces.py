@@ -124,7 +124,7 @@ def test_loopback_serves_one_node_only():
         ("", "172.18.0.1", "the node's address in the inventory (172.18.0.1)"),
     ],
 )
-def test_an_interface_to_the_nodes_own_guests_is_named(name, kind, network, host, by):
+def test_an_interface_to_guests_of_the_node_is_rejected(name, kind, network, host, by):
     interfaces = [LO, ETH, interface(name, "172.18.0.1/16", kind=kind)]
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface(interfaces, network.format(name=name), host)
@@ -144,7 +144,7 @@ def test_interfaces_that_may_lead_to_other_machines(name):
     assert networks.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")
 
 
-def test_a_way_to_guests_within_job_network_does_not_make_the_choice_ambiguous():
+def test_interfaces_to_guests_do_not_make_the_choice_ambiguous():
     interfaces = [interface("docker0", "172.17.0.1/16", kind="bridge"), interface("eth0", "172.20.0.9/24")]
     assert networks.select_interface(interfaces, "172.16.0.0/12", "x") == ("eth0", "172.20.0.9")
     cable = interface("vethb2", "10.1.0.1/24", kind="virtual")
@@ -192,7 +192,7 @@ def test_signs_of_a_container_behind_its_machines_address(address, kind, host, s
         ([interface("e", "10.1.0.1/24", up=False)], "10.1.0.0/24", "e 10.1.0.1/24 is down (state down)", "is up"),
     ],
 )
-def test_what_does_not_fit_is_explained(interfaces, network, found, expected):
+def test_a_network_that_does_not_fit_is_a_finding(interfaces, network, found, expected):
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface(interfaces, network, "10.77.0.2")
     assert found in caught.value.finding.found
@@ -331,7 +331,7 @@ def test_a_choice_is_an_address_of_the_node_or_an_explanation(interfaces, networ
         assert alone or chosen["kind"] != "loopback"
 
 
-def test_an_interface_that_is_named_may_have_a_link_local_address_of_ipv4_alone():
+def test_a_named_interface_may_have_only_a_link_local_ipv4_address():
     """InfiniBand where nobody gives addresses; whoever names no interface does not get such a network by chance."""
     bare = interface("ib0", "fe80::1/64", "169.254.10.2/16")
     assert networks.select_interface([ETH, bare], "ib0", "n1") == ("ib0", "169.254.10.2")

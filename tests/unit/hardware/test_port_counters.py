@@ -17,7 +17,7 @@ from ansible.module_utils.trainyard.hardware.port_counters import bad_links
         ({"rx_crc_errors": 0}, {"rx_crc_errors": 121}, 0.1, "p rx_crc_errors +121 in 1 h"),
         ({"symbol_error": 7}, {"symbol_error": 7 + 240}, 2.0, ""),
         ({"symbol_error": 7}, {"symbol_error": 7 + 241}, 2.0, "p symbol_error +241 in 2 h"),
-        # What a peer that is gone, and a network that is full, leave behind on a port that is well.
+        # Counts that a lost peer and a full network leave on a healthy port.
         ({"local_ack_timeout_err": 0, "rx_missed_errors": 0}, {"local_ack_timeout_err": 9**9, "rx_missed_errors": 9**9},
          1.0, ""),
     ],

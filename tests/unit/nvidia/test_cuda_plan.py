@@ -199,7 +199,7 @@ def test_a_toolkits_own_headers_count_more_than_the_table():
         ),
     ],
 )
-def test_what_a_node_cannot_have_is_found(records, changes, wanted, found):
+def test_findings_about_a_node(records, changes, wanted, found):
     if "host_compiler" in wanted:
         changes = {**changes, "compiler": {"name": "g++-99", "version": "", "installed": False}}
     assert texts(plan(records, wanted=wanted, **changes)[1]) == found
@@ -232,7 +232,7 @@ def test_the_default_is_not_removed_without_another_one():
     assert [one["home"] for one in nodes["n1"]["remove"]] == ["/usr/local/cuda-12.4"]
 
 
-def test_a_wanted_version_is_not_removed_and_an_unknown_one_no_default():
+def test_a_requested_version_is_not_removed_and_an_unknown_one_no_default():
     record = {"provider": "network_repo", "version": "12.4.1"}
     _, findings = plan([record], absent=["12.4"], default="12.6")
     assert texts(findings) == [
@@ -249,7 +249,7 @@ def planned(*states, records=({"provider": "network_repo", "version": "12.4.1"},
 HOME = "/usr/local/cuda-12.4"
 
 
-def test_nodes_are_judged_together():
+def test_nodes_are_compared():
     right = {"toolkits": {HOME: toolkit("12.4.131", newest_gcc="13")}, "default": HOME}
     nodes = [
         state("n1", **right),
@@ -298,7 +298,7 @@ def test_odd_nodes_are_named_where_any_version_is_right():
     assert finding.expected == "nvcc 12.4.131, as on n1, n2"
 
 
-def test_installers_say_where_they_come_from():
+def test_sources_of_installers():
     records = [
         {"provider": "runfile", "version": "11.6.2", "url": "https://x/c.run", "sha256": "0f"},
         {"provider": "runfile", "version": "11.8.0", "local_file": "/c.run", "url": "https://x/unused"},
@@ -311,7 +311,7 @@ def test_installers_say_where_they_come_from():
     ]
 
 
-def test_packages_are_asked_for_where_they_come_from():
+def test_offers_of_packages():
     records = [
         {"provider": "network_repo", "version": "12.6"},
         {"provider": "distro", "version": "11.8"},

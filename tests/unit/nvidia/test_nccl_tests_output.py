@@ -47,7 +47,7 @@ def size(output, size):
         ("trainyard-all_reduce-gloo.txt", "all_reduce", 4, ["n1", "n2"], 8, "trainyard text"),
     ],
 )
-def test_sound_outputs_of_all_versions_are_read_whole(name, collective, ranks, hosts, rows, form):
+def test_complete_outputs_of_all_versions(name, collective, ranks, hosts, rows, form):
     output = found(name)
     assert (output.collective, output.format, output.problem) == (collective, form, "")
     assert [rank.rank for rank in output.ranks] == list(range(ranks))
@@ -83,7 +83,7 @@ def test_tags_and_nccl_lines_inside_rows_take_nothing_away():
     assert "[1," not in "".join(streams(text).values())
 
 
-def test_json_and_text_of_one_run_say_the_same():
+def test_json_and_text_of_one_run_are_equal():
     text, data = found("2.19-all_reduce-16-h100-srun.txt"), found("2.19-all_reduce-16-h100.json")
     assert [row.bytes for row in text.rows] == [row.bytes for row in data.rows]
     for mine, other in zip(text.rows, data.rows):
@@ -110,7 +110,7 @@ def test_the_environment_in_json_is_not_kept():
         ("2.19-alltoall-16-h100.txt", 0),
     ],
 )
-def test_results_that_nobody_checked(name, unchecked):
+def test_unchecked_results(name, unchecked):
     output = found(name)
     assert output.unchecked_rows == unchecked
     assert output.out_of_bounds == 0, "the footer says OK in either case"
@@ -160,14 +160,14 @@ def test_a_row_without_its_end_before_the_next_one_is_missed():
     assert output.broken_rows == 1 and len(output.rows) == len(ROWS) - 1 and output.footer_seen
 
 
-def test_what_the_program_said_of_its_failure():
+def test_errors_printed_by_the_program():
     errors = found("2.19-all_reduce-nccl-failure.txt").errors
     assert errors[0].startswith("gpu-01: Test NCCL failure common.cu:312 'remote process exited")
     assert errors[1] == "gpu-01 pid 81234: Test failure common.cu:611"
     assert "before it closed the file" in found("2.19-all_reduce-killed.json").problem
 
 
-def test_worlds_of_their_own_are_all_seen():
+def test_separate_worlds_are_counted():
     output = found("2.19-all_reduce-without-mpi.txt")
     assert output.tables == 2
     assert [rank.rank for rank in output.ranks].count(0) == 2
@@ -239,7 +239,7 @@ def test_any_interruption_between_the_columns_changes_nothing(cuts, spaced):
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in OUTPUTS.glob("[0-9t]*.txt")))
-def test_a_log_whose_marks_of_comments_were_lost_says_the_same(name):
+def test_a_log_without_comment_marks_is_read(name):
     """As a page that takes `# ` for a heading shows it."""
     text = read(name)
     with_marks, without = parse(text), parse(text.replace("#", ""))
@@ -256,6 +256,6 @@ def test_no_text_stops_the_parser(text, append):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"results": 3}', '{"config": [], "results": [1, {"size": "x"}]}'])
-def test_what_is_no_output_has_no_rows(text):
+def test_other_text_has_no_rows(text):
     output = parse(text)
     assert not output.rows and not output.footer_seen

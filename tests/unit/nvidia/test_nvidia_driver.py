@@ -172,7 +172,7 @@ def listed(*packages, maintainer=DEBIAN):
         ([], "", "550.54.15", "unknown", ""),
     ],
 )
-def test_where_a_driver_came_from(packages, runfile, loaded, provider, version):
+def test_provider_of_a_driver(packages, runfile, loaded, provider, version):
     assert driver.provider_of(packages, runfile, loaded) == provider
     assert driver.installed_version(packages, runfile) == version
 
@@ -250,7 +250,7 @@ def judged(state, **settings):
     return [(finding["check"], finding["found"]) for finding in FILTERS["nvidia_driver_findings"]([host])]
 
 
-def test_a_driver_that_runs(machine):
+def test_a_running_driver(machine):
     """Debian's, whose module has the name of its package."""
     state = machine(RUNNING)
     assert (state["provider"], state["version"], state["loaded"]) == ("distro", "535.309.01", "535.309.01")
@@ -306,7 +306,7 @@ def test_a_driver_that_runs(machine):
         ),
     ],
 )
-def test_what_is_wrong_with_a_driver(machine, changed, settings, found):
+def test_findings_about_a_driver(machine, changed, settings, found):
     assert judged(machine({**RUNNING, **changed}), **settings) == found
 
 
@@ -323,7 +323,7 @@ def test_a_module_that_is_only_added_is_no_module(machine):
     ]
 
 
-def test_a_build_that_failed_is_told_with_the_compilers_words(machine):
+def test_a_failed_build_is_a_finding_with_the_compilers_errors(machine):
     files = {**RUNNING, "commands/dkms.out": "nvidia-current-open/535.309.01: added\n"}
     del files[f"commands/modinfo.{KERNEL}.nvidia-current.out"]
     files["var/lib/dkms/nvidia-current-open/535.309.01/build/make.log"] = MAKE_LOG
@@ -338,7 +338,7 @@ def test_nothing_is_installed(machine):
     assert judged(state) == [("driver", "none is installed")]
 
 
-def test_what_the_vendors_installer_has_left(machine):
+def test_traces_of_the_vendors_installer(machine):
     state = machine(
         {
             "var/lib/nvidia/log": "1.0-105917 (470.103.01)\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n",

@@ -224,11 +224,11 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, ch
             {"nvswitches": 4},
             [("Fabric Manager", "4 NVSwitches, and distro has no Fabric Manager")],
         ),
-        # Whoever only verifies does not care how it was installed.
+        # A verification alone accepts every way of installation.
         ({"provider": "none"}, {**INSTALLED, "provider": "unknown"}, {"secure_boot": "enabled"}, []),
     ],
 )
-def test_what_stands_in_the_way(settings, state, facts, said):
+def test_findings_before_an_installation(settings, state, facts, said):
     _, findings = planned(settings, state, facts)
     assert [(finding.check, finding.found) for finding in findings] == said
     assert all(finding.host == "n1" and finding.action for finding in findings)
@@ -262,7 +262,7 @@ def test_what_stands_in_the_way(settings, state, facts, said):
         ({"provider": "none"}, INSTALLED, "verify", "", ""),
     ],
 )
-def test_what_is_done(settings, state, action, remove, step):
+def test_planned_steps(settings, state, action, remove, step):
     found, findings = planned(settings, state, {"gpus": [] if settings.get("gpus") == "0" else FACTS["gpus"]})
     assert (findings, found["action"], found["remove"], found["step"]) == ([], action, remove, step)
 
@@ -272,7 +272,7 @@ def test_what_is_done(settings, state, action, remove, step):
     [
         ({}, ["cuda-drivers-550", "cuda-drivers"], "550.127.08", "550."),
         ({"version": "", "branch": "580", "flavour": "open"}, ["nvidia-open-580", "nvidia-open"], "", "580."),
-        # Of a distribution that is not known yet.
+        # The distribution is not known yet.
         (
             {"provider": "distro", "version": "", "branch": "535"},
             ["nvidia-kernel-dkms", "nvidia-headless-535-server"],

@@ -1,4 +1,4 @@
-"""What a host is for NVIDIA's software: captured trees, and every tool's answer by itself."""
+"""Facts of a host for NVIDIA's software: captured trees, and the parser of each tool."""
 
 from __future__ import annotations
 

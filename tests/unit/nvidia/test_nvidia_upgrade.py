@@ -90,7 +90,7 @@ def test_an_interrupted_run_leaves_what_the_node_had_and_another_target_forgets_
     assert planned([node()], kept)["table"]["n1"]["before"] == before
     other = {"n1": {**entry("installing", before=before), "target": {**TARGET, "version": "560.35.03"}}}
     assert planned([node()], other)["table"]["n1"] == {"state": "waiting", "why": "", "target": TARGET}
-    # What was brought back is what it has.
+    # The restored driver counts as the present one.
     assert "before" not in planned([node()], {"n1": entry("rolled back", before=before)})["table"]["n1"]
 
 
@@ -249,7 +249,7 @@ def test_a_verification_that_fails_is_told_in_its_words():
 
 
 def stopped_by(host):
-    """What a task that findings stop leaves for the nodes of its batch."""
+    """Return the result of a task that stopped with findings, for the nodes of its batch."""
     return {"failure": "It stops", "findings": [{"host": host, "check": "package", "found": "none"}]}
 
 
