@@ -41,12 +41,12 @@ def v100(tmp_path_factory):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("stack", ["v100-runfile", "mindspore-cuda11.1", "mindspore-cuda11.6"])
-def test_every_stack_of_a_guide_for_v100_can_be_had(v100, system, stack):
+def test_sources_of_every_stack_for_v100_exist(v100, system, stack):
     judged = v100(system, stack)
     assert (judged.findings, [one for one in judged.warnings if one.check == "NCCL"]) == ([], [])
 
 
-def test_the_difference_from_the_guide_is_said(v100):
+def test_the_table_names_differences_from_the_guide(v100):
     first = v100("ubuntu 22.04", "v100-runfile").table.splitlines()[0]
     assert "NCCL 2.11.4+cuda11.4 (archive; its guide has 2.10.3)" in first
     same = v100("ubuntu 22.04", "v100-runfile", nccl={"version": "2.10.3"}).table.splitlines()[0]
@@ -63,9 +63,7 @@ def test_the_difference_from_the_guide_is_said(v100):
         ("debian 11", "2.10.3", "11.4", False),
     ],
 )
-def test_a_version_that_the_systems_repository_has_not_is_a_finding_with_what_there_is(
-    v100, system, version, cuda, stops
-):
+def test_a_version_that_the_repository_lacks_is_a_finding_with_alternatives(v100, system, version, cuda, stops):
     judged = v100(system, "v100-runfile", nccl={"provider": "network_repo", "version": version, "cuda": cuda})
     said = [one for one in (*judged.findings, *judged.warnings) if one.check == "NCCL"]
     assert (said[:1] == judged.findings[:1] and bool(said)) is stops
@@ -88,7 +86,7 @@ def offered(finding):
         ("debian 11", "distro"),
     ],
 )
-def test_each_way_out_that_is_offered_is_one(v100, system, provider):
+def test_each_offered_alternative_fits(v100, system, provider):
     judged = v100(system, "v100-runfile", nccl={"provider": provider, "version": "2.10.3", "cuda": "11.4"})
     said = [one for one in (*judged.findings, *judged.warnings) if "NCCL" in one.found]
     ways = offered(said[0])
@@ -98,6 +96,6 @@ def test_each_way_out_that_is_offered_is_one(v100, system, provider):
         assert [one for one in (*again.findings, *again.warnings) if one.check == "NCCL"] == [], way
 
 
-def test_a_site_whose_mirror_has_it_may_go_on(v100):
+def test_a_site_with_its_own_mirror_may_go_on(v100):
     given = {"provider": "network_repo", "version": "2.10.3", "cuda": "11.4"}
     assert v100("ubuntu 22.04", "v100-runfile", accept=["NCCL"], nccl=given).findings == []

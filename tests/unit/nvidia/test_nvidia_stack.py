@@ -262,7 +262,7 @@ def test_space_of_one_file_system_is_needed_together(node):
     assert judge(apart).findings == []
 
 
-def test_what_is_installed_already_needs_neither_space_nor_headers_nor_a_key(node):
+def test_installed_software_needs_no_space_headers_or_key(node):
     installed = {"driver": {"version": "550.54.15"}, "cuda": {"version": "12.4"}, "nccl": {"cuda": "12.4"}}
     full = node(
         "a100",
@@ -277,15 +277,15 @@ def test_what_is_installed_already_needs_neither_space_nor_headers_nor_a_key(nod
     assert checks(judge(full).findings) == ["Secure Boot", "space"]
 
 
-def test_a_host_that_is_declared_without_gpus_is_no_fault(node):
+def test_a_host_without_gpus_on_purpose_is_no_finding(node):
     for stack in ("pytorch-cuda13", "v100-runfile", "debian12"):
         assert judge(node("none", stack)).findings == []
-    # Asked for nevertheless, the driver is judged.
+    # A driver that is requested all the same is checked.
     judged = judge(node("none", "debian12", settings={"without_gpu": True}, kernel={"headers_available": False}))
     assert checks(judged.findings) == ["kernel headers"]
 
 
-def test_a_driver_that_somebody_else_installed_is_judged_by_its_own_version(node):
+def test_a_driver_from_elsewhere_is_checked_by_its_version(node):
     judged = judge(node("a100", "wheels-cuda13"))
     assert [one.found for one in judged.findings if one.check == "CUDA and driver"] == [
         "driver 550.54.15 for CUDA 13.0",
@@ -302,14 +302,14 @@ def test_a_runfile_of_another_version_needs_its_own_file_and_sum(node):
     assert judge(host).findings == []
 
 
-def test_a_check_that_is_accepted_does_not_stop(node):
+def test_an_accepted_check_does_not_stop(node):
     host = node("v100", "v100-runfile", kernel={"running": "5.17.0-1-generic"})
     assert checks(judge(host).findings) == ["kernel", "nvidia_stack"]
     accepted = judge(host, accept=["kernel"])
     assert accepted.findings == [] and "kernel" in checks(accepted.warnings)
 
 
-def test_a_rule_that_nobody_has_verified_only_warns(node):
+def test_an_unverified_rule_only_warns(node):
     rules = copy.deepcopy(RULES)
     row = next(row for row in rules["generations"] if row["name"] == "volta")
     host = node("v100", "pytorch-cuda12", overrides={"driver": {"version": "590.48.01"}})
@@ -336,7 +336,7 @@ def test_a_rule_that_nobody_has_verified_only_warns(node):
         ("debian12", {"framework": {"name": "jax"}}, "'jax'", "one of pytorch, mindspore, none"),
     ],
 )
-def test_a_wrong_choice_is_named_and_nothing_is_chosen_by_guess(node, stack, overrides, found, expected):
+def test_a_wrong_choice_is_a_finding(node, stack, overrides, found, expected):
     judged = judge(node("mixed", stack, overrides=overrides), node("none", stack, overrides=overrides))
     assert [(one.host, one.found) for one in judged.findings] == [("mixed", found), ("none", found)]
     assert judged.findings[0].expected.startswith(expected)
@@ -356,7 +356,7 @@ def test_address_and_sum_go_with_the_version_that_they_belong_to():
     assert (kept["driver"]["url"], len(kept["driver"]["sha256"])) == ("https://mirror/x.run", 64)
 
 
-def test_a_choice_without_a_name_is_judged_like_a_stack(node):
+def test_a_choice_without_a_name_is_checked_like_a_stack(node):
     own = {"driver": {"provider": "network_repo", "version": "590.48.01"}, "cuda": {"provider": "none"}}
     judged = judge(node("v100", "", overrides=own))
     assert judged.parts["v100"] == {
@@ -416,7 +416,7 @@ def test_the_table_has_a_line_for_each_kind_of_host(node):
     assert "550.54.15 -> 580.95.05 open" in lines[4]
 
 
-def test_hosts_with_other_stacks_are_judged_by_their_own(node):
+def test_each_host_is_checked_with_its_own_stack(node):
     judged = judge(node("v100", "v100-runfile"), node("b200", "pytorch-cuda13"))
     assert judged.findings == []
     assert (judged.parts["v100"]["cuda"]["version"], judged.parts["b200"]["cuda"]["version"]) == ("11.4.4", "13.0")
@@ -435,16 +435,31 @@ def test_hosts_with_other_stacks_are_judged_by_their_own(node):
         ),
     )
 )
-def test_whatever_is_overridden_is_judged_or_named(hosts, overrides):
+def test_any_overrides_are_checked_or_rejected(hosts, overrides):
     one = {**hosts["a100"], "stack": "pytorch-cuda12", "overrides": overrides, "settings": {"gpus": "auto"}}
     judged = judge(one)
     assert set(judged.parts) == {"a100"}
     assert all(isinstance(value, str) for part in judged.parts["a100"].values() for value in part.values())
 
 
-def test_the_filter_judges_and_shows(node):
+def test_the_filter_returns_findings_and_a_summary(node):
     nodes = [node("v100", "pytorch-cuda12"), node("b200", "pytorch-cuda12")]
     result = FILTERS["nvidia_stack_plan"](nodes, CATALOG, RULES)
     assert {one["host"] for one in result["findings"]} == {"b200"}
     assert result["nodes"]["v100"]["driver"]["flavour"] == "proprietary"
     assert "Warnings that do not stop (1 finding):\n\n  1. nouveau on v100" in result["summary"]
+
+
+def test_every_role_takes_a_complete_record_from_a_stack():
+    parts = {"nccl": {"provider": "wheel", "version": "2.28.9"}, "framework": {"name": "pytorch", "build": "cu126"}}
+    defaults = FILTERS["nvidia_stack_defaults"]
+    nccl = {"provider": "wheel", "version": "2.28.9", "cuda": "", "url": "", "sha256": ""}
+    assert defaults(parts, "nccl") == nccl
+    assert defaults(parts, "pytorch") == {"version": "", "build": "cu126"}
+    assert defaults(parts, "mindspore") == {"version": "", "cuda": ""}
+    driver = defaults({}, "nvidia_driver")
+    assert (driver["provider"], driver["flavour"], defaults({}, "openmpi")["provider"]) == (
+        "none",
+        "proprietary",
+        "distro",
+    )
