@@ -176,10 +176,10 @@ RESULT = {"busbw": 11.5, "wrong": 0}
         (SECOND, [{"met": True}, {"error": "RuntimeError: reset"}], None, "the two met, and then: RuntimeError: reset"),
     ],
 )  # fmt: skip
-def test_what_is_said_of_a_pair(pair, told, busbw, error):
-    line = schedule.judged(pair, told, 30)
+def test_the_result_of_a_pair(pair, told, busbw, error):
+    line = schedule.checked(pair, told, 30)
     assert (line["hosts"], line["round"], line["busbw"], line["error"]) == (["n1", "n2"], 0, busbw, error)
 
 
 def test_the_second_of_two_leaves_the_line_to_the_first():
-    assert schedule.judged(SECOND, [{"met": True}, {"done": True}], 30) is None
+    assert schedule.checked(SECOND, [{"met": True}, {"done": True}], 30) is None
