@@ -32,7 +32,7 @@ def findings(run: InputRun) -> list[Finding]:
 
     # The scheduler decides which hosts there must be, so it is checked before the hosts.
     names = {name: variables[name] for name in ("job_scheduler", "job_launcher")}
-    found += schedulers.who_runs({name: value for name, value in names.items() if not inputs.is_template(value)})
+    found += schedulers.choice_findings({name: value for name, value in names.items() if not inputs.is_template(value)})
     return found + _templates(run, job, variables)
 
 

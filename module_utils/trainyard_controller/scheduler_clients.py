@@ -48,7 +48,7 @@ def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") 
 
 
 def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
-    """Check the cluster. `refused` in the facts means that it cannot run the job, so no plan is needed."""
+    """Check the cluster. `unsuitable` in the facts means that it cannot run the job, so no plan is needed."""
     # Imported here, as the client is optional.
     from .kubernetes_cluster import Cluster, ClusterError, preflight
 
@@ -65,7 +65,7 @@ def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
             findings = preflight(cluster, chosen.resource, needs, made)
     except ClusterError as error:
         findings = [error.finding]
-    return {**facts, "refused": bool(findings)}, findings
+    return {**facts, "unsuitable": bool(findings)}, findings
 
 
 class ExternalJob(Protocol):

@@ -234,14 +234,14 @@ def user_findings(node: Node, settings: ClusterSettings) -> list[Finding]:
     return findings
 
 
-def reachable_limit(wanted: Limit, hard: Limit, can_raise: bool) -> Limit:
+def reachable_limit(requested: Limit, hard: Limit, can_raise: bool) -> Limit:
     """Return the requested limit, or the hard limit if that is lower and cannot be raised.
 
     A pam_limits line above such a hard limit would end every session of the user, so it is never written.
     """
     if can_raise or hard is None:
-        return wanted
-    return hard if wanted is None else min(wanted, hard)
+        return requested
+    return hard if requested is None else min(requested, hard)
 
 
 def plan_cluster(nodes: Sequence[Node], settings: ClusterSettings) -> ClusterPlan:

@@ -105,9 +105,9 @@ def _privileges(output: str) -> Finding | None:
         return Finding(
             "become", f"the password for {tool} is wrong", "the connecting user's password", "correct it (-K)"
         )
-    refused = _REFUSED.search(output) or _TOOL_SAYS.search(output)
-    if refused:
-        return Finding("become", refused[0].strip()[:_MOST_SHOWN], _ROOT, f"{_ALLOW}, or {_WITHOUT}")
+    denied = _REFUSED.search(output) or _TOOL_SAYS.search(output)
+    if denied:
+        return Finding("become", denied[0].strip()[:_MOST_SHOWN], _ROOT, f"{_ALLOW}, or {_WITHOUT}")
     return None
 
 

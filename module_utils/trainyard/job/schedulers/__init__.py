@@ -57,16 +57,16 @@ EXTERNAL = {"kubernetes": kubernetes, "slurm": slurm}
 SCHEDULERS: Mapping[str, Scheduler] = {**EXTERNAL, "ssh": ssh}
 
 
-def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
+def parse(variables: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     """Parse the `job_*` variables into a Job; None and all findings if there are errors."""
-    findings = who_runs(given)
-    job, wrong = jobs.parse(given)
+    findings = choice_findings(variables)
+    job, wrong = jobs.parse(variables)
     return (None if findings else job), findings + wrong
 
 
-def who_runs(given: Mapping[str, Any]) -> list[Finding]:
+def choice_findings(variables: Mapping[str, Any]) -> list[Finding]:
     """Find an unknown job_scheduler, and a job_launcher that it does not support."""
-    scheduler, launcher = str(given.get("job_scheduler") or "ssh"), str(given.get("job_launcher") or "torchrun")
+    scheduler, launcher = str(variables.get("job_scheduler") or "ssh"), str(variables.get("job_launcher") or "torchrun")
     if scheduler not in SCHEDULERS:
         likely = meant(scheduler, list(SCHEDULERS))
         do = f"did you mean {likely}?" if likely else "choose one of these"

@@ -98,9 +98,9 @@ def state(
 
 def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
     """Return the kernel messages around the failure of a failed job."""
-    told = {host: result.get("kernel") or () for host, result in results.items()}
+    messages = {host: result.get("kernel") or () for host, result in results.items()}
     failure = end.get("failure")
-    return kernel_messages.of_failure(told, failure, end.get("finished")) if failure else []
+    return kernel_messages.of_failure(messages, failure, end.get("finished")) if failure else []
 
 
 def _apart(plan: Data, results: Mapping[str, Data], end: Data, replaced: Mapping[str, str]) -> dict[str, Any] | None:
@@ -108,8 +108,8 @@ def _apart(plan: Data, results: Mapping[str, Data], end: Data, replaced: Mapping
     if end["state"] != "succeeded":
         return None
     hosts = [node["host"] for node in _current_nodes(plan, replaced) if not node["role"]]
-    told = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
-    return meeting.apart(plan["launcher"], plan["world_size"], hosts, told)
+    evidence = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
+    return meeting.apart(plan["launcher"], plan["world_size"], hosts, evidence)
 
 
 def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -127,22 +127,22 @@ def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
 
 def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
     """Return the planned processes of a node with their exits."""
-    told = {process["name"]: process for process in (result or {}).get("processes", ())}
+    known = {process["name"]: process for process in (result or {}).get("processes", ())}
     return [
         {
             "name": process["name"],
             "ranks": process["ranks"],
             "log": PurePosixPath(process["log"]).name,
-            **(told.get(process["name"], {}).get("exit") or {}),
-            **_ends(process, told.get(process["name"], {}).get("ends") or {}),
+            **(known.get(process["name"], {}).get("exit") or {}),
+            **_ends(process, known.get(process["name"], {}).get("ends") or {}),
         }
         for process in node["processes"]
     ]
 
 
-def _ends(process: Data, told: Data) -> dict[str, Any]:
+def _ends(process: Data, exits: Data) -> dict[str, Any]:
     """Return `ends`, the exits of the ranks that torchrun's agent started."""
-    ends = [{"rank": rank, **told[str(rank)]} for rank in process["ranks"] if str(rank) in told]
+    ends = [{"rank": rank, **exits[str(rank)]} for rank in process["ranks"] if str(rank) in exits]
     return {"ends": ends} if ends else {}
 
 

@@ -36,7 +36,7 @@ def plan(
     if chosen.code == "configmap":
         action = "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume"
         findings += source.too_large(MOST_SOURCE, ", as it is in a ConfigMap", action)
-    if facts.get("refused"):
+    if facts.get("unsuitable"):
         return None, findings
     # Without a namespace in the manifest, kubectl would use `default` instead of the context's.
     chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
