@@ -159,16 +159,6 @@ def test_eight_ascend_npus(captured):
     assert (device["physical_id"], device["health"], device["card"], device["chip"]) == (2, "OK", 2, 0)
 
 
-def test_a_broken_npu_driver_is_a_problem(captured):
-    tree = captured("ascend8")
-    tree.path("commands/npu-smi.info.out").write_text("dcmi model initialized failed. ret is -8020\n")
-    tree.path("commands/npu-smi.info.rc").write_text("255\n")
-    found = read_accelerators(tree)
-    assert (found["vendor"], found["devices"]) == ("ascend", [])
-    assert "npu-smi exited with status 255: dcmi model initialized failed. ret is -8020" in found["problems"][0]
-    assert "the PCI bus shows 8 Ascend NPU(s)" in found["problems"][0]
-
-
 def test_a_broken_driver_is_a_problem(captured):
     found = read_accelerators(captured("broken_driver"))
     assert (found["vendor"], found["devices"]) == ("nvidia", [])
@@ -231,9 +221,7 @@ def test_a_module_older_than_the_user_space_is_a_problem(captured):
 def test_an_unreadable_port_is_a_problem(captured):
     tree = captured("port_down")
     tree.path("sys/class/infiniband/mlx5_0/ports/2/state").unlink()
-    networks = read_networks(tree)
-    assert by_port(networks)["mlx5_0", 2]["active"] is False
-    assert "RDMA port mlx5_0:2: its state cannot be read" in networks["problems"][0]
+    assert "RDMA port mlx5_0:2: its state cannot be read" in read_networks(tree)["problems"][0]
 
 
 @pytest.mark.parametrize("euid", [0, 2000])

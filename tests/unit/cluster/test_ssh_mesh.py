@@ -104,11 +104,6 @@ def test_any_other_text_is_no_certificate_or_an_error(text: str) -> None:
         assert "ssh-keygen -L" in str(error)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("52w", 31449600), ("1d12h", 129600), ("1w1d1h1m1s", 694861)])
-def test_durations(text: str, seconds: int) -> None:
-    assert parse_duration(text) == seconds
-
-
 @given(st.text(alphabet="0123456789smhdw +-.:", max_size=12))
 def test_a_duration_is_parsed_completely_or_rejected(text: str) -> None:
     try:
@@ -118,6 +113,7 @@ def test_a_duration_is_parsed_completely_or_rejected(text: str) -> None:
     else:
         assert text[-1] in "smhdw"
         assert seconds >= 0
+    assert (parse_duration("52w"), parse_duration("1w1d1h1m1s")) == (31449600, 694861)
 
 
 @given(st.binary())
@@ -128,16 +124,11 @@ def test_fingerprint_is_the_hash_of_the_blob(blob: bytes) -> None:
         assert fingerprint(line) == f"SHA256:{digest}"
 
 
-@pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 not*base64", "ssh-ed25519 \xe9", "\xe9 b25l"])
-def test_a_bad_public_key_has_no_fingerprint(line: str) -> None:
-    with pytest.raises(ValueError, match="which is not a public key"):
-        fingerprint(line)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({}, ""),
+        ({"principals": ("n1", "n1")}, ""),
         ({"valid_to": NOW + 8 * 7 * DAY + 1}, ""),
         ({"valid_to": NOW + 8 * 7 * DAY}, "expires 2026-02-26"),
         ({"valid_to": NOW - DAY}, "expires 2025-12-31"),
@@ -150,11 +141,6 @@ def test_a_bad_public_key_has_no_fingerprint(line: str) -> None:
 )
 def test_reasons_for_a_new_certificate(changes: dict[str, object], reason: str) -> None:
     assert reason_to_sign(REQUEST, certificate(**changes), POLICY, NOW) == reason
-
-
-def test_the_order_of_principals_does_not_matter() -> None:
-    request = Request("n1", "host", KEY, ("a", "n1", "a"))
-    assert reason_to_sign(request, certificate(principals=("n1", "a")), POLICY, NOW) == ""
 
 
 def test_the_newest_certificate_of_key_kind_and_authority_is_used() -> None:
@@ -250,7 +236,9 @@ def test_all_problems_of_all_nodes_are_found() -> None:
     assert found[5].expected.startswith("one of n1, n7, or a fingerprint")
 
 
-@pytest.mark.parametrize("bad", ["ssh-ed25519", "ssh-ed25519 not*base64", "no key at all", "\xe9 b25l"])
+@pytest.mark.parametrize(
+    "bad", ["ssh-ed25519", "ssh-ed25519 \xe9", "ssh-ed25519 not*base64", "no key at all", "\xe9 b25l"]
+)
 def test_a_bad_public_key_is_a_finding_of_its_node(bad: str) -> None:
     """Shared keys are still found beside it."""
     requests = [REQUEST, Request("n2", "user", bad, ("train",)), Request("n3", "host", KEY, ("n3",))]

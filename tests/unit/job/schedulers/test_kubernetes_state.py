@@ -1,6 +1,5 @@
 """The state of a job from composed objects in the API's format."""
 
-import copy
 import sys
 from pathlib import Path
 
@@ -191,13 +190,6 @@ def test_the_launcher_of_an_mpijob_counts_for_all_ranks():
     pods = [pod("d-launcher-x7k2p", courses.runs("mpi"), role="launcher"), pod("d-worker-0", courses.runs("mpi"))]
     found = state.read(settings("MPIJob", 2, 2), {"status": courses.active()}, pods, (), NOW)
     assert (found["state"], found["ranks_running"]) == ("running", 4)
-
-
-def test_reading_changes_no_object():
-    pods = two(courses.ended(1), courses.runs())
-    before = copy.deepcopy(pods)
-    read(courses.failed(), pods)
-    assert pods == before
 
 
 @pytest.mark.parametrize(
