@@ -43,7 +43,7 @@ def of_node(reading: Mapping[str, Any], devices: Mapping[str, int], ports: Seque
         kind = next((kind for begin, kind in _ABOUT if check.name.startswith(begin)), None)
         matters = bool(ports) if kind is None else bool(devices.get(kind))
         if "node" in check.hosts and matters and check.name != PERSISTENCE and check.state in ("fail", "unknown"):
-            checks.append(replace(check, found=check.found.partition(": ")[2]))
+            checks.append(replace(check, found=check.found.removeprefix("node: ")))
     failed = {check.name for check in checks if check.state == "fail"}
     for kind, name, there in (("gpu", "GPUs", "gpus"), ("npu", "NPUs", "npus")):
         expected, answer = devices.get(kind, 0), len(reading[there])

@@ -127,25 +127,25 @@ def minor(version: str) -> str:
     return f"{int(match[1])}.{int(match[2])}"
 
 
-def why_not(version: str, device: str, feature: str) -> str:
-    """Return why MindSpore does not support a feature (a key of FEATURES) on a device, and what to do; "" if it does.
+def why_not(version: str, device: str, feature: str) -> tuple[str, str]:
+    """Return why MindSpore does not support a feature (a key of FEATURES) on a device, and the action; "" if it does.
 
     A release that is newer than all known ones counts as the last of them.
     """
     requested = FEATURES[feature]
     if device not in requested.devices:
         devices = " and ".join(requested.devices)
-        return f"MindSpore supports {requested.what} on {devices} only, not on {device}: {requested.instead}"
+        return f"MindSpore supports {requested.what} on {devices} only, not on {device}", requested.instead
     number = _number(minor(version))
     if number < _number(requested.first) or (requested.last and number > _number(requested.last)):
         range_ = f"{requested.first} to {requested.last}" if requested.last else f"{requested.first} and newer"
-        return f"MindSpore {version} does not support {requested.what} ({range_} do): {requested.instead}"
-    return ""
+        return f"MindSpore {version} does not support {requested.what} ({range_} do)", requested.instead
+    return "", ""
 
 
 def supports(version: str, device: str, feature: str) -> bool:
     """Tell whether this MindSpore supports a feature (a key of FEATURES) on this device."""
-    return not why_not(version, device, feature)
+    return not why_not(version, device, feature)[0]
 
 
 def distribution(version: str, device: str) -> str:

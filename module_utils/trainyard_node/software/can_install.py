@@ -114,8 +114,7 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
     try:
         work = Work(params)
     except EnvironmentFailure as error:
-        reason, _, action = str(error).partition("; ")
-        found = Finding(f"Python of {name}", reason, "an interpreter that runs", action)
+        found = Finding(f"Python of {name}", error.found, "an interpreter that runs", error.action)
         return None, [found]
     faults = [replace(finding, check=f"{finding.check} of {name}") for finding in work.findings]
     if work.remake and not work.interpreter.can_make_environments and not part.get("manage_system"):

@@ -120,8 +120,7 @@ class Work:
             try:
                 self.verification.account()
             except python_environment.EnvironmentFailure as error:
-                found, _, action = str(error).partition("; ")
-                self._find("user of the check", found, "a user that this host has", action)
+                self._find("user of the check", error.found, "a user that this host has", error.action)
 
     def do(self) -> None:
         """Bring the environment to what is wanted."""

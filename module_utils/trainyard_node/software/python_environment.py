@@ -55,6 +55,11 @@ print(json.dumps({{
 class EnvironmentFailure(Exception):
     """The environment cannot be made; the text says what was found and what to do."""
 
+    def __init__(self, found: str, action: str = "") -> None:
+        """Take what was found, and what to do."""
+        super().__init__(f"{found}; {action}" if action else found)
+        self.found, self.action = found, action
+
 
 @dataclass(frozen=True)
 class Interpreter:
@@ -125,11 +130,13 @@ def describe(interpreter: str) -> Interpreter:
     """Return what the given interpreter is; of one inside an environment, the one it was made from."""
     found = shutil.which(interpreter)
     if found is None:
-        raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}; install it or name another one")
+        raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}", "install it or name another one")
     answer = _run([found, "-I", "-c", _DESCRIBE])
     if answer.returncode != 0:
-        said = _last_lines(answer.stdout, 3).replace(";", ",")
-        raise EnvironmentFailure(f"{found} does not run as a Python interpreter: {said}; repair it or name another one")
+        said = _last_lines(answer.stdout, 3)
+        raise EnvironmentFailure(
+            f"{found} does not run as a Python interpreter: {said}", "repair it or name another one"
+        )
     facts = json.loads(answer.stdout)
     major, minor, micro = facts["version"]
     version = major, minor, micro
@@ -306,8 +313,8 @@ class Verification:
             return pwd.getpwnam(self.user)
         except KeyError:
             raise EnvironmentFailure(
-                f"the check is to run as user {self.user!r}, which this host does not have; create the user first "
-                "(role node_baseline) or name another one"
+                f"the check is to run as user {self.user!r}, which this host does not have",
+                "create the user first (role node_baseline) or name another one",
             ) from None
 
     def run(self, path: Path, state: State) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def release_findings(placement: Placement, feature: str = "") -> list[Finding]:
                     host=node.host,
                 )
             )
-        elif version and feature and (reason := mindspore.why_not(version, device, feature)):
-            found, _, action = reason.partition(": ")
+        elif version and feature and not mindspore.supports(version, device, feature):
+            found, action = mindspore.why_not(version, device, feature)
             findings.append(Finding("job_launcher", found, "a launcher that this release has", action, host=node.host))
     return findings
 
