@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End a call from another folder: there Ansible does not find ansible.cfg, and with it no role and none of our checks.
+"""End a call from another folder, where Ansible finds neither ansible.cfg nor roles and checks.
 
-Ansible loads plugins for variables from the folder of a playbook before it reads the playbook; it finds no other kind
-of plugin there so early. `playbooks/vars_plugins` is a link to this folder.
+Only variable plugins are loaded from the folder of a playbook before the playbook is read. `playbooks/vars_plugins`
+links to this folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONFIGURATION = PROJECT / "ansible.cfg"
 
 
 def is_ours() -> bool:
-    """Tell whether Ansible has read this project's configuration, or one of a user's own that names our plugins."""
+    """Tell whether Ansible has read this project's configuration, or a user's own with the project's plugins."""
     found = [Path(each).resolve() for each in C.DEFAULT_CALLBACK_PLUGIN_PATH or ()]
     return bool(C.CONFIG_FILE) and (
         Path(C.CONFIG_FILE).resolve() == CONFIGURATION or PROJECT / "plugins/callback" in found
@@ -28,7 +28,7 @@ def is_ours() -> bool:
 
 
 def end_if_not_ours() -> None:
-    """End ansible-playbook with status 2 and what to do, where it has not read our configuration."""
+    """End ansible-playbook with status 2 and a finding if it has not read the project's configuration."""
     if is_ours():
         return
     if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
@@ -47,13 +47,13 @@ def end_if_not_ours() -> None:
 
 
 class VarsModule(BaseVarsPlugin):
-    """See the module's docstring."""
+    """Provides no variables; it exists to be loaded early."""
 
     def get_vars(self, loader: object, path: object, entities: object, cache: bool = True) -> dict[str, object]:  # noqa: ARG002
         """Return no variables."""
         return {}
 
 
-# Nothing of a plugin is called before Ansible has stumbled over a role that it does not find.
+# At import, as Ansible calls nothing of a plugin before it fails on a missing role.
 if Path(sys.argv[0]).name == "ansible-playbook":
     end_if_not_ours()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standard output of trainyard's playbooks.
 
-Ansible's own output for building a cluster, with three changes: what went well without a change is not listed host by
-host, the messages of what failed come again at the very end, and findings, which say all there is to say, come there
-alone: once for all hosts, without what Ansible says of each. Plays with the variable `trainyard_quiet` (those that
-run and watch jobs) print only what is meant for reading: the text of `debug` and `fail`, and progress.
+This is Ansible's own output with three changes: hosts without a change or failure are not listed, messages of failures
+are repeated at the end, and findings are printed only there, once for all hosts. Plays with the variable
+`trainyard_quiet` (those that run and watch jobs) print only the texts of `debug` and `fail`, and progress.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: trainyard
 type: stdout
-short_description: Plays without noise, failures explained last
+short_description: Short output, with all failures at the end
 description:
-  - Like the default callback, without the hosts and tasks that went well without a change (a task that takes long is
-    announced), and with the messages of all failures at the end.
-  - What stopped the run as a list of findings is printed once; a host that gives no answer, privileges that are refused
-    and a Python that is missing are findings, too.
-  - Plays with the variable C(trainyard_quiet) print only texts that are meant for reading.
+  - Like the default callback, without hosts and tasks that changed nothing (a slow task is announced), and with the
+    messages of all failures at the end.
+  - Findings are printed once. A host that does not answer, refused privileges and a missing Python are findings, too.
+  - Plays with the variable C(trainyard_quiet) print only the texts of C(debug) and C(fail), and progress.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -39,7 +37,7 @@ from ansible.release import __version__
 
 OLDEST_CORE, OLDEST_PYTHON = (2, 19), (3, 11)
 if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info < OLDEST_PYTHON:
-    # Else its first filter or plugin that cannot be loaded would be all that is said.
+    # Otherwise the only message would be about the first filter or plugin that cannot be loaded.
     sys.exit(
         f"{sys.argv[0]} is ansible-core {__version__} with Python {sys.version.split()[0]}, expected ansible-core 2.19 "
         "and Python 3.11, or newer ones. In the project's folder `make .venv/.controller` installs them into .venv; "
@@ -53,12 +51,12 @@ from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 
-# A task that takes longer than this is announced while it runs; others only when they changed something or failed.
+# A task that takes longer than this is announced while it runs; others are listed when they change something or fail.
 ANNOUNCE_AFTER_S = 2.0
 
 
 class CallbackModule(Default):
-    """See the module's docstring."""
+    """Prints the output of a run; the module's docstring says how."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -71,14 +69,14 @@ class CallbackModule(Default):
         self._quiet = False
         self._only_quiet = True
         self._failures: list[tuple[str, str, str]] = []
-        # Results of hosts that gave no answer that a module has written, by host.
+        # By host: results without a module's answer.
         self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
         self._interrupts: interrupts.Interrupts | None = None
         self._announcement: threading.Timer | None = None
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
-        """Answer Ctrl-C from now on."""
+        """Handle Ctrl-C from now on."""
 
         def tidy() -> None:
             playbook._loader.cleanup_all_tmp_files()
@@ -90,7 +88,7 @@ class CallbackModule(Default):
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Print the play's banner, unless it is quiet."""
-        # A play that is given no hosts (`hosts: []`) is a step that this inventory does not need.
+        # A play with `hosts: []` is a step that this inventory does not need.
         self._quiet = bool(play.get_vars().get("trainyard_quiet")) or not play.hosts
         self._inventory = play.get_variable_manager()._inventory
         if not self._quiet:
@@ -100,7 +98,7 @@ class CallbackModule(Default):
             self._play = play
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """Say what is being done, unless that is of no interest."""
+        """Print the task, unless the play is quiet; announce it if it is slow."""
         if self._interrupts:
             self._interrupts.task(task.action.rpartition(".")[2])
         self._hush()
@@ -119,23 +117,23 @@ class CallbackModule(Default):
             self._announcement.cancel()
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        """Say so only where it is news: a quiet play without hosts is a step that is not needed."""
+        """Print it unless the play is quiet: such a step is not needed here."""
         if not self._quiet:
             super().v2_playbook_on_no_hosts_matched()
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
-        """Includes are no news."""
+        """Print nothing for includes."""
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Print the text of a debug task, which is meant for reading; the rest as usual, and not in quiet plays."""
+        """Print the text of a debug task; print other results as usual, but not in quiet plays."""
         action = result.task.action.rpartition(".")[2]
         if self._interrupts:
             self._interrupts.ok(action, result.result)
         if action in ("include_role", "include_tasks"):
             return
         if action == "debug" and "msg" in result.result:
-            who = "" if self._quiet or result.task.run_once else f"{result.host.get_name()}: "
-            self._display.display(f"{who}{result.result['msg']}")
+            host = "" if self._quiet or result.task.run_once else f"{result.host.get_name()}: "
+            self._display.display(f"{host}{result.result['msg']}")
         elif not self._quiet:
             if not result.result.get("changed"):
                 # The default callback drops the warnings of hosts that it does not list.
@@ -143,66 +141,66 @@ class CallbackModule(Default):
             super().v2_runner_on_ok(result)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
-        """Skipped is no news."""
+        """Print nothing for skipped tasks."""
         if self._interrupts:
             self._interrupts.skipped(result.task.action.rpartition(".")[2])
 
     def v2_runner_item_on_skipped(self, result: Any) -> None:
-        """Skipped is no news."""
+        """Print nothing for skipped tasks."""
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        """Of a quiet play's loops the end says what failed."""
+        """Print a failed item, unless the play is quiet: then it comes at the end."""
         if not self._quiet:
             super().v2_runner_item_on_failed(result)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Keep the message for the end; where the play is not quiet, print it now, too."""
+        """Keep the message for the end; print it now, too, unless the play is quiet."""
         if self._interrupts:
             self._interrupts.failed(result.task.action.rpartition(".")[2])
-        # Who ignores that a host gave no answer judges the answers of all hosts.
+        # A task that ignores missing answers reports them itself.
         if no_answer.cause(result.result) is not None if ignore_errors else self._explained(result):
             return
         if not self._quiet:
             super().v2_runner_on_failed(result, ignore_errors)
 
     def _explained(self, result: Any) -> bool:
-        """Keep what failed for the end; return whether that will say all of it."""
-        host, said = result.host.get_name(), result.result
-        items = [item for item in said.get("results") or () if item.get("failed")]
+        """Keep a failure for the end; return whether no other message about it is needed."""
+        host, answer = result.host.get_name(), result.result
+        items = [item for item in answer.get("results") or () if item.get("failed")]
         messages = dict.fromkeys(str(item.get("msg")) for item in items)
-        message = "\n".join(messages) or str(said.get("msg") or said.get("stderr") or said)
-        # What is delegated fails elsewhere.
-        if not (result.task.delegate_to or result.task.loop) and no_answer.cause(said):
-            self._silent[host] = said
+        message = "\n".join(messages) or str(answer.get("msg") or answer.get("stderr") or answer)
+        # A delegated task fails on another host.
+        if not (result.task.delegate_to or result.task.loop) and no_answer.cause(answer):
+            self._silent[host] = answer
             return True
         # Findings name their hosts, so neither host nor task is printed with them.
-        explained = all(each.get("findings") for each in items or [said])
+        explained = all(each.get("findings") for each in items or [answer])
         self._failures.append((host, "" if explained else result.task.get_name(), message))
         return explained
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Keep the message for the end. Tasks that ignore it say it in their own words."""
+        """Keep the message for the end, unless the task ignores it."""
         if result.task.ignore_unreachable:
             return
         if not self._explained(result) and not self._quiet:
             super().v2_runner_on_unreachable(result)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print the recap (not for quiet plays), then what failed, so that it is the last thing on the screen."""
+        """Print the recap (not for quiet plays), and the failures last."""
         self._hush()
-        said: dict[tuple[str, str], list[str]] = {}
+        failures: dict[tuple[str, str], list[str]] = {}
         for number, (host, task, message) in enumerate(self._failures):
-            # What was rescued is no failure, and what a rescue has said again is said once.
+            # A rescued task is no failure, and a message that a rescue repeats is printed once.
             again = any(later == host and message in text for later, _, text in self._failures[number + 1 :])
             if not again and _has_failed(stats, host):
-                said.setdefault((task, message), []).append(host)
+                failures.setdefault((task, message), []).append(host)
         silent = {host: answer for host, answer in self._silent.items() if _has_failed(stats, host)}
         if not self._only_quiet:
-            self._recap(stats, silent, any(not task for task, _ in said))
-        # Results arrive in any order; hosts are named in the inventory's, as everywhere else.
-        known = [host.get_name() for host in self._inventory.get_hosts()] if said or silent else []
+            self._recap(stats, silent, any(not task for task, _ in failures))
+        # Results arrive in any order; hosts are printed in the order of the inventory.
+        known = [host.get_name() for host in self._inventory.get_hosts()] if failures or silent else []
         order = {name: number for number, name in enumerate(known)}
-        for (task, message), failed in said.items():
+        for (task, message), failed in failures.items():
             hosts = sorted(failed, key=lambda name: order.get(name, -1))
             if task and not self._only_quiet:
                 self._display.display(f"\nFAILED on {host_list(hosts)}: {task}", color=C.COLOR_ERROR)
@@ -215,13 +213,13 @@ class CallbackModule(Default):
             answers = {host: silent[host] for host in sorted(silent, key=lambda name: order.get(name, -1))}
             found = no_answer.findings(answers, {host: self._address(host) for host in answers})
             self._display.display(render(found, "{count} {findings}:"), color=C.COLOR_ERROR)
-        # ansible-playbook knows no status for "nothing failed, but not all could be measured"; verify.yml asks for it.
+        # ansible-playbook has no status for "nothing failed, but something is unknown"; playbooks set it.
         status = stats.custom.get("_run", {}).get("trainyard_exit")
         if status is not None:
             raise SystemExit(int(status))
 
     def _recap(self, stats: Any, silent: Mapping[str, Any], found: bool) -> None:
-        """Print Ansible's own recap, without hosts that findings tell of; none where they came before any change."""
+        """Print Ansible's recap without hosts that have findings; none if findings came before any change."""
         hosts = stats.processed
         if (found or silent) and not any(stats.changed.values()):
             return
@@ -231,7 +229,7 @@ class CallbackModule(Default):
             super().v2_playbook_on_stats(shown)
 
     def v2_on_file_diff(self, result: Any) -> None:
-        """Print a diff, which comes with colours."""
+        """Print a diff in color."""
         with terminal.colours():
             super().v2_on_file_diff(result)
 

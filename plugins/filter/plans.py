@@ -121,7 +121,7 @@ def validate_survey(
         }
         surveys.append(Survey.from_dict(record))
     findings = survey_findings(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
-    # Whom more can be asked: what else is wrong with the host keeps nobody from that.
+    # Hosts with other findings can still be checked further.
     deaf = {finding.host for finding in findings if finding.check not in ASKED and "space" not in finding.check}
     return {
         "findings": [finding.as_dict() for finding in findings],

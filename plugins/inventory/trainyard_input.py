@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check inventories and files of variables, `-e @FILE`, before Ansible reads them: the earliest moment for a project.
+"""Check inventories and files of variables, `-e @FILE`, before Ansible reads them.
 
-Ansible reads these files with every inventory source, once for each kind of inventory, and says of a fault that the
-inventory could not be parsed. This kind of inventory is never one; it is asked first (ansible.cfg), and ends the run
-with its findings. The callback plugin of the same name checks what is in the files.
+Ansible would report an error in them once for each inventory plugin, as an inventory that cannot be parsed. This plugin
+comes first (ansible.cfg), accepts no inventory, and ends the run when there are findings. The callback plugin of
+the same name checks the variables.
 """
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: trainyard_input
-short_description: Checks which inventories are named, and what is given as -e @FILE or -e YAML; is no inventory
+short_description: Checks inventories and the options -e; provides no inventory
 description:
-  - Ends ansible-playbook with status 2 where no inventory is named, or one that does not exist.
-  - The same where a file of variables is missing or empty, and where either is no YAML.
-  - The same where such a file, or one of the inventory, is no UTF-8, or encrypted without the right password.
+  - Ends ansible-playbook with status 2 where no inventory is named, or it does not exist.
+  - Does the same where a file of variables is missing, empty or not YAML.
+  - Does the same where a file is not UTF-8, or encrypted without the right password.
 options: {}
 """
 
@@ -41,17 +41,17 @@ from ansible.module_utils.trainyard_controller.value_sources import shown
 interrupts.answer_early()
 
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
-# It reads reports on the controller, and works on no host.
+# It compares reports on the controller, and needs no host.
 WITHOUT_HOSTS = ("compare.yml",)
 
 
 class InventoryModule(BaseInventoryPlugin):
-    """See the module's docstring."""
+    """Checks inventories; the module's docstring says how."""
 
     NAME = "trainyard_input"
 
     def verify_file(self, path: str) -> bool:  # noqa: ARG002
-        """Return False, as no source is ours; check all sources and the options -e before."""
+        """Check all sources and options -e; return False, as no source is for this plugin."""
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
         findings = [*self._inventories(), *(finding for each in options if (finding := self._fault(each)))]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
@@ -62,7 +62,7 @@ class InventoryModule(BaseInventoryPlugin):
         return False
 
     def _inventories(self) -> list[Finding]:
-        """Find that a playbook of ours has no inventory, or one that does not exist."""
+        """Find that a playbook of the project has no inventory, or one that does not exist."""
         playbooks = [Path(each).resolve() for each in context.CLIARGS.get("args") or ()]
         ours = [each for each in playbooks if each.is_file() and each.parent in PLAYBOOKS]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]

@@ -30,7 +30,7 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}")
 _FLOW = re.compile(r"\s*(?:\[.*\]|\{.*\})\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)=(?P<value>\s*(?:\[.*\]|\{.*\})\s*)", re.DOTALL)
 _A_FILE = re.compile(r"\S+\.(?:ya?ml|json)|jobs/\S+")
-# The address of a webhook lets whoever knows it write there.
+# Anyone who knows the address of a webhook can write there.
 _SECRET = re.compile(r"secret|passw|token|key|job_events$")
 # How much of a misspelt name, without its first words, must be right to be taken for another one; and of a whole name.
 _LIKE_IN_FAMILY = 0.8
