@@ -14,21 +14,21 @@ from job_samples import make_job
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def test_every_scenario_that_make_test_leaves_out_is_named_with_what_needs_it():
+def test_every_slow_scenario_is_documented():
     slow = re.search(r"^slow=\((.+)\)$", (PROJECT / ".ci/molecule").read_text(), re.MULTILINE)[1].split()
     table = (PROJECT / "CONTRIBUTING.md").read_text().partition("run `make molecule SCENARIO=`")[2]
     assert slow and [name for name in slow if f"`{name}`" not in table] == []
 
 
 @pytest.mark.parametrize("group", ["compute", "nvidia", "rdma", "slurm_login"])
-def test_the_example_names_every_group_that_playbooks_and_roles_go_by(group):
+def test_the_example_names_every_group_of_playbooks_and_roles(group):
     text = (PROJECT / "inventories/example-gpu/hosts.yml").read_text()
     assert re.search(rf"^(# )?{group}:$", text, re.MULTILINE)
     named = [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/*/*/main.yml"), *PROJECT.glob("docs/slurm.md")]
     assert any(group in path.read_text() for path in named)
 
 
-def test_no_other_group_is_gone_by():
+def test_no_other_group_is_used():
     used = set()
     for path in [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/*/*/*.yml")]:
         used |= set(re.findall(r"groups\['(\w+)'\]|'(\w+)' in groups", path.read_text()))
@@ -44,7 +44,7 @@ def test_nccl_tests_are_no_default():
     assert "nccl-tests where they are asked for" in page
 
 
-def test_every_role_that_is_asked_about_beforehand_says_what_it_wants():
+def test_every_validated_role_notes_its_requirements():
     play = yaml.safe_load((PROJECT / "playbooks/validate.yml").read_text())[0]["vars"]
     named = re.findall(r"'(\w+)'", play["__validate_software"]) + play["__validate_nvidia"]
     assert {"pytorch", "dataset", "nccl"} <= set(named)
@@ -60,7 +60,7 @@ def known_variables():
     return names
 
 
-def test_the_page_for_those_who_come_from_a_guide_names_what_there_is():
+def test_the_page_on_guides_names_existing_things():
     page = (PROJECT / "docs/guides.md").read_text()
     files = set(re.findall(r"`((?:jobs|playbooks)/[\w-]+\.yml)", page))
     assert len(files) > 12 and [name for name in files if not (PROJECT / name).exists()] == []
@@ -75,7 +75,7 @@ def test_the_page_for_those_who_come_from_a_guide_names_what_there_is():
     assert len(spoken) > 8 and sorted({*given, *spoken} - known - {"follow"}) == []
 
 
-def test_the_page_for_those_who_have_a_program_names_what_there_is():
+def test_the_page_on_programs_names_existing_things():
     page = (PROJECT / "docs/your-program.md").read_text()
     job, pattern = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     made = make_job(**{name.removeprefix("job_"): value for name, value in {**job, **pattern}.items()})
@@ -89,7 +89,7 @@ def test_the_page_for_those_who_have_a_program_names_what_there_is():
     assert all((PROJECT / "docs" / path).exists() for path in re.findall(r"\]\(([^)#]+)", page))
 
 
-def test_what_is_said_to_hold_a_claim_about_security_is_a_test():
+def test_claims_about_security_name_existing_tests():
     short = {"T/": "tests/hostile/", "U/": "tests/unit/", "M/": "molecule/"}
     table = (
         (PROJECT / "docs/security.md").read_text().partition("## Which test holds which claim")[2].partition("\n## ")[0]

@@ -76,11 +76,11 @@ def test_every_collection_that_is_used_is_listed():
         "- hosts: all\n  collections: [ansible.posix]\n",
     ],
 )
-def test_each_way_of_using_a_collection_is_seen(text):
+def test_each_use_of_a_collection_is_found(text):
     assert used(text) == {"ansible.posix"}
 
 
-def test_an_import_from_a_collection_is_seen():
+def test_an_import_from_a_collection_is_found():
     assert used("from ansible_collections.ansible.posix.plugins import x\n", ".py") == {"ansible.posix"}
 
 
@@ -113,7 +113,7 @@ def tasks(node):
                 yield from tasks(value)
 
 
-def test_ansible_installs_it_without_asking_any_server(tmp_path):
+def test_ansible_installs_it_without_a_server(tmp_path):
     command = ["ansible-galaxy", "install", "-r", str(REQUIREMENTS), "-s", "http://127.0.0.1:9"]
     # An empty home, so that nothing which is installed or configured there helps.
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}

@@ -104,7 +104,7 @@ def test_options_of_actions_are_documented_as_they_are(name, shown):
         compare(shown[name].get("options") or {}, spec, "")
 
 
-def test_a_module_says_what_it_is(module, shown):
+def test_a_module_is_described(module, shown):
     documented = shown[module.__name__]
     assert documented["module"] == module.__name__
     assert re.fullmatch(r"[A-Z].*[^.]", documented["short_description"])
@@ -130,5 +130,5 @@ def test_results_are_described(module):
         assert {"description", "returned", "type"} <= set(result), name
 
 
-def test_what_only_documents_has_an_action_plugin():
+def test_a_documented_action_has_a_plugin():
     assert {(PROJECT / "plugins" / "action" / f"{name}.py").is_file() for name in ACTIONS} == {True}

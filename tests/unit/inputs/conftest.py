@@ -36,14 +36,19 @@ class Run:
 
 @pytest.fixture
 def playbook(tmp_path):
-    """Run a playbook against an inventory that is written for it, with the project's configuration."""
+    """Run a playbook with an inventory: its text, the path of one, or None for no option -i."""
 
-    def run(book, *arguments, inventory=SMALLEST, **env):
-        path = tmp_path / ("hosts.yml" if inventory.startswith("compute") else "hosts.ini")
-        path.write_text(inventory)
+    def run(book, *arguments, inventory=SMALLEST, cwd=PROJECT, **env):
+        options = []
+        if isinstance(inventory, str):
+            path = tmp_path / ("hosts.yml" if inventory.startswith("compute") else "hosts.ini")
+            path.write_text(inventory)
+            options = ["-i", str(path)]
+        elif inventory:
+            options = ["-i", str(inventory)]
         env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
-        argv = ["ansible-playbook", "-i", str(path), book, *arguments]
-        done = subprocess.run(argv, cwd=PROJECT, env=env, capture_output=True, text=True, check=False, timeout=300)
+        argv = ["ansible-playbook", *options, book, *arguments]
+        done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300)
         return Run(done)
 
     return run

@@ -24,7 +24,7 @@ def folder(value, place=FILE):
          "name one below it, or leave trainyard_state out"),
     ],
 )  # fmt: skip
-def test_a_folder_that_cannot_be_is_a_finding(value, found, action):
+def test_an_impossible_folder_is_a_finding(value, found, action):
     (finding,) = folder(value)
     assert (finding.check, finding.found, finding.action) == ("trainyard_state", found, action)
     assert finding.expected == "the absolute path of a folder of its own, such as /var/lib/trainyard"
@@ -33,7 +33,7 @@ def test_a_folder_that_cannot_be_is_a_finding(value, found, action):
 @pytest.mark.parametrize(
     "value", ["//", "/.", "/a/../..", "/usr", "/etc/", "/var", "/home", "//var/lib", "/root/../etc"]
 )
-def test_a_folder_of_the_system_is_none_of_ours_however_it_is_written(value):
+def test_a_folder_of_the_system_is_a_finding_in_every_form(value):
     (finding,) = folder(value)
     assert finding.found.endswith("a folder of the system")
 
@@ -41,11 +41,11 @@ def test_a_folder_of_the_system_is_none_of_ours_however_it_is_written(value):
 @pytest.mark.parametrize(
     "value", ["/opt/trainyard", "/data", "/scratch/x", "/home/jane/x", "/var/lib/trainyard", "/srv"]
 )
-def test_a_folder_of_its_own_is_right(value):
+def test_other_folders_have_no_finding(value):
     assert folder(value) == []
 
 
-def test_root_is_no_training_user_where_users_are_managed():
+def test_root_is_a_training_user_only_without_managed_users():
     for value, found in ((0, "0 on the command line, which is root"), (-5, "-5 on the command line")):
         (finding,) = cluster_values.uid(value, True, COMMAND_LINE)
         assert finding.found == found
@@ -53,7 +53,7 @@ def test_root_is_no_training_user_where_users_are_managed():
     assert cluster_values.uid(2000, True, FILE) == cluster_values.uid(0, False, FILE) == []
 
 
-def test_a_stack_that_nobody_knows_is_named_with_those_that_there_are():
+def test_an_unknown_stack_is_named_with_the_known_ones():
     (finding,) = cluster_values.stack("cuda99", {"debian12": {}, "mine": {}}, FILE)
     assert finding.found == "'cuda99' in group_vars/all.yml, line 3"
     assert finding.expected == "one of debian12, mine"

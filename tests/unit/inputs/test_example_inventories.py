@@ -52,7 +52,7 @@ PINNED = """
 """
 
 
-def test_pip_finds_the_pytorch_of_the_example_where_it_looks_by_itself(tmp_path):
+def test_pip_finds_the_pytorch_of_the_example(tmp_path):
     """With the machine's own configuration of pip, as nothing else is named in the inventory either."""
     playbook = tmp_path / "pinned.yml"
     playbook.write_text(PINNED)
@@ -97,13 +97,13 @@ def found_by_site(folder, *hosts):
     return {check.partition(" on ")[0] for check in re.findall(r"^  \d+\. (.+)$", stops, re.MULTILINE)}, text
 
 
-def test_the_example_inventory_is_right_but_for_the_machines(tmp_path):
+def test_the_example_inventory_has_only_findings_of_this_machine(tmp_path):
     shutil.copytree(PROJECT / "inventories/example-gpu", tmp_path, dirs_exist_ok=True)
     found, text = found_by_site(tmp_path, "gpu1", "gpu4")
     assert found - OF_THIS_MACHINE == set(), text
 
 
-def test_the_example_of_the_nvidia_page_is_right_but_for_the_machines(tmp_path):
+def test_the_example_of_the_nvidia_page_has_only_findings_of_this_machine(tmp_path):
     blocks = re.findall(
         r"```yaml\n# inventories/mine/(\S+)\n(.*?)```", (PROJECT / "docs/nvidia.md").read_text(), re.DOTALL
     )

@@ -14,7 +14,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 CLUSTER = sorted(SPECS[""]["all"]["options"])
 
 
-def test_every_variable_is_what_it_is_documented_to_be(show):
+def test_every_text_becomes_its_documented_type(show):
     """In one run, with another standard output than the project's: a text for each, as `-e name=value` gives it."""
     texts = {
         "bool": ("no", False), "int": ("3", 3), "float": ("0.5", 0.5), "str": ("no", "no"), "path": ("/1", "/1"),
@@ -29,7 +29,7 @@ def test_every_variable_is_what_it_is_documented_to_be(show):
     }
 
 
-def test_all_that_is_wrong_is_said_at_once_in_every_playbook(playbook):
+def test_all_findings_come_at_once_in_every_playbook(playbook):
     run = playbook(
         "playbooks/stop.yml", "-e", "jobname=alpha", "-e", "nvidia_driver_reboot=maybe", "-e", "job_timeout=2h",
         "-e", "verify_phases=reach", "-e", "trainyard_sate=/x", "-e", "jobs/digits.yml", "-e", "job=jobs/digit.yml",
@@ -60,7 +60,7 @@ def test_a_launch_without_a_job_says_what_to_write(playbook):
     assert "do write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml" in run.text
 
 
-def test_files_that_are_no_job_are_named_before_ansible_stumbles_over_them(playbook, tmp_path):
+def test_invalid_job_files_are_findings(playbook, tmp_path):
     """Ansible itself says each of these three times over, and that the inventory could not be parsed."""
     (tmp_path / "broken.yml").write_text("job_name: x\njob_command: [python, a: b: c]\n")
     (tmp_path / "empty.yml").write_text("# Nothing yet.\n")
@@ -86,7 +86,7 @@ def test_files_that_are_no_job_are_named_before_ansible_stumbles_over_them(playb
     assert broken in run.text and "1 finding in what was given." in run.text
 
 
-def test_what_a_job_file_uses_and_nobody_has_set_is_named_with_its_line(playbook, tmp_path):
+def test_undefined_variables_of_a_job_file_are_named_with_their_lines(playbook, tmp_path):
     job = tmp_path / "job.yml"
     job.write_text(
         'job_command: [python, "--lr={{ lr }}", "{{ trainyard_state }}", "{{ job_nodes }}", "{{ a | default(1) }}"]\n'
@@ -109,7 +109,7 @@ def test_what_a_job_file_uses_and_nobody_has_set_is_named_with_its_line(playbook
         assert said in run.text, run.output
 
 
-def test_a_job_file_of_the_old_way_is_told_the_lines_of_today_and_nothing_else(playbook, tmp_path):
+def test_an_old_job_file_gets_one_finding_with_its_new_lines(playbook, tmp_path):
     job = tmp_path / "job.yml"
     job.write_text("job_name: x\njob_command: [python, x.py]\njob_launcher: slurm\n")
     run = playbook("launch.yml", "-e", f"@{job}")
@@ -122,7 +122,7 @@ def test_a_job_file_of_the_old_way_is_told_the_lines_of_today_and_nothing_else(p
     assert "do write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kub" in run.text
 
 
-def test_two_job_files_are_one_too_many(playbook):
+def test_two_job_files_are_a_finding(playbook):
     run = playbook("launch.yml", "-e", "@jobs/digits.yml", "-e", "job=jobs/resnet18-cifar10.yml")
     assert run.rc == 2
     assert (
@@ -137,7 +137,7 @@ def test_the_documented_defaults_hold_everywhere(show):
     assert seen["n1"] == {**expected, "trainyard_runs": f"{PROJECT}/runs"}
 
 
-def test_what_the_inventory_says_wins_and_its_texts_become_values(show, tmp_path):
+def test_the_inventory_wins_over_defaults_and_its_texts_are_converted(show, tmp_path):
     """INI knows only texts. What all nodes have the controller sees, too; one node may have another `become`."""
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars/all.yml").write_text("trainyard_user: jane\ntrainyard_uid: '1001'\n")
@@ -160,7 +160,7 @@ def test_what_the_inventory_says_wins_and_its_texts_become_values(show, tmp_path
     assert seen["localhost"] == {**seen["n1"], "trainyard_become": True}
 
 
-def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
+def test_wrong_values_of_the_inventory_are_findings(playbook, tmp_path):
     for folder, text in {
         "group_vars/all.yml": "trainyard_frameworks: pytorch\ntrainyard_become: 'false'\n",
         "group_vars/compute.yml": "trainyard_state: /data\n",
@@ -181,9 +181,7 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         assert said in run.text, run.output
 
 
-def test_what_only_the_nodes_are_told_of_a_job_or_a_verification_holds_on_the_controller_or_is_a_finding(
-    show, playbook, tmp_path
-):
+def test_variables_of_nodes_reach_the_controller_or_are_findings(show, playbook, tmp_path):
     hosts = f"compute: {{hosts: {{n1: {HERE}, n2: {HERE}}}}}\n"
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars/compute.yml").write_text("verify_ignore: [bios]\njob_network: 10.0.0.0/8\n")
@@ -200,7 +198,7 @@ def test_what_only_the_nodes_are_told_of_a_job_or_a_verification_holds_on_the_co
 
 
 @pytest.mark.parametrize("book", ["site.yml", "playbooks/provision.yml"])
-def test_what_a_role_does_not_allow_is_found_before_anything_is_done(playbook, tmp_path, book):
+def test_values_that_a_role_does_not_allow_are_findings(playbook, tmp_path, book):
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars/compute.yml").write_text(
         "site_time: ntpd\nnode_baseline_time_service: '{{ site_time }}'\ndataset_sets: [{name: a, url: b}, {kind: c}]\n"
@@ -217,20 +215,6 @@ def test_what_a_role_does_not_allow_is_found_before_anything_is_done(playbook, t
         "dataset_sets found missing required arguments: name found in dataset_sets, in ",
     ):
         assert said in run.text, run.output
-
-
-def test_each_of_our_job_files_can_be_read_with_the_smallest_inventory(playbook, tmp_path):
-    book = tmp_path / "read.yml"
-    book.write_text(
-        "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
-        "    - ansible.builtin.include_vars: {file: '{{ item }}', name: '__given'}\n"
-        f"      loop: {[str(path) for path in sorted((PROJECT / 'jobs').glob('*.yml'))]}\n"
-        "      register: read\n"
-        "    - ansible.builtin.debug: {msg: \"{{ read.results | map(attribute='ansible_facts') | to_json }}\"}\n"
-    )
-    run = playbook(str(book))
-    assert run.rc == 0, run.output
-    assert "/var/lib/trainyard/data" in run.output
 
 
 @pytest.mark.parametrize(
@@ -251,7 +235,7 @@ def test_the_smallest_inventory_is_enough(playbook, tmp_path, book, arguments, r
     assert "undefined" not in run.output and "no attribute" not in run.output
 
 
-def test_texts_on_the_command_line_mean_what_they_say(playbook, tmp_path):
+def test_texts_on_the_command_line_are_converted_for_a_job(playbook, tmp_path):
     """A job that nobody waits for, with the job file as `-e job=`; beside it, what a text would have turned around."""
     job = tmp_path / "job.yml"
     job.write_text(
@@ -283,11 +267,11 @@ ODD = f"""compute:
 """
 
 
-def test_names_that_would_break_the_hosts_file_are_found_before_anything_is_done(playbook):
+def test_names_that_would_break_the_hosts_file_are_findings(playbook):
     run = playbook("site.yml", "-e", "trainyard_uid=many", inventory=ODD)
     assert run.rc == 2
     assert "2 findings in what was given. Nothing was done." in run.text
-    assert "found 'localhost' 'n1 n2' 'n3#' 'n4\\n10.0.0.9 github.com' expected a name that other nodes" in run.text
+    assert "found 'localhost' 'n1 n2' 'n3#' 'n4\\n10.0.0.9 github.com' expected a name of letters" in run.text
     assert "own name" not in run.text
     assert "trainyard_uid found 'many'" in run.text
 
@@ -307,7 +291,7 @@ class FilterModule:
 """
 
 
-def test_filters_are_loaded_once_and_not_by_each_task_of_each_host(playbook, tmp_path):
+def test_filters_are_loaded_once_for_all_tasks(playbook, tmp_path):
     """Nor does a task's process write to what it shares with its parent, as a collection of garbage there would."""
     (tmp_path / "filters").mkdir()
     (tmp_path / "filters/notes.py").write_text(NOTES_WHERE % str(tmp_path / "told"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -15,7 +15,7 @@ HERE = 'ansible_connection: local, ansible_python_interpreter: "{{ ansible_playb
 
 
 @pytest.fixture
-def call(tmp_path):
+def call(playbook, tmp_path):
     """Run a playbook of the project on an inventory in a folder of its own."""
     folder = tmp_path / "inventory"
     (folder / "group_vars").mkdir(parents=True)
@@ -24,12 +24,9 @@ def call(tmp_path):
 
     def run(book, *arguments, host="", variables=""):
         (folder / "hosts.yml").write_text(f"compute: {{hosts: {{n1: {{{HERE}{host}}}}}, vars: {{{variables}}}}}\n")
-        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-        argv = ["ansible-playbook", book, "-i", str(folder), *arguments]
-        done = subprocess.run(argv, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
-        output = " ".join((done.stdout + done.stderr).split())
-        assert "ERROR" not in output and "WARNING" not in output and "Task failed" not in output, output
-        return done.returncode, output
+        done = playbook(book, *arguments, inventory=folder)
+        assert not re.search("ERROR|WARNING|Task failed", done.text), done.output
+        return done.rc, done.text
 
     return run
 
@@ -46,7 +43,7 @@ def encrypt(path, password):
 
 
 @pytest.mark.parametrize("way", ["@{}", "job={}"])
-def test_a_job_file_that_is_no_utf_8(call, tmp_path, way):
+def test_a_job_file_in_another_encoding_is_a_finding(call, tmp_path, way):
     file = tmp_path / "job.yml"
     file.write_bytes(JOB.encode() + b"note: caf\xe9\n")
     rc, text = call("launch.yml", "-e", way.format(file))
@@ -54,7 +51,7 @@ def test_a_job_file_that_is_no_utf_8(call, tmp_path, way):
 
 
 @pytest.mark.parametrize("way", ["@{}", "job={}"])
-def test_an_encrypted_job_file_without_its_password(call, tmp_path, way):
+def test_an_encrypted_job_file_needs_its_password(call, tmp_path, way):
     file = tmp_path / "job.yml"
     file.write_text(JOB)
     encrypt(file, tmp_path / "password")
@@ -67,7 +64,7 @@ def test_an_encrypted_job_file_without_its_password(call, tmp_path, way):
     assert (rc, "1 finding" in text, "job_nodes found -1" in text) == (2, True, True)
 
 
-def test_files_of_the_inventory_are_looked_at_all_at_once(call, tmp_path):
+def test_all_files_of_the_inventory_are_checked_at_once(call, tmp_path):
     variables = tmp_path / "inventory" / "group_vars"
     (variables / "all.yml").write_text("password: x\n")
     encrypt(variables / "all.yml", tmp_path / "password")
@@ -78,7 +75,7 @@ def test_files_of_the_inventory_are_looked_at_all_at_once(call, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["{name: x}", "[a]", "3"])
-def test_a_job_that_is_no_path(call, tmp_path, value):
+def test_a_job_that_is_not_a_path_is_a_finding(call, tmp_path, value):
     file = tmp_path / "job.yml"
     file.write_text(f"job: {value}\n")
     rc, text = call("launch.yml", "-e", f"@{file}")
@@ -86,7 +83,7 @@ def test_a_job_that_is_no_path(call, tmp_path, value):
 
 
 @pytest.mark.parametrize("book", ["launch.yml", "playbooks/status.yml", "playbooks/validate.yml"])
-def test_what_the_inventory_uses_and_nobody_has_set(call, book, tmp_path):
+def test_undefined_variables_of_the_inventory_are_findings(call, book, tmp_path):
     more = ["-e", "job_name=probe", "-e", "job_command=[hostname]"] if book == "launch.yml" else []
     host, variables = ', ansible_host: "{{ nope }}"', 'trainyard_root: "{{ nope }}/x"'
     rc, text = call(book, *more, host=host, variables=variables)
@@ -94,21 +91,21 @@ def test_what_the_inventory_uses_and_nobody_has_set(call, book, tmp_path):
     assert "no variable nope, which stands in trainyard_root in" in text and "ansible_host in" in text
 
 
-def test_what_roles_and_plays_set_later_is_not_missed(call):
+def test_variables_that_roles_set_later_are_not_findings(call):
     variables = 'nccl_version: "{{ nvidia_stack_set.nccl }}", trainyard_state: "{{ ansible_facts.hostname }}/x"'
     _, text = call("playbooks/status.yml", variables=variables)
     assert "no variable" not in text
 
 
 @pytest.mark.parametrize("book", ["launch.yml", "playbooks/verify.yml", "playbooks/collective_check.yml"])
-def test_runs_that_cannot_be_written_are_found_before_anything_is_done(call, book, tmp_path):
+def test_an_unwritable_folder_of_runs_is_a_finding(call, book, tmp_path):
     (tmp_path / "file").touch()
     rc, text = call(book, "-e", f"trainyard_runs={tmp_path}/file/runs", "-e", "job_name=x", "-e", "job_command=[a]")
     assert (rc, "1 finding" in text, "PLAY" not in text) == (2, True, True)
     assert f"found {tmp_path}/file: Not a directory, and there is no {tmp_path}/file/runs" in text
 
 
-def test_findings_of_a_job_say_where_each_variable_was_given(call, tmp_path):
+def test_findings_of_a_job_name_the_place_of_each_variable(call, tmp_path):
     file = tmp_path / "job.yml"
     file.write_text(f'{JOB}job_timeout: "0"\n')
     (tmp_path / "inventory" / "group_vars" / "all.yml").write_text("job_port: 80\n")
@@ -119,7 +116,7 @@ def test_findings_of_a_job_say_where_each_variable_was_given(call, tmp_path):
     assert f"do correct job_port (job_port is given in {shown(tmp_path)}/inventory/group_vars/all.yml, line 1)" in text
 
 
-def test_a_source_in_the_home_of_whoever_launches(call, monkeypatch, tmp_path):
+def test_a_source_may_be_in_the_users_home(call, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     rc, text = call("launch.yml", "-e", "job_name=x", "-e", "job_command=[hostname]", "-e", "job_source=~/src")
     assert (rc, f"no folder '{tmp_path}/src' on the controller" in text) == (2, True)

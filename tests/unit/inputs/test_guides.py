@@ -71,7 +71,7 @@ OFFERED = {
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-def test_a_block_as_it_is_printed_fits_the_hosts_of_its_guide(title, index, tmp_path):
+def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path):
     text = SECTIONS[title]
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1].replace(BUILDS, f"{index}/whl")
     groups = set(re.findall(r"`(nvidia|rdma)`", "".join(re.findall(r"Hosts also stand in the group.*?\.", text))))
@@ -112,7 +112,7 @@ def test_a_block_as_it_is_printed_fits_the_hosts_of_its_guide(title, index, tmp_
     assert [check for check in found if not OF_THIS_MACHINE.match(check)] == [], said
 
 
-def test_the_logs_that_take_the_place_of_a_guides_are_those_of_the_launchers():
+def test_the_guides_name_logs_that_launchers_write():
     named = set(re.findall(r"`logs/(\w+\.log)`", PAGE))
     ours = {rank_log_name(launcher).format(rank=rank) for launcher in LAUNCHERS.values() for rank in range(2)}
     folder = PROJECT / "module_utils/trainyard/job/launchers"

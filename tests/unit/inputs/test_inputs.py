@@ -118,7 +118,7 @@ def test_every_dictionary_is_one_as_yaml(name):
     assert refused(name, ["A=1"]).expected == finding.expected
 
 
-def test_what_is_secret_is_not_shown():
+def test_secrets_are_not_shown():
     for name in ("job_secret_env", "job_events", "nccl_tests_key" if "nccl_tests_key" in KNOWN else "job_secret_env"):
         assert "hush" not in str(refused(name, "hush"))
 
@@ -144,7 +144,7 @@ def test_templates_are_left_to_jinja(name, text):
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()),
               st.dictionaries(st.text(), st.integers())),
 )  # fmt: skip
-def test_any_value_is_converted_for_good_or_refused_in_words(name, value):
+def test_any_value_is_converted_once_or_gives_a_finding(name, value):
     changes, findings = inputs.converted({name: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
     assert not (changes and findings)
     for finding in findings:
@@ -173,20 +173,20 @@ def test_any_value_is_converted_for_good_or_refused_in_words(name, value):
         ("pytorch_versoin", "pytorch_version"),
     ],
 )
-def test_a_misspelt_name_is_refused_with_the_likely_one(name, meant):
+def test_a_misspelt_name_is_a_finding_with_the_likely_one(name, meant):
     (finding,) = inputs.unknown({name: [COMMAND_LINE]}, KNOWN)
     assert finding.found == f"unknown variable {name} on the command line"
     assert finding.action == (f"did you mean {meant}?" if meant else finding.action)
     assert meant or finding.action.startswith("remove ")
 
 
-def test_known_names_and_those_of_users_are_let_through():
+def test_documented_names_and_those_of_users_are_accepted():
     own = ["lr", "epochs", "data_root", "interval", "ssl", "my_dataset", "ansible_user", "__job_x", "step", "live_dir"]
     assert inputs.unknown(dict.fromkeys([*KNOWN, *own], (COMMAND_LINE,)), KNOWN) == []
 
 
 @pytest.mark.parametrize("name", ["check_interval", "verify_ssl", "dataset_dir", "nvidia_x", "ssh_mesh_y", "slurm_z"])
-def test_a_name_that_begins_as_ours_do_and_is_none_is_a_finding(name):
+def test_an_unknown_name_with_a_prefix_of_the_project_is_a_finding(name):
     (finding,) = inputs.unknown({name: [FILE]}, KNOWN)
     assert finding.found == f"unknown variable {name} in jobs/x.yml, line 3"
     assert finding.action.startswith(f"remove {name}, or rename it: names with ")
@@ -203,7 +203,7 @@ def test_a_name_in_several_places_is_found_in_each():
     assert findings[2].action == "remove it from group_vars/all.yml"
 
 
-def test_an_extra_variable_that_nobody_uses_and_that_is_like_one_of_ours_is_misspelt():
+def test_an_unused_extra_variable_that_resembles_a_documented_one_is_misspelt():
     for name, meant in {"folow": "follow", "livee": "live", "bechmark_nodes": "benchmark_nodes"}.items():
         (finding,) = inputs.unknown({name: [COMMAND_LINE]}, KNOWN, own=())
         assert finding.action == f"did you mean {meant}?"
@@ -248,7 +248,7 @@ def test_an_option_that_begins_like_yaml_must_be_a_dictionary():
         ),
     ],
 )
-def test_an_option_that_sets_nothing_is_a_finding(option, rest, found, action):
+def test_an_option_without_a_variable_is_a_finding(option, rest, found, action):
     finding = inputs.no_variable(option, rest)
     assert (finding.found, finding.action) == (found, action)
 
@@ -262,7 +262,7 @@ def test_an_option_that_sets_nothing_is_a_finding(option, rest, found, action):
         ("xyzzy.yml", "correct the path; it counts from here, or from the project"),
     ],
 )
-def test_a_job_file_that_is_not_there_is_named_with_the_likely_one(path, action):
+def test_a_missing_job_file_is_named_with_the_likely_one(path, action):
     finding = job_file.missing(path, ["jobs/digits.yml", "jobs/resnet18-cifar10.yml"])
     assert (finding.found, finding.action) == (f"no file {path}", action)
 
@@ -271,13 +271,13 @@ def test_a_job_file_that_is_not_there_is_named_with_the_likely_one(path, action)
     ("data", "found"),
     [(None, "nothing"), ({}, "nothing"), ("", "nothing"), (["a"], "a list"), ("a", "a text"), (3, "a int")],
 )
-def test_a_file_that_holds_no_variables_is_no_job(data, found):
+def test_a_job_file_needs_variables(data, found):
     finding = job_file.not_a_job("x.yml", data)
     assert finding.found == f"{found} in x.yml"
     assert job_file.not_a_job("x.yml", {"job_name": "x"}) is None
 
 
-def test_paths_are_shown_as_their_user_knows_them():
+def test_paths_are_shown_relative_to_the_current_folder():
     assert job_file.from_here("/a/b/jobs/x.yml", "/a/b") == "jobs/x.yml"
     assert job_file.from_here("/a/bc/x.yml", "/a/b") == "/a/bc/x.yml"
     assert job_file.from_here("/x.yml", "/") == "x.yml"
@@ -292,7 +292,7 @@ def test_a_tab_is_named_with_its_line():
     assert (unread.found, unread.expected) == ("x.yml", "a job file that can be read: no vault secrets")
 
 
-def test_what_nobody_has_set_is_named_with_its_users():
+def test_an_undefined_variable_is_named_with_its_users():
     users = {"job_command": FILE, "job_nodes": COMMAND_LINE}
     finding = job_file.undefined("lr", users, ["trainyard_state"])
     assert finding.found == (
@@ -304,7 +304,7 @@ def test_what_nobody_has_set_is_named_with_its_users():
     )
 
 
-def test_a_variable_of_the_cluster_is_one_for_all():
+def test_a_variable_of_the_cluster_must_be_equal_everywhere():
     finding = inputs.differs("trainyard_state", "/var/lib/trainyard", [("/a", ["n1", "n2"]), ("/b", ["n3"])])
     assert finding.found == (
         "/a on n1, n2, /b on n3; /var/lib/trainyard on localhost, where jobs are planned and clusters verified"

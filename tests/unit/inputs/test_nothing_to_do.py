@@ -16,7 +16,7 @@ def told(run):
     return [(finding.check, finding.found, finding.action) for finding in findings(run)]
 
 
-def test_a_run_that_has_something_to_do_has_no_finding():
+def test_a_useful_run_has_no_finding():
     assert findings(Run("site.yml", ["n1"], ["n1"], tags=["all"])) == []
     assert findings(Run("site.yml", ["n1", "n2"], ["n1"], limit="n1,localhost", controller=True)) == []
     assert findings(Run("pair_check.yml", ["n1", "n2"], ["n1", "n2"], check=True)) == []
@@ -56,7 +56,7 @@ def test_a_run_that_has_something_to_do_has_no_finding():
          "--limit n1,localhost; or none: job_hosts and job_nodes choose the hosts of a job, job_id or job_name a run"),
     ],
 )  # fmt: skip
-def test_what_would_do_nothing_is_one_finding(run, check, found, action):
+def test_a_useless_run_is_one_finding(run, check, found, action):
     assert told(run) == [(check, found, action)]
 
 
@@ -96,7 +96,7 @@ def playbook(tmp_path, book, compute, *options):
         ("playbooks/validate.yml", ["n1"], ["--limit", "other"], "--limit other leaves none of the group compute"),
     ],
 )
-def test_playbooks_that_would_do_nothing_say_so_and_fail(tmp_path, book, compute, options, found):
+def test_playbooks_that_would_do_nothing_fail(tmp_path, book, compute, options, found):
     status, said = playbook(tmp_path, book, compute, *options)
     assert status == 2, said
     assert said.count("1 finding in what was given. Nothing was done.") == 1, said
@@ -104,7 +104,7 @@ def test_playbooks_that_would_do_nothing_say_so_and_fail(tmp_path, book, compute
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_limit_that_names_localhost_beside_the_nodes_is_none_of_these(tmp_path):
+def test_a_limit_with_localhost_and_nodes_is_fine(tmp_path):
     options = ["--limit", "n1,localhost", "--tags", "validate"]
     status, said = playbook(tmp_path, "site.yml", ["n1", "n2"], *options)
     assert status == 0, said

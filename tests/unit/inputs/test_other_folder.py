@@ -28,7 +28,7 @@ def call(tmp_path):
 
 
 @pytest.mark.parametrize("book", ["launch.yml", "site.yml", "playbooks/status.yml", "playbooks/verify.yml"])
-def test_our_finding_comes_before_ansible_stumbles(call, book):
+def test_a_call_from_another_folder_is_a_finding(call, book):
     rc, text = call(book)
     assert rc == 2
     assert f"do cd {PROJECT}, or export ANSIBLE_CONFIG={PROJECT}/ansible.cfg" in text
@@ -42,6 +42,6 @@ def test_another_configuration_is_named(call, tmp_path):
     assert f"found {tmp_path}/ansible.cfg expected {PROJECT}/ansible.cfg" in text
 
 
-def test_with_the_configuration_any_folder_will_do(call):
+def test_any_folder_works_with_the_configuration(call):
     rc, text = call("launch.yml", "-e", "job=nowhere.yml", ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"))
     assert (rc, "no file nowhere.yml" in text) == (2, True)

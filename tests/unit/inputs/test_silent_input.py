@@ -45,14 +45,14 @@ def test_a_misspelt_name_anywhere_in_the_inventory_ends_every_playbook(playbook,
     assert f"unknown variable trainyard_usr in {here}/hosts.ini, line 5" in run.text
 
 
-def test_a_user_has_names_of_their_own(show, tmp_path):
+def test_users_may_have_their_own_variables(show, tmp_path):
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars/all.yml").write_text("site_proxy: x\ndata_root: /d\ncopies: '{{ lives }}'\nhollow: 1\n")
     seen = show(["copies", "hollow"], "-e", "lives=9", "-e", "hollow=2")
     assert seen["localhost"] == {"copies": "9", "hollow": "2"}
 
 
-def test_values_that_yaml_changes_and_that_no_cluster_can_have_are_found_before_anything_is_done(playbook, tmp_path):
+def test_values_that_yaml_changes_or_no_cluster_can_have_are_findings(playbook, tmp_path):
     for path, text in {
         "group_vars/all.yml": "trainyard_root: ~/x\nnvidia_stack: cuda99\n",
         "group_vars/compute.yml": "trainyard_state: /\ntrainyard_records: var\n",
@@ -92,7 +92,7 @@ def test_values_that_yaml_changes_and_that_no_cluster_can_have_are_found_before_
     assert "No run at all was started" in run.text, run.output
 
 
-def test_a_launch_has_no_job_id_and_begins_with_its_first_task(playbook, tmp_path):
+def test_a_launch_accepts_no_job_id_and_no_start_task(playbook, tmp_path):
     job = tmp_path / "job.yml"
     job.write_text("job_name: x\njob_command: [python, x.py]\njob_id: y\n")
     run = playbook("launch.yml", "-e", f"@{job}")
@@ -122,9 +122,7 @@ ONE, TWO, AS_JSON = "job_command=[echo, one]", "job_command=[echo, two, lr=1]", 
         (["@", ONE, AS_JSON, TWO], ["echo", "two", "lr=1"]),
     ],
 )
-def test_the_last_of_several_options_for_a_variable_holds_and_its_words_set_nothing_else(
-    show, tmp_path, given, command
-):
+def test_the_last_of_several_options_for_a_variable_holds(show, tmp_path, given, command):
     """Ansible splits those with blanks, so that two of them look the same to it."""
     (tmp_path / "job.yml").write_text("job_command: [echo, file]\n")
     options = [f"@{tmp_path}/job.yml" if each == "@" else each for each in given]
@@ -132,7 +130,7 @@ def test_the_last_of_several_options_for_a_variable_holds_and_its_words_set_noth
     assert seen["localhost"] == {"job_command": command, "lr": "5"}
 
 
-def test_a_value_is_said_to_stand_where_the_last_of_several_options_has_it(playbook, tmp_path):
+def test_a_finding_names_the_place_of_the_last_option(playbook, tmp_path):
     """Also where a job file, or an earlier option, has the same variable."""
     job = tmp_path / "job.yml"
     job.write_text("job_name: x\njob_command: [python, x.py]\njob_env: {A: 0123}\njob_timeout: 5\n")

@@ -58,7 +58,7 @@ def site(tmp_path):
     return run
 
 
-def test_what_each_part_lacks_is_one_list_and_nothing_is_touched(site, index, tmp_path):
+def test_site_lists_everything_that_is_missing_and_changes_nothing(site, index, tmp_path):
     status, said = site(
         trainyard_frameworks=["pytorch", "mindspore", "oneflow"],
         pytorch_index_url=index,
@@ -74,8 +74,8 @@ def test_what_each_part_lacks_is_one_list_and_nothing_is_touched(site, index, tm
     )
     assert status == 2, said
     assert "These hosts cannot become nodes yet: " in said
-    assert "input of mindspore on localhost found No package index has MindSpore 2.2.14 for gpu" in said
-    assert "do give the address of its wheel in mindspore_wheel_url and its sum in mindspore_wheel_sha256" in said
+    assert "input of mindspore on localhost found no package index has MindSpore 2.2.14 for gpu" in said
+    assert "do set mindspore_wheel_url to the address of its wheel and mindspore_wheel_sha256 to its sum" in said
     assert f"index for torch on localhost found {index} has none at all for Python 3." in said
     assert "Python of oneflow on localhost found there is no Python interpreter 'python9'" in said
     assert f"source of data set cifar10 on localhost found {index}/cifar-10-binary.tar.gz: HTTP 404" in said
@@ -83,7 +83,7 @@ def test_what_each_part_lacks_is_one_list_and_nothing_is_touched(site, index, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tags_choose_what_is_asked_about(site, index):
+def test_tags_choose_the_checks(site, index):
     wrong = {
         "pytorch_index_url": index,
         "pytorch_min_free_mb": 0,
@@ -95,7 +95,7 @@ def test_tags_choose_what_is_asked_about(site, index):
     assert status == 2 and "index for torch" in said and "source of data set" not in said
 
 
-def test_of_a_gpu_host_the_stack_and_all_its_sources_are_in_the_same_list(site, index, tmp_path):
+def test_the_list_includes_the_stack_of_a_gpu_host_and_its_sources(site, index, tmp_path):
     hosts = tmp_path / "hosts.yml"
     python = "{{ ansible_playbook_python }}"
     host = {"ansible_connection": "local", "ansible_python_interpreter": python, "nvidia_gpus": 0}
@@ -117,7 +117,7 @@ def test_of_a_gpu_host_the_stack_and_all_its_sources_are_in_the_same_list(site, 
     status, said = site(inventory=str(hosts), nvidia_stack="mindspore-cuda11.6", **given)
     assert status == 2, said
     assert "h1 none, as declared" in said
-    assert "input of mindspore on h1 found No package index has MindSpore 2.2.14 for gpu" in said
+    assert "input of mindspore on h1 found no package index has MindSpore 2.2.14 for gpu" in said
     assert f"source of Open MPI 4.1.4 on h1 found {index}/openmpi.tar.bz2: HTTP 404" in said
     assert "source of CUDA 11.6.2 found /nowhere/cuda.run on the controller does not exist" in said
     assert f"index for nvidia-cudnn-cu11 on h1 found {index} has none at all" in said

@@ -28,7 +28,7 @@ def changed(text, line, name):
         (".5", "0.5"), ("2024-01-01", "a date"), (".inf", "inf"),
     ],
 )  # fmt: skip
-def test_what_yaml_changes_is_told_with_its_line(written, becomes):
+def test_values_that_yaml_changes_are_named_with_their_lines(written, becomes):
     text = f"job_name: x\njob_env:\n  B: 1\n  A: {written}  # why\n"
     assert changed(text, 2, "job_env") == [("A", written, 4, becomes)]
     assert changed(f"job_env: {{B: 1, A: {written}}}", 1, "job_env") == [("A", written, 1, becomes)]
@@ -57,11 +57,11 @@ def test_what_yaml_changes_is_told_with_its_line(written, becomes):
         "1.2.3",
     ],
 )
-def test_what_yaml_leaves_as_it_is_is_right(written):
+def test_unchanged_values_have_no_finding(written):
     assert changed(f"job_env: {{A: {written}}}", 1, "job_env") == []
 
 
-def test_what_cannot_be_read_or_is_no_collection_is_for_others_to_find():
+def test_unreadable_values_are_ignored():
     for text in ("job_env: [", "job_env: x", "job_env:", "", "- a", "job_env: {A: [0123], B: {C: 0123}}"):
         assert changed(text, 1, "job_env") == []
     assert changed("a: &a {X: 0123}\njob_env: *a\n", 2, "job_env") == [("X", "0123", 1, "83")]
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_or_is_no_collection_is_for_others_to_find():
 @given(
     st.dictionaries(st.from_regex(r"[A-Z]{1,4}", fullmatch=True), st.one_of(st.text(), st.integers(), st.booleans()))
 )
-def test_what_a_program_has_written_is_never_changed(env):
+def test_values_that_a_program_wrote_are_unchanged(env):
     assert changed(yaml.safe_dump({"job_env": env}), 1, "job_env") == []
 
 
@@ -87,14 +87,14 @@ def test_the_finding_says_to_quote_and_shows_no_secret():
         assert "83" not in str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
 
 
-def test_variables_whose_values_are_texts_are_documented():
+def test_variables_with_texts_are_documented():
     assert set(KNOWN) >= TEXTS
     assert {name for name in KNOWN if name.endswith(("_env", "_environment"))} - TEXTS == {
         "python_runtime_verify_environment"  # set by roles alone
     }
 
 
-def test_no_job_file_and_no_document_of_ours_has_such_a_text():
+def test_the_projects_job_files_and_documents_have_no_such_text():
     checked = 0
     for path in [
         *PROJECT.glob("jobs/*.yml"),
