@@ -29,56 +29,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: The state of the node.
+  description: >-
+    The C(host) and its C(machine) (hardware name); C(npu) as M(npu_info) returns it; versions C(driver),
+    C(running_driver), C(firmware), C(cann), empty where missing; C(boards), running C(firmware) and C(compatibility) of
+    each C(card); C(cann_path), C(cann_homes) (folders that C(set_env.sh) may name) and C(set_env); C(restart_due),
+    installed components that wait for a restart; C(installed), version and sha256 by component.
   returned: success
   type: dict
-  contains:
-    host:
-      description: The node's name in the inventory.
-      type: str
-    machine:
-      description: Hardware name, C(x86_64) or C(aarch64).
-      type: str
-    npu:
-      description: The devices as M(npu_info) returns them; empty on a node that has none.
-      type: dict
-    driver:
-      description: Version of the driver that is installed; empty where there is none.
-      type: str
-      sample: 24.1.0
-    running_driver:
-      description: Version of the driver that runs; empty where there is none.
-      type: str
-      sample: 24.1.0
-    firmware:
-      description: Version of the firmware that is installed; empty where there is none.
-      type: str
-      sample: 7.5.0.3.220
-    boards:
-      description: For each C(card) the C(firmware) that runs there, and its C(compatibility) with the driver.
-      type: list
-      elements: dict
-    cann:
-      description: Version of the CANN toolkit in use; empty where there is none.
-      type: str
-      sample: 8.0.0
-    cann_path:
-      description: Where it lies.
-      type: str
-    cann_homes:
-      description: Folders that its C(set_env.sh) may rightly call its home.
-      type: list
-      elements: str
-    set_env:
-      description: Its C(set_env.sh); empty where there is none.
-      type: str
-    restart_due:
-      description: What is installed but does not run yet.
-      type: list
-      elements: str
-    installed:
-      description: What the role C(ascend) installed, C(version) and C(sha256) of the package by component.
-      type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -59,13 +59,13 @@ def test_the_training_user_sees_the_devices(host):
     assert "dcmi module initialize failed" in host.check_output("sudo --user=nobody npu-smi info || true")
 
 
-def test_the_judgement_passes_and_changes_nothing(run_playbook):
+def test_the_check_passes_and_changes_nothing(run_playbook):
     done = run_playbook("changed.yml", step="verify", ascend_devices=8, ascend_cann_version="8.0.0")
     assert done.rc == 0, done.output
     assert set(done.changes.values()) == {0}
 
 
-def test_all_faults_of_devices_and_network_are_said_at_once(run_playbook, alter, last_name, node_names):
+def test_findings_on_devices_and_network_come_at_once(run_playbook, alter, last_name, node_names):
     alter(f'printf "LINK_3=DOWN\\nHEALTH_6=Alarm\\nNET_HEALTH_2=Fault\\nNET_HEALTH_4=Init\\n" >>{ROOT}/replay.conf')
     alter('sed -i "/address_5=/d; s/^address_0=.*/address_0=192.168.100.1/" /etc/hccn.conf')
     done = run_playbook("changed.yml", step="verify")
@@ -83,7 +83,7 @@ def test_all_faults_of_devices_and_network_are_said_at_once(run_playbook, alter,
         assert text in done.text
 
 
-def test_all_faults_of_software_are_said_at_once(run_playbook, alter, last, last_name, node_names):
+def test_findings_on_software_come_at_once(run_playbook, alter, last, last_name, node_names):
     """Nothing is repaired by a judgement; the role then makes the training user a member again."""
     alter(f"rm {ROOT}/driver/tools/hccn_tool; chmod 0600 {ROOT}/ascend-toolkit/set_env.sh; gpasswd -d train HwHiAiUser")
     alter(

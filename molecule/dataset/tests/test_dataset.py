@@ -138,7 +138,7 @@ def test_an_archive_on_the_controller_is_unpacked(run, node, tmp_path):
     assert node.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
 
 
-def test_another_archive_than_expected_is_not_even_copied(run, node, tmp_path):
+def test_an_archive_with_another_sum_is_not_copied(run, node, tmp_path):
     archive, sha256 = small_archive(tmp_path)
     done = run(name="small", kind="cifar10", local_file=archive, sha256="0" * 64)
     assert done.rc != 0
@@ -146,7 +146,7 @@ def test_another_archive_than_expected_is_not_even_copied(run, node, tmp_path):
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
 
 
-def test_a_file_that_the_controller_lacks_is_named(run):
+def test_a_missing_file_on_the_controller_is_named(run):
     done = run(name="small", kind="cifar10", local_file="/nowhere/small.tar.gz", sha256="0" * 64)
     assert done.rc != 0
     assert "/nowhere/small.tar.gz on the controller does not exist" in done.text
@@ -199,7 +199,7 @@ def test_a_download_with_another_sum_leaves_nothing(run, node, served):
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
 
 
-def test_a_folder_of_somebody_else_is_left_alone(run, node):
+def test_a_foreign_folder_is_not_touched(run, node):
     node.check_output(f"sudo mkdir -p {DATA}/made && sudo touch {DATA}/made/precious")
     done = run(name="made", kind="generated")
     assert done.rc != 0
@@ -228,7 +228,7 @@ def test_all_findings_on_the_list_come_at_once(run_playbook, node, node_names):
     assert not node.file(f"{DATA}/made").exists
 
 
-def test_a_set_for_which_there_is_no_room_is_refused(run, node):
+def test_a_set_larger_than_the_free_space_is_rejected(run, node):
     done = run(name="made", kind="generated", train_records=10**10)
     assert done.rc != 0
     assert "MB are needed; make room, or choose another" in done.text

@@ -170,7 +170,7 @@ def test_more_devices_than_a_script_that_configures_itself_can_use(play, left):
     assert left(run.job_id) == {}
 
 
-def test_the_styles_that_there_are_are_named(play):
+def test_the_known_styles_are_named(play):
     run = play.launch(LAUNCH, job_oneflow_style="ssh")
     assert run.rc != 0
     assert "launch, address_list" in run.text

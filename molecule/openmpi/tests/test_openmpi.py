@@ -74,7 +74,7 @@ def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_
     assert f"expected {2 * len(node_names)} processes" in done.text
 
 
-def test_one_that_is_there_already_is_used_and_verified(run_playbook, node_names, node):
+def test_an_existing_open_mpi_is_used_and_verified(run_playbook, node_names, node):
     """Debian's own, found under another prefix as one of MLNX_OFED or HPC-X would be."""
     there, link = "/opt/site/openmpi-4.1.4", "/opt/trainyard/openmpi"
     given = {"openmpi_provider": "existing", "openmpi_prefix": there}
@@ -108,7 +108,7 @@ def test_one_that_is_there_already_is_used_and_verified(run_playbook, node_names
     assert host.run(f"ls {link} /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi*").stdout == ""
 
 
-def test_a_preview_of_a_build_says_who_builds(run_playbook, node_names):
+def test_a_preview_names_the_building_node(run_playbook, node_names):
     done = run_playbook("changed.yml", "--check", openmpi_provider="source")
     assert done.rc == 0, done.output
     first, *others = node_names

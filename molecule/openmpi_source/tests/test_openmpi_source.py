@@ -46,7 +46,7 @@ def test_a_new_node_gets_a_copy(run_playbook, node, node_names):
     assert f"{node_names[-1]}: Open MPI 4.1.4 is copied from {node_names[0]}" in done.text
 
 
-def test_a_build_that_cannot_be_says_why_and_leaves_what_was_there(run_playbook, node_names, node):
+def test_a_failed_build_names_the_reason_and_keeps_the_prefix(run_playbook, node_names, node):
     only_first = ("--limit", node_names[0])
     for given, said in (
         ({"source_sha256": "1" * 64}, "could not be built: Download the archive: The checksum for"),

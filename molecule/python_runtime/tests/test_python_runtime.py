@@ -58,7 +58,7 @@ def test_it_was_verified_by_the_training_user(host):
     assert record["verified"]["result"] == {"user": "train", "jinja2": "3.1.6"}
 
 
-def test_check_mode_says_what_would_be_made_and_makes_nothing(run, bare):
+def test_check_mode_reports_changes_and_makes_none(run, bare):
     done = run("--check", "--diff")
     assert done.rc == 0, done.output
     assert "reasons: there is no environment yet" in done.text
@@ -100,7 +100,7 @@ def test_bad_input_is_refused_before_anything_is_made(run, bare, given, said):
     assert not bare.file(OTHER).exists
 
 
-def test_a_folder_of_somebody_else_is_left_alone(run, bare):
+def test_a_foreign_folder_is_not_touched(run, bare):
     bare.check_output(f"sudo mkdir -p {OTHER} && sudo touch {OTHER}/precious")
     done = run()
     assert done.rc != 0
@@ -217,7 +217,7 @@ def test_a_package_of_another_hash_is_refused(run, wheel):
     assert done.rc == 0, done.output
 
 
-def test_a_missing_venv_module_is_installed_and_without_leave_named(run, bare):
+def test_a_missing_venv_module_is_installed_or_named(run, bare):
     package = bare.check_output(
         "dpkg-query -S $(python3 -c 'import ensurepip; print(ensurepip.__path__[0])')/__init__.py"
     )
@@ -254,7 +254,7 @@ def without_headers(node):
         node.check_output(f"sudo apt-get purge -y -qq {' '.join(new)}")
 
 
-def test_what_extensions_are_compiled_with_is_brought_where_it_is_asked_for(run, bare, without_headers):
+def test_compilers_are_installed_on_request(run, bare, without_headers):
     assert run().rc == 0
     refused = run(python_runtime_compiler=True, python_runtime_manage_system=False)
     assert refused.rc != 0

@@ -16,7 +16,7 @@ def node(node_names, inventory_path):
     return testinfra.get_host(f"ansible://{node_names[-1]}?ansible_inventory={inventory_path}")
 
 
-def test_the_training_user_imports_the_wanted_version(host):
+def test_the_training_user_imports_the_requested_version(host):
     shown = host.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
     assert shown.split("+")[0] == "2.13.0"
 

@@ -153,7 +153,7 @@ def test_an_upgrade_begins_with_the_firmware():
     ]
 
 
-def test_what_a_node_has_is_not_installed_again():
+def test_an_installed_component_is_not_installed_again():
     wanted = [package(), package("firmware", "7.5.0.3.220"), package("toolkit", "8.0.0"), package("kernels", "8.0.0")]
     there = state(installed={"kernels": {"version": "8.0.0", "sha256": SHA}})
     assert ascend.plan_packages([{"state": there, "packages": wanted}], ascend.DEFAULT_ROOT) == ({"n1": []}, [])
@@ -193,7 +193,7 @@ def test_wrong_packages_are_named_and_nothing_is_planned(wrong, found):
     assert plan == {"n1": [], "n2": []}
 
 
-def test_all_faults_of_all_packages_at_once():
+def test_findings_on_all_packages_come_at_once():
     wrong = [package("nnrt", sha256=""), package("firmware", version="")]
     _, findings = ascend.plan_packages([{"state": state(), "packages": wrong}], ascend.DEFAULT_ROOT)
     assert len(findings) == 3
@@ -216,7 +216,7 @@ def test_versions_that_differ_or_are_missing():
     ]
 
 
-def test_what_does_not_run_yet_is_said():
+def test_components_that_wait_for_a_restart_are_reported():
     cases = [
         state(1, running_driver="23.0.7"),
         state(2, boards=[{"card": 1, "firmware": "7.1.0.7.220", "compatibility": "OK"}]),
@@ -232,7 +232,7 @@ def test_what_does_not_run_yet_is_said():
     ]
 
 
-def test_a_driver_and_a_firmware_that_do_not_fit():
+def test_a_driver_that_does_not_fit_the_firmware_is_a_finding():
     odd = [{"card": 0, "firmware": "7.5.0.3.220", "compatibility": "NOT OK"}]
     assert [one[1:3] for one in judge(state(boards=odd))] == [
         ("compatibility", "npu-smi says NOT OK of driver 24.1.0 and firmware 7.5.0.3.220")
@@ -340,7 +340,7 @@ def test_an_a3_without_addresses_passes():
     assert judge(with_devices(1, listed, chip="a3"), with_devices(2, listed, chip="a3")) == []
 
 
-def test_thousand_nodes_are_judged_in_one_go():
+def test_a_thousand_nodes_are_checked_in_one_call():
     states = [state(host) for host in range(1000)]
     states[7] = state(7, driver="23.0.7")
     assert [one[0] for one in judge(*states)] == ["n7"]
@@ -415,15 +415,15 @@ def run(module, capsys, **params):
     return result
 
 
-def test_what_a_node_has_is_planned_and_judged(machine, capsys):
+def test_installed_components_are_planned_and_checked(machine, capsys):
     found = run(ascend_state, capsys, host="n1", root=str(machine))["state"]
     wanted = {"state": found, "packages": [package(version="25.0.rc1.1")]}
     plan = FILTERS["ascend_plan"]([wanted], "/usr/local/Ascend")
     assert (plan["nodes"], plan["findings"]) == ({"n1": []}, [])
     equal = {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"]}
     assert [one["check"] for one in FILTERS["ascend_findings"]([found], equal)] == ["restart", "restart"]
-    contains = yaml.safe_load(ascend_state.RETURN)["state"]["contains"]
-    assert set(contains) == set(found)
+    described = yaml.safe_load(ascend_state.RETURN)["state"]["description"]
+    assert [name for name in found if f"C({name})" not in described] == []
 
 
 def test_defaults_and_argument_specs_name_the_same_variables():
@@ -433,7 +433,7 @@ def test_defaults_and_argument_specs_name_the_same_variables():
     assert set(specs["main"]["options"]) == set(defaults) == set(specs["verify"]["options"])
 
 
-def test_what_counts_as_unknown_is_not_called_ill():
+def test_unknown_health_is_not_a_failure():
     """A record whose health was never asked has no problem for it; the judgement says so instead."""
     assert "Fault" not in npu.NET_HEALTH_UNKNOWN
     assert "Success" not in npu.NET_HEALTH_UNKNOWN

@@ -133,7 +133,7 @@ def test_super_pods_are_written(call, tmp_path):
     assert "hccl.json: HCCL takes it, but\n\n  1. version on table\n" in older["warnings"][0]["event"]["msg"]
 
 
-def test_a_table_with_faults_is_not_written(call, tmp_path):
+def test_a_table_with_errors_is_not_written(call, tmp_path):
     path = tmp_path / "hccl.txt"
     servers = [{**SERVERS[0], "devices": [{"device_id": 3}, {"device_id": 4}]}, SERVERS[1]]
     refused = call(path=str(path), chip="910", servers=servers)
@@ -165,7 +165,7 @@ def test_tables_are_joined(call, parts, tmp_path):
     assert rules(older) == ["device_set"] * 2 and older["valid"]
 
 
-def test_what_cannot_be_joined(call, parts, tmp_path):
+def test_tables_that_cannot_be_merged(call, parts, tmp_path):
     (tmp_path / "cut.json").write_text('{"version": "1.0", ')
     (tmp_path / "list.json").write_text("[]")
     cut, other = str(tmp_path / "cut.json"), str(tmp_path / "list.json")
@@ -203,7 +203,7 @@ def test_a_table_is_repaired_in_its_place_once(call, tmp_path):
     assert json.loads(path.read_text()) == table
 
 
-def test_a_table_is_judged(call, parts, tmp_path):
+def test_a_table_is_checked(call, parts, tmp_path):
     judged = call(path=parts[0], state="validated", chip="a3")
     assert not judged["changed"] and not judged["valid"] and "failed" not in judged
     assert rules(judged) == ["string", "string", "version"]
@@ -221,7 +221,7 @@ def test_a_table_is_judged(call, parts, tmp_path):
     ("content", "valid"),
     [(b"{", False), (b"\xff", False), (b"", False), (b"[" * 100_000, False), (b"\xef\xbb\xbf", True)],
 )
-def test_any_file_is_judged(call, tmp_path, content, valid):
+def test_any_file_can_be_checked(call, tmp_path, content, valid):
     call(chip="910b", servers=SERVERS)
     path = tmp_path / "hccl.json"
     path.write_bytes(content + path.read_bytes() if valid else content)
@@ -229,7 +229,7 @@ def test_any_file_is_judged(call, tmp_path, content, valid):
     assert (judged["valid"], rules(judged)) == (valid, [] if valid else ["json"])
 
 
-def test_any_text_in_a_table_can_be_told(call, tmp_path):
+def test_any_text_in_a_table_can_be_shown(call, tmp_path):
     half = "\\ud800"
     path = tmp_path / "hccl.json"
     path.write_text(f'{{"version": "{half}", "{half}": 1, "server_list": [{{"server_id": "{half}"}}, "{half}"]}}')
@@ -253,7 +253,7 @@ def test_a_table_is_removed_once(call, tmp_path):
     assert not call(state="absent")["changed"]
 
 
-def test_what_the_module_refuses(call, tmp_path):
+def test_the_module_rejects_wrong_arguments(call, tmp_path):
     path = tmp_path / "hccl.json"
     assert call()["msg"] == f"nothing to write to {path}. Expected servers, merge or repair with state: present."
     assert call(repair=True)["msg"] == f"no {path}. Expected a rank table to read."

@@ -97,7 +97,7 @@ def test_conventional_names(table, name):
     assert file_name(table) == name
 
 
-def test_a_device_takes_a_line():
+def test_each_device_has_one_line():
     lines = dumps(a2()).splitlines()
     assert '        {"device_id": "0", "device_ip": "192.1.0.1", "rank_id": "0"},' in lines
     assert len(lines) == 4 + 2 * (4 + 2 + 2) + 3
@@ -118,7 +118,7 @@ def test_super_pods_are_joined():
     assert merge([build([each], "a3") for each in servers]) == (build(servers, "a3"), [])
 
 
-def test_faults_that_merging_hides_are_named():
+def test_problems_that_merging_hides_are_named():
     parts = [build([server(number)], "910b") for number in (1, 2, 3, 4)]
     parts[0] = edit(parts[0], [*FIRST, "rank_id"], 0)
     parts[1] = edit(parts[1], ["server_count"], "2")
@@ -137,7 +137,7 @@ def test_faults_that_merging_hides_are_named():
     assert len(merged["server_list"]) == 4
 
 
-def test_faults_between_tables_are_named():
+def test_problems_between_tables_are_named():
     one = build([server(1)], "910b")
     _, problems = merge([one, one, build([server(3, 1)], "910b")], "910b")
     assert [(problem.check, problem.host) for problem in problems] == [
@@ -152,7 +152,7 @@ def test_faults_between_tables_are_named():
 # ---- repaired
 
 
-def test_what_the_usual_generators_leave_is_repaired():
+def test_tables_of_usual_generators_are_repaired():
     servers = [server(number) for number in (2, 10, 1)]
     right = build(servers, "910b")
     wrong = ranks(right, 2, 3, 4, 5, 0, 1)  # in the order of its arguments
@@ -244,7 +244,7 @@ def clusters(draw):
 
 
 @given(clusters())
-def test_what_is_built_is_valid(cluster):
+def test_a_built_table_is_valid(cluster):
     chip, servers = cluster
     table = build(servers, chip)
     assert validate(table, chip) == []
@@ -309,7 +309,7 @@ def nearly_tables(draw):
 
 
 @given(nearly_tables() | values, st.just("") | chips)
-def test_any_json_is_judged_and_repaired(table, chip):
+def test_any_json_can_be_checked_and_repaired(table, chip):
     before = copy.deepcopy(table)
     problems = validate(table, chip)
     assert len(set(problems)) == len(problems)

@@ -162,7 +162,7 @@ def test_host_ports_may_be_the_same_on_two_servers():
 
 
 @pytest.mark.parametrize(("table", "chip", "rule", "where", "found", "expected"), FAULTS)
-def test_each_fault_is_named_and_no_other(table, chip, rule, where, found, expected):
+def test_each_rule_finds_its_problem_alone(table, chip, rule, where, found, expected):
     before = copy.deepcopy(table)
     (problem,) = validate(table, chip)
     assert (problem.check, problem.host, problem.found, problem.expected) == (rule, where, found, expected)
@@ -213,7 +213,7 @@ def test_several_servers_with_910_use_all_devices():
     ]  # fmt: skip
 
 
-def test_all_faults_are_found_at_once():
+def test_all_problems_are_found_at_once():
     table = edit(edit(a2(), ["status"], "initializing"), [*FIRST, "rank_id"], 0)
     table = edit(edit(table, [*SECOND, "device_ip"], "-.-.-.-"), ["server_count"], "4")
     assert [problem.check for problem in validate(table, "a3")] == [
@@ -221,7 +221,7 @@ def test_all_faults_are_found_at_once():
     ]  # fmt: skip
 
 
-def test_what_may_be_left_out_may_be_left_out():
+def test_optional_fields_may_be_missing():
     # Addresses on one server, and in one super pod.
     assert validate(build([Server("n1", (Device(0), Device(1)))], "910b"), "910b") == []
     pod = build([Server(name, (Device(0, "", str(at)),)) for at, name in enumerate(["n1", "n2"])], "a3")
@@ -230,7 +230,7 @@ def test_what_may_be_left_out_may_be_left_out():
     assert validate(edit(a3("01"), [*SECOND, "super_device_id"], "100"), "a3") == []
 
 
-def test_what_more_hccl_reads():
+def test_hccl_reads_further_forms():
     table = edit(a3(), [*FIRST, "backup_device_ip"], "192.1.0.1")
     for name in ("device_port", "host_port", "backup_device_port"):
         table = edit(table, [*FIRST, name], "50000")
@@ -375,14 +375,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("refused", "tables"), [(False, TAKEN), (True, REFUSED)])
-def test_what_hccl_takes_is_a_warning_and_what_it_refuses_an_error(refused, tables):
+def test_a_problem_is_an_error_where_hccl_rejects_the_table(refused, tables):
     for rule, known in tables.items():
         for table, chip in known:
             problems = [problem for problem in validate(table, chip) if problem.check == rule]
             assert problems and (faults(problems) == problems if refused else faults(problems) == []), (rule, chip)
 
 
-def test_rules_that_have_no_warning_refuse():
+def test_rules_without_a_warning_are_errors():
     without = rules() - set(TAKEN) - {"file_name", "json"}
     assert without == {fault[2] for fault in FAULTS if faults(validate(fault[0], fault[1]))} - set(TAKEN)
 

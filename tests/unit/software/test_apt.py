@@ -66,7 +66,7 @@ def test_upstream_version(version, expected):
 
 
 @given(st.from_regex(r"([0-9]:)?[0-9][0-9.]{0,8}(-[0-9a-z+.~]{1,8})?", fullmatch=True))
-def test_a_version_means_itself_and_never_a_longer_one(version):
+def test_a_version_does_not_match_a_longer_one(version):
     assert apt.means(version, version)
     assert not apt.means(version, version + "0")
 
@@ -117,7 +117,7 @@ def test_no_version_or_several_is_a_finding_that_lists_what_there_is(offers, wan
     assert made.findings[0].found.startswith(found)
 
 
-def test_what_is_installed_and_meant_stays_though_it_is_offered_no_more():
+def test_an_installed_requested_version_stays_without_an_offer():
     made = plan([{"name": "libnccl2", "version": "2.19.3"}], {}, have("libnccl2", libnccl2="2.19.3-1+cuda12.3"))
     assert (made.versions, made.install, made.hold) == ({"libnccl2": "2.19.3-1+cuda12.3"}, [], [])
 
@@ -138,7 +138,7 @@ def test_without_a_version_what_is_there_stays_if_it_is_from_the_right_source(of
     assert made.versions == {"libnccl2": version}
 
 
-def test_what_is_no_longer_wanted_is_released_and_removed_only_if_it_was_brought():
+def test_only_packages_of_this_role_are_removed():
     record = {"gone": {"added": True}, "brought": {"added": True}, "found": {"added": False}, "free": {"added": False}}
     installed = have("brought", "found", "other", brought="1", found="1", free="1", other="1")
     kept = plan([], {}, installed, record)
@@ -176,7 +176,7 @@ def test_a_simulation_is_read():
         ({"libnccl2": "2.21.5-1+cuda12.4"}, [], {}, ["*"], ["apt"]),
     ],
 )
-def test_a_transaction_does_nothing_beyond_what_was_asked_for(made, held, record, may_remove, checks):
+def test_a_transaction_with_unrequested_changes_is_a_finding(made, held, record, may_remove, checks):
     findings = apt.judge_transaction("n1", apt.Plan(versions=made), 0, SIMULATION, have(*held), record, may_remove)
     assert [finding.check for finding in findings] == checks
 
@@ -271,12 +271,12 @@ def test_nothing_is_written_where_all_components_are_there():
         ("sha1", "this system refuses the repository's key, which is signed with SHA-1 only"),
     ],
 )
-def test_why_an_update_failed(name, meaning):
+def test_the_reason_of_a_failed_update(name, meaning):
     finding = apt_sources.explain_update("n1", captured(f"update-{name}"), URI)
     assert finding.found.startswith(f"{URI}: {meaning}. apt says: ")
     assert "Some index files failed" not in finding.found
     assert finding.action
 
 
-def test_an_unknown_fault_is_told_in_apts_words():
+def test_an_unknown_problem_quotes_apt():
     assert apt_sources.explain_update("", "E: Something new", URI).found == f"{URI}: apt says: E: Something new"

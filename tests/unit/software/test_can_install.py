@@ -95,7 +95,7 @@ def test_an_index_that_nobody_serves_is_named(served, pip):
     assert texts(answer) == ["index for torch: http://127.0.0.1:9/simple does not answer: Connection refused"]
 
 
-def test_of_an_environment_that_is_whole_nobody_is_asked(served, pip):
+def test_a_complete_environment_asks_no_index(served, pip):
     folder, address, asked = served
     venv = folder / "venv"
     (venv / "bin").mkdir(parents=True)
@@ -126,13 +126,13 @@ def test_of_an_environment_that_is_whole_nobody_is_asked(served, pip):
         ({"min_free_mb": 10**9}, "space of pytorch: "),
     ],
 )
-def test_what_the_machine_knows_by_itself(tmp_path, given, said):
+def test_findings_without_an_index(tmp_path, given, said):
     answer = asked_for(tmp_path, **given)
     assert len(answer["findings"]) == 1 and said in texts(answer)[0]
     assert not answer["asks_index"]
 
 
-def test_an_interpreter_that_does_not_run_is_no_finding_without_a_way_out(tmp_path):
+def test_a_finding_on_a_broken_interpreter_has_an_action(tmp_path):
     """As the program of a version manager says it that knows several, and none of them is chosen."""
     python = tmp_path / "python3.9"
     python.write_text("#!/bin/sh\necho 'command not found; it exists in: 3.9.18' >&2\nexit 127\n")
@@ -142,7 +142,7 @@ def test_an_interpreter_that_does_not_run_is_no_finding_without_a_way_out(tmp_pa
     assert finding["action"] == "repair it or name another one"
 
 
-def test_the_address_of_a_wheel_is_asked_and_its_index_not(served, pip):
+def test_a_wheel_with_an_address_asks_no_index(served, pip):
     folder, address, _ = served
     wheel = f"{address}/torch-2.13.0+cu126-py3-none-any.whl"
     given = {"wheels": {"torch": f"{wheel}#sha256={'0' * 64}"}}
@@ -152,7 +152,7 @@ def test_the_address_of_a_wheel_is_asked_and_its_index_not(served, pip):
     assert asked_for(folder, pip, **given)["findings"] == []
 
 
-def test_sources_are_asked_only_for_what_is_not_there(served):
+def test_sources_are_asked_for_missing_parts_alone(served):
     folder, address, asked = served
     sources = [
         {
@@ -178,7 +178,7 @@ def test_sources_are_asked_only_for_what_is_not_there(served):
     assert answer == {"findings": [], "files": [], "seen": {}, "asks_index": False} and asked == []
 
 
-def test_folders_that_lead_back_to_themselves_are_not_gone_round(tmp_path):
+def test_links_that_lead_back_are_not_followed(tmp_path):
     """As /usr/lib/llvm-14/build/Release is on Debian: a driver's library was looked for there until the time was up."""
     driver = {"what": "a driver", "unless": f"{tmp_path}/lib*/**/libcuda.so.470", "variables": "url", "url": ""}
 
@@ -198,7 +198,7 @@ def test_folders_that_lead_back_to_themselves_are_not_gone_round(tmp_path):
     assert files() == []
 
 
-def test_data_sets_that_are_as_they_were_placed_are_whole(tmp_path):
+def test_unchanged_data_sets_are_complete(tmp_path):
     made = {"name": "made", "kind": "generated", "seed": 1, "train_records": 5, "test_records": 1}
     data = {"root": str(tmp_path), "owner": getpass.getuser(), "sets": [made]}
 
@@ -264,7 +264,7 @@ ROLES = """
 """
 
 
-def test_roles_look_for_themselves_at_what_was_not_seen(tmp_path):
+def test_roles_check_parts_that_validation_did_not_see(tmp_path):
     playbook = tmp_path / "roles.yml"
     playbook.write_text(ROLES)
     given = {"here": str(tmp_path), "dataset_user": getpass.getuser(), "ansible_python_interpreter": sys.executable}

@@ -35,7 +35,7 @@ def test_a_file_on_the_controller_replaces_the_address():
     assert planned(name="cifar10", local_file="/srv/x.tar.gz")["url"] == ""
 
 
-def test_an_empty_key_is_as_good_as_none():
+def test_an_empty_key_counts_as_missing():
     assert planned(name="cifar10", url=None) == planned(name="cifar10")
 
 
@@ -104,7 +104,7 @@ def test_files_have_the_length_that_mindspore_reads_where_that_is_possible():
     assert set(datasets.generated_files(70_000, 10_000).values()) == {10_000}
 
 
-def test_what_was_placed_needs_nothing(tmp_path):
+def test_a_placed_data_set_has_no_reasons(tmp_path):
     folder = tmp_path / "data" / "made"
     assert dataset_files.examine(folder, "generated", GENERATED, "") == ["it is not there yet"]
     place(folder)
@@ -121,13 +121,13 @@ def test_what_was_placed_needs_nothing(tmp_path):
     ],
     ids=["gone", "cut off", "altered"],
 )
-def test_damage_is_told_in_words(tmp_path, damage, told):
+def test_damage_is_described(tmp_path, damage, told):
     place(tmp_path / "made")
     damage(tmp_path / "made" / "data_batch_1.bin")
     assert dataset_files.examine(tmp_path / "made", "generated", GENERATED, "") == [told]
 
 
-def test_a_damaged_manifest_and_another_source_are_told(tmp_path):
+def test_a_damaged_manifest_and_another_source_are_reasons(tmp_path):
     place(tmp_path / "made")
     other = {**GENERATED, "seed": 2}
     assert dataset_files.examine(tmp_path / "made", "generated", other, "") == ["it comes from another source"]
@@ -148,13 +148,13 @@ def test_a_failed_replacement_leaves_the_old_data_and_nothing_else(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["made"]
 
 
-def test_what_an_interrupted_run_left_is_removed(tmp_path):
+def test_the_rest_of_an_interrupted_run_is_removed(tmp_path):
     (tmp_path / ".made.abc").mkdir()
     place(tmp_path / "made")
     assert [file.name for file in tmp_path.iterdir()] == ["made"]
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path):
+def test_a_foreign_folder_is_a_finding(tmp_path):
     (tmp_path / "precious").write_text("x")
     with pytest.raises(dataset_files.DatasetFailure, match="was not placed by trainyard"):
         dataset_files.examine(tmp_path, "generated", GENERATED, "")

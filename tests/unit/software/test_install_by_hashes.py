@@ -136,7 +136,7 @@ def test_further_packages_come_after_it_and_leave_what_is_locked(site):
     assert done == {"frame": "1.0", "need": "1.0", "other": "2.0", "more": "1.0"}
 
 
-def test_what_cannot_be_had_at_the_locked_version_is_refused(site):
+def test_a_package_that_needs_another_locked_version_is_rejected(site):
     wheel(site.wheels, "more", "need>=2")
     wheel(site.wheels, "need", version="2.0")
     with pytest.raises(EnvironmentFailure, match=r"need"):
@@ -145,7 +145,7 @@ def test_what_cannot_be_had_at_the_locked_version_is_refused(site):
     assert done == {"frame": "1.0", "need": "2.0", "more": "1.0"}
 
 
-def test_a_source_archive_runs_only_by_choice_and_none_in_place_of_what_is_locked(site, tmp_path):
+def test_a_source_archive_runs_only_by_choice_and_never_for_a_locked_package(site, tmp_path):
     ran = tmp_path / "ran"
     archive(site.wheels, "built", ran)
     with pytest.raises(EnvironmentFailure, match="No matching distribution found for built"):
@@ -161,7 +161,7 @@ def test_a_source_archive_runs_only_by_choice_and_none_in_place_of_what_is_locke
     assert not ran.exists()
 
 
-def test_a_wheel_that_is_given_goes_before_the_file(site, tmp_path):
+def test_a_given_wheel_precedes_the_lock_file(site, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     own = wheel(folder, "frame", "need", text="mine")

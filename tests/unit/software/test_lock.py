@@ -46,7 +46,7 @@ def taken(*pins, wheels=(), constraints=(), text=TEXT):
     return lock.by_hashes(text, found, dict.fromkeys(wheels, "https://x/w.whl"), constraints, (3, 11))
 
 
-def test_a_default_set_is_installed_by_hashes_with_all_that_it_needs_and_nothing_else():
+def test_a_default_set_and_its_dependencies_are_installed_by_hashes():
     done = taken("torch==2.13.0", "numpy==2.2.6; python_version < '3.11'", "numpy==2.4.6; python_version >= '3.11'")
     assert done.lines == {
         "filelock": [
@@ -79,7 +79,7 @@ def test_a_version_that_the_file_has_for_another_python_may_be_chosen():
     assert taken("numpy==2.2.6").lines == {"numpy": [f"numpy==2.2.6{A}"]}
 
 
-def test_what_the_file_does_not_have_is_left():
+def test_packages_outside_the_lock_file_are_left():
     assert taken("numpy==2.4.6", "scikit-learn==1.6.1").rest
     assert taken("numpy==2.4.6", text="").lines == {} and taken("numpy==2.4.6", text="").rest
 
@@ -95,19 +95,19 @@ def test_a_constraint_to_the_version_of_the_file_changes_nothing():
     assert done.lines["filelock"] == [f"filelock==4.2.11{A}"] and not done.rest
 
 
-def test_hashes_at_a_pin_go_before_those_of_the_file():
+def test_hashes_of_a_pin_precede_those_of_the_file():
     done = taken(f"numpy==2.4.6{C}")
     assert (done.lines, done.rest) == ({"numpy": [f"numpy==2.4.6{C}"]}, False)
     # Also where a role gives the pin, and the user names it once more.
     assert taken("numpy==2.4.6", f"numpy==2.4.6{C}").lines == done.lines
 
 
-def test_an_extra_may_need_more_than_the_file_says():
+def test_an_extra_may_have_dependencies_outside_the_lock_file():
     done = taken("numpy[more]==2.4.6")
     assert done.lines and done.rest
 
 
-def test_a_line_without_a_hash_is_not_passed_over():
+def test_a_line_without_a_hash_is_reported():
     assert lock.unread(TEXT) == [] and lock.unread("") == []
     assert lock.unread(f"{TEXT}six==1.17.0\nwheel>=1 \\\n   {A}\n") == ["six==1.17.0", "wheel>=1"]
 
@@ -124,7 +124,7 @@ please update the hashes. Otherwise, examine the package contents carefully; som
 """.format(**{digit: digit * 64 for digit in "abc"})
 
 
-def test_a_file_with_another_hash_is_named_with_the_way_out():
+def test_a_file_with_another_hash_is_named_with_the_action():
     said = lock.mismatch(REFUSED)
     assert said.startswith(
         "the file of markupsafe==3.0.4 at file:///srv/wheels/markupsafe-3.0.4-cp311-cp311-manylinux_2_17_x86_64.whl "

@@ -72,7 +72,7 @@ def test_the_first_node_of_each_platform_builds_for_the_others():
     assert plan["n1"]["record"] == RECORD
 
 
-def test_what_one_node_has_is_copied_to_a_new_one():
+def test_a_build_is_copied_to_a_new_node():
     nodes = [state("new"), state("n2", record=RECORD, prefix_kind="built"), state("n3", record=RECORD)]
     plan, findings = plan_builds(nodes, WANTED)
     assert findings == []
@@ -93,7 +93,7 @@ def test_cuda_and_ucx_are_used_where_they_are():
     assert plan["n1"]["record"]["configure"][1:3] == ["--with-cuda=/usr/local/cuda", "--with-ucx"]
 
 
-def test_everything_that_stops_a_build_is_found_at_once():
+def test_findings_on_a_build_come_at_once():
     nodes = [
         state("n1"),
         state("n2", ucx="/usr"),
@@ -192,7 +192,7 @@ def test_a_process_for_each_slot_on_the_right_hosts_is_right():
         (1, answers("a", "a", "b", "b"), [("", "mpirun", "it ended with status 1 and printed: nothing")]),
     ],
 )
-def test_what_is_wrong_with_a_verification_is_said(status, output, found):
+def test_a_failed_verification_is_described(status, output, found):
     assert texts(judge_program(SLOTS, NAMES, status, output)) == found
 
 
@@ -233,12 +233,12 @@ OFED = {
 THERE = {**WANTED, "existing": True, "version": "", "prefix": "/usr/mpi/gcc/openmpi-4.1.7a1"}
 
 
-def test_one_that_is_there_is_used_where_all_nodes_have_the_same():
+def test_an_existing_open_mpi_must_be_the_same_on_all_nodes():
     plan, findings = plan_builds([state("n1", in_prefix=OFED), state("n2", in_prefix=OFED)], THERE)
     assert findings == [] and {node["action"] for node in plan.values()} == {"none"}
 
 
-def test_nodes_on_which_the_given_prefix_has_none_or_another_one_are_found_at_once():
+def test_nodes_without_the_open_mpi_of_the_prefix_are_findings():
     older = {**OFED, "version": "4.1.5a1"}
     nodes = [state("n1", in_prefix=OFED), state("n2", in_prefix=OFED), state("n3"), state("n4", in_prefix=older)]
     _, findings = plan_builds(nodes, THERE)

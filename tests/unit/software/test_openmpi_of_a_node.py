@@ -61,7 +61,7 @@ def test_the_systems_open_mpi_is_found(machine, output, version):
     assert node(machine(output, "/usr/bin/mpirun"))["mpi"] == {"version": version, "path": "/usr/bin/mpirun"}
 
 
-def test_what_was_built_from_source_goes_first(machine):
+def test_a_build_precedes_the_systems_open_mpi(machine):
     tree = machine(OPEN_MPI_5, "/usr/bin/mpirun", f"{PREFIX}/bin/mpirun")
     assert read_mpi(tree, PREFIX) == {"version": "5.0.7", "path": f"{PREFIX}/bin/mpirun"}
     assert read_mpi(tree, None) == {"version": "5.0.7", "path": "/usr/bin/mpirun"}
@@ -109,7 +109,7 @@ def test_another_open_mpi_is_another_machine_for_kept_facts(machine):
     assert node(tree)["fingerprint"] != first["fingerprint"]
 
 
-def test_one_that_is_there_already_is_read_from_its_prefix_alone_with_its_folder_of_libraries(machine):
+def test_an_existing_open_mpi_is_read_from_its_prefix(machine):
     ofed = "/usr/mpi/gcc/openmpi-4.1.7a1"
     tree = machine(OPEN_MPI_4, f"{ofed}/bin/mpirun", "/usr/bin/mpirun")
     assert read_mpi_of(tree, ofed) == {"version": "4.1.4", "path": f"{ofed}/bin/mpirun"}

@@ -34,7 +34,7 @@ def packet(tag, body, old=False):
     return bytes([0xC0 | tag, 0xFF]) + len(body).to_bytes(4, "big") + body
 
 
-def test_a_key_of_gpg():
+def test_a_key_that_gpg_wrote_is_read():
     assert openpgp.fingerprints(GPG_KEY.encode()) == [GPG_FINGERPRINT]
 
 
@@ -65,7 +65,7 @@ def test_every_primary_key_in_a_file_counts():
         (b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n%%%\n-----END PGP PUBLIC KEY BLOCK-----", "no base64"),
     ],
 )
-def test_what_is_no_key_is_refused(data, message):
+def test_a_text_without_a_key_is_rejected(data, message):
     with pytest.raises(ValueError, match=message):
         openpgp.fingerprints(data)
 

@@ -56,7 +56,7 @@ def test_the_first_of_two_versions_counts_as_for_python(tmp_path):
     assert installed_packages(Tree(), str(tmp_path / "top")) == {"both": "1.0"}
 
 
-def test_what_a_pth_file_says_is_bounded_and_never_run(tmp_path):
+def test_a_pth_file_is_bounded_and_never_run(tmp_path):
     site = layer(tmp_path, "top")
     mark = tmp_path / "mark"
     (site / "a.pth").write_text(f"import pathlib; pathlib.Path('{mark}').touch()\n")

@@ -22,7 +22,7 @@ FOUND = package_index.read_offered(
 )
 
 
-def test_a_version_that_is_there_is_no_finding():
+def test_an_offered_version_is_no_finding():
     for pin in ("torch==2.13.0", "torch==2.13.0+cpu", "torch==2.12.1"):
         assert judged(pin, FOUND) is None
 
@@ -38,13 +38,13 @@ def test_another_build_is_named_with_what_there_is_and_which_variables_help():
     ("name", "said"),
     [("refused", "does not answer: Connection refused"), ("not_trusted", "pip trusts no http of another machine")],
 )
-def test_an_index_that_does_not_answer_is_said_to_be_silent(name, said):
+def test_an_index_that_does_not_answer_is_a_finding(name, said):
     finding = judged("torch==2.13.0", package_index.read_offered(1, "", complaints(name)))
     assert said in finding.found
     assert "pytorch_index_url" in finding.action
 
 
-def test_an_index_that_has_nothing_for_this_python():
+def test_an_index_without_wheels_for_this_python_is_a_finding():
     finding = judged("torch==2.13.0", package_index.read_offered(1, "", complaints("nothing")))
     assert finding.found == "the index has none at all for Python 3.11 on x86_64"
 
@@ -53,7 +53,7 @@ def test_an_index_that_has_nothing_for_this_python():
     ("status", "output", "errors"),
     [(2, "", "no such option: --json"), (0, "[]", ""), (0, "", ""), (0, '{"versions": 3}', ""), (1, "", "Traceback")],
 )
-def test_what_pip_could_not_say_is_no_finding(status, output, errors):
+def test_a_failure_of_pip_is_no_finding(status, output, errors):
     assert judged("torch==2.13.0", package_index.read_offered(status, output, errors)) is None
 
 
@@ -62,7 +62,7 @@ def test_many_versions_are_counted():
     assert "1.7, ... (12 more)" in judged("torch==2.13.0", offered).found
 
 
-def test_where_pip_looks_is_said_without_passwords():
+def test_sources_of_pip_are_shown_without_passwords():
     said = package_index.where(
         "https://me:secret@mirror.example.org/simple", ["https://b.example.org"], ["/wheels"], False
     )

@@ -32,30 +32,30 @@ def test_a_folder_without_our_record_is_foreign(tmp_path):
     assert python_environment.examine(tmp_path).kind == "foreign"
 
 
-def test_an_environment_in_the_making_is_unfinished_whatever_else_it_holds(venv):
+def test_a_marked_environment_is_unfinished(venv):
     (venv / python_environment.BUILDING).touch()
     assert python_environment.examine(venv).kind == "unfinished"
 
 
-def test_an_environment_whose_interpreter_is_gone_is_broken(venv):
+def test_an_environment_without_its_interpreter_is_broken(venv):
     (venv / "bin" / "python").unlink()
     assert python_environment.examine(venv).kind == "broken"
 
 
-def test_a_whole_one_tells_its_python_and_packages(venv):
+def test_a_complete_environment_has_its_python_and_packages(venv):
     state = python_environment.examine(venv)
     assert state.kind == "whole"
     assert state.python == sys.version_info[:3]
     assert "pytest" in state.packages
 
 
-def test_what_was_installed_and_is_no_longer_is_lost():
+def test_a_removed_package_is_lost():
     record = {"packages": {"a": "1", "b": "2", "c": "3"}}
     state = python_environment.State("whole", (3, 11, 2), {"a": "1", "b": "9", "d": "4"}, record)
     assert state.lost == ["b 2 was installed and is now 9", "c 3 was installed and is now gone"]
 
 
-def test_a_new_environment_replaces_what_was_left_but_is_unfinished(tmp_path):
+def test_a_new_environment_is_unfinished_until_it_is_complete(tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "old")
@@ -79,7 +79,7 @@ def test_an_interpreter_inside_an_environment_leads_to_the_one_it_was_made_from(
     assert python_environment.describe(sys.executable).executable == sys._base_executable
 
 
-def test_what_is_no_interpreter_is_named():
+def test_a_program_that_is_no_interpreter_is_named():
     with pytest.raises(python_environment.EnvironmentFailure, match="there is no Python interpreter 'python9'"):
         python_environment.describe("python9")
     with pytest.raises(python_environment.EnvironmentFailure, match="does not run as a Python interpreter"):
@@ -100,7 +100,7 @@ def test_a_verification_returns_its_last_line(venv):
         ("import no_such_module", "No module named 'no_such_module'"),
     ],
 )
-def test_a_failed_verification_tells_its_end(venv, script, said):
+def test_a_failed_verification_quotes_its_last_lines(venv, script, said):
     with pytest.raises(python_environment.EnvironmentFailure, match=said):
         program(script).run(venv, python_environment.examine(venv))
 
@@ -131,7 +131,7 @@ def test_a_verification_gets_the_environment_that_it_is_given(venv):
     assert given.run(venv, python_environment.examine(venv))["result"] == {"path": "/usr/local/cuda/lib64"}
 
 
-def test_of_a_wheel_only_its_sum_is_recorded():
+def test_only_the_sum_of_a_wheel_is_recorded():
     assert python_environment.wheel_sums(
         {"b": "https://me:secret@x/b.whl#sha256=2", "a": "file:///a.whl#sha256=1"}
     ) == {"a": "1", "b": "2"}

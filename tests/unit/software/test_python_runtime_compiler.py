@@ -57,7 +57,7 @@ def run(tmp_path):
     return run
 
 
-def test_the_headers_of_this_very_python_are_brought_where_extensions_are_compiled(run):
+def test_the_headers_of_this_python_are_installed_for_extensions(run):
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
     facts = {"os_family": "Debian", "pkg_mgr": "apt"}
     status, text = run(python_runtime_compiler=True, ansible_facts=facts)
@@ -74,7 +74,7 @@ def test_the_headers_of_this_very_python_are_brought_where_extensions_are_compil
     assert "Python.h is missing. Run site.yml to fix it." in text
 
 
-def test_nothing_of_it_is_asked_for_otherwise(run):
+def test_no_library_is_requested_by_default(run):
     status, text = run()
     assert status == 0, text
     assert "Python.h" not in text and "To be installed" not in text

@@ -25,7 +25,7 @@ PYTHON = (3, 11)
         "numpy==2\nother",
     ],
 )
-def test_what_is_no_pin_is_refused_and_quoted(text):
+def test_a_requirement_without_a_pin_is_quoted(text):
     with pytest.raises(requirements.PinError) as refused:
         requirements.parse(text, PYTHON)
     assert repr(text) in str(refused.value)
@@ -79,12 +79,12 @@ def test_names_are_compared_in_their_normal_form():
     assert requirements.missing(pins, {"typing-extensions": "4.16.0"}) == []
 
 
-def test_everything_wrong_is_told_at_once():
+def test_findings_on_a_request_come_at_once():
     _, findings = requirements.parse_all(["a", "b>1", "c==1", "C==1.0", "c==2"], PYTHON)
     assert [finding.split(" ")[0] for finding in findings] == ["'a'", "'b>1'", "'c==1'"]
 
 
-def test_what_is_missing_is_told_in_words():
+def test_missing_packages_are_described():
     pins, _ = requirements.parse_all(["a==1", "b==2"], PYTHON)
     assert requirements.missing(pins, {"b": "3"}) == ["a 1 is not installed", "b is 3, wanted 2"]
 
@@ -126,7 +126,7 @@ def test_a_wheel_of_the_wanted_version_is_accepted(address):
         ("numpy", MARKUPSAFE, "there is a wheel of numpy, but numpy is not among the packages"),
     ],
 )
-def test_a_wheel_that_cannot_be_meant_is_refused(name, address, said):
+def test_a_wheel_of_another_package_or_version_is_a_finding(name, address, said):
     pins, _ = requirements.parse_all(["MarkupSafe==3.0.4"], PYTHON)
     assert said in " ".join(requirements.wheel_findings({name: address}, pins))
 

@@ -58,7 +58,7 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "K", "4T", "-4K", "1.5M", "4 K"])
-def test_what_is_no_size(text):
+def test_a_wrong_size_is_rejected(text):
     with pytest.raises(ValueError, match="expected a number of bytes"):
         table.size(text)
 

@@ -46,7 +46,7 @@ def test_a_rank_that_agrees_with_the_table():
         ({"RANK_TABLE_FILE": "/jobs/a/table"}, "RANK_TABLE_FILE is /jobs/a/table, expected a name that ends in .json"),
     ],
 )
-def test_every_difference_is_said(change, fault):
+def test_every_difference_is_reported(change, fault):
     assert check_ranks.place_faults({**ENV, **change}, TABLE) == [fault]
 
 
@@ -55,7 +55,7 @@ def test_a_table_that_is_not_complete():
     assert faults == ["the table's status is 'initializing', expected 'completed'"]
 
 
-def test_an_address_of_another_machine():
+def test_an_address_of_another_machine_is_a_finding():
     assert check_ranks.address_fault("127.0.0.1") == ""
     # Addresses for documentation, which no machine has.
     assert "which is no address of" in check_ranks.address_fault("192.0.2.1")
@@ -89,7 +89,7 @@ def test_servers_with_names_are_known_by_their_host_ip():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"server_list": [{}]}', '{"server_list": [{"device": [{}]}]}'])
-def test_what_is_no_table_ends_with_2(tmp_path, monkeypatch, capsys, text):
+def test_a_file_without_a_table_exits_with_2(tmp_path, monkeypatch, capsys, text):
     path = tmp_path / "table.json"
     path.write_text(text)
     for name, value in {**ENV, "RANK_TABLE_FILE": str(path)}.items():

@@ -20,7 +20,7 @@ def test_the_newest_is_chosen_by_number_not_by_name(tmp_path):
     assert checkpoints.newest_readable(tmp_path, load, print)[1] == "epoch-10000.pt"
 
 
-def test_a_damaged_one_is_passed_over_and_told(tmp_path):
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path):
     write(tmp_path, 1)
     write(tmp_path, 2, "torn")
     told = []
@@ -40,7 +40,7 @@ def test_only_the_newest_are_kept(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["epoch-0003.pt", "epoch-0004.pt", "epoch-0005.pt"]
 
 
-def test_a_damaged_later_epoch_pushes_no_good_one_out(tmp_path):
+def test_a_damaged_later_checkpoint_replaces_no_good_one(tmp_path):
     write(tmp_path, 9, "torn")
     for epoch in (1, 2):
         write(tmp_path, epoch, keep=2)

@@ -126,7 +126,7 @@ def test_one_machine_needs_neither_list_nor_port(release, monkeypatch):
     assert not {"env.machine", "env.ctrl_port"} & {name for name, _ in release.calls}
 
 
-def test_what_is_wrong_is_said_in_a_line(monkeypatch, capsys):
+def test_each_problem_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "oneflow", SimpleNamespace(__version__="0.9.0"))
     assert run(monkeypatch, "--dataset=random") == global_function.WRONG_INPUT
     assert "ONEFLOW_MACHINES, ONEFLOW_CTRL_PORT, ONEFLOW_DEVICE_NUM not set: start" in capsys.readouterr().err

@@ -11,7 +11,7 @@ def test_under_the_launch_module_it_is_what_that_says():
     assert place({**LAUNCHED, "PATH": "/usr/bin"}) == LAUNCHED
 
 
-def test_a_list_of_machines_gives_one_rank_for_each_the_first_being_the_master():
+def test_each_machine_of_a_list_is_one_rank_and_the_first_the_master():
     assert place({**LISTED, "ONEFLOW_DEVICE_NUM": "1"}) == {
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "9988",
@@ -34,6 +34,6 @@ def test_without_either_it_trains_alone():
         ({**LISTED, "ONEFLOW_MACHINE_ID": "2"}, "ONEFLOW_MACHINE_ID is 2, but ONEFLOW_MACHINES has 2 machines"),
     ],
 )
-def test_what_is_no_place_is_said(environment, said):
+def test_a_missing_place_is_reported(environment, said):
     with pytest.raises(PlaceError, match=said):
         place(environment)

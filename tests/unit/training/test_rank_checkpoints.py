@@ -40,21 +40,21 @@ def test_every_rank_has_what_is_common(of_ranks):
 
 
 @given(st.sets(st.tuples(st.integers(0, 10**5), st.integers(0, 10**6)), max_size=5))
-def test_what_is_written_is_found_the_newest_first(tmp_path_factory, dones):
+def test_written_checkpoints_are_listed_newest_first(tmp_path_factory, dones):
     folder = tmp_path_factory.mktemp("rank")
     for done in sorted(dones):
         write(folder, *done, keep=9)
     assert rank_checkpoints.there(folder) == sorted(dones, reverse=True)
 
 
-def test_only_the_newest_are_kept_and_told(tmp_path):
+def test_only_the_newest_checkpoints_are_kept_and_reported(tmp_path):
     assert rank_checkpoints.there(tmp_path / "rank_0") == []
     for done in ((1, 0), (1, 100), (1, 200), (2, 0)):
         write(tmp_path / "rank_0", *done)
     assert rank_checkpoints.there(tmp_path / "rank_0") == [(2, 0), (1, 200)]
 
 
-def test_one_that_the_others_did_not_reach_pushes_no_common_one_out(tmp_path):
+def test_a_checkpoint_of_one_rank_alone_replaces_no_common_one(tmp_path):
     write(tmp_path, 9)
     for epoch in (1, 2):
         write(tmp_path, epoch)

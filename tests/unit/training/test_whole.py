@@ -10,19 +10,19 @@ def arrays(**changed):
     return [(name, np.zeros(changed.get(name, shape), np.float32)) for name, shape in SHAPES.items()]
 
 
-def test_under_data_parallel_all_are_whole():
+def test_data_parallel_has_no_slices():
     equal, slices = whole.parted(arrays(), SHAPES)
     assert [name for name, _ in equal] == list(SHAPES)
     assert slices == []
 
 
-def test_a_slice_is_not_compared_and_the_rest_is():
+def test_slices_are_not_compared():
     equal, slices = whole.parted(arrays(**{"dense.weight": (5, 2048)}), SHAPES)
     assert [name for name, _ in equal] == ["conv.weight", "dense.bias"]
     assert [name for name, _ in slices] == ["dense.weight"]
 
 
-def test_what_is_no_number_is_named():
+def test_parameters_that_are_not_finite_are_named():
     given = arrays()
     given[0][1][1, 2] = np.nan
     given[2][1][3] = -np.inf
