@@ -153,9 +153,9 @@ def _record(state: State, wanted: Mapping[str, Any], flags: str) -> Record:
 
 
 def _kept_flags(members: Sequence[State], wanted: Mapping[str, Any], flags: str) -> str:
-    """Return the flags of a build that is there, is for more GPUs than are needed, and is right in all else.
+    """Return the flags of an installed build that serves more GPUs than needed and is otherwise as requested.
 
-    Else a run on some nodes of a mixed cluster (--limit) would build them something of their own.
+    Without this, a run on some nodes of a mixed cluster (--limit) would build separate programs for them.
     """
     needed = set(gencode.architectures(flags))
     for state in members:

@@ -142,10 +142,9 @@ def missing(before: Mapping[str, str]) -> list[str]:
 
 
 def undo(tree: Tree, before: Mapping[str, str]) -> list[str]:
-    """Bring the driver's packages back to `before`, also from the middle of an installation.
+    """Restore the driver's packages to `before`, also from the middle of an installation.
 
-    What was not there goes, what was there gets its version again. Returns what was changed; raises AptError with apt's
-    words.
+    New packages are removed, others get their version back. Returns the changes; raises AptError with apt's message.
     """
     now = installed_packages(tree)
     fitting = {one["name"] for one in now if one["status"][1:2] == "i" and before.get(one["name"]) == one["version"]}

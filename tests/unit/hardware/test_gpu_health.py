@@ -77,15 +77,15 @@ def test_what_a_gpu_does_not_have_is_no_fault():
     assert states(saying("sram_uncorrectable_parity", "0", "N/A"))["GPU ECC errors"] == "pass"
 
 
-def test_what_no_gpu_of_the_model_has_is_not_unknown():
+def test_a_feature_that_no_gpu_of_the_model_has_is_skipped():
     """A consumer card: N/A for ECC and for rows that are replaced."""
     text = re.sub(r"<current_ecc>\w+<", "<current_ecc>N/A<", SOUND)
     text = re.sub(r"<remapped_rows>.*?</remapped_rows>", "<remapped_rows>N/A</remapped_rows>", text, flags=re.DOTALL)
     found = states(text)
     assert {name for name, state in found.items() if state == "skipped"} == {"GPU ECC errors", "GPU remapped rows"}
     assert set(found.values()) == {"pass", "skipped"}
-    # One that alone lacks what its like have should have said it; and so should one that was asked in vain.
+    # A GPU that alone lacks a feature of its model is unknown, and so is one without an answer.
     assert states(saying("current_ecc", "Enabled", "N/A"))["GPU ECC errors"] == "unknown"
     assert states(text.replace("<current_ecc>N/A<", "<current_ecc>Unknown Error<"))["GPU ECC errors"] == "unknown"
-    # ECC that was switched off could be checked, were it on.
+    # Disabled ECC could be enabled and checked.
     assert states(text.replace("<current_ecc>N/A<", "<current_ecc>Disabled<"))["GPU ECC errors"] == "unknown"

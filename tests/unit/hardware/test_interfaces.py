@@ -332,7 +332,7 @@ def test_a_choice_is_an_address_of_the_node_or_an_explanation(interfaces, networ
 
 
 def test_a_named_interface_may_have_only_a_link_local_ipv4_address():
-    """InfiniBand where nobody gives addresses; whoever names no interface does not get such a network by chance."""
+    """InfiniBand without assigned addresses; without a named interface such a network is never chosen."""
     bare = interface("ib0", "fe80::1/64", "169.254.10.2/16")
     assert networks.select_interface([ETH, bare], "ib0", "n1") == ("ib0", "169.254.10.2")
     assert networks.select_interface([ETH, bare], "169.254.0.0/16", "n1") == ("ib0", "169.254.10.2")
