@@ -138,7 +138,7 @@ def test_a_finding_on_a_broken_interpreter_has_an_action(tmp_path):
     python.write_text("#!/bin/sh\necho 'command not found; it exists in: 3.9.18' >&2\nexit 127\n")
     python.chmod(0o755)
     (finding,) = asked_for(tmp_path, interpreter=str(python))["findings"]
-    assert finding["found"].endswith("interpreter: command not found, it exists in: 3.9.18")
+    assert finding["found"].endswith("interpreter: command not found; it exists in: 3.9.18")
     assert finding["action"] == "repair it or name another one"
 
 
