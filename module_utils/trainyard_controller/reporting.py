@@ -140,7 +140,7 @@ def _record_excluded(run_dir: Path, answers: Mapping[str, Answer], excluded_file
     """Record the hosts that the job's head excluded; other nodes have no say in it. Raises NotWrittenError."""
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
-    found = (cluster.get("restarts") or {}).get("refused") or {}
+    found = (cluster.get("restarts") or {}).get("excluded") or {}
     if found:
         job_id, devices, now = plan["job_id"], spares.devices(plan), time.time()
         excluded_record.change(excluded_file, lambda record: excluded_hosts.add(record, found, job_id, devices, now))

@@ -173,7 +173,7 @@ def failed(**changes):
                "exit_code": 7, "signal": None, **changes}  # fmt: skip
     restart = {"elapsed_s": 3.0, "reason": "rank 1", "restarted": "the whole job", "failure": failure}
     end = {"state": "failed", "finished": 1072.5, "host": None, "failure": failure}
-    restarts = {"history": [restart], "members": ["n1", "n2"], "replaced": {}, "refused": {}}
+    restarts = {"history": [restart], "members": ["n1", "n2"], "replaced": {}, "excluded": {}}
     cluster = {"started": 1000.0, "elapsed_s": 72.5, "metrics": {}, "world_size": 2, "ranks_running": 0, "end": end,
                "restarts": restarts}  # fmt: skip
     return {"changed": False, "known": True, "monitor_alive": False, "processes": [], "left": 0, "logs": {},
@@ -191,7 +191,7 @@ def test_a_head_names_what_its_job_has(change):
 
 
 @pytest.mark.parametrize("change", [
-    {"members": ["n1", "n7"]}, {"replaced": {"n2": "n7"}}, {"refused": {"n7": {"reason": "x", "since": 1.0}}},
+    {"members": ["n1", "n7"]}, {"replaced": {"n2": "n7"}}, {"excluded": {"n7": {"reason": "x", "since": 1.0}}},
 ])  # fmt: skip
 def test_so_it_is_with_who_takes_part(change):
     plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()

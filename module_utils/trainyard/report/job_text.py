@@ -213,7 +213,7 @@ def _devices_held(job: _Failed) -> list[str]:
 def _excluded(job: _Failed) -> list[str]:
     waited = f" within {job.failure['after_s']} s (job_rejoin_timeout)" if job.failure.get("after_s") else ""
     return [
-        f"{job.host} did not pass the gate for the restart{waited}: {job.failure['reason']}",
+        f"{job.host} did not pass the health check for the restart{waited}: {job.failure['reason']}",
         "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
         "job_health_gate: false starts again all the same",
     ]
@@ -253,7 +253,7 @@ _CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
     "timed_out": lambda job: hang.cause(job.failure),
     "cannot_write": _cannot_write,
     "held": _devices_held,
-    "refused": _excluded,
+    "excluded": _excluded,
     "not_back": _not_back,
     "absent": _absent,
     "engine": _engine,

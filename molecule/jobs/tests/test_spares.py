@@ -1,5 +1,4 @@
-"""A spare that does not pass the gate is left out; one that does takes the place of a node that freezes, while it is
-frozen; the node comes back and runs nothing of the job."""
+"""Lost nodes, and nodes that fail the health check, are replaced by spares."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _spares(before: State, now: State) -> Iterator[Change]:
     known = (before.get("restarts") or {}).get("replaced") or {}
     for lost, spare in (now["restarts"].get("replaced") or {}).items():
         if lost not in known:
-            why = ((now["restarts"].get("refused") or {}).get(lost) or {}).get("reason", "")
+            why = ((now["restarts"].get("excluded") or {}).get(lost) or {}).get("reason", "")
             text = f"{spare} takes the place of {lost}" + (f": {why}" if why else "")
             yield "spare", text, {"replaced": lost, "spare": spare, "reason": why or None}
 

@@ -77,7 +77,7 @@ SLOW_RANK = {
     "found_s": float,
     "until_s": MAYBE_NUMBER,
 }
-REFUSED = {"reason": str, "since": float}
+EXCLUDED = {"reason": str, "since": float}
 GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
 RECEIVER = {"to": str, "sent": int, "waiting": int, "lost": int, "why": str}
 CLUSTER = {
@@ -98,7 +98,7 @@ CLUSTER = {
         "?members": [str],
         "?spares": [str],
         "?replaced": Each(str),
-        "?refused": Each(REFUSED),
+        "?excluded": Each(EXCLUDED),
     },
     "end": (END, NOTHING),
 }
@@ -281,7 +281,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
             "?members": [host],
             "?spares": [host],
             "?replaced": Each(host, host),
-            "?refused": Each(object, host),
+            "?excluded": Each(object, host),
         },
     }
     shape = {"?monitor": ({"end": (end, NOTHING)}, NOTHING), "?cluster": (cluster, NOTHING)}

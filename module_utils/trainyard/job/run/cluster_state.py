@@ -8,7 +8,7 @@ from .head_state import HeadState
 from .messages import Message
 from .orders import Now
 
-_WHY = {"held": "waits for its devices", "refused": "does not pass the gate", "": ""}
+_WHY = {"held": "waits for its devices", "excluded": "does not pass the health check", "": ""}
 
 
 def cluster_state(head: HeadState, now: Now) -> Message:

@@ -129,8 +129,8 @@ def text(failure: Mapping[str, Any]) -> str:
         return f"node {host}: shut down or restarted"
     if kind == "held":
         return f"node {host}: its devices are not free"
-    if kind == "refused":
-        return f"node {host}: does not pass the gate"
+    if kind == "excluded":
+        return f"node {host}: does not pass the health check"
     if kind == "replaced":
         return f"node {host}: {failure['by']} has taken its place"
     if kind == "cannot_write":

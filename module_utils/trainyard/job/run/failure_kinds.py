@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Shape]] = {
     "rebooted": {"host": str},
     "not_back": {"hosts": [str], "after_s": float},
     "held": {"host": str, "reason": str, "after_s": float},
-    "refused": {"host": str, "reason": str},
+    "excluded": {"host": str, "reason": str},
     "hung": _STACKS,
     "timed_out": _STACKS,
     "cannot_write": {"host": str, "folder": str, "reason": str},

@@ -184,16 +184,16 @@ class HeadState:
         """End a job whose nodes are not back in time."""
         after_s = round(self.restarts.rejoin_s)
         host, kind, reason = self.nodes.in_the_way()
-        if kind == "refused" and host in late:
-            self._end_refused(host, reason, after_s, now)
+        if kind == "excluded" and host in late:
+            self._end_excluded(host, reason, after_s, now)
         elif kind and host in late:
             self._end_failed(now, {"kind": "held", "host": host, "reason": reason, "after_s": after_s})
         else:
             self._end_failed(now, {"kind": "not_back", "host": late[0], "hosts": list(late), "after_s": after_s})
 
-    def _end_refused(self, host: str, reason: str, after_s: int | None, now: Now) -> None:
-        self.restarts.refuse(host, reason, now.epoch_s)
-        self._end_failed(now, {"kind": "refused", "host": host, "reason": reason, "after_s": after_s})
+    def _end_excluded(self, host: str, reason: str, after_s: int | None, now: Now) -> None:
+        self.restarts.exclude(host, reason, now.epoch_s)
+        self._end_failed(now, {"kind": "excluded", "host": host, "reason": reason, "after_s": after_s})
 
     def _replace(self, lost: str, now: Now, reason: str, local: Local) -> None:
         """Have a spare take the place of a node, where there is one that still reports."""
@@ -209,15 +209,15 @@ class HeadState:
         waited = now.s - (self.restarts.gathering_since or now.s) > HELD_S
         for host in list(self.restarts.members):
             report = self.nodes.last.get(host, {})
-            refused = report.get("refused") or {}
-            for_good = bool(refused) and not refused["waits"]
+            excluded = report.get("excluded") or {}
+            for_good = bool(excluded) and not excluded["waits"]
             if not self.nodes.reports_in_time(host, now.s):
                 silent = {"kind": "silent", "host": host, "after_s": round(self.nodes.silent_for(host, now.s))}
                 self._replace(host, now, failures.text(silent), local)
-            elif for_good or (waited and (refused or report.get("held"))):
-                self._replace(host, now, refused.get("reason") or f"devices not free: {report['held']}", local)
+            elif for_good or (waited and (excluded or report.get("held"))):
+                self._replace(host, now, excluded.get("reason") or f"devices not free: {report['held']}", local)
             if for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares):
-                self._end_refused(host, refused["reason"], None, now)
+                self._end_excluded(host, excluded["reason"], None, now)
 
     def _replace_suspects(self, now: Now, local: Local) -> None:
         """When all could start again: prefer spares to nodes that passed, but lost a link or whose clock is off.

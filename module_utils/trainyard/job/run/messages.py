@@ -204,7 +204,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?held": _TEXT,
         "?suspect": _TEXT,
         "?time": float,
-        "?refused": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
+        "?excluded": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
         "?progress": PROGRESS,
         "?place": (Whole(MOST_PLACES), NOTHING),
         "?full": _TEXT,

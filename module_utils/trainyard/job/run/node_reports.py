@@ -12,7 +12,7 @@ from .orders import Now
 from .restarts import WHOLE, Restarts
 
 # Fields of a report that need a decision at once.
-NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "refused")
+NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "excluded")
 # Reports of a node that tell its clock.
 _CLOCKS = 10
 
@@ -105,13 +105,13 @@ class NodeReports:
         return {"place": place, "host": found[0], **found[1]} if place and found else None
 
     def in_the_way(self) -> tuple[str, str, str]:
-        """Return a node that a restart waits for, `held` by its devices or `refused` by its health check, and why."""
+        """Return a node that a restart waits for, `held` by its devices or `excluded` by its health check, and why."""
         for host in self._restarts.members if self._restarts.gathering_since is not None else ():
             report = self.last.get(host, {})
             if report.get("held"):
                 return host, "held", str(report["held"])
-            if report.get("refused"):
-                return host, "refused", str(report["refused"]["reason"])
+            if report.get("excluded"):
+                return host, "excluded", str(report["excluded"]["reason"])
         return "", "", ""
 
     def suspects(self) -> dict[str, str]:

@@ -130,7 +130,7 @@ class Restarts:
         self.spares: list[str] = list(previous.get("spares", spares))
         self.replaced: dict[str, str] = dict(previous.get("replaced", {}))
         # Excluded hosts, with the reason and since when: the next launch leaves them out.
-        self.refused: dict[str, dict[str, Any]] = dict(previous.get("refused", {}))
+        self.excluded: dict[str, dict[str, Any]] = dict(previous.get("excluded", {}))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the history for cluster.json."""
@@ -149,7 +149,7 @@ class Restarts:
             "members": self.members,
             "spares": self.spares,
             "replaced": self.replaced,
-            "refused": self.refused,
+            "excluded": self.excluded,
         }
 
     def saw(self, checkpoint: Mapping[str, Any] | None) -> None:
@@ -185,9 +185,9 @@ class Restarts:
         """Return the node rank that a spare has taken; None for any other node."""
         return self.members.index(host) if host in self.replaced.values() and host in self.members else None
 
-    def refuse(self, host: str, reason: str, time_s: float) -> None:
+    def exclude(self, host: str, reason: str, time_s: float) -> None:
         """Exclude a host, with the reason, at `time_s` since the epoch."""
-        self.refused[host] = {"reason": reason, "since": time_s}
+        self.excluded[host] = {"reason": reason, "since": time_s}
 
     def replace(self, lost: str, here: Container[str], reason: str, time_s: float) -> bool:
         """Have a spare that is `here` take the place of a node; return whether one did.
@@ -203,7 +203,7 @@ class Restarts:
         self.members[self.members.index(lost)] = spare
         self.replaced[lost] = spare
         self.history[-1].update(replaced=lost, spare=spare, why=reason)
-        self.refuse(lost, reason, time_s)
+        self.exclude(lost, reason, time_s)
         return True
 
     def attempts(self, host: str) -> Attempts:

@@ -89,7 +89,7 @@ class NextAttempt:
         if not cleared:
             obstacle = self.check.result()
             self.obstacle = obstacle or Obstacle()
-            if obstacle is None or obstacle.held or obstacle.refused:
+            if obstacle is None or obstacle.held or obstacle.excluded:
                 return False
             # The next restart checks anew.
             self.check.forget()

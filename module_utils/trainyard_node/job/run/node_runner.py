@@ -141,7 +141,7 @@ class NodeRunner:
 
     def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
         processes, step = self.plan["processes"], self.next
-        refused = {"reason": step.obstacle.refused, "waits": step.obstacle.waits} if step.obstacle.refused else None
+        excluded = {"reason": step.obstacle.excluded, "waits": step.obstacle.waits} if step.obstacle.excluded else None
         return {
             "host": self.host,
             # A spare that has taken a place has not started its ranks yet.
@@ -165,7 +165,7 @@ class NodeRunner:
             "ready_for": step.requested if ready else None,
             "cannot_write": step.cannot_write,
             "held": step.obstacle.held,
-            "refused": refused,
+            "excluded": excluded,
             "suspect": step.obstacle.suspect,
             "time": time.time(),
             "progress": self.tail.report(),

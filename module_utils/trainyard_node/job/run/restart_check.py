@@ -22,13 +22,13 @@ MOST_TEXT = 400
 
 
 class Obstacle(NamedTuple):
-    """The reasons against a restart: `held` names the holder of devices, `refused` the findings of the health check.
+    """The reasons against a restart: `held` names the holder of devices, `excluded` the findings of the health check.
 
     `waits`: the findings may go away by themselves. `suspect` is no obstacle, but a spare would be better.
     """
 
     held: str = ""
-    refused: str = ""
+    excluded: str = ""
     waits: bool = False
     suspect: str = ""
 
@@ -62,7 +62,7 @@ class RestartCheck:
         """Return the obstacle to a restart; None where there is no result yet."""
         if not self._devices and not self._whole:
             return Obstacle()
-        if self._found and not (self._found.held or self._found.refused):
+        if self._found and not (self._found.held or self._found.excluded):
             return self._found
         if not (self._thread and self._thread.is_alive()) and time.monotonic() - self._at >= LOOK_S:
             self._thread = threading.Thread(target=self._look, args=[self._turn], name="gate", daemon=True)

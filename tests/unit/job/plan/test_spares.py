@@ -264,7 +264,7 @@ def test_the_restart_history_knows_places_and_replacements():
     assert book.take([{"kind": "silent", "host": "n2", "after_s": 15}], 1.0, 60.0)
     assert not book.replace("n1", {"n4", "n5"}, "lost", 1.0)
     assert not book.replace("n2", set(), "lost", 1.0)
-    assert book.refused == {}
+    assert book.excluded == {}
     assert book.replace("n2", {"n5"}, "node n2: no report for 15 s", 1.0)
     assert restart_text(book.history[-1]).endswith("so the whole job starts again; n5 takes the place of n2")
     again = Restarts(3, 300, book.as_dict(), ["n1", "n2", "n3"], ["n4", "n5"])
@@ -273,7 +273,7 @@ def test_the_restart_history_knows_places_and_replacements():
     # A spare is replaced as any other.
     assert again.replace("n5", {"n4"}, "disk: 3 MiB free", 2.0) and again.members == ["n1", "n4", "n3"]
     assert restart_text(again.history[-1]).endswith("; n4 takes the place of n5 (disk: 3 MiB free)")
-    assert again.refused == {
+    assert again.excluded == {
         "n2": {"reason": "node n2: no report for 15 s", "since": 1.0},
         "n5": {"reason": "disk: 3 MiB free", "since": 2.0}
     }  # fmt: skip

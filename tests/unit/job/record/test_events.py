@@ -104,8 +104,8 @@ def test_a_hang_and_a_spare_are_told_of_their_own():
     again = {**state(), "restarts": {"history": [{**RESTART, "failure": hung}]}}
     assert [kind for kind, _ in told(state(), again)] == ["hang", "restart"]
     # A spare may be taken later.
-    refused = {"n2": {"reason": "disk: 3 MiB free", "since": 1.0}}
-    now = {**again, "restarts": {**again["restarts"], "replaced": {"n2": "n5"}, "refused": refused}}
+    excluded = {"n2": {"reason": "disk: 3 MiB free", "since": 1.0}}
+    now = {**again, "restarts": {**again["restarts"], "replaced": {"n2": "n5"}, "excluded": excluded}}
     stands_by = {**state(), "restarts": {"history": [], "members": ["n1"], "spares": ["n2"]}}
     assert told(None, stands_by) == [("started", "2/2 ranks running on 1 node")]
     assert told(again, now) == [("spare", "n5 takes the place of n2: disk: 3 MiB free")]

@@ -238,15 +238,18 @@ def test_a_job_that_succeeded():
             None,
         ),
         (
-            {"kind": "refused", "host": "n2", "reason": "GPU ECC errors: GPU 1: 2 uncorrected", "after_s": None},
+            {"kind": "excluded", "host": "n2", "reason": "GPU ECC errors: GPU 1: 2 uncorrected", "after_s": None},
             "direct",
-            ["n2 did not pass the gate for the restart: GPU ECC errors: GPU 1: 2 uncorrected", REPAIR],
+            ["n2 did not pass the health check for the restart: GPU ECC errors: GPU 1: 2 uncorrected", REPAIR],
             None,
         ),
         (
-            {"kind": "refused", "host": "n2", "reason": "disk: 3 MiB free", "after_s": 300},
+            {"kind": "excluded", "host": "n2", "reason": "disk: 3 MiB free", "after_s": 300},
             "direct",
-            ["n2 did not pass the gate for the restart within 300 s (job_rejoin_timeout): disk: 3 MiB free", REPAIR],
+            [
+                "n2 did not pass the health check for the restart within 300 s (job_rejoin_timeout): disk: 3 MiB free",
+                REPAIR,
+            ],
             None,
         ),
         (

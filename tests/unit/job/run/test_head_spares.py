@@ -68,13 +68,17 @@ def restarting(nodes=2, **settings):
 FULL = {"reason": "disk: 3 MiB free in /jobs", "waits": True}
 
 
-@pytest.mark.parametrize("problem", [{"held": "nvidia-smi: GPU is lost"}, {"refused": FULL}])
+@pytest.mark.parametrize("problem", [{"held": "nvidia-smi: GPU is lost"}, {"excluded": FULL}])
 def test_a_node_that_may_become_fit_is_replaced_after_a_while(problem):
     job = restarting(spares=1, rejoin_s=100)
     job.changes["n2"] = problem
     job.run(HELD_S - 2)
     assert not job.state.restarts.replaced
-    why = "does not pass the gate: disk: 3 MiB free in /jobs" if "refused" in problem else "waits for its devices: "
+    why = (
+        "does not pass the health check: disk: 3 MiB free in /jobs"
+        if "excluded" in problem
+        else "waits for its devices: "
+    )
     assert job.held().startswith(f"n2 {why}")
     job.run(3)
     assert job.state.restarts.replaced == {"n2": "n3"}
@@ -82,21 +86,21 @@ def test_a_node_that_may_become_fit_is_replaced_after_a_while(problem):
 
 def test_the_head_has_no_spare_and_may_become_fit_until_nodes_are_given_up():
     job = restarting(spares=1, rejoin_s=100)
-    job.changes["n1"] = {"refused": FULL}
+    job.changes["n1"] = {"excluded": FULL}
     job.changes["n2"] = {"ready_for": {"": 1}}
-    assert job.run(110).end["failure"] == {"kind": "refused", "host": "n1", "reason": FULL["reason"], "after_s": 100}
+    assert job.run(110).end["failure"] == {"kind": "excluded", "host": "n1", "reason": FULL["reason"], "after_s": 100}
 
 
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_node_that_stays_unfit_is_replaced_at_once_or_ends_the_job(spares):
     job = restarting(spares=spares, rejoin_s=1000)
-    job.changes["n2"] = {"refused": {"reason": "GPU ECC errors: GPU 1", "waits": False}}
+    job.changes["n2"] = {"excluded": {"reason": "GPU ECC errors: GPU 1", "waits": False}}
     job.step()
     if spares:
         assert job.state.restarts.replaced == {"n2": "n3"} and not job.end
-        assert job.state.restarts.refused["n2"]["reason"] == "GPU ECC errors: GPU 1"
+        assert job.state.restarts.excluded["n2"]["reason"] == "GPU ECC errors: GPU 1"
     else:
-        failure = {"kind": "refused", "host": "n2", "reason": "GPU ECC errors: GPU 1", "after_s": None}
+        failure = {"kind": "excluded", "host": "n2", "reason": "GPU ECC errors: GPU 1", "after_s": None}
         assert job.end["failure"] == failure
 
 
@@ -113,7 +117,7 @@ def test_a_node_that_lost_a_link_or_has_another_time_gives_way_to_a_spare():
     job.changes["n2"].update(ready)
     job.step()
     assert job.state.restarts.replaced == {"n3": "n4", "n2": "n5"} and not job.state.restarts.go
-    reasons = {host: each["reason"] for host, each in job.state.restarts.refused.items()}
+    reasons = {host: each["reason"] for host, each in job.state.restarts.excluded.items()}
     assert reasons == {
         "n3": "mlx5_0:1 lost its link 2 times", "n2": "clock: -61 s from the median of the nodes"
     }  # fmt: skip

@@ -172,7 +172,7 @@ def test_a_restart_has_gpus_add_up_once_and_only_on_a_node_that_passes_all_else(
     monkeypatch.setattr(restart_check, "LOOK_S", 0)
     monkeypatch.setattr(gate, "collective_findings", lambda spec: asked.append(spec) or list(faults))
     watch = restart_check.RestartCheck(here)
-    assert result_of(watch).refused.startswith("memory: ") and asked == []
+    assert result_of(watch).excluded.startswith("memory: ") and asked == []
     here["min_memory_mib"] = 0
     wait_for(lambda: result_of(watch) == restart_check.Obstacle(), "memory")
     assert asked == [here]
@@ -199,7 +199,7 @@ def test_the_monitor_looks_at_its_own_node(spec, monkeypatch):
     here["min_memory_mib"] = 1 << 40
     watch.forget()
     found = result_of(watch)
-    assert found.refused.startswith("memory: ") and found.waits
+    assert found.excluded.startswith("memory: ") and found.waits
     # Nobody looks where nobody asked for it.
     assert restart_check.RestartCheck({**here, "gate": False}).result() == restart_check.Obstacle()
 

@@ -411,7 +411,7 @@ def test_the_head_excludes_hosts_of_its_own_job_alone(failed_run, tmp_path):
     run, results = failed_run
     file = tmp_path / "excluded.json"
     says = {host: {"reason": "disk: 3 MiB free in /jobs", "since": 1000.0} for host in ("n1", "n7")}
-    results["n1"]["cluster"]["restarts"] = {"history": [], "refused": says}
+    results["n1"]["cluster"]["restarts"] = {"history": [], "excluded": says}
     reporting.report(run, results, {}, check=True, excluded_file=file)
     assert not file.exists()
     reporting.report(run, results, {}, excluded_file=file)

@@ -93,8 +93,8 @@ def test_a_node_that_fails_the_check_before_a_restart_is_replaced_and_a_spare_is
     on(job, "n4", 1, 1)
     state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 2 else None, "all ranks")
     assert state["restarts"]["replaced"] == {"n2": "n3", "n3": "n4"} and state["restarts"]["members"] == ["n1", "n4"]
-    refused = state["restarts"]["refused"]
-    assert list(refused) == ["n2", "n3"] and all(each["reason"].startswith(ECC) for each in refused.values())
+    excluded = state["restarts"]["excluded"]
+    assert list(excluded) == ["n2", "n3"] and all(each["reason"].startswith(ECC) for each in excluded.values())
     (restart,) = state["restarts"]["history"]
     assert restart_text(restart).partition("; n4 takes the place of n3 (")[2].startswith(ECC)
     for node in (job.nodes[0], job.nodes[3]):
@@ -142,8 +142,8 @@ def test_without_a_spare_a_lasting_finding_ends_the_job_at_once(cluster, sick, t
     file.touch()
     os.kill(job.head.pid("rank0"), signal.SIGKILL)
     failure = job.over()["failure"]
-    assert (failure["kind"], failure["host"]) == ("refused", "n2") and failure["reason"].startswith(ECC)
-    assert job.state()["restarts"]["refused"]["n2"]["reason"] == failure["reason"]
+    assert (failure["kind"], failure["host"]) == ("excluded", "n2") and failure["reason"].startswith(ECC)
+    assert job.state()["restarts"]["excluded"]["n2"]["reason"] == failure["reason"]
     job.all_ended()
 
 
