@@ -244,7 +244,7 @@ def test_a_process_that_never_begins_is_lost(units_of, monkeypatch):
     asked = Asked(monkeypatch, SHOWN.format("success", 4711, 0, 0), COLLECTED)
     assert held.exits() == {} and asked.count == 0
     monkeypatch.setattr(supervisors, "BEGIN_S", 0.0)
-    monkeypatch.setattr(supervisors, "ASK_S", 0.0)
+    monkeypatch.setattr(supervisors, "QUERY_S", 0.0)
     held.restart(["rank0"], {})
     # It is about to, by systemd.
     assert held.exits() == {} and asked.count == 1

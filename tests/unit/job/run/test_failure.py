@@ -199,7 +199,7 @@ def test_what_starts_ranks_is_ended_like_them_and_what_supervises_is_not(tmp_pat
     ):
         process(tmp_path, pid, job_id="digits-1")
         (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join([*argv, b""]))
-    for pid, mark in ((15, "LOOK=1"), (16, "EVENT=ended")):
+    for pid, mark in ((15, "OWN_TOOL=1"), (16, "EVENT=ended")):
         process(tmp_path, pid, job_id=f"digits-1\0TRAINYARD_{mark}")
     assert processes.ranks_of_job("digits-1", "/jobs/digits-1", proc=tmp_path) == [12, 13, 14]
     assert processes.of_job("digits-1", proc=tmp_path) == [10, 11, 12, 13, 14, 15, 16]
