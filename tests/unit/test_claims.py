@@ -41,7 +41,7 @@ def test_nccl_tests_are_no_default():
     ]
     assert options["trainyard_nvidia"]["default"] == ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"]
     page = (PROJECT / "docs/nvidia.md").read_text()
-    assert "nccl-tests where they are asked for" in page
+    assert "nccl-tests on request" in page
 
 
 def test_every_validated_role_notes_its_requirements():
