@@ -284,24 +284,14 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
         # parse() has found that already.
         count = spare = 0
     if not request.available:
-        findings.append(
-            Finding(
-                "job_hosts",
-                f"no host in {group!r}",
-                "a group of the inventory with at least one host",
-                "correct job_hosts, or the inventory (-i)",
-            )
-        )
+        expected = "a group of the inventory with at least one host"
+        action = "correct job_hosts, or the inventory (-i)"
+        findings.append(Finding("job_hosts", f"no host in {group!r}", expected, action))
     elif count + (spare if count else 0) > request.available:
         asked = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
-        findings.append(
-            Finding(
-                "job_nodes",
-                f"{asked} requested, {request.available} in group {group}",
-                "at most as many nodes as the group has",
-                "lower job_nodes or choose another group with job_hosts",
-            )
-        )
+        found = f"{asked} requested, {request.available} in group {group}"
+        action = "lower job_nodes or choose another group with job_hosts"
+        findings.append(Finding("job_nodes", found, "at most as many nodes as the group has", action))
     if job is not None and job.rank_table:
         job = _with_given_table(job, findings)
     return job, findings
@@ -318,14 +308,8 @@ def _with_given_table(job: Job, findings: list[Finding]) -> Job:
     except UnicodeDecodeError:
         reason = "no text in UTF-8"
     if table is None:
-        findings.append(
-            Finding(
-                "job_rank_table",
-                f"{path}: {reason}",
-                "a rank table on the controller",
-                "correct job_rank_table (a relative path counts from the project's folder), or leave it out",
-            )
-        )
+        action = "correct job_rank_table (a relative path counts from the project's folder), or leave it out"
+        findings.append(Finding("job_rank_table", f"{path}: {reason}", "a rank table on the controller", action))
     return dataclasses.replace(job, given_table=table)
 
 

@@ -100,6 +100,11 @@ def summary_of(plan, results, unreachable=None, not_started=None, **asked):
     return schedulers.summarize(plan, ssh.state(plan, results, unreachable or {}, not_started or {}, **asked))
 
 
+def briefly(findings):
+    """Return each finding as (host, check, found)."""
+    return [(item.host, item.check, item.found) for item in findings]
+
+
 def texts(findings):
     """Each finding as (host, check, found, expected, action)."""
     return [(item.host, item.check, item.found, item.expected, item.action) for item in findings]

@@ -60,14 +60,8 @@ def receivers(given: Mapping[str, Any], findings: list[Finding]) -> list[dict[st
 def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
     parts = _split(each["url"])
     if parts is None:
-        findings.append(
-            Finding(
-                where,
-                "no usable url",
-                "https://HOST/..., or http://, without a user or password before the host",
-                "correct url",
-            )
-        )
+        expected = "https://HOST/..., or http://, without a user or password before the host"
+        findings.append(Finding(where, "no usable url", expected, "correct url"))
         return {}
     form, ca_file = each.get("form") or "json", each.get("ca_file") or ""
     if form not in FORMS:
@@ -98,14 +92,9 @@ def _command(each: Mapping[str, Any], where: str, findings: list[Finding]) -> di
     argv = each["command"]
     words = isinstance(argv, (list, tuple)) and all(isinstance(word, str) and "\0" not in word for word in argv)
     if not words or not argv or not _is_path(argv[0]):
-        findings.append(
-            Finding(
-                where,
-                "no usable command",
-                "a list of words, first the absolute path of a program on the head node; no shell reads it",
-                "write it as [/usr/local/bin/tell, --channel, training]",
-            )
-        )
+        expected = "a list of words, first the absolute path of a program on the head node; no shell reads it"
+        action = "write it as [/usr/local/bin/tell, --channel, training]"
+        findings.append(Finding(where, "no usable command", expected, action))
         return {}
     return {"command": list(argv), "to": f"command {argv[0]}"}
 
@@ -132,14 +121,9 @@ def secret_findings(given: Mapping[str, Any]) -> list[Finding]:
     if isinstance(secret, str) and (not secret or (len(secret) >= LEAST_SECRET and secret.isprintable())):
         return []
     found = counted(len(secret), "character") if isinstance(secret, str) else f"a {type(secret).__name__}"
-    return [
-        Finding(
-            "job_events_secret",
-            found,
-            f"at least {LEAST_SECRET} printable characters that nobody can guess",
-            "make one with `openssl rand -hex 32`, and keep it in Ansible Vault",
-        )
-    ]
+    expected = f"at least {LEAST_SECRET} printable characters that nobody can guess"
+    action = "make one with `openssl rand -hex 32`, and keep it in Ansible Vault"
+    return [Finding("job_events_secret", found, expected, action)]
 
 
 def shown(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -115,14 +115,9 @@ def cipher_findings(names: Sequence[str]) -> list[Finding]:
     unknown = [name for name in names if name not in CIPHERS]
     if names and not unknown:
         return []
-    return [
-        Finding(
-            "job_tls_ciphers",
-            ", ".join(unknown) or "no cipher",
-            f"one or more of {', '.join(CIPHERS)}, which MindSpore 2 knows",
-            "correct job_tls_ciphers, or leave it out",
-        )
-    ]
+    expected = f"one or more of {', '.join(CIPHERS)}, which MindSpore 2 knows"
+    action = "correct job_tls_ciphers, or leave it out"
+    return [Finding("job_tls_ciphers", ", ".join(unknown) or "no cipher", expected, action)]
 
 
 def configuration(job_dir: str, warning_days: int, revocation_list: bool, ciphers: Sequence[str]) -> str:

@@ -81,51 +81,25 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     findings = []
     devices = any(node.devices for node in placement.nodes)
     if not devices and any(package.startswith("mindspore") for package in job.packages):
-        findings.append(
-            Finding(
-                "job_launcher",
-                "mpirun for MindSpore on CPU",
-                "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend",
-                "set job_launcher: mindspore",
-            )
-        )
+        expected = "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend"
+        findings.append(Finding("job_launcher", "mpirun for MindSpore on CPU", expected, "set job_launcher: mindspore"))
     found = {node.host: _described(node.mpi) for node in placement.nodes}
     usual = max(found.values(), key=list(found.values()).count)
     for node in placement.nodes:
         if not node.mpi:
-            findings.append(
-                Finding(
-                    "mpi",
-                    "no Open MPI",
-                    "Open MPI on every node",
-                    "run site.yml with openmpi in trainyard_frameworks",
-                    host=node.host,
-                )
-            )
+            action = "run site.yml with openmpi in trainyard_frameworks"
+            findings.append(Finding("mpi", "no Open MPI", "Open MPI on every node", action, host=node.host))
         elif _major(node.mpi) < 4:
             findings.append(
                 Finding("mpi", found[node.host], "Open MPI 4 or 5", "install a newer one: role openmpi", host=node.host)
             )
         elif found[node.host] != usual and usual:
-            findings.append(
-                Finding(
-                    "mpi",
-                    found[node.host],
-                    f"{usual}, as on the other nodes",
-                    "run site.yml on all nodes",
-                    host=node.host,
-                )
-            )
+            expected = f"{usual}, as on the other nodes"
+            findings.append(Finding("mpi", found[node.host], expected, "run site.yml on all nodes", host=node.host))
         if ":" in node.address:
-            findings.append(
-                Finding(
-                    "network",
-                    f"address {node.address}",
-                    "an IPv4 address: Open MPI chooses interfaces by IPv4 networks",
-                    "set job_network to an IPv4 network",
-                    host=node.host,
-                )
-            )
+            expected = "an IPv4 address: Open MPI chooses interfaces by IPv4 networks"
+            action = "set job_network to an IPv4 network"
+            findings.append(Finding("network", f"address {node.address}", expected, action, host=node.host))
     return findings
 
 

@@ -28,14 +28,9 @@ def check(job: Job, placement: Placement) -> list[Finding]:
             Finding("job_venv", "nothing", "the virtual environment that holds msrun", f"set job_venv, or {_INSTEAD}")
         )
     if job.command[0] not in _PROGRAMS and not job.command[0].endswith(".py"):
-        findings.append(
-            Finding(
-                "job_command",
-                f"{job.command[0]}, before which msrun would put python",
-                "a Python script, or python and its arguments",
-                f"begin job_command with python, or {_INSTEAD}",
-            )
-        )
+        found = f"{job.command[0]}, before which msrun would put python"
+        action = f"begin job_command with python, or {_INSTEAD}"
+        findings.append(Finding("job_command", found, "a Python script, or python and its arguments", action))
     return findings
 
 

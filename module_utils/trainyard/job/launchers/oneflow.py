@@ -39,14 +39,8 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     """OneFlow takes one number of devices for all machines, talks over IPv4, and lives in the job's environment."""
     findings = same_count(placement, _INSTEAD)
     if not placement.venv:
-        findings.append(
-            Finding(
-                "job_venv",
-                "nothing",
-                "the virtual environment that holds OneFlow",
-                "set job_venv: oneflow, or to where it is",
-            )
-        )
+        expected = "the virtual environment that holds OneFlow"
+        findings.append(Finding("job_venv", "nothing", expected, "set job_venv: oneflow, or to where it is"))
     findings += [
         Finding(
             "network",

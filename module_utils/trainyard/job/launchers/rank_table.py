@@ -110,14 +110,9 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
                 )
             )
     if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
-        findings.append(
-            Finding(
-                "job_env",
-                f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes",
-                "each node's own address, which is set for it",
-                "set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
-            )
-        )
+        found = f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes"
+        action = "set job_network to another network, or HCCL_IF_IP in job_node_env of each host"
+        findings.append(Finding("job_env", found, "each node's own address, which is set for it", action))
     return findings
 
 

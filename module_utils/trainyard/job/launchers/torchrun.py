@@ -16,14 +16,8 @@ from ..placement.process import Process, agent_log, runtime
 def check(job: Job, placement: Placement) -> list[Finding]:
     """Find a missing environment, and nodes with other numbers of ranks: --nproc-per-node is one for all."""
     if not placement.venv:
-        return [
-            Finding(
-                "job_venv",
-                "nothing",
-                "the virtual environment that holds torchrun",
-                "set job_venv, or use job_launcher: direct",
-            )
-        ]
+        expected = "the virtual environment that holds torchrun"
+        return [Finding("job_venv", "nothing", expected, "set job_venv, or use job_launcher: direct")]
     del job
     return same_count(placement, "use job_launcher: direct")
 

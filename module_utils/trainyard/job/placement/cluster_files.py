@@ -109,27 +109,15 @@ def _server_ip(address: str, alone: bool) -> list[Finding]:
 def _devices(host: str, npu: Record, present: Sequence[int], wanted: Sequence[int]) -> list[Finding]:
     """Find what keeps the devices of one node out of a table."""
     if not present:
-        return [
-            Finding(
-                "devices",
-                "; ".join(npu.get("problems") or ()) or "no Ascend device",
-                "Ascend devices that npu-smi lists",
-                "install driver and firmware, or leave the host out of rank_table_hosts",
-                host=host,
-            )
-        ]
+        found = "; ".join(npu.get("problems") or ()) or "no Ascend device"
+        action = "install driver and firmware, or leave the host out of rank_table_hosts"
+        return [Finding("devices", found, "Ascend devices that npu-smi lists", action, host=host)]
     missing = [device for device in wanted if device not in present]
     if not missing:
         return []
-    return [
-        Finding(
-            "devices",
-            f"{', '.join(map(str, present))} on the node",
-            f"device{'s' if len(wanted) > 1 else ''} {', '.join(map(str, wanted))}",
-            "correct rank_table_devices, or set it to auto",
-            host=host,
-        )
-    ]
+    expected = f"device{'s' if len(wanted) > 1 else ''} {', '.join(map(str, wanted))}"
+    action = "correct rank_table_devices, or set it to auto"
+    return [Finding("devices", f"{', '.join(map(str, present))} on the node", expected, action, host=host)]
 
 
 def plan_hostfile(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:

@@ -205,28 +205,16 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
             return (), job.ranks_per_node or 1, findings
         wanted = job.ranks_per_node or len(present)
         if wanted > len(present):
-            findings.append(
-                Finding(
-                    "devices",
-                    counted(len(present), "device"),
-                    f"{wanted}, one for each process",
-                    "lower job_ranks_per_node or leave the node out",
-                    host=host,
-                )
-            )
+            expected = f"{wanted}, one for each process"
+            action = "lower job_ranks_per_node or leave the node out"
+            findings.append(Finding("devices", counted(len(present), "device"), expected, action, host=host))
         return present[:wanted], wanted, findings
     missing = [device for device in job.devices if device not in present]
     if missing:
         found = ", ".join(map(str, present)) or "no device"
-        findings.append(
-            Finding(
-                "devices",
-                f"{found} on the node",
-                f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}",
-                "correct job_devices, or set it to auto",
-                host=host,
-            )
-        )
+        expected = f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}"
+        action = "correct job_devices, or set it to auto"
+        findings.append(Finding("devices", f"{found} on the node", expected, action, host=host))
     return job.devices, len(job.devices), findings
 
 
@@ -266,18 +254,13 @@ def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[No
         interfaces = (fact.get("networks") or {}).get("interfaces") or ()
         sign = behind_nat(interfaces, node.interface, node.address, inventory[node.host])
         if fact.get("container") and sign:
-            findings.append(
-                Finding(
-                    "container",
-                    f"{node.interface} {node.address} of a {fact['container']} container: {sign}",
-                    "an address that the other machines reach",
-                    (
-                        "run the container with host networking (--network host), or set job_network to a network that "
-                        "spans the machines"
-                    ),
-                    host=node.host,
-                )
+            found = f"{node.interface} {node.address} of a {fact['container']} container: {sign}"
+            expected = "an address that the other machines reach"
+            action = (
+                "run the container with host networking (--network host), or set job_network to a network that "
+                "spans the machines"
             )
+            findings.append(Finding("container", found, expected, action, host=node.host))
     return findings
 
 

@@ -144,49 +144,30 @@ def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
     for node in placement.nodes:
         place = given.place(node.address)
         if place is None:
-            findings.append(
-                Finding(
-                    CHECK,
-                    f"no server {node.address} in {given.path}",
-                    "a server for every node of the job, with the node's address on the job's network as server_id",
-                    "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
-                    host=node.host,
-                )
-            )
+            found = f"no server {node.address} in {given.path}"
+            expected = "a server for every node of the job, with the node's address on the job's network as server_id"
+            action = "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table"
+            findings.append(Finding(CHECK, found, expected, action, host=node.host))
         else:
             used.add(place)
             server = given.servers[place]
             if host_ip(server) and not _same_addresses(host_ip(server), node.address):
-                findings.append(
-                    Finding(
-                        CHECK,
-                        f"host_ip {host_ip(server)} of {server.where} in {given.path}",
-                        f"{node.address}, the node's address on the job's network",
-                        "set job_network to the network of host_ip, or correct the table",
-                        host=node.host,
-                    )
-                )
+                found = f"host_ip {host_ip(server)} of {server.where} in {given.path}"
+                expected = f"{node.address}, the node's address on the job's network"
+                action = "set job_network to the network of host_ip, or correct the table"
+                findings.append(Finding(CHECK, found, expected, action, host=node.host))
             findings += _device_findings(node, server, given.path)
     strangers = [server.server_id for place, server in enumerate(given.servers) if place not in used]
     if strangers:
-        findings.append(
-            Finding(
-                CHECK,
-                f"server {host_list(strangers)} in {given.path}",
-                f"only nodes of the job: {host_list([node.address for node in placement.nodes])}",
-                "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
-            )
-        )
+        expected = f"only nodes of the job: {host_list([node.address for node in placement.nodes])}"
+        action = "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table"
+        findings.append(Finding(CHECK, f"server {host_list(strangers)} in {given.path}", expected, action))
     ranks = sum(len(server.entries) for server in given.servers)
     if ranks != placement.world_size:
-        findings.append(
-            Finding(
-                CHECK,
-                f"{_count(ranks, 'rank')} on {_count(len(given.servers), 'server')} in {given.path}",
-                f"{_count(placement.world_size, 'rank')} on {_count(len(placement.nodes), 'node')}, as the job has",
-                "correct the table, or leave job_rank_table out: the launcher then builds it",
-            )
-        )
+        found = f"{_count(ranks, 'rank')} on {_count(len(given.servers), 'server')} in {given.path}"
+        expected = f"{_count(placement.world_size, 'rank')} on {_count(len(placement.nodes), 'node')}, as the job has"
+        action = "correct the table, or leave job_rank_table out: the launcher then builds it"
+        findings.append(Finding(CHECK, found, expected, action))
     return findings
 
 
@@ -198,30 +179,18 @@ def _device_findings(node: Node, server: ServerView, path: str) -> list[Finding]
     in_table = {device.device_id: device.data for device in server.devices}
     ids = sorted(device_id for device_id in in_table if device_id is not None)
     if ids != sorted(physical_ids(node)):
-        return [
-            Finding(
-                CHECK,
-                f"devices {_listed(ids)} in {path}",
-                f"devices {_listed(physical_ids(node))}, as the job has on this node",
-                f"set job_devices: {ids}, or correct the table",
-                host=node.host,
-            )
-        ]
+        expected = f"devices {_listed(physical_ids(node))}, as the job has on this node"
+        action = f"set job_devices: {ids}, or correct the table"
+        return [Finding(CHECK, f"devices {_listed(ids)} in {path}", expected, action, host=node.host)]
     findings = []
     for device in devices_of(node):
         entry = in_table[int(device["physical_id"])]
         for name, same in (("device_ip", _same_addresses), ("super_device_id", str.__eq__)):
             stated, real = str(entry.get(name) or ""), str(device[name])
             if stated and real and not same(stated, real):
-                findings.append(
-                    Finding(
-                        CHECK,
-                        f"device {device['physical_id']} with {name} {stated} in {path}",
-                        f"{real}, which the device has",
-                        "generate the table again, or leave job_rank_table out: the launcher then builds it",
-                        host=node.host,
-                    )
-                )
+                found = f"device {device['physical_id']} with {name} {stated} in {path}"
+                action = "generate the table again, or leave job_rank_table out: the launcher then builds it"
+                findings.append(Finding(CHECK, found, f"{real}, which the device has", action, host=node.host))
     return findings
 
 
@@ -244,25 +213,13 @@ def device_findings(placement: Placement) -> list[Finding]:
         for device in devices_of(node):
             name = f"device {device['physical_id']}"
             if device["health"] not in ("OK", ""):
-                findings.append(
-                    Finding(
-                        "devices",
-                        f"{name} with health {device['health']}",
-                        "devices whose health is OK",
-                        "look at npu-smi info -t health, or leave the device out with job_devices",
-                        host=node.host,
-                    )
-                )
+                found = f"{name} with health {device['health']}"
+                action = "look at npu-smi info -t health, or leave the device out with job_devices"
+                findings.append(Finding("devices", found, "devices whose health is OK", action, host=node.host))
             if device["link"] == "down" and len(placement.nodes) > 1:
-                findings.append(
-                    Finding(
-                        "devices",
-                        f"{name} with its link down",
-                        "a link that is up, since the job has several nodes",
-                        "look at cable, optical module and switch port, or leave the device out with job_devices",
-                        host=node.host,
-                    )
-                )
+                expected = "a link that is up, since the job has several nodes"
+                action = "look at cable, optical module and switch port, or leave the device out with job_devices"
+                findings.append(Finding("devices", f"{name} with its link down", expected, action, host=node.host))
     return findings
 
 

@@ -218,14 +218,9 @@ def source_findings(
     not sent, by reason.
     """
     if source_files is None:
-        return [
-            Finding(
-                "job_source",
-                f"no folder {job.source!r} on the controller",
-                "the folder with the training scripts",
-                "correct job_source (a relative path counts from the project's folder)",
-            )
-        ]
+        found = f"no folder {job.source!r} on the controller"
+        action = "correct job_source (a relative path counts from the project's folder)"
+        return [Finding("job_source", found, "the folder with the training scripts", action)]
     named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
     if named and not leaves_source(job.command) and named[0].removeprefix("./") not in source_files:
         script = named[0].removeprefix("./")
@@ -235,14 +230,9 @@ def source_findings(
             for name in names
             if script == name or script.startswith(f"{name.rstrip('/')}/")
         ]
-        return [
-            Finding(
-                "job_command",
-                f"no {named[0]} in {job.source or 'an empty job_source'}{''.join(why[:1])}",
-                f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
-                "correct job_command or job_source",
-            )
-        ]
+        found = f"no {named[0]} in {job.source or 'an empty job_source'}{''.join(why[:1])}"
+        expected = f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}"
+        return [Finding("job_command", found, expected, "correct job_command or job_source")]
     return []
 
 

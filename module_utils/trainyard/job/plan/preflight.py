@@ -75,18 +75,12 @@ def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
         missing = [address for address in addresses if not exempt(address, no_proxy)]
         if missing:
             more = f" and {len(missing) - MOST_ADDRESSES} more" if len(missing) > MOST_ADDRESSES else ""
-            findings.append(
-                Finding(
-                    "proxy",
-                    (
-                        f"{', '.join(proxies)} in the job's environment, and no_proxy without "
-                        f"{', '.join(missing[:MOST_ADDRESSES])}{more}"
-                    ),
-                    "no proxy between the nodes",
-                    f"set no_proxy: {','.join(entries)} in job_env, or remove the proxy",
-                    host=node.host,
-                )
+            found = (
+                f"{', '.join(proxies)} in the job's environment, and no_proxy without "
+                f"{', '.join(missing[:MOST_ADDRESSES])}{more}"
             )
+            action = f"set no_proxy: {','.join(entries)} in job_env, or remove the proxy"
+            findings.append(Finding("proxy", found, "no proxy between the nodes", action, host=node.host))
     return findings
 
 
@@ -101,15 +95,10 @@ def interface_findings(job: Job, placement: Placement) -> list[Finding]:
             for name in named_interfaces(env.get(variable, "")):
                 why = leads_nowhere(name)
                 if why:
-                    findings.append(
-                        Finding(
-                            "interface",
-                            f"{variable}={env[variable]}: {name} ({why})",
-                            "an interface that reaches the other nodes",
-                            f"remove {variable} from job_env or job_node_env: the plan sets it for each node",
-                            host=node.host,
-                        )
-                    )
+                    found = f"{variable}={env[variable]}: {name} ({why})"
+                    expected = "an interface that reaches the other nodes"
+                    action = f"remove {variable} from job_env or job_node_env: the plan sets it for each node"
+                    findings.append(Finding("interface", found, expected, action, host=node.host))
     return findings
 
 

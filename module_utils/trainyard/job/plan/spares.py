@@ -48,14 +48,9 @@ def too_few(job: Job, hosts: int) -> list[Finding]:
     """Find that no host is left to train on."""
     if not job.restarts.spares or hosts > job.restarts.spares:
         return []
-    return [
-        Finding(
-            "job_spares",
-            f"{counted(job.restarts.spares, 'spare')} of {counted(hosts, 'host')}",
-            "at least one host more than spares",
-            "lower job_spares, or choose a larger group with job_hosts",
-        )
-    ]
+    found = f"{counted(job.restarts.spares, 'spare')} of {counted(hosts, 'host')}"
+    action = "lower job_spares, or choose a larger group with job_hosts"
+    return [Finding("job_spares", found, "at least one host more than spares", action)]
 
 
 def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare], list[Finding]]:
@@ -95,14 +90,9 @@ def _places(
 
 
 def _nobody_to_replace(job: Job, placement: Placement) -> list[Finding]:
-    return [
-        Finding(
-            "job_spares",
-            f"{counted(job.restarts.spares, 'spare')} for {placement.head.host} alone, which is the head",
-            "two nodes or more: no other node takes the head's place",
-            "raise job_nodes, or leave job_spares out",
-        )
-    ]
+    found = f"{counted(job.restarts.spares, 'spare')} for {placement.head.host} alone, which is the head"
+    expected = "two nodes or more: no other node takes the head's place"
+    return [Finding("job_spares", found, expected, "raise job_nodes, or leave job_spares out")]
 
 
 def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) -> list[str]:

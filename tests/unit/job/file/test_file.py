@@ -14,11 +14,10 @@ from ansible.module_utils.trainyard.job.file.job import Job
 from ansible.module_utils.trainyard.job.file.rank_environment import RANK_VARIABLES, node_environment
 from ansible.module_utils.trainyard.job.file.values import parse_devices
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
-from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import VENV, job_file, make_job, texts, wrong
+from job_samples import VENV, briefly, job_file, make_job, wrong
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -64,131 +63,81 @@ def test_a_full_job_file():
     assert (job.min_disk_mib, job.progress_pattern) == (512, "at (?P<step>[0-9]+)")
 
 
-A_NAME = (
-    "1 to 40 lower-case letters, digits and hyphens, a letter first (it becomes part of unit, folder and pod names)"
-)
-A_COMMAND = (
-    "a list of words such as [python, train.py, --epochs, 5]",
-    "write the command as a YAML list; no shell reads it",
-)
-DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "correct job_devices")
-
-
 @pytest.mark.parametrize(
-    ("changes", "found", "expected", "action"),
+    ("changes", "found"),
     [
-        ({"name": ""}, "nothing", A_NAME, "give the job such a name"),
-        ({"name": None}, "nothing", A_NAME, "give the job such a name"),
-        ({"name": "Digits"}, "'Digits'", A_NAME, "give the job such a name"),
-        ({"name": "a" * 41}, repr("a" * 41), A_NAME, "give the job such a name"),
-        ({"name": "ends-"}, "'ends-'", A_NAME, "give the job such a name"),
-        ({"name": "two\n"}, r"'two\n'", A_NAME, "give the job such a name"),
-        ({"launcher": "mpi"}, "'mpi'", "one of " + ", ".join(sorted(LAUNCHERS)), "did you mean mpirun?"),
-        ({"launcher": "?"}, "'?'", "one of " + ", ".join(sorted(LAUNCHERS)), "choose one of these"),
-        (
-            {"command": "python train.py"},
-            "'python train.py'",
-            A_COMMAND[0],
-            "write job_command: [python, train.py]; no shell reads it",
-        ),
-        ({"command": [" "]}, "[' ']", *A_COMMAND),
-        ({"command": []}, "[]", *A_COMMAND),
-        ({"command": 5}, "5", *A_COMMAND),
-        ({"command": {"python": "train.py"}}, "{'python': 'train.py'}", *A_COMMAND),
-        ({"command": ["python", None]}, "['python', None]", *A_COMMAND),
-        ({"command": ["python", "a\0b"]}, r"['python', 'a\x00b']", *A_COMMAND),
-        ({"devices": "[4,4)"}, "'[4,4)'", *DEVICES),
-        ({"devices": "[0,99999999999)"}, "'[0,99999999999)'", *DEVICES),
-        ({"devices": [0, 0]}, "[0, 0]", *DEVICES),
-        ({"devices": [-1]}, "[-1]", *DEVICES),
-        ({"devices": []}, "[]", *DEVICES),
-        ({"devices": 3}, "3", *DEVICES),
-        ({"devices": [True]}, "[True]", *DEVICES),
-        ({"devices": [0.5]}, "[0.5]", *DEVICES),
-        ({"devices": [float("inf")]}, "[inf]", *DEVICES),
-        ({"devices": "gpu0"}, "'gpu0'", *DEVICES),
-        ({"ranks_per_node": 0}, "0", "auto or a whole number from 1 to 1024", "correct job_ranks_per_node"),
-        ({"ranks_per_node": True}, "True", "auto or a whole number from 1 to 1024", "correct job_ranks_per_node"),
-        (
-            {"ranks_per_node": 3, "devices": [0, 1]},
-            "3 processes for 2 devices [0, 1]",
-            "one process for each device",
-            "set job_ranks_per_node: auto, or name as many devices",
-        ),
-        ({"mpi_placement": "rankfile"}, "'rankfile'", "one of hostfile, hosts", "choose one of these"),
-        (
-            {"mpi_parameters": ["btl"]},
-            "a list",
-            "a dictionary of variables",
-            "write job_mpi_parameters as NAME: value lines",
-        ),
-        ({"port": 80}, "80", "auto or a whole number from 1024 to 65535", "correct job_port"),
-        ({"port": "http"}, "'http'", "auto or a whole number from 1024 to 65535", "correct job_port"),
-        ({"max_restarts": -1}, "-1", "a whole number from 0 to 100", "correct job_max_restarts"),
-        ({"timeout": 0}, "0", "a whole number from 1 to 31536000", "correct job_timeout"),
-        ({"timeout": "auto"}, "'auto'", "a whole number from 1 to 31536000", "correct job_timeout"),
-        ({"min_disk_mib": "some"}, "'some'", "a whole number from 0 to 1000000000", "correct job_min_disk_mib"),
-        ({"env": {"A-B": 1}}, "variable name 'A-B'", "letters, digits and _", "rename it in job_env"),
-        ({"env": {"A\n": 1}}, r"variable name 'A\n'", "letters, digits and _", "rename it in job_env"),
-        ({"env": {7: 1}}, "variable name 7", "letters, digits and _", "rename it in job_env"),
-        ({"env": {"RANK": 3}}, "RANK=3", "RANK is set by the launcher on each rank", "remove RANK from job_env"),
-        ({"env": {"A": "x\0"}}, "a NUL character in A", "text", "remove it from job_env"),
-        (
-            {"env": {"A": None}},
-            "A without a value",
-            "text or a number",
-            'write a value for A in job_env, or "" for an empty one',
-        ),
-        ({"env": {"A": {"B": 1}}}, "A is a dict", "text or a number", "write one value for A in job_env"),
-        ({"env": {"A": [1]}}, "A is a list", "text or a number", "write one value for A in job_env"),
-        ({"env": ["A=1"]}, "a list", "a dictionary of variables", "write job_env as NAME: value lines"),
-        (
-            {"env": {"KEY": 1}, "secret_env": ["KEY"]},
-            "KEY in job_env and in job_secret_env",
-            "one place for each variable",
-            "keep KEY in job_secret_env only",
-        ),
+        ({"name": ""}, "nothing"),
+        ({"name": None}, "nothing"),
+        ({"name": "Digits"}, "'Digits'"),
+        ({"name": "a" * 41}, repr("a" * 41)),
+        ({"name": "ends-"}, "'ends-'"),
+        ({"name": "two\n"}, r"'two\n'"),
+        ({"launcher": "mpi"}, "'mpi'"),
+        ({"launcher": "?"}, "'?'"),
+        ({"command": "python train.py"}, "'python train.py'"),
+        ({"command": [" "]}, "[' ']"),
+        ({"command": []}, "[]"),
+        ({"command": 5}, "5"),
+        ({"command": {"python": "train.py"}}, "{'python': 'train.py'}"),
+        ({"command": ["python", None]}, "['python', None]"),
+        ({"command": ["python", "a\0b"]}, r"['python', 'a\x00b']"),
+        ({"devices": "[4,4)"}, "'[4,4)'"),
+        ({"devices": "[0,99999999999)"}, "'[0,99999999999)'"),
+        ({"devices": [0, 0]}, "[0, 0]"),
+        ({"devices": [-1]}, "[-1]"),
+        ({"devices": []}, "[]"),
+        ({"devices": 3}, "3"),
+        ({"devices": [True]}, "[True]"),
+        ({"devices": [0.5]}, "[0.5]"),
+        ({"devices": [float("inf")]}, "[inf]"),
+        ({"devices": "gpu0"}, "'gpu0'"),
+        ({"ranks_per_node": 0}, "0"),
+        ({"ranks_per_node": True}, "True"),
+        ({"ranks_per_node": 3, "devices": [0, 1]}, "3 processes for 2 devices [0, 1]"),
+        ({"mpi_placement": "rankfile"}, "'rankfile'"),
+        ({"mpi_parameters": ["btl"]}, "a list"),
+        ({"port": 80}, "80"),
+        ({"port": "http"}, "'http'"),
+        ({"max_restarts": -1}, "-1"),
+        ({"timeout": 0}, "0"),
+        ({"timeout": "auto"}, "'auto'"),
+        ({"min_disk_mib": "some"}, "'some'"),
+        ({"env": {"A-B": 1}}, "variable name 'A-B'"),
+        ({"env": {"A\n": 1}}, r"variable name 'A\n'"),
+        ({"env": {7: 1}}, "variable name 7"),
+        ({"env": {"RANK": 3}}, "RANK=3"),
+        ({"env": {"A": "x\0"}}, "a NUL character in A"),
+        ({"env": {"A": None}}, "A without a value"),
+        ({"env": {"A": {"B": 1}}}, "A is a dict"),
+        ({"env": {"A": [1]}}, "A is a list"),
+        ({"env": ["A=1"]}, "a list"),
+        ({"env": {"KEY": 1}, "secret_env": ["KEY"]}, "KEY in job_env and in job_secret_env"),
         (
             {"progress_pattern": "step ([0-9]+"},
             "not a regular expression: missing ), unterminated subpattern at position 5",
-            "a regular expression with named groups",
-            "correct job_progress_pattern",
         ),
-        (
-            {"progress_pattern": "step [0-9]+"},
-            "a regular expression without named groups, such as (?P<step>[0-9]+)",
-            "a regular expression with named groups",
-            "correct job_progress_pattern",
-        ),
+        ({"progress_pattern": "step [0-9]+"}, "a regular expression without named groups, such as (?P<step>[0-9]+)"),
         (
             {"progress_pattern": "(?P<step>a{99999999999})"},
             "not a regular expression: the repetition number is too large",
-            "a regular expression with named groups",
-            "correct job_progress_pattern",
         ),
-        ({"data": "/data/digits"}, "'/data/digits'", "a list of words", "write job_data as a YAML list"),
-        ({"packages": [["torch"]]}, "[['torch']]", "a list of words", "write job_packages as a YAML list"),
+        ({"data": "/data/digits"}, "'/data/digits'"),
+        ({"packages": [["torch"]]}, "[['torch']]"),
     ],
 )
-def test_each_rule_has_a_finding(changes, found, expected, action):
+def test_each_rule_has_a_finding(changes, found):
     key = next(
         name
         for name in ("job_ranks_per_node", *(f"job_{changed}" for changed in changes))
         if name.removeprefix("job_") in changes
     )
-    assert texts(wrong(**changes)) == [("", key, found, expected, action)]
+    assert briefly(wrong(**changes)) == [("", key, found)]
 
 
 def test_secret_variables_obey_the_same_rules_and_never_show_a_value():
-    assert texts(wrong(secret_env=["WORLD_SIZE", "a b"])) == [
-        (
-            "",
-            "job_secret_env",
-            "WORLD_SIZE",
-            "WORLD_SIZE is set by the launcher on each rank",
-            "remove WORLD_SIZE from job_secret_env",
-        ),
-        ("", "job_secret_env", "variable name 'a b'", "letters, digits and _", "rename it in job_secret_env"),
+    assert briefly(wrong(secret_env=["WORLD_SIZE", "a b"])) == [
+        ("", "job_secret_env", "WORLD_SIZE"),
+        ("", "job_secret_env", "variable name 'a b'"),
     ]
 
 
@@ -212,21 +161,9 @@ def test_all_findings_come_at_once():
 
 
 def test_a_misspelt_variable_is_named_with_the_right_one():
-    assert texts(jobs.unknown_keys(["job_name", "job_proceses_per_node", "job_xyzzy"])) == [
-        (
-            "",
-            "job file",
-            "unknown variable job_proceses_per_node",
-            "the variables of docs/job-variables.md",
-            "did you mean job_ranks_per_node?",
-        ),
-        (
-            "",
-            "job file",
-            "unknown variable job_xyzzy",
-            "the variables of docs/job-variables.md",
-            "remove it from the job file",
-        ),
+    assert briefly(jobs.unknown_keys(["job_name", "job_proceses_per_node", "job_xyzzy"])) == [
+        ("", "job file", "unknown variable job_proceses_per_node"),
+        ("", "job file", "unknown variable job_xyzzy"),
     ]
 
 
@@ -280,7 +217,7 @@ def test_a_scheduler_as_launcher_is_a_finding(name, meant):
 )
 def test_a_misspelt_scheduler_is_named_with_all_and_the_right_one(name, action):
     (finding,) = wrong(scheduler=name)
-    assert texts([finding]) == [("", "job_scheduler", repr(name), "one of kubernetes, slurm, ssh", action)]
+    assert briefly([finding]) == [("", "job_scheduler", repr(name))]
 
 
 def test_a_launcher_that_the_scheduler_lacks_is_a_finding():
@@ -301,9 +238,7 @@ def test_node_environment():
     assert node_environment(None, "n1") == ({}, [])
     env, findings = node_environment(["A=1"], "n1")
     assert env == {}
-    assert texts(findings) == [
-        ("n1", "job_node_env", "a list", "a dictionary of variables", "write job_node_env as NAME: value lines")
-    ]
+    assert briefly(findings) == [("n1", "job_node_env", "a list")]
     env, findings = node_environment({"MASTER_ADDR": "x", "B": 2}, "n2")
     assert env == {"B": "2"}
     assert [(item.host, item.found) for item in findings] == [("n2", "MASTER_ADDR=x")]

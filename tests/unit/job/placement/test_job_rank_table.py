@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard.job.plan.plan import describe
 from ansible.module_utils.trainyard.job.run import progress
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import captured_member, make_job, make_plan, node_facts, planned, texts
+from job_samples import briefly, captured_member, make_job, make_plan, node_facts, planned, texts
 from rank_table_samples import JOB_DIR, TABLE, environments, server, table_job, table_of
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -282,15 +282,7 @@ def test_sets_that_hccl_takes_are_shown_in_the_plan_and_start(launcher, servers,
 def test_nodes_without_npus_and_a_job_without_devices():
     gpus = Member("n2", "10.77.0.2", node_facts(1, devices=8), {}, {})
     _, findings = planned(table_job(), [server(0), gpus])
-    assert texts(findings) == [
-        (
-            "n2",
-            "devices",
-            "no Ascend device",
-            "Ascend devices on every node of the job",
-            "correct job_devices or job_hosts, or choose another job_launcher",
-        )
-    ]
+    assert briefly(findings) == [("n2", "devices", "no Ascend device")]
     _, findings = planned(table_job(devices="none"), [server(0)])
     assert [(item.host, item.found) for item in findings] == [("n1", "no device for the job")]
 
@@ -331,15 +323,7 @@ def test_devices_that_hccl_cannot_use():
 
 def test_nodes_with_fewer_devices_than_others():
     _, findings = planned(table_job(), [server(0), server(1), server(2, devices=4)])
-    assert texts(findings) == [
-        (
-            "n3",
-            "rank table",
-            "server 10.77.0.3: 4 devices",
-            "8, as on the other servers",
-            "use the same number of devices on every server",
-        )
-    ]
+    assert briefly(findings) == [("n3", "rank table", "server 10.77.0.3: 4 devices")]
     make_plan(table_job(ranks_per_node=4), [server(0), server(1, devices=4)])
 
 
@@ -347,28 +331,10 @@ def test_variables_that_place_a_process_are_the_launchers():
     job = table_job(env={"DEVICE_ID": 3, "HCCL_IF_IP": "10.77.0.1"})
     hidden = server(1, env={"ASCEND_RT_VISIBLE_DEVICES": "0", "HCCL_IF_IP": "10.77.0.2"})
     _, findings = planned(job, [server(0), hidden])
-    assert texts(findings) == [
-        (
-            "",
-            "job_env",
-            "DEVICE_ID=3",
-            "DEVICE_ID as the rank table has it",
-            "remove DEVICE_ID from job_env; job_devices says which devices to use",
-        ),
-        (
-            "n2",
-            "job_node_env",
-            "ASCEND_RT_VISIBLE_DEVICES=0",
-            "no ASCEND_RT_VISIBLE_DEVICES: it renumbers devices",
-            "remove ASCEND_RT_VISIBLE_DEVICES from job_node_env; job_devices says which devices to use",
-        ),
-        (
-            "",
-            "job_env",
-            "HCCL_IF_IP=10.77.0.1 for 2 nodes",
-            "each node's own address, which is set for it",
-            "set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
-        ),
+    assert briefly(findings) == [
+        ("", "job_env", "DEVICE_ID=3"),
+        ("n2", "job_node_env", "ASCEND_RT_VISIBLE_DEVICES=0"),
+        ("", "job_env", "HCCL_IF_IP=10.77.0.1 for 2 nodes"),
     ]
 
 

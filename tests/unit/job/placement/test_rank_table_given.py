@@ -10,7 +10,7 @@ from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard_controller import planning
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import make_plan, make_request, planned, texts, wrong
+from job_samples import briefly, make_plan, make_request, planned, texts, wrong
 from rank_table_samples import environments, server, table_job, table_of
 
 
@@ -72,57 +72,23 @@ def test_a_table_for_another_network_of_the_same_servers_is_refused():
             entry["host_ip"] = "10.99.0.1"
 
     _, findings = planned(given_job([server(0)], elsewhere), [server(0)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "rank table",
-            "host_ip 10.99.0.1 of server 10.77.0.1 in /home/ops/table.json",
-            "10.77.0.1, the node's address on the job's network",
-            "set job_network to the network of host_ip, or correct the table",
-        )
-    ]
+    assert briefly(findings) == [("n1", "rank table", "host_ip 10.99.0.1 of server 10.77.0.1 in /home/ops/table.json")]
 
 
 def test_a_table_for_other_servers_is_refused_with_all_that_differs():
     job = given_job([server(0), server(1), server(2)])
     _, findings = planned(job, [server(0), server(4)])
-    assert texts(findings) == [
-        (
-            "n5",
-            "rank table",
-            "no server 10.77.0.5 in /home/ops/table.json",
-            "a server for every node of the job, with the node's address on the job's network as server_id",
-            "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
-        ),
-        (
-            "",
-            "rank table",
-            "server 10.77.0.2, 10.77.0.3 in /home/ops/table.json",
-            "only nodes of the job: 10.77.0.1, 10.77.0.5",
-            "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
-        ),
-        (
-            "",
-            "rank table",
-            "24 ranks on 3 servers in /home/ops/table.json",
-            "16 ranks on 2 nodes, as the job has",
-            "correct the table, or leave job_rank_table out: the launcher then builds it",
-        ),
+    assert briefly(findings) == [
+        ("n5", "rank table", "no server 10.77.0.5 in /home/ops/table.json"),
+        ("", "rank table", "server 10.77.0.2, 10.77.0.3 in /home/ops/table.json"),
+        ("", "rank table", "24 ranks on 3 servers in /home/ops/table.json"),
     ]
 
 
 def test_a_table_for_other_devices_is_refused():
     job = replace(given_job([server(0)], devices=[4, 5, 6, 7]), devices=(0, 1, 2, 3))
     _, findings = planned(job, [server(0)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "rank table",
-            "devices 4, 5, 6, 7 in /home/ops/table.json",
-            "devices 0, 1, 2, 3, as the job has on this node",
-            "set job_devices: [4, 5, 6, 7], or correct the table",
-        )
-    ]
+    assert briefly(findings) == [("n1", "rank table", "devices 4, 5, 6, 7 in /home/ops/table.json")]
 
 
 def test_a_table_with_addresses_that_devices_had_once_is_refused():

@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard.job.plan.plan import describe
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import VENV, make_job, make_plan, member, node_facts, planned, processes, texts
+from job_samples import VENV, briefly, make_job, make_plan, member, node_facts, planned, processes, texts
 
 NEEDED = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS", "PATH")
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).map(lambda name: "JOB_" + name)
@@ -195,15 +195,7 @@ def test_ports():
     assert make_plan(make_job(port=29500), [member(0, free_ports=[20000])]).placement.monitor_port == 20000
     plan, findings = planned(make_job(), [member(0, free_ports=[20000]), member(1)])
     assert plan is None
-    assert texts(findings) == [
-        (
-            "n1",
-            "ports",
-            "1 free TCP port",
-            "a free port on the head node for the rendezvous and one for the monitor",
-            "end what holds the ports of the head node",
-        )
-    ]
+    assert briefly(findings) == [("n1", "ports", "1 free TCP port")]
 
 
 def test_devices_are_those_requested():
@@ -264,14 +256,9 @@ def test_a_package_that_no_node_has():
 def test_too_few_devices_and_devices_that_are_not_there():
     job = make_job(launcher="direct", ranks_per_node=4)
     _, findings = planned(job, [member(0, devices=4), member(1, devices=2)])
-    assert texts(findings) == [
-        ("n2", "devices", "2 devices", "4, one for each process", "lower job_ranks_per_node or leave the node out")
-    ]
+    assert briefly(findings) == [("n2", "devices", "2 devices")]
     _, findings = planned(make_job(devices=[1, 2]), [member(0, devices=2), member(1)])
-    assert texts(findings) == [
-        ("n1", "devices", "0, 1 on the node", "devices 1, 2", "correct job_devices, or set it to auto"),
-        ("n2", "devices", "no device on the node", "devices 1, 2", "correct job_devices, or set it to auto"),
-    ]
+    assert briefly(findings) == [("n1", "devices", "0, 1 on the node"), ("n2", "devices", "no device on the node")]
     _, findings = planned(make_job(devices=[5]), [member(0, devices=1)])
     assert [(item.found, item.expected) for item in findings] == [("0 on the node", "device 5")]
     _, findings = planned(job, [member(0, devices=4), member(1, devices=1)])
@@ -280,15 +267,7 @@ def test_too_few_devices_and_devices_that_are_not_there():
 
 def test_many_times_more_processes_than_processors():
     _, findings = planned(make_job(ranks_per_node=500), [member(0, cpus=2), member(1, cpus=32)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "job_ranks_per_node",
-            "500 processes on 2 processors",
-            "at most 16 for each processor, 32 here, where there is no device",
-            "lower job_ranks_per_node, or use more nodes",
-        )
-    ]
+    assert briefly(findings) == [("n1", "job_ranks_per_node", "500 processes on 2 processors")]
     _, findings = planned(make_job(ranks_per_node=17, devices="none"), [member(0, cpus=1, devices=4)])
     assert [item.found for item in findings] == ["17 processes on 1 processor"]
     # A few for each processor are how one tries a program; with devices each process has its own.
@@ -299,15 +278,7 @@ def test_many_times_more_processes_than_processors():
 def test_a_driver_that_does_not_answer_stops_only_a_job_that_wants_devices():
     broken = {"vendor": "nvidia", "devices": [], "problems": ["nvidia-smi: could not communicate"]}
     _, findings = planned(make_job(), [member(0, accelerators=broken)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "devices",
-            "nvidia-smi: could not communicate",
-            "devices that answer",
-            "repair the driver, or set job_devices: none to run on the CPU",
-        )
-    ]
+    assert briefly(findings) == [("n1", "devices", "nvidia-smi: could not communicate")]
     assert make_plan(make_job(devices="none"), [member(0, accelerators=broken)]).placement.world_size == 1
 
 
@@ -349,19 +320,9 @@ def test_faults_of_a_node_are_all_found_also_without_a_network():
 
 def test_source_that_is_not_there():
     _, findings = planned(make_job(source="training"), [member(0)], files=None)
-    assert texts(findings) == [
-        (
-            "",
-            "job_source",
-            "no folder 'training' on the controller",
-            "the folder with the training scripts",
-            "correct job_source (a relative path counts from the project's folder)",
-        )
-    ]
+    assert briefly(findings) == [("", "job_source", "no folder 'training' on the controller")]
     _, findings = planned(make_job(source="training"), [member(0)], files=["a.py", "b/c.py"])
-    assert texts(findings) == [
-        ("", "job_command", "no train.py in training", "one of a.py, b/c.py", "correct job_command or job_source")
-    ]
+    assert briefly(findings) == [("", "job_command", "no train.py in training")]
     _, findings = planned(make_job(), [member(0)], files=[])
     assert findings[0].expected == "one of the files of job_source"
 
@@ -393,15 +354,7 @@ def test_launchers_have_findings_for_jobs_they_cannot_run():
         for host in ("n1", "n3")
     ]
     _, findings = planned(make_job(venv=""), [member(0)])
-    assert texts(findings) == [
-        (
-            "",
-            "job_venv",
-            "nothing",
-            "the virtual environment that holds torchrun",
-            "set job_venv, or use job_launcher: direct",
-        )
-    ]
+    assert briefly(findings) == [("", "job_venv", "nothing")]
 
 
 def test_every_node_plan_names_the_folder_of_environments():
