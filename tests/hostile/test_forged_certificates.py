@@ -107,7 +107,7 @@ def test_a_stolen_user_key_opens_shells_from_the_cluster_alone_and_not_for_long(
     assert host.options == ()
     until = time.strftime("%Y-%m-%d", time.gmtime(user.valid_to))
     assert told["signed_text"].startswith(
-        f"2 ssh certificates signed for n1, valid until {until}. Run site.yml between "
+        f"2 ssh certificates signed for n1, valid until {until}. To renew them, run site.yml "
     )
     assert max(user.valid_to, host.valid_to) <= time.time() + 13 * 7 * 86400
     # Without a network nobody knows from which addresses nodes come, behind NAT for one.

@@ -56,7 +56,7 @@ def test_a_monitor_with_such_a_pattern_goes_on(tmp_path):
         for node in job.nodes:
             assert node.monitor.wait(PATIENCE_S) == 0
         assert job.state()["metrics"] == {"step": 1}
-        assert job.head.log().count("progress is read no more") == 1
+        assert job.head.log().count("progress is no longer read") == 1
 
 
 def test_so_it_is_where_slurm_is_asked():

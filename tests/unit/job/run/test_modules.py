@@ -357,8 +357,8 @@ def test_what_a_playbook_ran_for_itself_is_never_the_newest(runs):
     named = known_runs.find(runs, "all-gather-pytorch-1", must_name=True)
     assert named["job_id"] == "all-gather-pytorch-1"
     said = refusal(runs, job_name="all-gather-pytorch")
-    assert "The newest runs there: digits-1, digits-2, resnet-1. Playbooks ran for themselves, and are found" in said
-    assert said.endswith("job_id alone: all-gather-pytorch-1. Name one with -e job_id=NAME.")
+    assert "The newest runs there: digits-1, digits-2, resnet-1. Runs of playbooks, which only" in said
+    assert said.endswith("job_id finds: all-gather-pytorch-1. Name one with -e job_id=NAME.")
     (runs / "resnet-1" / "summary.json").write_text(json.dumps({"state": "failed", "nodes": []}))
     assert known_runs.find(runs, job_name="resnet")["over"] is True
 
