@@ -68,7 +68,7 @@ def test_all_faults_are_said_at_once(play, node_names):
     assert run.rc == 2, run.output
     assert f"7 findings: {NOT_RUN}" in run.text
     for said in (
-        rf"job_nodes found 9 nodes asked for, {size} in group compute expected at most as many nodes as the group has",
+        rf"job_nodes found 9 nodes requested, {size} in group compute expected at most as many nodes as the group has",
         r"job_command found no wroker\.py in \S+molecule/jobs/worker expected one of hangs\.py, worker\.py do correct "
         r"job_command or job_source",
         rf"devices on {everywhere} found no device on the node expected devices 0, 1 do correct job_devices, or set it "
