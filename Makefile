@@ -49,6 +49,7 @@ lint: .venv/.test ## yamllint, ruff, mypy, plain English, ansible-lint (producti
 	yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
 	mypy --no-error-summary || failed+=" mypy"; \
+	.ci/english.py || failed+=" english"; \
 	ansible-lint -q || failed+=" ansible-lint"; \
 	if [ -n "$$failed" ]; then echo "lint: failed:$$failed"; exit 1; fi; \
 	echo "lint: passed"

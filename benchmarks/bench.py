@@ -242,7 +242,7 @@ def simulated(*arguments: str) -> Any:
 
 
 def measure_stragglers(_: int) -> tuple[dict[str, Any], list[str]]:
-    """What the judgement of pairs makes of simulated clusters with planted faults, and its seconds and memory."""
+    """Return the results of pair checks on simulated clusters with planted faults, their seconds and memory."""
     result: dict[str, Any] = {name: simulated(name) for name in ("faults", "noise", "confidence")}
     lines = []
     for name in ("faults", "noise"):

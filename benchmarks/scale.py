@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller costs for many nodes, none of which exists: print one measurement as JSON.
+"""Measure the controller with many simulated nodes: print one measurement as JSON.
 
 scale.py plan 4000          the plan of a job over this many nodes of 8 GPUs, as a pure function, and what it renders
 scale.py check 1000         launch.yml --check on an inventory of this many hosts that answer at once (simulated/)

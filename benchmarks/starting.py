@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: a training that trainyard starts, and the same one started without it, on the nodes of the lab."""
+"""Start a training through trainyard, and the same one without it, on the nodes of the lab."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Fleet:
 
 @dataclass
 class Outcome:
-    """What the judgement made of a fleet: planted faults, and healthy nodes (`false_alarms`, `doubted`)."""
+    """Result of the checks of a fleet: planted faults, and healthy nodes (`false_alarms`, `doubted`)."""
 
     planted: int = 0
     hits: int = 0
@@ -97,7 +97,7 @@ def blamed(
     """Measure and judge until nothing is left to be measured, as pair_check.yml does."""
     hosts = [str(at) for at in range(fleet.size)]
     schedule = stragglers.full_rounds(hosts) if full else stragglers.first_rounds(hosts, first)
-    # Who measures more at the start also may measure more after it.
+    # A larger budget at the start also allows more retests.
     most = max(MOST_ROUNDS, len(schedule) + 3)
     measured: list[dict[str, Any]] = []
     outcome = Outcome(planted=len(fleet.bad))

@@ -11,9 +11,9 @@ short_description: Probe the nodes of a job, plan it, and check whether it can r
 description:
   - Checks the job file, places the ranks on the nodes, lets every node check itself for its part, and writes
     C(plan.json) and the source archive to the run's folder. Nothing is started.
-  - All findings of the job file and of every node come at once. What is known of the nodes from an earlier launch is
-    used where each of them says that it holds.
-  - A job for Slurm or Kubernetes asks that what it is, and its nodes nothing; what is submitted stands beside the plan.
+  - Reports all findings of the job file and of every node at once. Cached facts of an earlier launch are used where the
+    node confirms them.
+  - A job for Slurm or Kubernetes queries the scheduler and no node; the submitted files are beside the plan.
 options:
   job:
     description: The variables of the job file, C(job_*), as docs/job-file.md describes them; of secrets the names.
@@ -136,7 +136,7 @@ run_dir:
   returned: always
   type: str
 settings:
-  description: What the tasks of its scheduler need to know of it.
+  description: Settings for the tasks of its scheduler.
   returned: always
   type: dict
 refused:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connection plugin nowhere: a stand-in for a host that answers at once, for benchmarks of the controller.
+"""Connection plugin nowhere: a simulated host that answers at once, for benchmarks of the controller.
 
 Nothing is run and nothing is connected to. It answers what `launch.yml --check` asks nodes with what a healthy node of
 8 GPUs says, so what is left is what the controller itself costs.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent that answers on a node: its modules, the command that runs it, and what travels to and fro.
+"""The agent on a node: its modules, the command that runs it, and its messages.
 
-To the node go, through standard input alone: a line with the mark of this visit, the agent's digest, its size and the
-time limit; the agent, where the node said that it lacks it; a line with what all nodes are told, and one with what this
-one is told. Back comes one line: the mark and the answer. Whatever a login prints around it is left where it is.
+The controller sends, through standard input alone: a line with the mark of this visit, the agent's digest, its size and
+the time limit; the agent, if the node lacks it; a line with the arguments for all nodes, and one for this node. It
+returns one line: the mark and the answer. The controller ignores other output of the login.
 
-A node keeps an agent under its digest, where only root may write (for an unprivileged user: only he himself), until it
-was not used for 30 days; one that cannot be kept runs from a temporary folder.
+A node keeps an agent under its digest, in a folder that only root (or the unprivileged login) may write, until it was
+not used for 30 days. An agent that cannot be kept runs from a temporary folder.
 """
 
 from __future__ import annotations

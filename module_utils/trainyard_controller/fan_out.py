@@ -342,8 +342,8 @@ def side_by_side(
 ) -> dict[str, Answer]:
     """Visit all hosts, `window` at a time, each for at most `limit_s` seconds; returns the answers by host.
 
-    What a visit started is killed when its time is over. A thread that even then does not come back is left behind,
-    and another one takes its place.
+    Processes of a visit are killed when its time is over. A thread that does not return even then is abandoned, and
+    another one replaces it.
     """
     waiting = deque(hosts)
     total = len(waiting)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and SIGTERM while ansible-playbook launches or watches a job: one true answer, and then the end.
+"""Ctrl-C and SIGTERM while ansible-playbook launches or watches a job: one true answer, then the exit.
 
-Ansible's own handler ends the process of the task that runs, whatever that is doing on the nodes. Here a signal is
-noted where the tasks can see it (`noted`), and they bring their answer; only where nothing was started, or at a second
-signal, the command ends at once. What is said when is decided by ../trainyard/job/interrupted.py.
+Ansible's own handler kills the process of the running task, whatever it does on the nodes. This handler records the
+signal for the tasks (`noted`), which finish and report. The command exits at once only before anything was started, or
+at a second signal. ../trainyard/job/run/interrupts.py decides on the message.
 """
 
 from __future__ import annotations

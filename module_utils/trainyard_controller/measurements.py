@@ -251,7 +251,7 @@ def verify_benchmark(
 ) -> list[dict[str, Any]]:
     """Return the record of a run's benchmark, or with `apart` that of each node. Raises UnusableError.
 
-    What the plan and the record say goes into `asked`; `facts` is the file with what was known of the nodes.
+    Plan and record complete `asked`; `facts` is the file with the facts of the nodes.
     """
     with ended_run(folder) as run:
         plan = run.plan

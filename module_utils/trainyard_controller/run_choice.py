@@ -17,11 +17,11 @@ from .scheduler_clients import Ask, external_job
 def find(
     runs_dir: Path, job_id: str = "", job_name: str = "", *, must_name: bool = False, ask: Ask | None = None
 ) -> dict[str, Any]:
-    """Return the run that is meant: job_id, job_dir, run_dir, `over` (its record is final), `engine` (its scheduler).
+    """Return the requested run: job_id, job_dir, run_dir, `over` (its record is final), `engine` (its scheduler).
 
-    `note` lists others that run. Without both names it is one of all, unless one `must_name` it. With `ask`, nodes are
-    asked which of several runs run, where no record says how these ended. Whoever `must_name` a run also means one that
-    is `launching`: nothing of it has been started. Raises UnusableError with what there is.
+    `note` lists other active runs. Without both names it chooses among all runs, unless `must_name`. With `ask`, nodes
+    report which of several runs are active, where no record says how these ended. `must_name` also finds a run that is
+    `launching`: nothing of it has been started. Raises UnusableError with the existing runs.
     """
     begun, launched = read_plans(runs_dir), launches(runs_dir) if must_name else []
     launching, plans = [plan["job_id"] for plan in launched], [*begun, *launched]

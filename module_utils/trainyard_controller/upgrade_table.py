@@ -42,7 +42,7 @@ def note(folder: Path, entries: Mapping[str, Mapping[str, Any]], batches: Sequen
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for host, entry in entries.items():
         known = table.get(host, {})
-        # What a node had is of one target.
+        # The former packages of a node belong to one target.
         known = known if known.get("target") == entry.get("target", known.get("target")) else {}
         since = known.get("since", now) if known.get("state") == entry["state"] else now
         table[host] = {**known, **entry, "since": since}

@@ -10,7 +10,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 CODE = PROJECT / "module_utils"
-# Of each package, the others of the project that it may import.
+# The packages of the project that each package may import.
 MAY_IMPORT = {
     "trainyard": set(),
     "trainyard_node": {"trainyard"},

@@ -1,7 +1,7 @@
-"""Whatever machines say, mutated: cut anywhere, doubled, mixed with another's lines, with CRLF, colours, huge numbers.
+"""Mutate captured outputs: cut, doubled, mixed with another's lines, with CRLF, colors, huge numbers.
 
-A parser reads what is there; some may say that they cannot (ValueError). None fails otherwise, and what it returns can
-be written as JSON, since that is how it travels. What a mutated text should mean is for each parser's own tests.
+A parser returns a record that JSON can hold, or raises ValueError; it never fails otherwise. The meaning of a mutated
+text is left to each parser's own tests.
 """
 
 from __future__ import annotations

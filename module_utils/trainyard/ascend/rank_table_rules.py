@@ -306,7 +306,7 @@ def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) ->
         if count > 1:
             found = f"device {device} {count} times"
             problems.append(Finding("device_id_unique", found, "each device once", "name each device once", host=where))
-    # What is no set of devices of this chip has no grouping.
+    # An invalid set of devices has no grouping.
     if chip == "910" and not problems:
         problems += _grouping(devices, servers, where)
     return problems

@@ -21,7 +21,7 @@ Package = Mapping[str, Any]
 
 DEFAULT_ROOT = "/usr/local/Ascend"
 COMPONENTS = ("driver", "firmware", "toolkit", "kernels", "nnal")
-# Whose version the vendor's own files tell; of the others only what this role installed is known.
+# Components whose version the vendor's own files name; for the others this role's record is the only source.
 _VERSION_OF = {"driver": "driver", "firmware": "firmware", "toolkit": "cann"}
 _FOR_ALL = ("driver", "toolkit", "kernels")
 _MACHINES = {"aarch64": "aarch64", "arm64": "aarch64", "x86_64": "x86_64", "x86-64": "x86_64"}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a function as another user, in a child process: root never touches what that user may swap under its hands.
+"""Run a function as another user, in a child process: root never touches files that this user may swap.
 
-What a training user owns is written, read and removed by a process that has only this user's rights. Then links,
-special files and folders that change their names lead nowhere where the user could not go alone. Nobody can trace
-that process: it has changed its user and started no program since (prctl(2), PR_SET_DUMPABLE).
+A process with only this user's rights writes, reads and removes the user's files. So links, special files and renamed
+folders lead nowhere that the user could not go alone. No process of the user can trace it, as it has changed its user
+and started no program since (prctl(2), PR_SET_DUMPABLE).
 
-Without root's rights a function simply runs in place.
+Without root's rights a function runs in place.
 """
 
 from __future__ import annotations

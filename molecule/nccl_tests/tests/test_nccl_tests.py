@@ -149,12 +149,12 @@ def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
         (
             {"nccl_tests_repository": "git://127.0.0.1:1/nccl-tests.git"},
             "could not be built: Fetch a commit that a branch or tag reaches in git://127.0.0.1:1/nccl-tests.git: "
-            "fatal: unable to connect to 127.0.0.1: 127.0.0.1[0: 127.0.0.1]: errno=Connection refused. What was there "
-            "before is still in place.",
+            "fatal: unable to connect to 127.0.0.1: 127.0.0.1[0: 127.0.0.1]: errno=Connection refused. The earlier "
+            "build is still in place.",
         ),
         (
             {"nccl_tests_commit": "1" * 40},
-            f"nccl-tests.git: fatal: reference is not a tree: {'1' * 40}. What was there",
+            f"nccl-tests.git: fatal: reference is not a tree: {'1' * 40}. The earlier build",
         ),
         ({"nccl_tests_commit": "broken"}, "Compile and link: non-zero return code. make said:"),
     ],

@@ -149,7 +149,7 @@ def test_any_value_is_converted_once_or_gives_a_finding(name, value):
     assert not (changes and findings)
     for finding in findings:
         assert all((finding.check, finding.found, finding.expected, finding.action))
-    # What was converted is right the second time.
+    # A converted value is valid the second time.
     assert inputs.converted(changes, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load) == ({}, [])
 
 
@@ -311,10 +311,10 @@ def test_a_variable_of_the_cluster_must_be_equal_everywhere():
     )
 
 
-# What is documented and what holds.
+# Documented and actual defaults.
 
 
-# What another role has chosen decides these; documented is what they are without it.
+# Another role may choose these; the documented value is the one without it.
 CHOSEN = {"mindspore_device": "cpu", "mindspore_cuda": "", "pytorch_build": ""}
 
 
@@ -342,7 +342,7 @@ def test_defaults_of_playbooks_are_those_of_their_argument_specs():
                 said.setdefault(name, []).append(value if value.startswith("omit") else yaml.safe_load(value))
     assert len(said) > 25
     for name, values in said.items():
-        # Empty and omitted leave it to whoever knows better.
+        # Empty and omitted mean "chosen elsewhere".
         assert all(value in ("omit", "omit, true", "", 0, [], {}, KNOWN[name].default) for value in values), (
             name,
             values,

@@ -260,7 +260,7 @@ ROLES = """
       ansible.builtin.include_role: {name: python_runtime}
       loop: [seen, other]
       loop_control: {loop_var: python_runtime_name}
-    - {name: What was seen before something was changed, ansible.builtin.include_role: {name: dataset}}
+    - {name: Use a check from before a change, ansible.builtin.include_role: {name: dataset}}
 """
 
 

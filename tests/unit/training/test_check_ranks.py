@@ -1,4 +1,4 @@
-"""What a rank says of its environment, and of the ranks that came, against a rank table."""
+"""A rank compares its environment, and the ranks that came, with a rank table."""
 
 import json
 

@@ -376,10 +376,10 @@ def _digest(path: Path) -> dict[str, str]:
 
 
 def programs(spec: Spec, user: str) -> dict[str, dict[str, str]]:
-    """Return what this node would run that did not come with the job, by the name that job_command gives it.
+    """Return the programs of job_command that did not come with the job, by their names in job_command.
 
-    It is read as the user, whose that program may be. What is in the venv is known by the versions of its packages, and
-    job_source is the same everywhere. What cannot be read, or is larger than MOST_PROGRAM, is not compared.
+    The user's rights read them, as the user may own them. Programs of the venv are compared by the versions of their
+    packages, and job_source is the same everywhere. Unreadable files, or larger ones than MOST_PROGRAM, are left out.
     """
     try:
         found: dict[str, dict[str, str]] = as_user.run(as_user.named(user), _programs, spec, limit_s=PROGRAMS_S)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check while a job runs whether its ranks on this node have a connection with the head.
 
-It costs a reading of /proc/net/tcp and tcp6 each second, and nothing more once a connection was seen. Whose a new one
-is tell the sockets of the job's processes. What has ended shows for a minute more, without its process (TIME_WAIT).
+It reads /proc/net/tcp and tcp6 once a second, until it has seen a connection. The sockets of the job's processes show
+the owner of a new one. A closed connection stays visible for a minute, without its process (TIME_WAIT).
 """
 
 from __future__ import annotations
