@@ -28,7 +28,10 @@ def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) ->
         printed, complaint = read()
         after = time.time()
         if not _SECONDS.fullmatch(printed.strip()):
-            return {"failed": True, "msg": f"`{CLOCK}` printed {printed[:60]!r} {complaint[:200]!r}, expected seconds"}
+            return {
+                "failed": True,
+                "msg": f"`{CLOCK}` printed {(printed + complaint)[:260]!r}, which is no number of seconds",
+            }
         clock = float(printed)
         margin = (after - before) / 2
         if best is None or margin < best[1]:

@@ -202,7 +202,7 @@ def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_
     assert status == 0 and said.count("'clock': {'offset_s': ") == 2, said
     program(tmp_path, "date", "echo soon")
     status, said = run("-e", "with_clock=true", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert status == 2 and "`date +%s.%N` answered 'soon" in said, said
+    assert status == 2 and "`date +%s.%N` printed 'soon" in said, said
 
 
 def test_limit_leaves_out_and_check_mode_asks(ask):
