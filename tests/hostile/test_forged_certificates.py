@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -81,10 +82,11 @@ def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign: Any, tmp
 @pytest.mark.parametrize("bad", ["ssh-ed25519 \xe9", "ssh-ed25519 b25l", "x b25l"])
 def test_a_bad_key_is_named_by_its_node_and_signs_nothing(sign: Any, tmp_path: Path, bad: str) -> None:
     """Also one that only ssh-keygen knows for bad."""
-    told = sign({"gpu-good": node(tmp_path, "gpu-good"), "gpu-bad": node(tmp_path, "gpu-bad", host_key=bad)})
+    told = sign({"n1": node(tmp_path, "n1"), "n2": node(tmp_path, "n2", host_key=bad)})
     assert told["failed"]
-    assert "gpu-bad" in told["msg"]
-    assert "gpu-good" not in told["msg"]
+    assert "n2" in told["msg"]
+    # A path may contain any letters.
+    assert "n1" not in re.sub(r"/\S+", "", told["msg"])
     assert not (tmp_path / "ca" / "issued").exists()
 
 
