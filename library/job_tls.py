@@ -121,7 +121,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.job.file import tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 
 try:
     from ansible.module_utils.trainyard_controller.job_certificates import check_own, make

@@ -87,7 +87,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cluster.ssh_sessions import rewrite
+from ansible.module_utils.trainyard.cluster.session_environment import rewrite
 from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree

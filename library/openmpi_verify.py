@@ -71,6 +71,7 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.cluster.ssh_options import UNATTENDED
 from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 
@@ -124,7 +125,7 @@ def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, 
     """Run the program on all nodes, and return the exit status and the output."""
     settings = as_user(given["user"])
     # Open MPI 4 reads the OMPI names, 5 for its run time the PRTE ones; each ignores what it does not know.
-    agent = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+    agent = f"ssh {UNATTENDED}"
     settings["env"].update({"OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent})
     settings["env"].update({name: str(value) for name, value in given["environment"].items()})
     if given["libraries"]:

@@ -69,7 +69,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cluster.ssh_sessions import read_pieces, rewrite
+from ansible.module_utils.trainyard.cluster.session_environment import read_pieces, rewrite
 
 
 def main() -> None:

@@ -70,6 +70,7 @@ failures:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.cluster.ssh_options import CONNECT_TIMEOUT_S
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import LoginsError, logins
 
 
@@ -80,7 +81,7 @@ def main() -> None:
             "host": {"type": "str", "required": True},
             "nodes": {"type": "list", "elements": "str", "required": True},
             "user": {"type": "str", "required": True},
-            "connect_timeout": {"type": "int", "default": 10},
+            "connect_timeout": {"type": "int", "default": CONNECT_TIMEOUT_S},
             "parallel": {"type": "int", "default": 8},
             "addresses": {"type": "list", "elements": "str", "default": []},
         },

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
-from ..trainyard.job.plan import log_names, spares
+from ..trainyard.job.plan import log_names
+from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import run_record
 from ..trainyard.job.run.answers import of_job
 from ..trainyard_node.machine.json_files import read_json

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.job.file import tls
+from ..trainyard.job.file import mindspore_tls as tls
 from .tls_authority import Authority, describe
 
 _OPTION = "job_tls_certificates"

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.job.plan import log_names, spares
+from ..trainyard.job.plan import log_names
+from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.run.answers import of_job
 from .reporting import report
 from .run_folder import NotWrittenError, write_logs

@@ -24,19 +24,19 @@ from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job import schedulers
 from ..trainyard.job.file import specification as jobs
+from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
-from ..trainyard.job.file.rank_environment import node_environment
 from ..trainyard.job.file.values import parse_count
 from ..trainyard.job.file.variables import VARIABLES
 from ..trainyard.job.placement.placement import Member
-from ..trainyard.job.plan import imports, spares
+from ..trainyard.job.plan import imports
+from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
-from . import excluded_hosts as excluded_record
-from . import run_folder, scheduler_clients, source_folder, templates
+from . import excluded_record, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import KeptFacts
 from .scheduler_clients import Answer, Ask
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
-from ..trainyard.job.plan import spares
+from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
 from ..trainyard.job.run import progress
 from ..trainyard.job.run import strays as not_ended
@@ -30,7 +30,7 @@ from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, tellin
 from ..trainyard.report.log_end import telling
 from ..trainyard_node.machine.json_files import read_json
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
-from . import excluded_hosts as excluded_record
+from . import excluded_record
 from .inventory_options import inventory_given
 from .pages import job_page
 from .plotly_js import MISSING, plotly_js

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, failure
+from ..trainyard.job.record import job_id as ids
 from ..trainyard.job.record import run_record
 from ..trainyard.job.record.runs import Kept
 from ..trainyard_node.job.run import processes
@@ -64,7 +65,7 @@ def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
     """
     runs_dir.mkdir(parents=True, exist_ok=True)
     while True:
-        job_id = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        job_id = ids.make(name, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
         with contextlib.suppress(FileExistsError):
             (runs_dir / job_id).mkdir()
             return job_id, runs_dir / job_id

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..trainyard.job.file import tls
+from ..trainyard.job.file import mindspore_tls as tls
 
 AUTHORITY_DAYS = 5 * 365
 KINDS = {"RSA": rsa.RSAPublicKey, "EC": ec.EllipticCurvePublicKey}

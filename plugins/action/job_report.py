@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.job.record import excluded_hosts
-from ansible.module_utils.trainyard_controller import excluded_hosts as excluded_record
+from ansible.module_utils.trainyard_controller import excluded_record
 from ansible.module_utils.trainyard_controller.reporting import Reported, report
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError
 from ansible.plugins.action import ActionBase

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.redaction import safe_text
-from ansible.module_utils.trainyard.job.plan import spares
+from ansible.module_utils.trainyard.job.plan import spare_places as spares
 from ansible.module_utils.trainyard.job.run.stacks import lines
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError, write_whole

@@ -20,7 +20,8 @@ from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
 from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job.run import exits, failures, folder, monitor, next_attempt, node_loop
+from ansible.module_utils.trainyard_node.job.run import failures, folder, monitor, next_attempt, node_loop
+from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
 from ansible.module_utils.trainyard_node.machine import json_files
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold

@@ -17,7 +17,8 @@ from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import disk_space as room
-from ansible.module_utils.trainyard_node.job.run import exits, supervisors
+from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
+from ansible.module_utils.trainyard_node.job.run import supervisors
 from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.machine import json_files

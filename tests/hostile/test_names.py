@@ -10,9 +10,9 @@ from ansible.module_utils.trainyard.cluster.hosts import can_name_a_node
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, render
 from ansible.module_utils.trainyard.job.plan.plan import build, node_plans
+from ansible.module_utils.trainyard.job.record.job_id import is_valid
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller.pages import job_page
-from ansible.module_utils.trainyard_node.job.run.folder import is_job_id
 from job_samples import job_file, make_job, make_plan, member
 
 NAMES = [
@@ -94,8 +94,8 @@ def test_a_host_is_never_an_option_or_a_word_of_a_command(launcher, name):
 def test_a_job_has_no_hostile_name(name):
     job, findings = schedulers.parse({**job_file(), "job_name": name})
     if name == "localhost":
-        assert job is not None and is_job_id(name)
+        assert job is not None and is_valid(name)
         return
     assert job is None and "job_name" in {finding.check for finding in findings}
     # The name of a folder never becomes part of a unit's name.
-    assert not is_job_id(name)
+    assert not is_valid(name)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.file.rank_environment import node_environment
+from ansible.module_utils.trainyard.job.file.given_environment import node_environment
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_controller.planning import rendered

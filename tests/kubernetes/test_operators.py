@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from ansible.module_utils.trainyard.job.file import tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]

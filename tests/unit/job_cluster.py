@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.job.run.attempt_watch import REPORT_S
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard_node.job.run import connections, node_loop, runtime
 from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.exits import read_exits
+from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
 from ansible.module_utils.trainyard_node.machine.json_files import read_json, write_json
 
 # How long a test waits for what must happen; nothing passes or fails by being faster.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.ascend import software as ascend
-from ansible.module_utils.trainyard.cluster import ssh_mesh, ssh_sessions, sshd_settings, survey
+from ansible.module_utils.trainyard.cluster import session_environment, ssh_mesh, sshd_settings, survey
 from ansible.module_utils.trainyard.hardware import (
     accelerators,
     captures,
@@ -159,7 +159,7 @@ PARSERS = {
         "        Principals: \n                n1\n        Critical Options: (none)\n"
     ]),
     "sshd -T": (sshd_settings.parse_sshd_settings, ["port 22\nallowusers a b\nallowusers c\n"]),
-    "sessions": (ssh_sessions.read_pieces, ['[{"name": "PATH"}]', "SetEnv A=b\n"]),
+    "sessions": (session_environment.read_pieces, ['[{"name": "PATH"}]', "SetEnv A=b\n"]),
     "ip -j address": (
         identity.parse_addresses,
         ['[{"addr_info": [{"family": "inet", "local": "10.0.0.1", "scope": "global"}]}, {"ifname": "lo"}]'],

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
-from ..job.file import tls
+from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
 from ..job.run import checkpoints, goodput, hang, kernel_messages, silence, slow_ranks
 from ..job.run import rank_connections as meeting

@@ -15,12 +15,12 @@ from ..findings.checks import MADE, Check, outcomes, worst
 from ..findings.findings import counted, host_list
 from ..findings.redaction import safe
 from ..job.run.progress import clock
+from .exit_status import EXIT_CODES
 from .measured import benchmark_checks, straggler_checks
 
 Data = Mapping[str, Any]
 
 SCHEMA = "trainyard-verify-1"
-EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
 FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")

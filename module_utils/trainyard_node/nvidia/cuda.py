@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.cluster import ssh_sessions
+from ...trainyard.cluster import session_environment
 from ...trainyard.hardware import accelerators as pci
 from ...trainyard.nvidia import cuda as parse
 from ..machine.tree import Tree
@@ -117,7 +117,7 @@ def _session(tree: Tree, user: str) -> dict[str, str] | None:
     told = tree.command(
         "sshd.config", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _ANSWER_SECONDS
     )
-    return ssh_sessions.effective(told.output) if told is not None and told.status == 0 else None
+    return session_environment.effective(told.output) if told is not None and told.status == 0 else None
 
 
 def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:

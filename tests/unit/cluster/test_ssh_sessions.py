@@ -7,7 +7,7 @@ import json
 import pytest
 import session_environment
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.cluster.ssh_sessions import assignments, effective, read_pieces, render
+from ansible.module_utils.trainyard.cluster.session_environment import assignments, effective, read_pieces, render
 from hypothesis import given
 from hypothesis import strategies as st
 

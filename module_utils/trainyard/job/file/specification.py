@@ -15,9 +15,10 @@ from ...findings.findings import Finding, counted
 from ...findings.visible import unwritable
 from ..run.progress import DEFAULT_PATTERN, check_pattern
 from . import command as commands
-from . import event_receivers, hang_settings, node_paths, restart_settings, slurm_settings, tls
+from . import event_receivers, hang_settings, node_paths, restart_settings, slurm_settings
+from . import mindspore_tls as tls
+from .given_environment import environment
 from .job import Events, Job, Kubernetes, Mpi
-from .rank_environment import environment
 from .values import Values
 from .variables import VARIABLES
 

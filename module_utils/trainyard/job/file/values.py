@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import Finding
-from .rank_environment import environment
+from .given_environment import environment
 from .variables import VARIABLES, Variable
 
 # More devices than any node has: a range beyond it is a typo.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import tls
+from . import mindspore_tls as tls
 
 MPI_PLACEMENTS = ("hostfile", "hosts")
 ONEFLOW_STYLES = ("launch", "address_list")

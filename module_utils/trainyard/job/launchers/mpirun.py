@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from ...cluster.ssh_options import UNATTENDED
 from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.hostfile import MpiHost, render
@@ -37,7 +38,6 @@ _OF_NODE = (
 # From here on the head starts all daemons itself: in a tree, a node that hangs keeps those below it from starting, and
 # its parent waits without a word.
 _NO_TREE_FROM = 64
-_SSH = "-o BatchMode=yes -o ConnectTimeout=10"
 
 # Open MPI 5 starts processes through PRRTE, where these parameters have other names.
 _SINCE_5 = {
@@ -142,7 +142,7 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         "hwloc_base_binding_policy": "none",
         # Never rsh, which Open MPI falls back to.
         "plm_rsh_agent": "ssh",
-        "plm_rsh_args": _SSH,
+        "plm_rsh_args": UNATTENDED,
         "orte_launch_agent": f"{placement.job_dir}/{DAEMON_SCRIPT} {'orted' if _old(placement) else 'prted'}",
     }
     if not all(node.ib_hca for node in placement.everyone):

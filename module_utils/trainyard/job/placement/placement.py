@@ -27,7 +27,7 @@ from ...hardware.interfaces import (
     select_interface,
 )
 from ..file.job import Job
-from ..file.tls import environment as tls_environment
+from ..file.mindspore_tls import environment as tls_environment
 
 Facts = Mapping[str, Any]
 

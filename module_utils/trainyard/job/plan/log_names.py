@@ -11,7 +11,7 @@ from typing import Any
 from ...findings.findings import counted
 from ...findings.visible import one_line
 from ...slurm.state import nodes_of
-from . import spares
+from . import spare_places as spares
 
 Data = Mapping[str, Any]
 METRICS = "metrics.jsonl"

@@ -20,9 +20,10 @@ from ..launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_file
 from ..placement.placement import Member, Node, Placement, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
-from . import imports, spares
+from . import imports
+from . import spare_places as spares
 from .preflight import crowded, environment_findings, own_scripts
-from .spares import Spare
+from .spare_places import Spare
 
 # A node that says nothing for so long is given up; a healthy one says something every second.
 SILENT_AFTER_S = 15

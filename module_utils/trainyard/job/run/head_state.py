@@ -23,8 +23,9 @@ from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
 from .orders import Disconnect, End, Now, Order, PollCheckpoints, PollCloser, Replace, Restart, Start, TakeStacks
-from .restarts import WHOLE, Restarts, to_replace
+from .restarts import WHOLE, Restarts
 from .slow_ranks import SlowRanks
+from .spare_choice import to_replace
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
 HELD_S = 30.0

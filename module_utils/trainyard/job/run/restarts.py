@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import goodput
+from . import goodput, spare_choice
 from .checkpoints import further
 from .failure import Failure, first_failure, text
 from .progress import clock, number
@@ -29,8 +29,6 @@ WHOLE = ""
 # Fruitless attempts in a row that end a job, the longest time of a fruitless one, and the wait for each after the
 # first.
 MOST_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
-# Failures of nodes that a spare replaces at once; a rank has to fail twice in a row.
-_LOST = ("silent", "gone", "not_back")
 
 
 def restart_text(restart: Mapping[str, Any]) -> str:
@@ -77,15 +75,6 @@ def gave_up(summary: Mapping[str, Any]) -> list[str]:
     step = summary["restarts"][-1].get("step")
     further = "reached a step" if step is None else f"came further than step {number(step)}"
     return [f"not started again: none of the last {fruitless} attempts {further}; the cause does not go away"]
-
-
-def to_replace(failure: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> str:
-    """Return the host that a failure says to replace, "" for none; `before` are the restarts so far."""
-    host = str(failure.get("host") or "")
-    if failure.get("kind") in _LOST:
-        return host
-    last = before[-1]["failure"] if before else {}
-    return host if last.get("kind") == failure.get("kind") == "exit" and last.get("host") == host else ""
 
 
 class Restarts:
@@ -196,7 +185,7 @@ class Restarts:
         """
         if lost not in self.members[1:]:
             return False
-        spare = next((host for host in self.spares if host in here), None)
+        spare = spare_choice.choose(self.spares, here)
         if spare is None:
             return False
         self.spares.remove(spare)

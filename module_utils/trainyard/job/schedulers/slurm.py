@@ -13,9 +13,9 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...slurm.state import exit_of, nodes_of
+from ..file.given_environment import node_environment
 from ..file.job import Job
-from ..file.rank_environment import node_environment
-from ..file.tls import PASSWORD_VARIABLES
+from ..file.mindspore_tls import PASSWORD_VARIABLES
 from ..placement.process import RANK_LOG
 from ..run.failure import first_failure, signal_name
 from . import slurm_fit

@@ -15,7 +15,8 @@ from .. import launchers
 from ..file.job import Job
 from ..placement import root_ranks
 from ..placement.placement import Member
-from ..plan import build_tools, spares
+from ..plan import build_tools
+from ..plan import spare_places as spares
 from ..plan.plan import JobPlan, build
 from ..run import kernel_messages
 from ..run import rank_connections as meeting

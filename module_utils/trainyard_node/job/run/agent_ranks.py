@@ -9,7 +9,7 @@ from typing import Any
 from ....trainyard.job.run.failure import first_failure
 from ....trainyard.job.run.failure_kinds import EXIT
 from ....trainyard.job.run.shapes import misfit
-from .exits import Exit
+from .rank_exits import Exit
 
 
 def noted(process: Mapping[str, Any], exits: Mapping[str, Exit]) -> dict[int, Exit]:

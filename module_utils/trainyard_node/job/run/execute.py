@@ -144,7 +144,7 @@ def wait_for_turn(job_dir: str, name: str) -> int:
     import time
 
     from ...machine.json_files import read_json
-    from .exits import turn
+    from .rank_exits import turn
 
     last: int = (read_json(f"{job_dir}/{name}.pid.json") or {}).get("attempt", -1)
     while True:
@@ -212,7 +212,7 @@ def _note_ranks() -> None:
     import subprocess
 
     from ...machine.json_files import keep_json
-    from .exits import from_status
+    from .rank_exits import from_status
 
     job_dir = os.environ.get("TRAINYARD_JOB_DIR", "")
     attempt = os.environ.get("TRAINYARD_ATTEMPT", "0")

@@ -21,7 +21,7 @@ from ...machine.json_files import end_of
 from ...machine.tree import Tree
 from . import agent_ranks, oom_kills
 from .disk_space import full
-from .exits import Exit, read_exits
+from .rank_exits import Exit, read_exits
 
 
 class Failures:

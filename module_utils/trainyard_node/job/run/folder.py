@@ -16,7 +16,6 @@ import io
 import json
 import os
 import pwd
-import re
 import select
 import shutil
 import signal
@@ -39,7 +38,7 @@ from ...machine.json_files import MOST_BYTES as MOST_SPEC
 from ...machine.json_files import open_regular, read_json, read_object
 from ..record.secrets import forget_secrets, read_masked
 from . import agent_ranks, processes, stacks
-from .exits import read_exits
+from .rank_exits import read_exits
 
 Spec = dict[str, Any]
 # For the user and root only.
@@ -49,18 +48,12 @@ JOBS_MODE = 0o1775
 # Folders of each job, created first.
 FOLDERS = ("source", "logs", "exits")
 _SPEC = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
-_JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
 # Logs of one node, and bytes of them all, that are brought at most.
 MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
 # Lines of one log that are brought at a look to who follows it.
 MOST_FOLLOWED = 400
 # Upper bounds in bytes: of a log that is searched for NCCL's first lines, of the lines found, and of one line.
 NCCL_SCAN_BYTES, NCCL_MOST_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
-
-
-def is_job_id(name: str) -> bool:
-    """Return whether this can be the id of a job, and so part of a unit's name."""
-    return bool(_JOB_ID.fullmatch(name))
 
 
 # ---- create

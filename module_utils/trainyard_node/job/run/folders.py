@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.job.record import job_id
 from ...machine import as_user
 from ...machine.json_files import read_json
 from ...machine.tree import size_of
 from . import processes
-from .folder import FOLDERS, is_job_id
+from .folder import FOLDERS
 
 Spec = dict[str, Any]
 # No agent takes longer to fill the folder of a job, in seconds.
@@ -26,7 +27,7 @@ MADE_S = 3600.0
 def of_jobs(jobs: Path) -> Iterator[Path]:
     """Return the folders below `jobs` that may be those of jobs, by their names."""
     names = as_user.in_folder(jobs, [], os.listdir) if jobs.is_dir() else []
-    return (jobs / name for name in sorted(names) if is_job_id(name))
+    return (jobs / name for name in sorted(names) if job_id.is_valid(name))
 
 
 def record(folder: Path) -> Spec | None:

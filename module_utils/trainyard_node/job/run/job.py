@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.job.record import job_id as ids
 from ....trainyard.job.run.failure import exit_text
 from ...machine import as_user
 from ...machine.as_user import JobError, Owner
@@ -44,7 +45,7 @@ def supervision() -> str:
 
 def _identity(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
     """Return what identifies a job's processes: its id, slice and user. Raises JobError for an invalid id."""
-    if not job_folder.is_job_id(job_id):
+    if not ids.is_valid(job_id):
         raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
     owner = as_user.owner_of(job_dir)
     return job_id, _slice(job_id), owner.uid if owner else None
@@ -272,7 +273,7 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
 
     A job's id is its folder's name. `of_schedulers` are folders of jobs of a scheduler, which have no monitor.
     """
-    theirs = [folder for folder in of_schedulers if job_folder.is_job_id(folder.name)]
+    theirs = [folder for folder in of_schedulers if ids.is_valid(folder.name)]
     ours = list(folders.of_jobs(jobs))
     found = {**as_user.in_each(theirs, folders.record_of_scheduler), **as_user.in_each(ours, folders.record)}
     damaged = {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.restarts import WHOLE, Attempts
 from ...machine.json_files import open_regular, write_json, write_text
-from .exits import Exit, read_attempts, turn
+from .rank_exits import Exit, read_attempts, turn
 from .restart_check import Obstacle, RestartCheck
 from .supervisors import Supervisor, Terminator
 

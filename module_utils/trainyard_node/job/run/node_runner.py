@@ -25,11 +25,11 @@ from . import processes as procs
 from . import units
 from .checkpoint_poll import Watch
 from .disk_space import full
-from .exits import ROOM, Exit
 from .failures import Failures
 from .log_tail import Tail
 from .next_attempt import NextAttempt
 from .rank_connections import Meeting
+from .rank_exits import ROOM, Exit
 from .slow_ranks import Sampler
 from .stacks import Taker
 from .supervisors import Children, Supervisor, Terminator, Units

@@ -50,6 +50,7 @@ _PARTS = (
     "trainyard.job.run.shapes",
     "trainyard.job.run.silence",
     "trainyard.job.run.slow_ranks",
+    "trainyard.job.run.spare_choice",
     "trainyard.job.run.stacks",
     "trainyard_node",
     "trainyard_node.hardware",
@@ -67,7 +68,7 @@ _PARTS = (
     "trainyard_node.job.run.disk_space",
     "trainyard_node.job.run.evidence",
     "trainyard_node.job.run.execute",
-    "trainyard_node.job.run.exits",
+    "trainyard_node.job.run.rank_exits",
     "trainyard_node.job.run.failures",
     "trainyard_node.job.run.head_loop",
     "trainyard_node.job.run.log_tail",
@@ -200,7 +201,7 @@ def main(argv: list[str]) -> int:
         tell_lost_peer(*rest)
         return 0
     if command == "record":
-        from .exits import record_unit
+        from .rank_exits import record_unit
 
         record_unit(rest[0], rest[1])
         return 0

@@ -18,7 +18,7 @@ from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.restarts import Attempts
 from ...machine.json_files import keep_json, read_object
 from . import processes, units
-from .exits import Exit, from_status, lost, read_attempts, read_exits, turn
+from .rank_exits import Exit, from_status, lost, read_attempts, read_exits, turn
 
 # Processes that do not end within this time after SIGTERM get SIGKILL.
 END_S = 3.0

@@ -18,7 +18,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .exits import Exit, from_unit, lost
+from .rank_exits import Exit, from_unit, lost
 
 SYSTEMD_RUNNING = Path("/run/systemd/system")
 # Made by systemd-user-sessions.service as it stops, see pam_nologin(8).

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import specification as jobs
+from ansible.module_utils.trainyard.job.file.given_environment import RANK_VARIABLES, node_environment
 from ansible.module_utils.trainyard.job.file.job import Job
-from ansible.module_utils.trainyard.job.file.rank_environment import RANK_VARIABLES, node_environment
 from ansible.module_utils.trainyard.job.file.values import parse_devices
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN

@@ -13,7 +13,7 @@ import time
 import job_tls
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.job.file import tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 from ansible.module_utils.trainyard_controller import job_certificates, tls_authority
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization

@@ -11,8 +11,7 @@ import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job.record import excluded_hosts
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard_controller import excluded_hosts as excluded_record
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller import excluded_record, planning
 from ansible.module_utils.trainyard_controller.clock import of_visit
 from hypothesis import given
 from hypothesis import strategies as st

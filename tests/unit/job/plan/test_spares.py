@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard.job import launchers, schedulers
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
-from ansible.module_utils.trainyard.job.plan.spares import hosts
+from ansible.module_utils.trainyard.job.plan.spare_places import hosts
 from ansible.module_utils.trainyard.job.run.moved_addresses import file, process, text
 from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text, to_replace
 from ansible.module_utils.trainyard.job.schedulers import ssh

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.job.file import tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 from job_samples import job_file, make_job, make_plan, member, texts, wrong
 
 

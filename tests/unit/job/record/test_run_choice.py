@@ -9,8 +9,7 @@ import time
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import excluded_hosts as excluded_record
-from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_controller import excluded_record, reporting
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from job_samples import make_job, make_plan, member
 

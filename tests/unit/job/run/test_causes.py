@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.trainyard.job.run import causes, failure
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import node_runner
-from ansible.module_utils.trainyard_node.job.run.exits import from_status
+from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import wait_for
 

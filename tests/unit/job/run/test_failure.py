@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import failure as failures
-from ansible.module_utils.trainyard_node.job.run import exits, processes
+from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,8 +16,8 @@ from ansible.module_utils.trainyard.job.run import attempt_watch
 from ansible.module_utils.trainyard_node.job.run import log_tail as tails
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import node_loop, processes
-from ansible.module_utils.trainyard_node.job.run.exits import from_status
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.job.run.supervisors import Children
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import PATIENCE_S, attempt, wait_for

@@ -8,8 +8,8 @@ import signal
 import pytest
 from ansible.module_utils.trainyard.job.run import failure as failures
 from ansible.module_utils.trainyard_node.job.run import processes
-from ansible.module_utils.trainyard_node.job.run.exits import from_status
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import Cluster, attempt, wait_for
 

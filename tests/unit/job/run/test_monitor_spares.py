@@ -11,8 +11,8 @@ import pytest
 from ansible.module_utils.trainyard.job.run.restarts import restart_text
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.exits import from_status
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from captured_tree import NODES
 from job_cluster import attempt, wait_for

@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import failures as ends
 from ansible.module_utils.trainyard_node.job.run import node_runner, oom_kills
-from ansible.module_utils.trainyard_node.job.run.exits import from_status
+from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 SLICE = "trainyard-digits_1.slice"

@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 from ansible.module_utils.trainyard_node.job.run import execute, processes, runtime, units
-from ansible.module_utils.trainyard_node.job.run.exits import read_exits
+from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
 from job_cluster import wait_for
 
 

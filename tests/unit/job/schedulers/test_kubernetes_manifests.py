@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.file import tls
+from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import names, settings
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import scheduler as kubernetes
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where

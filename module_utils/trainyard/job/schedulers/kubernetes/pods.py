@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...file import tls
+from ...file import mindspore_tls as tls
 from ...file.job import Job
 from .resources import RESOURCES, Resource
 from .settings import Settings

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ....findings.findings import Finding
-from ...file import tls
+from ...file import mindspore_tls as tls
 from ...file.job import Job
 from .names import is_label
 from .resources import IMPLIED, RESOURCES

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...findings.visible import unwritable
-from . import tls
+from . import mindspore_tls as tls
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.
 RANK_VARIABLES = frozenset(
