@@ -11,7 +11,8 @@ from ansible.module_utils.trainyard.job import launchers, schedulers
 from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
 from ansible.module_utils.trainyard.job.plan.spare_places import hosts
 from ansible.module_utils.trainyard.job.run.moved_addresses import file, process, text
-from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text, to_replace
+from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text
+from ansible.module_utils.trainyard.job.run.spare_choice import to_replace
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import explain
 from hypothesis import given, settings
