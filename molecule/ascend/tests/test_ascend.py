@@ -76,7 +76,7 @@ def test_findings_on_devices_and_network_come_at_once(run_playbook, alter, last_
         "device 5 (physical id) has no network address: hccn_tool printed `Get ipconf failed, because no ip was preset "
         "there!`, and /etc/hccn.conf has no address_5; set it with",
         "the link of device 3 (physical id) is down, expected up: check cable, optical module and switch port",
-        "the network health of device 2 (physical id) is `Fault`, expected `Success`: look at gateway",
+        "the network health of device 2 (physical id) is `Fault`, expected `Success`: check gateway",
         f"2. network health on {last_name} found `Init` for devices 4 (physical id) expected Success do give",
         f"3. device address found 192.168.100.1 on {node_names[0]}, {last_name} expected each address once",
     ):
