@@ -55,4 +55,4 @@ def test_a_job_that_cannot_run_says_why(play, node_names):
     assert "check_framework found tensorflow expected one of pytorch, mindspore, oneflow, mpi do" in run.text
     run = play(PLAYBOOK, check_nodes=9)
     assert run.rc == 2
-    assert f"9 nodes asked for, {len(node_names)} in group compute" in run.text
+    assert f"9 nodes requested, {len(node_names)} in group compute" in run.text
