@@ -9,7 +9,9 @@ from ansible.module_utils.trainyard.verify import report as verify_report
 
 PROJECT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
-from composed import STARTED, check, composed  # noqa: E402
+from composed import HOSTILE, STARTED, check, composed  # noqa: E402
+
+__all__ = ["HOSTILE", "STARTED", "check", "composed", "finished", "phase", "reported"]
 
 
 def reported(phases, hosts=("n1", "n2", "n3"), **more):
@@ -17,10 +19,10 @@ def reported(phases, hosts=("n1", "n2", "n3"), **more):
         "report_id": "verify-1",
         "cluster": "lab",
         "inventory": "inventories/lab",
-        "started": STARTED,
-        "finished": STARTED + 65,
         "hosts": list(hosts),
         "nodes": [],
+        "started": STARTED,
+        "finished": STARTED + 65,
         "phases": phases,
         "benchmarks": [],
         "stragglers": None,
@@ -30,11 +32,8 @@ def reported(phases, hosts=("n1", "n2", "n3"), **more):
 
 
 def phase(name, *checks, **more):
-    return {
-        "name": name,
-        "checks": [check(name, *each) if isinstance(each, tuple) else each for each in checks],
-        **more,
-    }
+    records = [check(name, *each) if isinstance(each, tuple) else each for each in checks]
+    return {"name": name, "checks": records, **more}
 
 
 def finished(nodes, **options):

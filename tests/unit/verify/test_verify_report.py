@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -18,13 +17,18 @@ from ansible.module_utils.trainyard_controller import verify_reporting
 from ansible.module_utils.trainyard_controller.pages import verify_page
 from hypothesis import given
 from hypothesis import strategies as st
+from report_samples import check, composed, finished, phase, reported
 
 PROJECT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
-from composed import check, composed  # noqa: E402
-from report_samples import finished, phase, reported  # noqa: E402
-
 SCHEMA = jsonschema.Draft202012Validator(json.loads((PROJECT / "docs" / "report.schema.json").read_text()))
+
+
+def kernel(**more):
+    return check("drift", "kernel", "fail", ["n3"], **{"found": "6.1", "expected": "6.5", **more})
+
+
+def schema_errors(report):
+    return list(SCHEMA.iter_errors(json.loads(json.dumps(report, allow_nan=False))))
 
 
 # ---- result
@@ -58,21 +62,18 @@ def test_a_check_of_an_unknown_form_is_refused():
         reported([phase("drift", {**check("drift", "kernel"), "colour": "red"})])
 
 
-def test_benchmarks_and_stragglers_that_no_check_speaks_of_count():
-    given_records = composed(5)
-    for each in given_records["phases"]:
+def test_benchmarks_and_stragglers_without_a_check_count():
+    records = composed(5)
+    for each in records["phases"]:
         each["checks"] = []
-    report = verify_report.build(**given_records)
-    bandwidth = next(each for each in report["phases"] if each["name"] == "bandwidth")
-    assert [each["hosts"] for each in bandwidth["checks"] if each["state"] == "fail"] == [["n3"]]
-    assert next(each for each in report["phases"] if each["name"] == "stragglers")["checks"][0]["hosts"] == ["n3"]
-    assert report["state"] == "fail"
+    report = verify_report.build(**records)
+    failed = [check["hosts"] for each in report["phases"] for check in each["checks"] if check["state"] == "fail"]
+    assert (report["state"], failed) == ("fail", [["n3"], ["n3"]])
 
 
-def test_records_that_checks_speak_of_count_once():
-    given_records = composed(5)
+def test_benchmarks_and_stragglers_with_a_check_count_once():
     checked = [phase("bandwidth", ("all_reduce", "skipped")), phase("stragglers", ("pairs", "pass"))]
-    report = verify_report.build(**{**given_records, "phases": checked})
+    report = verify_report.build(**{**composed(5), "phases": checked})
     assert [len(each["checks"]) for each in report["phases"]] == [1, 1]
     assert report["state"] == "pass"
 
@@ -86,6 +87,8 @@ def test_a_node_is_as_bad_as_what_names_it():
 
 # ---- what to do first
 
+XID = [("devices", "Xid", "fail", ["n1"])]
+
 
 @pytest.mark.parametrize(
     ("checks", "hosts", "name"),
@@ -97,15 +100,7 @@ def test_a_node_is_as_bad_as_what_names_it():
         # A node that does not answer comes before all others.
         ([("devices", "ECC", "fail", ["n2"]), ("reach", "answer", "fail", ["n3"])], ["n3"], "answer"),
         # The node that several phases name, and of these the one that knows most.
-        (
-            [
-                ("devices", "Xid", "fail", ["n1"]),
-                ("drift", "kernel", "fail", ["n3"]),
-                ("stragglers", "pairs", "fail", ["n3"]),
-            ],
-            ["n3"],
-            "pairs",
-        ),
+        ([*XID, ("drift", "kernel", "fail", ["n3"]), ("stragglers", "pairs", "fail", ["n3"])], ["n3"], "pairs"),
         # Bandwidth of all comes last.
         ([("bandwidth", "all_reduce", "fail", []), ("collectives", "gloo", "fail", ["n2"])], ["n2"], "gloo"),
         # The same phase: what it says first.
@@ -113,31 +108,30 @@ def test_a_node_is_as_bad_as_what_names_it():
     ],
 )
 def test_what_to_do_first(checks, hosts, name):
-    first = verify_report.first_step([check(*each, found="", expected="", reason="r", action="a", command="")
-                                      for each in checks])  # fmt: skip
+    fields = dict.fromkeys(("found", "expected", "reason", "action", "command"), "")
+    first = verify_report.first_step([check(*each, **fields) for each in checks])
     assert (first and first["hosts"], first and first["check"]) == (hosts, name)
 
 
-def test_the_first_step_without_a_reason_says_what_was_found():
-    kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", command="make drift")
-    report = reported([phase("drift", kernel)])
-    assert report["first"]["reason"] == "found 6.1, expected 6.5" and report["first"]["action"] == "make drift"
-    assert verify_report.first_text(report["first"]) == "n3: found 6.1, expected 6.5"
-    assert verify_report.first_text({"hosts": ["n3"], "reason": "n3 is slow", "check": ""}) == "n3 is slow"
-    assert verify_report.first_text({"hosts": ["n3"], "reason": "n30 is slow", "check": ""}) == "n3: n30 is slow"
+def test_the_first_step_without_a_reason_has_what_was_found():
+    first = reported([phase("drift", kernel(command="make drift"))])["first"]
+    assert (first["reason"], first["action"]) == ("found 6.1, expected 6.5", "make drift")
+    assert verify_report.first_text(first) == "n3: found 6.1, expected 6.5"
+    assert verify_report.first_text({**first, "reason": "n3 is slow"}) == "n3 is slow"
+    assert verify_report.first_text({**first, "reason": "n30 is slow"}) == "n3: n30 is slow"
 
 
 # ---- the terminal
 
 
 def test_what_the_terminal_shows(golden):
-    kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", source="2 of 3 nodes",
-                   reason="n3 runs another kernel", action="install it\nand reboot", command="make drift")  # fmt: skip
+    other = kernel(source="2 of 3 nodes", reason="n3 runs another kernel", action="install it\nand reboot",
+                   command="make drift")  # fmt: skip
     no_gpu = check("drift", "cuda", "skipped", reason="no GPU")
     report = reported(
         [
             phase("software", ("Open MPI", "pass"), elapsed_s=12),
-            phase("drift", kernel, ("os", "pass"), no_gpu, ("mtu", "unknown"), elapsed_s=2.4),
+            phase("drift", other, ("os", "pass"), no_gpu, ("mtu", "unknown"), elapsed_s=2.4),
             {"name": "bandwidth", "state": "skipped", "reason": "one node only"},
         ],
         not_asked=["reach", "stragglers"],
@@ -145,15 +139,13 @@ def test_what_the_terminal_shows(golden):
     golden(verify_report.terminal_text(report, "runs/verify-1") + "\n", "verify-terminal.txt")
 
 
-def test_a_verified_cluster_needs_few_lines():
+def test_the_text_of_a_verified_cluster_is_short():
     text = verify_report.terminal_text(reported([phase("drift", ("kernel", "pass"))], ["n1"]), "runs/verify-1")
-    assert text.startswith(
-        "The cluster lab is verified in drift. 1 check passed on 1 node in 0:01:05.\n\n  drift  pass"
-    )
+    assert text.startswith("The cluster lab is verified in drift. 1 check passed on 1 node in 0:01:05.")
     assert "first" not in text and len(text.splitlines()) == 7
 
 
-def test_what_is_verified_is_what_was_checked():
+def test_only_phases_with_checks_are_verified():
     alone = "there is one node, and nothing to compare it with"
     report = reported(
         [
@@ -170,37 +162,39 @@ def test_what_is_verified_is_what_was_checked():
         "checked": ["reach"], "not_applicable": ["drift", "stragglers"], "not_asked": ["software", "bandwidth"],
     }  # fmt: skip
     text = verify_report.terminal_text(report, "runs/verify-1")
-    row = "  reach       pass     1 passed, 2 not applicable, 1 not asked for"
-    assert text.splitlines()[:7] == [
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[:4] == [
         "The cluster lab is verified in reach. 1 check passed on 1 node in 0:01:05.",
-        "  not applicable  drift, stragglers",
-        "  not asked for   software, bandwidth",
+        "not applicable drift, stragglers",
+        "not asked for software, bandwidth",
         "",
-        f"  drift       n/a      25 not applicable                                     {alone}",
-        f"{row}           verify_ssh is false; there is one node",
-        f"  stragglers  n/a      {'':53} there are no two nodes",
     ]
-    shown = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
-    told = ("verified in reach", "Not applicable: drift, stragglers.", "Not asked for: software, bandwidth.", alone)
-    assert [said for said in told if said not in shown] == []
-    assert "skipped" not in shown + text
+    assert lines[4] == f"drift n/a 25 not applicable {alone}"
+    assert lines[5].endswith("1 passed, 2 not applicable, 1 not asked for verify_ssh is false; there is one node")
+    assert lines[6] == "stragglers n/a there are no two nodes"
+    page = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
+    for each in (
+        "verified in reach",
+        "Not applicable: drift, stragglers.",
+        "Not asked for: software, bandwidth.",
+        alone,
+    ):
+        assert each in page
+    assert "skipped" not in page + text
 
 
-def test_a_verification_that_checked_nothing_says_so():
+def test_a_verification_that_checked_nothing_verifies_nothing():
     report = reported([{"name": "stragglers", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
     assert report["exit_code"] == 3
-    assert verify_report.headline(report).startswith(
-        "The cluster lab is not verified: nothing was checked. 0 checks on"
-    )
+    assert verify_report.headline(report).startswith("The cluster lab is not verified: nothing was checked. 0 checks")
 
 
 def test_reasons_of_skipped_checks_are_listed_once_and_bounded():
     many = phase("devices", *(check("devices", f"c{n}", "skipped", reason=f"no device {n}") for n in range(9)))
-    assert verify_report.why_not(reported([many])["phases"][0]) == (
-        "no device 0; no device 1; no device 2; no device 3; ... (5 more)"
-    )
-    whole = {**phase("drift", check("drift", "a", "skipped", reason="one node")), "reason": "one node; no GPU"}
-    assert verify_report.why_not(reported([whole])["phases"][0]) == "one node; no GPU"
+    given = {**phase("drift", check("drift", "a", "skipped", reason="one node")), "reason": "one node; no GPU"}
+    first, second = reported([many, given])["phases"]
+    assert verify_report.why_not(first) == "no device 0; no device 1; no device 2; no device 3; ... (5 more)"
+    assert verify_report.why_not(second) == "one node; no GPU"
 
 
 def test_many_faults_stay_readable_on_the_terminal():
@@ -214,8 +208,7 @@ def test_many_faults_stay_readable_on_the_terminal():
 
 @pytest.mark.parametrize("options", [{}, {"bad": False}, {"hostile": True}, {"rounds": 4}])
 def test_reports_follow_the_published_schema(options):
-    report = finished(5, **options)
-    assert list(SCHEMA.iter_errors(json.loads(json.dumps(report, allow_nan=False)))) == []
+    assert schema_errors(finished(5, **options)) == []
 
 
 @pytest.mark.parametrize(
@@ -235,20 +228,18 @@ def test_the_schema_finds_what_is_wrong(path, value):
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = value
-    assert list(SCHEMA.iter_errors(report))
+    assert schema_errors(report)
 
 
 def test_stragglers_appear_in_report_and_page():
     hosts = [f"n{number}" for number in range(1, 6)]
-    measurements = [
+    slow = [
         {"hosts": pair, "round": number, "busbw": 2.0 if "n4" in pair else 5.0, "wrong": 0, "error": ""}
         for number, each in enumerate(first_rounds(hosts, 3))
         for pair in each
     ]
-    stragglers = verify(hosts, measurements)
-    report = reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=stragglers)
-    report["text"] = ""
-    assert list(SCHEMA.iter_errors(json.loads(json.dumps(report)))) == []
+    report = {**reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=verify(hosts, slow)), "text": ""}
+    assert schema_errors(report) == []
     assert report["first"]["hosts"] == ["n4"] and report["exit_code"] == 2
     assert 'id="pairs"' in verify_page(report, b"")
 
@@ -276,28 +267,16 @@ def test_secrets_and_control_characters_are_left_out(text, shown):
     assert safe_text(text) == shown
 
 
-def test_data_loses_environments_secrets_by_name_and_what_json_does_not_have():
-    data = {
-        "env": {"PATH": "/bin", "X": "y"},
-        "password": "hunter2",
-        "token": None,
-        "busbw": float("nan"),
-        "sizes": ({"bytes": 8, "environ": {"A": "b"}, "time": float("inf")},),
-        "long": "x" * (MAX_TEXT + 5),
-    }
-    found = safe(data)
-    assert found == {
-        "password": HIDDEN,
-        "token": None,
-        "busbw": None,
-        "sizes": [{"bytes": 8, "time": None}],
-        "long": "x" * MAX_TEXT + "... (5 more characters)",
-    }
+def test_environments_secrets_and_numbers_that_json_lacks_leave_data():
+    timing = {"bytes": 8, "environ": {"A": "b"}, "time": float("inf")}
+    secrets = {"env": {"PATH": "/bin", "X": "y"}, "password": "hunter2", "token": None}
+    assert safe(secrets) == {"password": HIDDEN, "token": None}
+    assert safe({"busbw": float("nan"), "sizes": (timing,)}) == {"busbw": None, "sizes": [{"bytes": 8, "time": None}]}
+    assert safe(["x" * (MAX_TEXT + 5)]) == ["x" * MAX_TEXT + "... (5 more characters)"]
 
 
 def test_a_secret_in_a_check_reaches_no_file():
-    kernel = check("drift", "kernel", "fail", ["n3"], found="password=hunter2", data={"env": {"A": "hunter2"}})
-    report = reported([phase("drift", kernel)])
+    report = reported([phase("drift", kernel(found="password=hunter2", data={"env": {"A": "hunter2"}}))])
     report["text"] = verify_report.terminal_text(report, "runs/x")
     for written in (json.dumps(report), junit(report), verify_page(report, b"")):
         assert "hunter2" not in written
@@ -307,29 +286,15 @@ def test_a_secret_in_a_check_reaches_no_file():
 
 
 def test_checks_become_test_cases():
-    kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", reason="another kernel")
-    report = reported(
-        [
-            phase("drift", kernel, ("os", "unknown"), ("cuda", "skipped"), ("nccl", "pass"), elapsed_s=2.5),
-            {"name": "stragglers", "state": "skipped", "reason": "one node only"},
-        ]
-    )
+    drift = [kernel(reason="another kernel"), ("os", "unknown"), ("cuda", "skipped"), ("nccl", "pass")]
+    pairs = {"name": "stragglers", "state": "skipped", "reason": "one node only"}
+    report = reported([phase("drift", *drift, elapsed_s=2.5), pairs])
     root = ET.fromstring(junit(report).encode())  # noqa: S314
-    assert {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "5",
-        "failures": "1",
-        "errors": "1",
-        "skipped": "2",
-    }
-    cases = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
-    assert cases == {
-        "kernel on n3": ["failure"],
-        "os": ["error"],
-        "cuda": ["skipped"],
-        "nccl": [],
-        "stragglers": ["skipped"],
-    }
-    failure = next(root.iter("failure"))
+    assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["5", "1", "1", "2"]
+    tags = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
+    assert tags.pop("kernel on n3") == ["failure"]
+    assert tags == {"os": ["error"], "cuda": ["skipped"], "nccl": [], "stragglers": ["skipped"]}
+    (failure,) = root.iter("failure")
     assert failure.get("message") == "another kernel"
     assert failure.text == "hosts: n3\nfound: 6.1\nexpected: 6.5\nreason: another kernel"
     suite = next(root.iter("testsuite"))
@@ -337,25 +302,22 @@ def test_checks_become_test_cases():
 
 
 @given(st.text())
-def test_junit_is_xml_whatever_a_machine_says(said):
-    report = reported([phase("drift", check("drift", said, "fail", [said], found=said, reason=said))], hosts=[said])
+def test_junit_is_xml_for_any_text(text):
+    report = reported([phase("drift", check("drift", text, "fail", [text], found=text, reason=text))], hosts=[text])
     root = ET.fromstring(junit(report).encode())  # noqa: S314
     assert len(list(root.iter("failure"))) == 1
-
-
-# ---- the page
 
 
 # ---- the files
 
 
 def test_three_files_are_written_with_the_result(tmp_path):
-    given_records = composed(4)
-    folder = tmp_path / "runs" / given_records.pop("report_id")
-    result = verify_reporting.report(folder, given_records, ansible="2.19.14", check=False)
+    records = composed(4)
+    folder = tmp_path / "runs" / records.pop("report_id")
+    result = verify_reporting.report(folder, records, ansible="2.19.14", check=False)
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json", "report.xml"]
     report = json.loads((folder / "report.json").read_text())
-    assert list(SCHEMA.iter_errors(report)) == [] and report["id"] == folder.name == "verify-20261121-200000"
+    assert schema_errors(report) == [] and report["id"] == folder.name
     assert report["versions"]["ansible"] == "2.19.14" and report["versions"]["trainyard"].count(".") == 2
     assert result["text"] == report["text"] and f"  report   {folder}/report.html" in report["text"]
     assert (result["state"], result["exit_code"], result["changed"]) == ("fail", 2, True)
@@ -370,13 +332,13 @@ def test_check_mode_writes_nothing(tmp_path):
     assert (result["changed"], result["exit_code"]) == (False, 3) and not (tmp_path / "x").exists()
 
 
-def test_a_record_that_is_none_is_the_playbooks_fault(tmp_path):
+def test_a_malformed_record_is_refused(tmp_path):
     bad = {**LITTLE, "phases": [phase("drift", ("kernel", "good"))]}
     result = verify_reporting.report(tmp_path / "x", bad, ansible="", check=False)
     assert result["failed"] and "state 'good' of kernel" in result["msg"] and not (tmp_path / "x").exists()
 
 
-def test_without_plotly_the_report_has_no_figures_and_says_why(tmp_path, monkeypatch):
+def test_without_plotly_the_report_has_no_figures_but_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(verify_reporting, "plotly_js", lambda: b"")
     result = verify_reporting.report(tmp_path / "x", LITTLE, ansible="", check=False)
     assert "has no package plotly" in result["warnings"][0] and (tmp_path / "x" / "report.html").exists()
