@@ -6,16 +6,14 @@ import copy
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.compare import compare
+from report_samples import STARTED, composed
 
 PROJECT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
-from composed import STARTED, composed  # noqa: E402
 
 
 @pytest.fixture
@@ -42,7 +40,12 @@ def found(report, phase, name, hosts, state="fail", text="something"):
     checks.append({**fields, "phase": phase, "name": name, "state": state, "hosts": hosts, "found": text, "data": {}})
 
 
-def test_the_same_again_is_no_worse(before, after):
+def scale(record, factor, place="out_of_place"):
+    for size in record["sizes"]:
+        size[place]["busbw"] *= factor
+
+
+def test_equal_reports_pass(before, after):
     result = compare(before, after)
     assert result["state"] == "pass"
     assert [result[key] for key in ("slower", "faster", "new", "gone", "unseen", "changed", "not_compared")] == [[]] * 7
@@ -52,13 +55,11 @@ def test_the_same_again_is_no_worse(before, after):
 def test_a_benchmark_is_compared_at_the_largest_size_that_both_have(before, after):
     record = after["benchmarks"][0]
     record["sizes"] = record["sizes"][:-2]
-    for size in record["sizes"]:
-        size["out_of_place"]["busbw"] *= 0.9
+    scale(record, 0.9)
     result = compare(before, after)
-    assert result["state"] == "fail"
     (slower,) = result["slower"]
+    assert (result["state"], slower["hosts"]) == ("fail", before["hosts"])
     assert (slower["what"], slower["ratio"], slower["unit"]) == ("all_reduce over nccl at 256 MiB", 0.9, "GB/s")
-    assert slower["hosts"] == before["hosts"]
     assert compare(before, after, tolerance=0.11)["state"] == "pass"
     back = compare(after, before)
     assert back["state"] == "pass" and len(back["faster"]) == 1
@@ -66,42 +67,35 @@ def test_a_benchmark_is_compared_at_the_largest_size_that_both_have(before, afte
 
 
 def test_the_node_inside_which_it_got_slower_is_named(before, after):
-    for size in after["benchmarks"][4]["sizes"]:
-        size["out_of_place"]["busbw"] *= 0.5
+    scale(after["benchmarks"][4], 0.5)
     (slower,) = compare(before, after)["slower"]
-    assert slower["what"] == "all_reduce over nccl inside n3 at 1 GiB"
-    assert slower["hosts"] == ["n3"]
+    assert (slower["what"], slower["hosts"]) == ("all_reduce over nccl inside n3 at 1 GiB", ["n3"])
 
 
-def test_what_was_measured_in_place_only_is_compared_too(before, after):
+def test_a_bandwidth_that_was_measured_in_place_only_is_compared(before, after):
     for report in (before, after):
         for size in report["benchmarks"][0]["sizes"]:
             size["out_of_place"] = None
-    for size in after["benchmarks"][0]["sizes"]:
-        size["in_place"]["busbw"] *= 0.5
+    scale(after["benchmarks"][0], 0.5, "in_place")
     assert [change["ratio"] for change in compare(before, after)["slower"]] == [0.5]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("report", "benchmark", "reason"),
     [
-        (lambda report: report["benchmarks"].pop(0), "all_reduce over nccl: not measured any more"),
-        (
-            lambda report: report["benchmarks"][0].update(ranks=16, hosts=["n1", "n2"]),
-            "all_reduce over nccl: 32 ranks on n1 to n4 before, 16 ranks on n1, n2 now",
-        ),
-        (
-            lambda report: report["benchmarks"][0].update(sizes=[]),
-            "all_reduce over nccl: no message size that both have",
-        ),
-        (lambda report: report.update(stragglers=None), "pairs of nodes: not measured any more"),
+        ({"benchmarks": []}, {}, "all_reduce over nccl: not measured any more"),
+        ({}, {"ranks": 16}, "all_reduce over nccl: 32 ranks on n1 to n4 before, 16 ranks on n1 to n4 now"),
+        ({}, {"sizes": []}, "all_reduce over nccl: no message size that both have"),
+        ({"stragglers": None}, {}, "pairs of nodes: not measured any more"),
     ],
 )
-def test_a_measurement_that_cannot_be_compared_is_unknown(before, after, change, said):
-    change(after)
+def test_a_measurement_that_cannot_be_compared_is_unknown(before, after, report, benchmark, reason):
+    before["benchmarks"], after["benchmarks"] = before["benchmarks"][:1], after["benchmarks"][:1]
+    after["benchmarks"][0].update(benchmark)
+    after.update(report)
     result = compare(before, after)
-    assert (result["state"], result["not_compared"], result["slower"]) == ("unknown", [said], [])
-    assert f"  not compared\n    {said}" in result["text"]
+    assert (result["state"], result["not_compared"], result["slower"]) == ("unknown", [reason], [])
+    assert f"  not compared\n    {reason}" in result["text"]
 
 
 def test_a_node_that_got_slower_among_pairs_is_named_beyond_what_scatters(before, after):
@@ -121,28 +115,18 @@ def test_all_pairs_that_got_slower_show_in_their_median(before, after):
 def test_new_findings_are_grouped_by_what_was_found(before, after):
     found(after, "drift", "kernel", ["n3", "n4"], text="6.1.0-28-amd64")
     result = compare(before, after)
-    assert result["state"] == "fail"
-    assert result["new"] == [
-        {
-            "phase": "drift",
-            "check": "kernel",
-            "hosts": ["n3", "n4"],
-            "state": "fail",
-            "found": "6.1.0-28-amd64",
-            "before": "pass",
-        }
-    ]
+    (new,) = result["new"]
+    assert (result["state"], new["hosts"], new["before"]) == ("fail", ["n3", "n4"], "pass")
     assert "    drift: kernel on n3, n4: fail, 6.1.0-28-amd64; before: pass" in result["text"]
-    assert compare(after, before)["gone"][0]["hosts"] == ["n3", "n4"]
-    assert compare(after, before)["state"] == "pass"
+    back = compare(after, before)
+    assert (back["state"], back["gone"][0]["hosts"]) == ("pass", ["n3", "n4"])
 
 
 def test_a_finding_of_another_node_is_new_and_one_that_stays_is_not(before, after):
     found(before, "drift", "kernel", ["n3"])
     found(after, "drift", "kernel", ["n3", "n4"])
     result = compare(before, after)
-    assert [finding["hosts"] for finding in result["new"]] == [["n4"]]
-    assert result["stayed"] == 1
+    assert ([finding["hosts"] for finding in result["new"]], result["stayed"]) == ([["n4"]], 1)
     assert result["text"].endswith("as before: 1 finding")
 
 
@@ -150,7 +134,7 @@ def test_a_finding_of_another_node_is_new_and_one_that_stays_is_not(before, afte
     ("then", "now", "state", "new"),
     [("unknown", "fail", "fail", 1), ("fail", "unknown", "pass", 0), ("pass", "unknown", "unknown", 1)],
 )
-def test_what_was_unknown_and_fails_now_is_new(before, after, then, now, state, new):
+def test_a_finding_that_got_worse_is_new(before, after, then, now, state, new):
     found(before, "drift", "kernel", ["n1"], then)
     found(after, "drift", "kernel", ["n1"], now)
     result = compare(before, after)
@@ -179,7 +163,7 @@ def test_a_finding_goes_with_its_node(before, after):
     assert "  new nodes: n5\n  nodes that are gone: n4" in result["text"]
 
 
-def test_versions_that_changed_stand_with_their_nodes(before, after):
+def test_versions_that_changed_are_listed_with_their_nodes(before, after):
     for report in (before, after):
         for node in report["nodes"]:
             node["facts"] = dict(node["facts"])
@@ -188,14 +172,14 @@ def test_versions_that_changed_stand_with_their_nodes(before, after):
     after["nodes"][2]["facts"]["mtu"] = {"eth0": 9000}
     after["nodes"][3]["facts"] = {}
     after["versions"]["ansible"] = "2.21.5"
-    assert compare(before, after)["changed"] == [
-        {"what": "kernel", "before": "6.1.0-30-amd64", "after": "6.1.0-31-amd64", "hosts": ["n1", "n2"]},
-        {"what": "mtu", "before": None, "after": '{"eth0": 9000}', "hosts": ["n3"]},
-        {"what": "ansible of the controller", "before": "2.19.14", "after": "2.21.5", "hosts": []},
+    result = compare(before, after)
+    assert [(change["what"], change["after"], change["hosts"]) for change in result["changed"]] == [
+        ("kernel", "6.1.0-31-amd64", ["n1", "n2"]),
+        ("mtu", '{"eth0": 9000}', ["n3"]),
+        ("ansible of the controller", "2.21.5", []),
     ]
-    text = compare(before, after)["text"]
-    assert "    kernel: 6.1.0-30-amd64, now 6.1.0-31-amd64 on n1, n2" in text
-    assert '    mtu: nothing, now {"eth0": 9000} on n3' in text
+    assert "    kernel: 6.1.0-30-amd64, now 6.1.0-31-amd64 on n1, n2" in result["text"]
+    assert '    mtu: nothing, now {"eth0": 9000} on n3' in result["text"]
 
 
 def test_reports_of_two_clusters_are_compared_with_a_note(before, after):
@@ -233,55 +217,58 @@ def write(runs, report, **changes):
     return path
 
 
-def test_the_two_newest_verifications_of_the_cluster_are_chosen(tmp_path, act, before):
-    write(tmp_path, before, id="verify-1", started=STARTED)
-    write(tmp_path, before, id="verify-2", started=STARTED + 10)
-    write(tmp_path, before, id="verify-3", started=STARTED + 20, cluster="other")
-    write(tmp_path, before, id="verify-4", started=STARTED + 30)
+@pytest.fixture
+def compared(act):
+    """Return the message of an error, or the two reports that the module compared."""
+
+    def ids(**params):
+        result = act("report_compare", **{key: str(value) for key, value in params.items()})
+        return (
+            result["msg"] if result.get("failed") else [result["comparison"][key]["id"] for key in ("before", "after")]
+        )
+
+    return ids
+
+
+def test_the_two_newest_verifications_of_the_cluster_are_chosen(tmp_path, compared, before):
+    for number, cluster in enumerate(("example", "example", "other", "example"), 1):
+        write(tmp_path, before, id=f"verify-{number}", started=STARTED + number, cluster=cluster)
     (tmp_path / "verify-5").mkdir()
     (tmp_path / "verify-5" / "report.json").write_text("{")
-    comparison = act("report_compare", runs=str(tmp_path))["comparison"]
-    assert (comparison["before"]["id"], comparison["after"]["id"]) == ("verify-2", "verify-4")
+    assert compared(runs=tmp_path) == ["verify-2", "verify-4"]
 
 
-def test_files_and_folders_can_be_named(tmp_path, act, before, after):
+def test_files_and_folders_can_be_named(tmp_path, compared, before, after):
     first, second = write(tmp_path, before), write(tmp_path, after)
-    comparison = act("report_compare", before=str(first), after=str(second.parent))["comparison"]
-    assert (comparison["before"]["id"], comparison["after"]["id"]) == (before["id"], after["id"])
+    assert compared(before=first, after=second.parent) == [before["id"], after["id"]]
     # The one before the named report.
-    assert act("report_compare", after=str(second), runs=str(tmp_path))["comparison"]["before"]["id"] == before["id"]
+    assert compared(after=second, runs=tmp_path) == [before["id"], after["id"]]
 
 
-def test_missing_reports_are_named(tmp_path, act, before):
-    assert (
-        "has no report of a verification, verify-*/report.json; run playbooks/verify.yml"
-        in act("report_compare", runs=str(tmp_path))["msg"]
-    )
+def test_missing_reports_are_named(tmp_path, compared, before):
+    assert "has no report of a verification, verify-*/report.json" in compared(runs=tmp_path)
     path = write(tmp_path, before)
-    assert act("report_compare", runs=str(tmp_path))["msg"].startswith(
-        f"{tmp_path} has no report of the cluster example from before {before['id']}"
+    assert "has no report of the cluster example from before" in compared(runs=tmp_path)
+    assert compared(before=path).startswith("runs is not given; ")
+    assert "is no report of a verification" in compared(before=tmp_path / "none", after=path)
+    assert compared(before="a", after="b", tolerance=5).startswith(
+        "tolerance is 5, expected a number from 0 to below 1"
     )
-    assert act("report_compare", before=str(path))["msg"] == "runs is not given; expected: it, or both before and after"
-    missing = act("report_compare", before=str(tmp_path / "none"), after=str(path))["msg"]
-    assert "is no report of a verification" in missing and missing.endswith("expected: report.json of verify.yml")
-    refused = act("report_compare", before="a", after="b", tolerance=5)["msg"]
-    assert refused == "tolerance is 5, expected a number from 0 to below 1: 0.05 is 5 %"
 
 
 @pytest.mark.parametrize("broken", [{"schema": "trainyard-verify-1"}, {"schema": 2}, {}])
-def test_a_file_of_another_form_is_refused(tmp_path, act, before, broken):
-    good = write(tmp_path, before)
+def test_a_file_of_another_form_is_refused(tmp_path, compared, before, broken):
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(broken))
-    said = act("report_compare", before=str(bad), after=str(good))
-    assert said["failed"] and said["msg"].startswith("A report is not as docs/report.schema.json says: ")
+    message = compared(before=bad, after=write(tmp_path, before))
+    assert message.startswith("A report is not as docs/report.schema.json says: ")
 
 
 # ---- the playbook
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "said"),
+    ("change", "status", "text"),
     [
         (lambda report: None, 0, "nothing got worse"),
         (lambda report: found(report, "drift", "kernel", ["n2"]), 2, "drift: kernel on n2: fail"),
@@ -289,7 +276,7 @@ def test_a_file_of_another_form_is_refused(tmp_path, act, before, broken):
     ],
     ids=["same", "worse", "unknown"],
 )
-def test_the_playbook_ends_with_what_came_of_it(tmp_path, before, after, change, status, said):
+def test_the_playbook_ends_with_the_result(tmp_path, before, after, change, status, text):
     change(after)
     write(tmp_path, before)
     write(tmp_path, after)
@@ -303,4 +290,4 @@ def test_the_playbook_ends_with_what_came_of_it(tmp_path, before, after, change,
         check=False,
     )
     assert done.returncode == status, done.stdout + done.stderr
-    assert said in done.stdout
+    assert text in done.stdout
