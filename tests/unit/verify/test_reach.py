@@ -1,13 +1,11 @@
-"""Ways between nodes: real listeners and connections on this machine's loopback addresses, and the check of pairs."""
+"""Checks of the connections between nodes."""
 
 from __future__ import annotations
 
 import itertools
 import signal
-from pathlib import Path
 
 import pytest
-import yaml
 from ansible.module_utils.trainyard.cluster.ssh_logins import distances
 from ansible.module_utils.trainyard.verify.reach import Failure, check_network, check_ssh, suspects, usable, verify
 from ansible.module_utils.trainyard.verify.reach_names import check_addresses, check_names
@@ -15,11 +13,6 @@ from ansible.module_utils.trainyard.verify.reporting_hosts import check_answers
 from ansible.module_utils.trainyard_node.verify.reach import DATA, RENDEZVOUS
 from hypothesis import given
 from hypothesis import strategies as st
-
-# what the controller asks
-
-
-# checking
 
 
 def ways(*pairs, way="w", reason="no answer"):
@@ -58,7 +51,7 @@ def test_a_host_is_named_also_where_each_tried_only_its_next_ones():
 
 
 @pytest.mark.parametrize(
-    ("failures", "kept"),
+    ("failures", "usable_hosts"),
     [
         ([], HOSTS),
         (ways(("n1", "n3"), ("n2", "n3")), ["n1", "n2", "n4"]),
@@ -70,8 +63,8 @@ def test_a_host_is_named_also_where_each_tried_only_its_next_ones():
         (ways(("n1", "gone")), HOSTS),
     ],
 )
-def test_hosts_that_jobs_can_use(failures, kept):
-    assert usable(HOSTS, failures) == kept
+def test_hosts_that_jobs_can_use(failures, usable_hosts):
+    assert usable(HOSTS, failures) == usable_hosts
 
 
 pairs = st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS)).filter(lambda pair: pair[0] != pair[1])
@@ -80,29 +73,36 @@ pairs = st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS)).filter(lambda 
 @given(st.lists(pairs, max_size=12))
 def test_no_way_between_usable_hosts_failed(chosen):
     failures = ways(*chosen)
-    kept = usable(HOSTS, failures)
-    assert kept == [host for host in HOSTS if host in kept]
-    assert not [failure for failure in failures if failure.source in kept and failure.target in kept]
-    assert kept
+    found = usable(HOSTS, failures)
+    assert found and found == [host for host in HOSTS if host in found]
+    assert not [failure for failure in failures if failure.source in found and failure.target in found]
+
+
+def row(failures=(), tried=6, resolved=0, names=()):
+    return {"tried": tried, "failures": list(failures), "resolved": resolved, "names": list(names)}
 
 
 def network(failures=(), *, dead=(), mute=(), hosts=HOSTS):
     listeners = {host: {"msg": "nothing can listen"} if host in mute else {"endpoint": {}} for host in hosts}
     ended = {host: host not in dead for host in hosts}
-    rows = {host: {"tried": 6, "failures": [], "resolved": 0, "names": []} for host in hosts if host not in mute}
+    rows = {host: row() for host in hosts if host not in mute}
     for source, target, way, reason in failures:
         rows[source]["failures"].append({"host": target, "way": way, "reason": reason})
     return check_network(listeners, ended, rows, "-i hosts")
 
 
-def test_all_ways_well():
+def summary(checks):
+    return [(check.state, check.hosts) for check in checks]
+
+
+def test_connections_that_all_work_pass():
     (check,), failures = network()
     assert (check.state, check.found, failures) == ("pass", "24 connections between 4 nodes", [])
 
 
 def test_pairs_that_were_not_tried_are_counted():
     hosts = [f"n{number}" for number in range(1, 101)]
-    rows = {host: {"tried": 2 * 8, "failures": [], "resolved": 0, "names": []} for host in hosts}
+    rows = {host: row(tried=2 * 8) for host in hosts}
     listeners, lived = {host: {"endpoint": {}} for host in hosts}, dict.fromkeys(hosts, True)
     (check,), _ = check_network(listeners, lived, rows)
     assert check.found == "1600 connections between 100 nodes, each with 16 others; not tried: 4150 pairs"
@@ -126,32 +126,29 @@ def test_a_node_that_nobody_reaches_is_named():
     assert check.data == {"pairs": 3}
 
 
-def test_a_pair_is_named_where_no_node_explains_it():
-    (check,), _ = network(ways(("n4", "n1")))
-    assert (check.hosts, check.reason) == (("n1", "n4"), "1 pair does not get through")
+@pytest.mark.parametrize(
+    ("pairs", "hosts", "reason"),
+    [
+        ([("n4", "n1")], ("n1", "n4"), "1 pair does not get through"),
+        # Nothing works: one fault.
+        (list(itertools.permutations(HOSTS, 2)), tuple(HOSTS), "12 pairs do not get through"),
+    ],
+)
+def test_pairs_are_named_where_no_node_explains_them(pairs, hosts, reason):
+    (check,), _ = network(ways(*pairs))
+    assert (check.state, check.hosts, check.reason) == ("fail", hosts, reason)
 
 
-def test_a_network_of_which_nothing_is_well_is_one_fault():
-    (check,), _ = network(ways(*itertools.permutations(HOSTS, 2)))
-    assert (check.state, check.hosts, check.reason) == ("fail", tuple(HOSTS), "12 pairs do not get through")
-
-
-def test_a_listener_that_ended_early_says_nothing_about_the_network():
+def test_a_listener_that_ended_early_is_no_result_about_the_network():
     checks, failures = network(ways(("n1", "n3"), ("n2", "n3"), reason="connection refused"), dead=["n3"])
-    assert [(check.state, check.hosts, check.found) for check in checks] == [
-        ("unknown", ("n3",), "its listener ended early")
-    ]
-    assert failures == []
-
-
-def test_a_listener_that_ended_early_after_everybody_had_called_is_no_fault():
-    (check,), _ = network(dead=["n3"])
-    assert check.state == "pass"
+    assert (summary(checks), failures) == ([("unknown", ("n3",))], [])
+    assert checks[0].found == "its listener ended early"
+    # After all others had connected, it is no fault.
+    assert summary(network(dead=["n3"])[0]) == [("pass", ())]
 
 
 def test_a_node_that_could_not_listen_is_unknown():
-    checks, _ = network(mute=["n2"])
-    assert [(check.state, check.hosts) for check in checks] == [("unknown", ("n2",))]
+    assert summary(network(mute=["n2"])[0]) == [("unknown", ("n2",))]
 
 
 def test_ssh():
@@ -160,7 +157,7 @@ def test_ssh():
         "n1": {"row": {"n2": True, "n3": False}, "logins": 4, "failures": [failure]},
         "n2": {"row": {"n1": True, "n3": False}, "logins": 4, "failures": [failure]},
         "n3": {"row": {"n1": True, "n2": True}, "logins": 4, "failures": []},
-    }  # fmt: skip
+    }
     (check,), failures = check_ssh(results, "train", "-i hosts")
     assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "2 nodes do not reach n3")
     assert check.found == "n1 -> n3, n2 -> n3: train@n3: Permission denied (publickey). (ssh)"
@@ -170,16 +167,15 @@ def test_ssh():
 
 def test_ssh_that_no_node_could_test_is_one_check():
     results = {name: {"msg": f"{name}: there is no user train; run the role node_baseline first."} for name in HOSTS}
-    (check,), _ = check_ssh(results, "train")
-    assert (check.state, check.hosts) == ("unknown", tuple(HOSTS))
-    assert check.found == "there is no user train; run the role node_baseline first."
+    checks, _ = check_ssh(results, "train")
+    assert summary(checks) == [("unknown", tuple(HOSTS))]
+    assert checks[0].found == "there is no user train; run the role node_baseline first."
 
 
 def test_names():
-    wrong = {"host": "n2", "name": "n2", "found": "127.0.1.1", "expected": "10.0.0.2"}
-    rows = {host: {"tried": 0, "failures": [], "resolved": 3, "names": []} for host in ("n1", "n2", "n3")}
+    rows = {host: row(resolved=3) for host in ("n1", "n2", "n3")}
     assert [(check.state, check.found) for check in check_names(rows)] == [("pass", "9 names resolve")]
-    rows["n2"]["names"] = [wrong]
+    rows["n2"]["names"] = [{"host": "n2", "name": "n2", "found": "127.0.1.1", "expected": "10.0.0.2"}]
     (check,) = check_names(rows)
     assert (check.state, check.hosts, check.found) == ("fail", ("n2",), "n2 leads to 127.0.1.1 on n2")
     assert "getent ahosts n2" in check.command
@@ -187,8 +183,7 @@ def test_names():
 
 def test_many_names_that_lead_nowhere_on_the_same_nodes_are_one_fault():
     wrong = [{"host": f"n{n}", "name": f"n{n}", "found": "nothing", "expected": f"10.0.0.{n}"} for n in range(1, 101)]
-    rows = {f"n{n}": {"tried": 0, "failures": [], "resolved": 100, "names": wrong} for n in range(1, 101)}
-    (check,) = check_names(rows)
+    (check,) = check_names({f"n{n}": row(resolved=100, names=wrong) for n in range(1, 101)})
     assert len(check.hosts) == 100
     assert check.found.startswith("n1 to n100 lead to nothing on n1 to n100")
 
@@ -196,24 +191,22 @@ def test_many_names_that_lead_nowhere_on_the_same_nodes_are_one_fault():
 def test_addresses():
     well = {"address": "10.0.0.1", "problem": "", "action": ""}
     none = {"address": "", "problem": "lo; expected an address in 10.0.0.0/24", "action": "set job_network"}
-    assert [check.state for check in check_addresses({"n1": well}, "")] == ["pass"]
+    assert summary(check_addresses({"n1": well}, "")) == [("pass", ())]
     checks = check_addresses({"n1": well, "n2": none, "n3": dict(well)}, "10.0.0.0/24")
-    assert [(check.state, check.hosts) for check in checks] == [("fail", ("n2",)), ("fail", ("n1", "n3"))]
+    assert summary(checks) == [("fail", ("n2",)), ("fail", ("n1", "n3"))]
     assert checks[0].action == "set job_network"
 
 
-def test_where_no_node_answers_nothing_passes():
+def test_checks_are_skipped_where_no_node_answers():
     (check,), failures = network(hosts=[])
     assert (check.state, check.reason, failures) == ("skipped", "no node could take part", [])
     assert [check.state for check in check_addresses({}, "") + check_names({})] == ["skipped", "skipped"]
 
 
-def test_answers_of_hosts():
+def test_hosts_without_facts():
     lost = {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}
     checks = check_answers({"n2": lost, "n3": {"msg": "no Python"}, "n4": {}}, HOSTS, "-i hosts")
-    assert [(check.state, check.hosts) for check in checks] == [
-        ("fail", ("n2",)), ("unknown", ("n3",)), ("unknown", ("n4",)),
-    ]  # fmt: skip
+    assert summary(checks) == [("fail", ("n2",)), ("unknown", ("n3",)), ("unknown", ("n4",))]
     assert checks[2].found == "it was left out by an earlier step"
     assert [check.found for check in check_answers({}, HOSTS)] == ["4 of 4 nodes"]
 
@@ -224,42 +217,29 @@ def test_a_shared_connection_that_broke_without_a_reason_is_no_answer():
 
 
 def facts_of(host, address):
-    return {
-        "host": host,
-        "facts": {"kernel": "6.1"},
-        "network": {"address": address, "problem": "none", "action": "do", "interface": "eth0", "addresses": []},
-    }
+    network = {"address": address, "problem": "none", "action": "do", "interface": "eth0", "addresses": []}
+    return {"host": host, "facts": {"kernel": "6.1"}, "network": network}
 
 
 def test_hosts_that_jobs_cannot_use_are_left_out():
     alarm = signal.getsignal(signal.SIGALRM)
-    hosts = ["n1", "n2", "n3", "n4", "n5"]
-    results = {host: facts_of(host, f"10.0.0.{number}") for number, host in enumerate(hosts, 1)}
+    results = {f"n{number}": facts_of(f"n{number}", f"10.0.0.{number}") for number in range(1, 6)}
     results["n2"] = {"unreachable": True, "msg": "timed out"}
     results["n4"] = facts_of("n4", "")
-    listeners = {host: {"endpoint": {}} for host in ("n1", "n3", "n5")}
-    rows = {host: {"tried": 4, "failures": [], "resolved": 3, "names": []} for host in ("n1", "n3", "n5")}
+    rows = {host: row(resolved=3) for host in ("n1", "n3", "n5")}
     rows["n5"]["failures"] = [{"host": "n1", "way": DATA, "reason": "no answer"}]
-    ended = {host: {"lived": True} for host in rows}
+    listeners, ended = {host: {"endpoint": {}} for host in rows}, {host: {"lived": True} for host in rows}
     checks, able, nodes = verify(results, listeners, ended, rows, None)
     assert able == ["n1", "n3"]
-    assert [(node["host"], node["address"]) for node in nodes] == [
-        ("n1", "10.0.0.1"), ("n2", ""), ("n3", "10.0.0.3"), ("n4", ""), ("n5", "10.0.0.5"),
-    ]  # fmt: skip
-    states = {(check.name, check.state): list(check.hosts) for check in checks}
-    assert states == {
-        ("answer", "fail"): ["n2"],
-        ("job address", "fail"): ["n4"],
-        ("job network", "fail"): ["n1", "n5"],
-        ("names", "pass"): [],
-        ("ssh", "not_asked"): [],
+    assert {node["host"]: node["address"] for node in nodes if node["address"]} == {
+        f"n{number}": f"10.0.0.{number}" for number in (1, 3, 5)
     }
+    assert [(check.name, check.state, *check.hosts) for check in checks] == [
+        ("answer", "fail", "n2"),
+        ("job address", "fail", "n4"),
+        ("job network", "fail", "n1", "n5"),
+        ("names", "pass"),
+        ("ssh", "not_asked"),
+    ]
     # The handler of an earlier test stays.
     assert signal.getsignal(signal.SIGALRM) == alarm
-
-
-def test_defaults_and_argument_specs_name_the_same_variables():
-    role = Path(__file__).resolve().parents[3] / "roles/verify"
-    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
-    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
-    assert set(specs["begin"]["options"]) == set(defaults) == set(specs["main"]["options"])

@@ -26,7 +26,7 @@ from ansible.module_utils.trainyard_node.verify.reach import (
     wrong_names,
 )
 
-TOKEN = "trainyard-1"  # noqa: S105 (tells a test from other services)
+TOKEN = "trainyard-1"  # noqa: S105 (distinguishes a test from other services)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def listen():
 def wait_until(condition):
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "it never came"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
@@ -63,8 +63,7 @@ def server(handle):
     def serve():
         with contextlib.suppress(OSError):
             while True:
-                connection, _ = listener.accept()
-                handle(connection)
+                handle(listener.accept()[0])
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -74,6 +73,12 @@ def server(handle):
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join(10)
+
+
+def reasons(peers, timeout=30):
+    tried, failures = connect_all(peers, TOKEN, timeout, 4)
+    assert tried == 2 * len(peers)
+    return [failure["reason"] for failure in failures]
 
 
 def test_every_node_reaches_every_listener_on_both_ports(listen):
@@ -91,8 +96,7 @@ def test_a_listener_can_be_stopped(listen):
     assert stop_listener(found["pid"], found["start_time"]) is True
     wait_until(lambda: processes.start_time(found["pid"]) is None)
     assert stop_listener(found["pid"], found["start_time"]) is False
-    tried, failures = connect_all([peer], TOKEN, 30, 4)
-    assert (tried, {failure["reason"] for failure in failures}) == (2, {"connection refused"})
+    assert reasons([peer]) == ["connection refused"] * 2
 
 
 def test_a_listener_ends_by_itself(listen):
@@ -110,7 +114,7 @@ def test_a_caller_that_reads_nothing_blocks_nobody(listen):
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(socket.create_connection((peer.address, peer.ports[DATA])))
-        assert connect_all([peer], TOKEN, 30, 4) == (2, [])
+        assert reasons([peer]) == []
 
 
 def test_a_listener_holds_nothing_of_the_module_open(listen):
@@ -122,68 +126,53 @@ def test_a_listener_holds_nothing_of_the_module_open(listen):
 
 def test_another_node_under_the_address_is_a_failure(listen):
     peer, _ = listen("n1")
-    _, failures = connect_all([peer._replace(host="n2")], TOKEN, 30, 4)
-    assert {failure["reason"] for failure in failures} == {"answered by n1"}
+    assert reasons([peer._replace(host="n2")]) == ["answered by n1"] * 2
 
 
-def test_another_service_on_the_port_is_a_failure():
-    def speak(connection):
-        connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", {"something else answers: 'SSH-2.0-OpenSSH_9.2\\r'"}),
+        (b"", {"ended without a word", "connection reset by peer"}),
+    ],
+)
+def test_another_service_on_the_port_is_a_failure(data, expected):
+    def send(connection):
+        connection.sendall(data)
         connection.close()
 
-    with server(speak) as port:
-        _, failures = connect_all([peer_of(port)], TOKEN, 30, 4)
-    assert {failure["reason"] for failure in failures} == {"something else answers: 'SSH-2.0-OpenSSH_9.2\\r'"}
-
-
-def test_a_connection_that_ends_silently_is_a_failure():
-    with server(lambda connection: connection.close()) as port:
-        _, failures = connect_all([peer_of(port)], TOKEN, 30, 4)
-    assert {failure["reason"] for failure in failures} <= {"ended without a word", "connection reset by peer"}
-    assert len(failures) == 2
+    with server(send) as port:
+        found = reasons([peer_of(port)])
+    assert len(found) == 2 and set(found) <= expected
 
 
 def test_a_connection_that_loses_large_packets_is_a_failure():
-    held = []
+    with contextlib.ExitStack() as stack:
 
-    def stop_short(connection):
-        connection.sendall(greeting(TOKEN, "n9")[:1000])
-        held.append(connection)
+        def stop_short(connection):
+            stack.enter_context(connection).sendall(greeting(TOKEN, "n9")[:1000])
 
-    with server(stop_short) as port:
-        _, failures = connect_all([peer_of(port)], TOKEN, 1, 4)
-    for connection in held:
-        connection.close()
-    assert {failure["reason"] for failure in failures} == {
-        "connected, then only 1000 of 24000 bytes within 1 s: large packets may vanish (MTU)"
-    }
+        port = stack.enter_context(server(stop_short))
+        found = reasons([peer_of(port)], timeout=1)
+    assert found == ["connected, then only 1000 of 24000 bytes within 1 s: large packets may vanish (MTU)"] * 2
 
 
-def test_a_peer_that_does_not_answer_costs_its_own_time_only(listen, monkeypatch):
+def test_a_peer_that_does_not_answer_costs_its_own_time_only(listen):
     peer, _ = listen("n1")
-    # A listener whose backlog is full drops what comes: the nearest to a firewall that an ordinary user can make.
-    silent = socket.socket()
-    silent.bind(("127.0.0.1", 0))
-    silent.listen(0)
-    full = []
-    for _ in range(8):
-        caller = socket.socket()
-        caller.setblocking(False)
-        caller.connect_ex(silent.getsockname())
-        full.append(caller)
-    try:
-        tried, failures = connect_all([peer_of(silent.getsockname()[1]), peer], TOKEN, 2, 4)
-    finally:
-        for caller in (silent, *full):
-            caller.close()
-    assert tried == 4
-    assert {(failure["host"], failure["reason"]) for failure in failures} == {("n9", "no answer within 2 s")}
+    with contextlib.ExitStack() as stack:
+        # A listener with a full backlog drops new connections: the nearest to a firewall without root.
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(8):
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(silent.getsockname())
+        found = reasons([peer_of(silent.getsockname()[1]), peer], timeout=2)
+    assert found == ["no answer within 2 s"] * 2
 
 
 def test_an_address_without_a_route_is_a_failure():
-    _, failures = connect_all([Peer("n9", "240.0.0.1", {RENDEZVOUS: 1, DATA: 1}, "", [])], TOKEN, 2, 4)
-    assert len(failures) == 2
-    assert all(failure["reason"] for failure in failures)
+    found = reasons([Peer("n9", "240.0.0.1", {RENDEZVOUS: 1, DATA: 1}, "", [])], timeout=2)
+    assert len(found) == 2 and all(found)
 
 
 def test_names_lead_to_their_node_or_are_failures(monkeypatch):
@@ -209,8 +198,8 @@ def test_names_lead_to_their_node_or_are_failures(monkeypatch):
 def test_peers_that_are_not_as_listeners_return_them_are_refused(records):
     with pytest.raises(ValueError, match="peers are not as listeners returned them"):
         read_peers(records)
-    told = agent.connect(host="n1", peers=records, token=TOKEN, timeout_s=1, names=False)
-    assert told["failed"] and told["msg"].startswith("n1: connections could not be tried: ")
+    result = agent.connect(host="n1", peers=records, token=TOKEN, timeout_s=1, names=False)
+    assert result["failed"] and result["msg"].startswith("n1: connections could not be tried: ")
 
 
 def test_listen_connect_and_end():
@@ -234,6 +223,6 @@ def test_an_address_that_the_node_does_not_have_is_explained():
     assert found["msg"].endswith("expected an address of this node on the job network, see `ip address`.")
 
 
-def test_a_user_that_is_not_there_cannot_log_in():
-    told = agent.logins(host="n1", nodes=["n2"], user="nosuchuser", connect_timeout=1, parallel=1)
-    assert told == {"failed": True, "msg": "n1: there is no user nosuchuser; run the role node_baseline first."}
+def test_an_unknown_user_cannot_log_in():
+    result = agent.logins(host="n1", nodes=["n2"], user="nosuchuser", connect_timeout=1, parallel=1)
+    assert result == {"failed": True, "msg": "n1: there is no user nosuchuser; run the role node_baseline first."}
