@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
@@ -26,16 +25,13 @@ def lines(measurements):
 
 
 def everything(rails=1, speed=lambda pair, rail: 10.0):
-    return [
-        measurement(pair, number, speed(pair, rail), rail)
-        for number, pairs in enumerate(ROUNDS)
-        for pair in pairs
-        for rail in range(rails)
-    ]
+    pairs = [(pair, number) for number, round_pairs in enumerate(ROUNDS) for pair in round_pairs]
+    return [measurement(pair, number, speed(pair, rail), rail) for pair, number in pairs for rail in range(rails)]
 
 
-def state_of(checked):
-    return {node["host"]: node["state"] for node in checked["nodes"]}
+def states_of(checked, state="pass"):
+    """Return the states of the nodes, without those that have the given one."""
+    return {node["host"]: node["state"] for node in checked["nodes"] if node["state"] != state}
 
 
 def test_lines_are_found_among_others():
@@ -54,7 +50,7 @@ def test_lines_are_found_among_others():
         "pair {]}",
     ],
 )
-def test_what_is_cut_off_or_strange_is_no_measurement(line):
+def test_malformed_lines_are_no_measurement(line):
     assert read([line]) == []
 
 
@@ -76,20 +72,17 @@ def test_a_host_that_ended_the_job_is_blamed_for_its_pairs_and_nobody_for_the_ot
 
 def test_one_device_for_each_node_has_no_rails():
     checked = verify(HOSTS, everything())
-    assert state_of(checked) == dict.fromkeys(HOSTS, "pass")
-    assert "rails" not in checked
+    assert states_of(checked) == {} and "rails" not in checked
 
 
 def test_one_slow_device_of_eight_is_found_though_the_sum_hardly_shows_it():
     """n3's device 5 has 60 %: 5 % of the node's bandwidth."""
     checked = verify(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
-    assert {host for host, state in state_of(checked).items() if state != "pass"} == {"n3"}
-    (n3,) = [node for node in checked["nodes"] if node["host"] == "n3"]
-    assert n3["rail"] == 5
-    assert "on device 5 of 8: " in n3["reason"]
-    assert {rail: each["state"] for rail, each in checked["rails"].items() if each["state"] != "pass"} == {
-        "5": checked["state"]
-    }
+    assert list(states_of(checked)) == ["n3"]
+    n3 = checked["nodes"][2]
+    assert n3["rail"] == 5 and "on device 5 of 8: " in n3["reason"]
+    states = {rail: each["state"] for rail, each in checked["rails"].items()}
+    assert states == {**dict.fromkeys("01234567", "pass"), "5": checked["state"]}
     assert len(checked["pairs"]) == 32
 
 
@@ -100,9 +93,7 @@ def test_a_job_that_was_refused_fails_with_its_first_finding():
     ]
     checked = refusal(verify(HOSTS, []), findings)
     assert checked["state"] == "fail"
-    assert checked["reason"] == (
-        "the job could not run: versions on n2: found no torch, expected torch installed, and 1 more finding"
-    )
+    assert "versions on n2: found no torch, expected torch installed, and 1 more finding" in checked["reason"]
     assert describe(checked).startswith("  pairs: fail, 0 measurements; the job could not run")
 
 
@@ -117,30 +108,32 @@ def run_folder(folder, state="succeeded", failure=None, measurements=()):
 
 
 def test_runs_are_joined(tmp_path, act):
-    first = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS,
-                run_dir=run_folder(tmp_path, measurements=everything()))  # fmt: skip
+    params = {"hosts": HOSTS, "schedule": ROUNDS, "run_dir": run_folder(tmp_path, measurements=everything())}
+    first = act("pair_stragglers", **params)
     assert first["stragglers"]["state"] == "pass"
-    again = act("pair_stragglers", hosts=HOSTS, measured=first["measurements"], schedule=ROUNDS,
-                run_dir=str(tmp_path))  # fmt: skip
+    again = act("pair_stragglers", **params, measured=first["measurements"])
     assert [each["round"] for each in again["measurements"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_a_node_that_went_silent_is_blamed(tmp_path, act):
+def test_a_silent_node_is_blamed(tmp_path, act):
     silent = {"kind": "silent", "host": "n4", "after_s": 15}
-    done = [each for each in everything() if "n4" not in each["hosts"]]
-    checked = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS,
-                 run_dir=run_folder(tmp_path, "failed", silent, done))  # fmt: skip
-    assert {node["host"]: node["state"] for node in checked["stragglers"]["nodes"]}["n4"] == "fail"
-    errors = {each["error"] for each in checked["measurements"] if "n4" in each["hosts"]}
-    assert len(errors) == 1
-    assert "n4" in errors.pop()
+    folder = run_folder(tmp_path, "failed", silent, [each for each in everything() if "n4" not in each["hosts"]])
+    checked = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS, run_dir=folder)
+    assert states_of(checked["stragglers"])["n4"] == "fail"
+    (error,) = {each["error"] for each in checked["measurements"] if "n4" in each["hosts"]}
+    assert "n4" in error
 
 
-def test_what_is_no_run_and_no_tolerance(tmp_path, act):
-    said = act("pair_stragglers", hosts=HOSTS, run_dir=str(tmp_path))
-    assert said["failed"] and "is not the folder of a run that has ended" in said["msg"]
-    said = act("pair_stragglers", hosts=HOSTS, tolerance=1.5)
-    assert said["msg"] == "tolerance is 1.5, expected a number above 0 and below 1"
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"run_dir": "/nowhere"}, "is not the folder of a run that has ended"),
+        ({"tolerance": 1.5}, "tolerance is 1.5, expected a number above 0 and below 1"),
+    ],
+)
+def test_invalid_parameters_are_refused(act, params, message):
+    result = act("pair_stragglers", hosts=HOSTS, **params)
+    assert result["failed"] and message in result["msg"]
 
 
 @pytest.fixture
@@ -148,31 +141,34 @@ def program(tmp_path):
     source = tmp_path / "program"
     (source / "__pycache__").mkdir(parents=True)
     (source / "pairs.py").write_text("")
-    return str(source)
+    return source
 
 
 @pytest.mark.parametrize(
-    ("params", "rounds"),
-    [({}, 3), ({"rounds": "full"}, 3), ({"schedule": [[["n4", "n1"]]]}, [[["n4", "n1"]]]), ({"hosts": ["n1"]}, [])],
+    ("params", "pairs"),
+    [
+        ({}, [["n1", "n2"], ["n1", "n3"], ["n1", "n4"], ["n2", "n3"], ["n2", "n4"], ["n3", "n4"]]),
+        ({"schedule": [[["n4", "n1"]]]}, [["n1", "n4"]]),
+    ],
 )
-def test_schedules(program, tmp_path, monkeypatch, params, rounds):
+@pytest.mark.parametrize("rounds", ["2", "full"])
+def test_schedules(program, tmp_path, monkeypatch, params, rounds, pairs):
     monkeypatch.setattr(measured_runs.tempfile, "tempdir", str(tmp_path))
-    given = {"hosts": HOSTS, "rounds": "2", "schedule": [], "source": Path(program), **params}
-    chosen, source = measured_runs.prepare_pairs(**given)
-    if rounds == 3:
-        assert len({tuple(pair) for each in chosen for pair in each}) == 6
-    else:
-        assert sorted(map(sorted, chosen)) == sorted(map(sorted, rounds))
-    if not chosen:
-        assert source == ""
-        return
+    chosen, source = measured_runs.prepare_pairs(
+        **{"hosts": HOSTS, "rounds": rounds, "schedule": [], "source": program, **params}
+    )
+    assert sorted(sorted(pair) for each in chosen for pair in each) == pairs
     folder = tmp_path / source
     assert sorted(path.name for path in folder.iterdir()) == ["pairs.py", "schedule.json"]
     assert json.loads((folder / "schedule.json").read_text())["rounds"] == chosen
 
 
+def test_one_host_has_no_schedule(program):
+    assert measured_runs.prepare_pairs(hosts=["n1"], rounds="2", schedule=[], source=program) == ([], "")
+
+
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"rounds": "0"}, "rounds is '0', expected a number from 1 to 1000, or full"),
         ({"rounds": "all"}, "rounds is 'all', expected a number from 1 to 1000, or full"),
@@ -182,5 +178,5 @@ def test_schedules(program, tmp_path, monkeypatch, params, rounds):
         ({"schedule": [["n1"]]}, "round 0 has 'n1', expected a pair of two hosts"),
     ],
 )
-def test_schedules_that_cannot_be(act, program, params, said):
-    assert act("pair_schedule", hosts=HOSTS, source=program, **params)["msg"] == said
+def test_invalid_schedules_are_refused(act, program, params, message):
+    assert act("pair_schedule", hosts=HOSTS, source=str(program), **params)["msg"] == message
