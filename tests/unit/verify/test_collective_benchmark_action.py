@@ -9,26 +9,23 @@ import rdma_traffic
 from ansible.module_utils.testing import patch_module_args
 from benchmark_samples import GIB, H100, OUTPUTS, nic, read, two
 
+GLOO = read("trainyard-all_reduce-gloo.txt")
 
-def run(module, capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        module.main()
-    return json.loads(capsys.readouterr().out)
+
+def measure(act, **params):
+    (record,) = act("collective_benchmark", **params)["benchmarks"]
+    return record
 
 
 def test_a_file_is_verified(act, tmp_path):
     log = OUTPUTS / "2.19-all_reduce-16-h100.json"
     result = act("collective_benchmark", parse=str(log), expected_ranks=16, expected_busbw=384, job_id="mine")
-    assert result["changed"] is False and result["benchmarks"][0]["state"] == "pass"
-    assert result["benchmarks"][0]["job_id"] == "mine"
-    assert "stands-for-a-secret" not in json.dumps(result)
-    bad = act("collective_benchmark", parse=str(OUTPUTS / "README.md"))
-    assert (
-        bad["benchmarks"][0]["state"] == "fail"
-        and bad["benchmarks"][0]["reason"] == "there is no table of results in it"
-    )
+    assert result["changed"] is False and "stands-for-a-secret" not in json.dumps(result)
+    assert (result["benchmarks"][0]["state"], result["benchmarks"][0]["job_id"]) == ("pass", "mine")
+    bad = measure(act, parse=str(OUTPUTS / "README.md"))
+    assert (bad["state"], bad["reason"]) == ("fail", "there is no table of results in it")
     (tmp_path / "binary").write_bytes(bytes(range(256)))
-    assert act("collective_benchmark", parse=str(tmp_path / "binary"))["benchmarks"][0]["state"] == "fail"
+    assert measure(act, parse=str(tmp_path / "binary"))["state"] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -48,36 +45,33 @@ def test_only_unusable_input_is_a_failure(params, message, act):
     assert result["failed"] and message in result["msg"]
 
 
-def run_folder(folder, log, state="succeeded", failure=None, ranks=(0, 1, 2, 3)):
-    each = len(ranks) // 2
-    plan = {
-        "job_id": "benchmark-20261121-200000", "world_size": len(ranks), "rank_log": "rank_{rank}.log",
-        "job_dir": "/jobs/benchmark-20261121-200000",
-        "nodes": [{"host": "n1", "ranks": list(ranks[:each])}, {"host": "n2", "ranks": list(ranks[each:])}],
-    }  # fmt: skip
-    nodes = [{**node, "state": "ended", "why": "", "node_rank": rank} for rank, node in enumerate(plan["nodes"])]
-    summary = {"state": state, "failure": failure, "nodes": nodes, "world_size": len(ranks)}
+def run_folder(folder, log, state="succeeded", failure=None):
+    nodes = [{"host": "n1", "ranks": [0, 1]}, {"host": "n2", "ranks": [2, 3]}]
+    job_id = "benchmark-20261121-200000"
+    plan = {"job_id": job_id, "world_size": 4, "rank_log": "rank_{rank}.log", "job_dir": f"/jobs/{job_id}"}
+    ended = [{**node, "state": "ended", "why": "", "node_rank": rank} for rank, node in enumerate(nodes)]
+    summary = {"state": state, "failure": failure, "nodes": ended, "world_size": 4}
     (folder / "logs").mkdir()
-    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "plan.json").write_text(json.dumps({**plan, "nodes": nodes}))
     (folder / "summary.json").write_text(json.dumps(summary))
     (folder / "logs/rank_0.log").write_text(log)
     return str(folder)
 
 
 def test_a_run_is_verified_by_its_plan(act, tmp_path):
-    folder = run_folder(tmp_path, read("trainyard-all_reduce-gloo.txt"))
-    result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
+    folder = run_folder(tmp_path, GLOO)
+    result = measure(act, run_dir=folder, expected_busbw=1.0)
     assert (result["state"], result["hosts"], result["backend"]) == ("pass", ["n1", "n2"], "gloo")
     assert result["job_id"] == "benchmark-20261121-200000"
     # A rank that took itself for the only one has a table of its own in its log.
-    (tmp_path / "logs/rank_2.log").write_text(read("trainyard-all_reduce-gloo.txt"))
-    result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
+    (tmp_path / "logs/rank_2.log").write_text(GLOO)
+    result = measure(act, run_dir=folder, expected_busbw=1.0)
     assert result["state"] == "fail" and "each were a world of their own" in result["reason"]
 
 
 def test_the_nodes_of_a_run_may_work_by_themselves(act, tmp_path):
     """Two ranks of each node have a table in their node's first log; that of n2 stops in the middle."""
-    lines = read("trainyard-all_reduce-gloo.txt").splitlines(keepends=True)
+    lines = GLOO.splitlines(keepends=True)
     footer = [line for line in lines if "bounds" in line or "Avg" in line]
     header = [line for line in lines if line.startswith("#") and " Rank " not in line and line not in footer]
     row = f"{4096:12}{1024:14}   float   sum   -1{'  10.00  4.00  4.00  0' * 2}\n"
@@ -102,47 +96,45 @@ def test_the_nodes_of_a_run_may_work_by_themselves(act, tmp_path):
 
 
 def test_a_run_that_was_killed_half_way_fails_with_the_jobs_reason(act, tmp_path):
-    text = read("trainyard-all_reduce-gloo.txt")
-    failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "exit_code": None,
-               "signal": 9, "result": "signal", "time": 1.0}  # fmt: skip
-    folder = run_folder(tmp_path, text[: len(text) * 3 // 4], "failed", failure)
-    record = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
+    failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "signal": 9, "time": 1.0}
+    failure |= {"exit_code": None, "result": "signal"}
+    folder = run_folder(tmp_path, GLOO[: len(GLOO) * 3 // 4], "failed", failure)
+    record = measure(act, run_dir=folder, expected_busbw=1.0)
     assert record["state"] == "fail"
     assert record["reason"].startswith("the job failed: rank 2 on n2 failed first: ")
     assert record["sizes"] and not record["footer_seen"]
 
 
-def test_a_baseline_is_kept_and_compared_with(act, tmp_path):
+def test_a_baseline_is_saved_and_compared_with(act, tmp_path):
     file = tmp_path / "baselines.json"
-    given = {
-        "parse": str(OUTPUTS / "trainyard-all_reduce-gloo.txt"),
-        "nodes": two(interfaces=[nic(kind="virtual")]),
-        "baseline": str(file),
-    }
-    missing = act("collective_benchmark", **given)
+    nodes = two(interfaces=[nic(kind="virtual")])
+
+    def call(name="trainyard-all_reduce-gloo.txt", **params):
+        return act("collective_benchmark", parse=str(OUTPUTS / name), nodes=nodes, baseline=str(file), **params)
+
+    missing = call()
     assert missing["failed"] and f"there is no file {file}" in missing["msg"]
-    checked = act("collective_benchmark", **given, save_baseline=True, check=True)
-    assert checked["changed"] and not file.exists()
-    kept = act("collective_benchmark", **given, save_baseline=True)
-    assert kept["changed"] and kept["baseline"]["saved"] and kept["baseline"]["key"] in file.read_text()
-    assert f"  kept as the baseline in {file}: 1.10 GB/s, {kept['baseline']['key']}" in kept["text"].splitlines()
-    assert kept["benchmarks"][0]["baseline"] == str(file)
-    assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "pass"
-    assert not act("collective_benchmark", **given, save_baseline=True)["changed"]
-    wrong = {**given, "parse": str(OUTPUTS / "2.19-all_reduce-wrong.txt")}
-    refused = act("collective_benchmark", **wrong, save_baseline=True)
+    assert call(save_baseline=True, check=True)["changed"] and not file.exists()
+    saved = call(save_baseline=True)
+    key = saved["baseline"]["key"]
+    assert saved["changed"] and saved["baseline"]["saved"] and key in file.read_text()
+    assert f"  kept as the baseline in {file}: 1.10 GB/s, {key}" in saved["text"].splitlines()
+    assert saved["benchmarks"][0]["baseline"] == str(file)
+    assert call()["benchmarks"][0]["state"] == "pass"
+    assert not call(save_baseline=True)["changed"]
+    refused = call("2.19-all_reduce-wrong.txt", save_baseline=True)
     assert not refused["changed"] and not refused["baseline"]["saved"]
     assert refused["baseline"]["reason"].startswith("wrong results")
     assert "  not kept as the baseline: wrong results" in refused["text"]
     file.write_text("nothing")
-    assert "is no file of baselines" in act("collective_benchmark", **given)["msg"]
+    assert "is no file of baselines" in call()["msg"]
 
 
 def test_a_baseline_is_checked_before_anything_is_measured(act, tmp_path):
     file = tmp_path / "baselines.json"
 
-    def found(**given):
-        return [each["found"] for each in act("collective_benchmark", **given)["findings"]]
+    def found(**params):
+        return [each["found"] for each in act("collective_benchmark", **params)["findings"]]
 
     assert found(save_baseline=True) == ["a baseline is to be saved, and no file is named"]
     assert found(baseline=str(file)) == [f"there is no file {file}"]
@@ -156,21 +148,26 @@ def test_a_baseline_is_checked_before_anything_is_measured(act, tmp_path):
 
 
 def test_counters_come_in_bytes_and_through_both_modules(act, capsys, tmp_path):
+    def traffic(host, root):
+        with patch_module_args({"host": host, "root": str(root)}), pytest.raises(SystemExit):
+            rdma_traffic.main()
+        return json.loads(capsys.readouterr().out)["traffic"]
+
     def tree(units):
         for device in range(8):
             folder = tmp_path / f"sys/class/infiniband/mlx5_{device}/ports/1/counters"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "port_xmit_data").write_text(f"{units}\n")
             (folder / "port_rcv_data").write_text("N/A (not supported)\n" if device == 7 else f"{units}\n")
-        return [run(rdma_traffic, capsys, host=host, root=str(tmp_path))["traffic"] for host in ("gpu-01", "gpu-02")]
+        return [traffic(host, tmp_path) for host in ("gpu-01", "gpu-02")]
 
     before = tree(1000)
     assert before[0]["host"] == "gpu-01"
     assert before[0]["ports"]["mlx5_0:1"] == {"sent": 4000, "received": 4000}
     assert before[0]["ports"]["mlx5_7:1"] == {"sent": 4000, "received": None}
     given = {"parse": str(OUTPUTS / "2.19-all_reduce-16-h100.txt"), "nodes": H100, "traffic_before": before}
-    moved = act("collective_benchmark", **given, traffic_after=tree(1000 + 9 * GIB))["benchmarks"][0]
+    moved = measure(act, **given, traffic_after=tree(1000 + 9 * GIB))
     assert (moved["state"], moved["path"]["state"]) == ("pass", "pass")
-    dry = act("collective_benchmark", **given, traffic_after=tree(2000))["benchmarks"][0]
+    dry = measure(act, **given, traffic_after=tree(2000))
     assert dry["state"] == "fail" and "did not move by the bytes of the run" in dry["reason"]
-    assert run(rdma_traffic, capsys, host="n1", root=str(tmp_path / "sys"))["traffic"]["ports"] == {}
+    assert traffic("n1", tmp_path / "sys")["ports"] == {}

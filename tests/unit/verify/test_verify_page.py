@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-import sys
 import zlib
 from html.parser import HTMLParser
-from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
@@ -17,11 +15,7 @@ from ansible.module_utils.trainyard_controller.pages import verify_page
 from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from hypothesis import given
 from hypothesis import strategies as st
-
-PROJECT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
-from composed import HOSTILE, STARTED, check  # noqa: E402
-from report_samples import finished, phase, reported  # noqa: E402
+from report_samples import HOSTILE, STARTED, check, finished, phase, reported
 
 
 class Elements(HTMLParser):
@@ -45,15 +39,16 @@ class Elements(HTMLParser):
 
 
 @given(st.text())
-def test_no_text_of_a_machine_becomes_an_element(said):
-    kernel = check("drift", said, "fail", [said], found=said, expected=said, reason=said, action=said, command=said)
-    report = reported([phase("drift", kernel)], hosts=[said], cluster=said, inventory=said)
-    plain = reported([phase("drift", check("drift", "x", "fail", ["x"], found="x", expected="x", reason="x",
-                                           action="x", command="x"))], hosts=["x"])  # fmt: skip
-    names = [name for name, _ in Elements(verify_page(report, b"")).found]
-    wanted = [name for name, _ in Elements(verify_page(plain, b"")).found]
+def test_no_text_of_a_machine_becomes_an_element(text):
+    def names(value):
+        fields = dict.fromkeys(("found", "expected", "reason", "action", "command"), value)
+        drift = phase("drift", check("drift", value, "fail", [value], **fields))
+        page = verify_page(reported([drift], hosts=[value], cluster=value, inventory=value), b"")
+        return [name for name, _ in Elements(page).found]
+
+    found, plain = names(text), names("x")
     # A text that is empty leaves out its line, and that of the first step its element.
-    assert set(names) <= set(wanted) and len(names) <= len(wanted)
+    assert set(found) <= set(plain) and len(found) <= len(plain)
 
 
 def test_a_page_loads_nothing_and_runs_only_its_own_scripts():
@@ -83,7 +78,7 @@ def test_pages_of_large_clusters_stay_small(nodes, limit):
     assert len(verify_page(finished(nodes), plotly_js()).encode()) < limit
 
 
-def test_the_full_matrix_of_a_thousand_nodes_is_not_drawn_whole():
+def test_a_large_matrix_shows_only_its_slowest_pairs():
     hosts = [f"n{number}" for number in range(400)]
     pairs = [
         {"hosts": [a, b], "round": 0, "busbw": 1.0 if a == "n7" else 5.0, "wrong": 0, "error": "", "state": "pass"}
@@ -92,8 +87,8 @@ def test_the_full_matrix_of_a_thousand_nodes_is_not_drawn_whole():
     ]
     figure, left_out = verify_figures.pairs_figure(hosts, {"pairs": pairs, "median": 5.0, "gate": 4.0})
     assert left_out == "Of 79800 pairs the 10000 slowest are drawn; report.json has all of them."
-    drawn = [held for held in figure["data"][0]["customdata"] if held]
-    assert len(drawn) == 20_000 and sum(7 in held[:2] for held in drawn) >= 392 * 2
+    drawn = [cell for cell in figure["data"][0]["customdata"] if cell]
+    assert len(drawn) == 20_000 and sum(7 in cell[:2] for cell in drawn) >= 392 * 2
 
 
 @pytest.mark.parametrize("nodes", [4, 64, 100])
@@ -107,19 +102,15 @@ def test_figures_are_what_plotly_understands(nodes):
         go.Figure(data=figure["data"], layout=figure["layout"])
 
 
-def test_a_cell_is_the_last_measurement_of_a_pair_with_what_was_before():
+def test_a_cell_is_the_last_measurement_of_a_pair_with_the_one_before():
     pair = {"hosts": ["n1", "n2"], "wrong": 0, "error": "", "state": "pass"}
     pairs = [{**pair, "round": 0, "busbw": 2.0, "state": "fail"}, {**pair, "round": 2, "busbw": 5.0}]
     pairs.append({**pair, "hosts": ["n3", "n1"], "round": 1, "busbw": None, "state": "unknown", "error": "never came"})
     figure, _ = verify_figures.pairs_figure(["n1", "n2", "n3"], {"pairs": pairs, "median": None, "gate": None})
     trace, crosses = figure["data"]
-    cells = {tuple(held[:2]): (value, *held[2:4]) for held, value in zip(trace["customdata"], trace["z"]) if held}
-    assert cells == {
-        (0, 1): (5.0, "pass", "round 3, before 2 GB/s"),
-        (1, 0): (5.0, "pass", "round 3, before 2 GB/s"),
-        (0, 2): (None, "unknown", "round 2, never came"),
-        (2, 0): (None, "unknown", "round 2, never came"),
-    }
+    cells = {tuple(cell[:2]): (value, *cell[2:4]) for cell, value in zip(trace["customdata"], trace["z"]) if cell}
+    both, error = (5.0, "pass", "round 3, before 2 GB/s"), (None, "unknown", "round 2, never came")
+    assert cells == {(0, 1): both, (1, 0): both, (0, 2): error, (2, 0): error}
     assert list(zip(crosses["y"], crosses["x"])) == [("n1", "n3"), ("n3", "n1")]
 
 
@@ -132,8 +123,8 @@ def test_a_cell_is_the_last_measurement_of_a_pair_with_what_was_before():
         (["10.0.0.1", "11.0.0.2"], ["10.0.0.1", "11.0.0.2"]),
         (["a" * 30], ["a" * 11 + ".." + "a" * 11]),
         (
-            ["a" * 30 + "1" + "a" * 11, "a" * 30 + "2" + "a" * 11],
-            ["a" * 30 + "1" + "a" * 11, "a" * 30 + "2" + "a" * 11],
+            [f"{'a' * 30}{number}{'a' * 11}" for number in (1, 2)],
+            [f"{'a' * 30}{number}{'a' * 11}" for number in (1, 2)],
         ),
     ],
 )
@@ -141,11 +132,10 @@ def test_names_on_axes_are_short_and_differ(hosts, names):
     assert verify_figures.short_names(hosts) == names
 
 
-def test_versions_that_differ_stand_with_their_nodes():
+def test_versions_that_differ_are_shown_with_their_nodes():
     content = verify_page(finished(64), b"")
-    rows = re.findall(
-        r'<th scope="row">(kernel|os|time offset)</th><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td>', content
-    )
+    cell = "<td[^>]*>([^<]*)</td>"
+    rows = re.findall(f'<th scope="row">(kernel|os|time offset)</th>{cell}{cell}', content)
     assert rows == [
         ("kernel", "6.1.0-30-amd64", "63 nodes"),
         ("os", "Debian GNU/Linux 12 (bookworm)", "all nodes"),
@@ -154,14 +144,8 @@ def test_versions_that_differ_stand_with_their_nodes():
     assert '>6.1.0-28-amd64</td><td data-label="nodes">n2</td>' in content
 
 
-def test_words_of_a_page():
-    assert [size(number) for number in (8, 1024, 1536, 2**20, 2**30, 2**41)] == [
-        "8 B",
-        "1 KiB",
-        "1.5 KiB",
-        "1 MiB",
-        "1 GiB",
-        "2048 GiB",
-    ]
+def test_texts_of_a_page():
+    sizes = {8: "8 B", 1024: "1 KiB", 1536: "1.5 KiB", 2**20: "1 MiB", 2**30: "1 GiB", 2**41: "2048 GiB"}
+    assert {number: size(number) for number in sizes} == sizes
     assert utc(STARTED) == "2026-11-21 20:00:00 UTC" and utc(None) == ""
     assert shown("timed_out") == {"state": "timed_out", "like": "fail", "sign": "\N{BALLOT X}", "word": "timed out"}
