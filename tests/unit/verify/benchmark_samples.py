@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
 from ansible.module_utils.trainyard.verify.benchmark import Asked, verify
 
 OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
-
-
 GIB = 1 << 30
 
 
@@ -53,3 +52,16 @@ def checked(name, **asked):
 
 def traffic(count, ports=8):
     return {f"mlx5_{index}:1": {"sent": count, "received": count} for index in range(ports)}
+
+
+def write_run(folder, logs, hosts, state="succeeded", failure=None):
+    """Write the folder of a run that has ended: texts of logs by rank, ranks by host."""
+    nodes = [{"host": host, "ranks": list(ranks)} for host, ranks in hosts.items()]
+    shared = {"world_size": sum(map(len, hosts.values())), "nodes": nodes}
+    plan = {**shared, "job_id": "benchmark-1", "rank_log": "worker_{rank}.log", "job_dir": "/jobs/benchmark-1"}
+    (folder / "logs").mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "summary.json").write_text(json.dumps({**shared, "state": state, "failure": failure}))
+    for rank, log in logs.items():
+        (folder / f"logs/worker_{rank}.log").write_text(log)
+    return str(folder)

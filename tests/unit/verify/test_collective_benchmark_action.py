@@ -7,7 +7,7 @@ import json
 import pytest
 import rdma_traffic
 from ansible.module_utils.testing import patch_module_args
-from benchmark_samples import GIB, H100, OUTPUTS, nic, read, two
+from benchmark_samples import GIB, H100, OUTPUTS, nic, read, two, write_run
 
 GLOO = read("trainyard-all_reduce-gloo.txt")
 
@@ -45,26 +45,16 @@ def test_only_unusable_input_is_a_failure(params, message, act):
     assert result["failed"] and message in result["msg"]
 
 
-def run_folder(folder, log, state="succeeded", failure=None):
-    nodes = [{"host": "n1", "ranks": [0, 1]}, {"host": "n2", "ranks": [2, 3]}]
-    job_id = "benchmark-20261121-200000"
-    plan = {"job_id": job_id, "world_size": 4, "rank_log": "rank_{rank}.log", "job_dir": f"/jobs/{job_id}"}
-    ended = [{**node, "state": "ended", "why": "", "node_rank": rank} for rank, node in enumerate(nodes)]
-    summary = {"state": state, "failure": failure, "nodes": ended, "world_size": 4}
-    (folder / "logs").mkdir()
-    (folder / "plan.json").write_text(json.dumps({**plan, "nodes": nodes}))
-    (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / "logs/rank_0.log").write_text(log)
-    return str(folder)
+RANKS = {"n1": [0, 1], "n2": [2, 3]}
 
 
 def test_a_run_is_verified_by_its_plan(act, tmp_path):
-    folder = run_folder(tmp_path, GLOO)
+    folder = write_run(tmp_path, {0: GLOO}, RANKS)
     result = measure(act, run_dir=folder, expected_busbw=1.0)
     assert (result["state"], result["hosts"], result["backend"]) == ("pass", ["n1", "n2"], "gloo")
-    assert result["job_id"] == "benchmark-20261121-200000"
+    assert result["job_id"] == "benchmark-1"
     # A rank that took itself for the only one has a table of its own in its log.
-    (tmp_path / "logs/rank_2.log").write_text(GLOO)
+    (tmp_path / "logs/worker_2.log").write_text(GLOO)
     result = measure(act, run_dir=folder, expected_busbw=1.0)
     assert result["state"] == "fail" and "each were a world of their own" in result["reason"]
 
@@ -81,16 +71,15 @@ def test_the_nodes_of_a_run_may_work_by_themselves(act, tmp_path):
         at = next(number for number, line in enumerate(header) if "Using devices" in line) + 1
         return "".join([*header[:at], *ranks, *header[at:], row, *(footer if end else [])])
 
-    folder = run_folder(tmp_path, table("n1", True))
-    (tmp_path / "logs/rank_2.log").write_text(table("n2", False))
+    folder = write_run(tmp_path, {0: table("n1", True), 2: table("n2", False)}, RANKS)
     given = {"run_dir": folder, "each_node": True, "expected_busbw": 4.0, "baseline": str(tmp_path / "baselines.json")}
     result = act("collective_benchmark", **given, save_baseline=True)
     first, second = result["benchmarks"]
     assert (first["state"], first["hosts"], first["ranks"], first["busbw_largest"]) == ("pass", ["n1"], 2, 4.0)
     assert (second["state"], second["hosts"], second["footer_seen"]) == ("fail", ["n2"], False)
-    assert first["job_id"] == second["job_id"] == "benchmark-20261121-200000"
+    assert first["job_id"] == second["job_id"] == "benchmark-1"
     assert result["changed"]
-    (tmp_path / "logs/rank_2.log").unlink()
+    (tmp_path / "logs/worker_2.log").unlink()
     second = act("collective_benchmark", **given)["benchmarks"][1]
     assert (second["state"], second["hosts"]) == ("fail", ["n2"])
 
@@ -98,7 +87,7 @@ def test_the_nodes_of_a_run_may_work_by_themselves(act, tmp_path):
 def test_a_run_that_was_killed_half_way_fails_with_the_jobs_reason(act, tmp_path):
     failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "signal": 9, "time": 1.0}
     failure |= {"exit_code": None, "result": "signal"}
-    folder = run_folder(tmp_path, GLOO[: len(GLOO) * 3 // 4], "failed", failure)
+    folder = write_run(tmp_path, {0: GLOO[: len(GLOO) * 3 // 4]}, RANKS, "failed", failure)
     record = measure(act, run_dir=folder, expected_busbw=1.0)
     assert record["state"] == "fail"
     assert record["reason"].startswith("the job failed: rank 2 on n2 failed first: ")

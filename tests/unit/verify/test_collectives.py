@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from ansible.module_utils.trainyard.verify.collectives import check, verify
+from benchmark_samples import write_run
 
 HOSTS = {0: "n1", 1: "n1", 2: "n2"}
 
@@ -14,38 +13,44 @@ def line(rank, values="0 1 2", ranks=3, outcome="right"):
     return f"something before\nall-gather rank {rank} of {ranks} on host: {values} {outcome}\nsomething after\n"
 
 
+RIGHT = {rank: line(rank) for rank in HOSTS}
+
+
 def texts(findings):
     return [(finding.host, finding.found) for finding in findings]
 
 
-def test_all_ranks_with_all_numbers_are_right():
-    assert verify(HOSTS, {rank: line(rank) for rank in HOSTS}, "succeeded") == []
-
-
-def test_wrong_and_silent_ranks_are_named_with_their_hosts():
-    logs = {0: line(0), 1: line(1, "0 7 2", outcome="wrong, expected 0 1 2")}
-    findings = verify(HOSTS, logs, "failed")
-    assert texts(findings) == [("n1", "rank 1 has 0 7 2"), ("n2", "rank 2 printed no result")]
-    assert {finding.expected for finding in findings} == {"0 1 2"}
-
-
-def test_ranks_that_take_themselves_for_the_only_one_are_wrong():
-    logs = {rank: line(0, "0", ranks=1) for rank in HOSTS}
-    assert texts(verify(HOSTS, logs, "succeeded")) == [
-        ("n1", "rank 0 has 0"),
-        ("n1", "rank 1 has 0 and takes itself for rank 0"),
-        ("n2", "rank 2 has 0 and takes itself for rank 0"),
-    ]
+@pytest.mark.parametrize(
+    ("logs", "state", "found"),
+    [
+        (RIGHT, "succeeded", []),
+        (
+            {0: line(0), 1: line(1, "0 7 2", outcome="wrong, expected 0 1 2")},
+            "failed",
+            [("n1", "rank 1 has 0 7 2"), ("n2", "rank 2 printed no result")],
+        ),
+        # Each rank is a world of its own.
+        (
+            dict.fromkeys(HOSTS, line(0, "0", ranks=1)),
+            "succeeded",
+            [
+                ("n1", "rank 0 has 0"),
+                ("n1", "rank 1 has 0 and takes itself for rank 0"),
+                ("n2", "rank 2 has 0 and takes itself for rank 0"),
+            ],
+        ),
+        (RIGHT, "failed", [("", "it failed after every rank had gathered rightly")]),
+    ],
+)
+def test_wrong_and_silent_ranks_are_named_with_their_hosts(logs, state, found):
+    findings = verify(HOSTS, logs, state)
+    assert texts(findings) == found
+    assert {finding.expected for finding in findings if finding.host} <= {"0 1 2"}
 
 
 def test_a_rank_in_anothers_place_is_wrong():
     logs = {0: line(1), 1: line(0), 2: line(2)}
     assert [host for host, _ in texts(verify(HOSTS, logs, "succeeded"))] == ["n1", "n1"]
-
-
-def test_a_job_that_failed_afterwards_is_wrong():
-    logs = {rank: line(rank) for rank in HOSTS}
-    assert texts(verify(HOSTS, logs, "failed")) == [("", "it failed after every rank had gathered rightly")]
 
 
 def test_many_numbers_are_shortened():
@@ -54,24 +59,20 @@ def test_many_numbers_are_shortened():
 
 
 def test_it_reads_the_logs_under_the_launchers_own_name(tmp_path, act):
-    plan = {"rank_log": "worker_{rank}.log", "nodes": [{"host": "n1", "ranks": [0, 1]}, {"host": "n2", "ranks": [2]}]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    (tmp_path / "logs").mkdir()
-    for rank in (0, 2):
-        (tmp_path / f"logs/worker_{rank}.log").write_text(line(rank))
-    missing = act("collective_check", run_dir=str(tmp_path))
-    assert missing["failed"] and "is not the folder of a run that has ended" in missing["msg"]
-    (tmp_path / "summary.json").write_text(json.dumps({"state": "failed"}))
-    result = act("collective_check", run_dir=str(tmp_path))
+    folder = write_run(tmp_path, {rank: line(rank) for rank in (0, 2)}, {"n1": [0, 1], "n2": [2]}, "failed")
+    result = act("collective_check", run_dir=folder)
     assert result["ranks"] == 3
     assert [(item["host"], item["found"]) for item in result["findings"]] == [("n1", "rank 1 printed no result")]
+    (tmp_path / "summary.json").unlink()
+    missing = act("collective_check", run_dir=folder)
+    assert missing["failed"] and "is not the folder of a run that has ended" in missing["msg"]
 
 
-def test_a_job_that_failed_before_any_rank_had_gathered_says_nothing_of_collectives():
+def test_a_job_that_failed_before_any_rank_had_gathered_is_no_result_of_collectives():
     failure = "the job failed: rank 0 on n1 failed first: exit code 1"
     findings = verify(HOSTS, {0: "ModuleNotFoundError: No module named 'mindspore'"}, "failed", failure, "n1")
     assert [(each.check, *text) for each, text in zip(findings, texts(findings))] == [("job", "n1", failure)]
-    # One that speaks is checked, and so are those that are silent beside it.
+    # A rank with a result is checked, and so are silent ranks beside it.
     assert len(verify(HOSTS, {0: line(0)}, "failed", failure, "n1")) == 2
 
 
@@ -81,13 +82,13 @@ KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
 @pytest.mark.parametrize(
     ("logs", "failure", "failed_on", "state", "hosts", "reason"),
     [
-        ({0: line(0), 1: line(1), 2: line(2)}, "", "", "pass", (), ""),
-        ({0: line(0), 1: line(1, "0 7 2"), 2: line(2)}, "", "", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
-        # The rank that is wrong ended the job, and so others before they had said anything.
+        (RIGHT, "", "", "pass", (), ""),
+        ({**RIGHT, 1: line(1, "0 7 2")}, "", "", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        # The rank that is wrong ended the job before others had a result.
         ({1: line(1, "0 7 2")}, "the job failed: rank 1", "n1", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
         ({}, KILLED, "n2", "fail", ("n2",), KILLED),
         ({}, "the job timed_out", "", "fail", ("n1", "n2"), "the job timed_out"),
-        ({0: line(0), 1: line(1), 2: line(2)}, KILLED, "n2", "fail", ("n2",), KILLED),
+        (RIGHT, KILLED, "n2", "fail", ("n2",), KILLED),
         ({0: line(0), 1: line(1)}, "", "", "fail", ("n2",), "rank 2 printed no result on n2"),
     ],
 )
@@ -100,14 +101,8 @@ def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state,
 
 
 def test_a_job_that_was_refused_is_a_failed_check(act):
-    finding = {
-        "host": "n2",
-        "check": "versions",
-        "found": "no torch",
-        "expected": "torch on every node",
-        "action": "run",
-    }
+    finding = {"host": "n2", "check": "versions", "found": "no torch", "expected": "torch", "action": "run"}
     result = act("collective_check", refused=[finding], name="all-gather of pytorch")
     assert (result["ranks"], result["check"]["state"], result["check"]["hosts"]) == (0, "fail", ["n2"])
-    assert result["check"]["reason"] == "the job could not run: no torch, expected torch on every node"
+    assert result["check"]["reason"] == "the job could not run: no torch, expected torch"
     assert "neither run_dir nor refused is given" in act("collective_check")["msg"]

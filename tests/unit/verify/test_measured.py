@@ -7,38 +7,35 @@ from ansible.module_utils.trainyard.verify.stragglers import verify
 AGAIN = "ansible-playbook playbooks/verify.yml -i mine"
 
 
-def record(**changes):
-    base = {
-        "state": "pass",
-        "reason": "",
-        "collective": "all_reduce",
-        "backend": "nccl",
-        "hosts": ["n1", "n2"],
-        "ranks": 16,
-        "busbw_largest": 371.5,
-        "sizes": [{"bytes": 8}, {"bytes": 8 << 30}],
-        "expected": {"busbw": 384.0, "fraction": 0.9, "gate": 345.6, "source": "8 x 400 Gb/s"},
-        "path": None,
-        "job_id": "all-reduce-1",
-    }
-    return {**base, **changes}
+RECORD = {
+    "state": "pass",
+    "reason": "",
+    "collective": "all_reduce",
+    "backend": "nccl",
+    "hosts": ["n1", "n2"],
+    "ranks": 16,
+    "busbw_largest": 371.5,
+    "sizes": [{"bytes": 8}, {"bytes": 8 << 30}],
+    "expected": {"busbw": 384.0, "fraction": 0.9, "gate": 345.6, "source": "8 x 400 Gb/s"},
+    "path": None,
+    "job_id": "all-reduce-1",
+}
+# A benchmark without an expected value.
+SKIPPED = {"state": "skipped", "reason": "nothing to compare with", "expected": None}
 
 
-def stragglers(*nodes, **changes):
-    base = {"state": "pass", "reason": "", "median": 24.0, "gate": 19.2, "nodes": list(nodes), "pairs": [{}, {}]}
-    return {**base, **changes}
+def benchmark(**changes):
+    return benchmark_checks({**RECORD, **changes}, AGAIN)
+
+
+def pairs(*nodes, state="pass", reason=""):
+    measured = {"median": 24.0, "gate": 19.2, "pairs": [{}, {}]}
+    return straggler_checks({**measured, "state": state, "reason": reason, "nodes": list(nodes)}, AGAIN)
 
 
 def node(host, state, score=1.0):
-    return {
-        "host": host,
-        "state": state,
-        "score": score,
-        "confidence": 0.9,
-        "measurements": 3,
-        "reason": f"{host} is slow",
-        "action": "ibstat",
-    }
+    reason = {"reason": f"{host} is slow", "action": "ibstat"}
+    return {"host": host, "state": state, "score": score, "confidence": 0.9, "measurements": 3, **reason}
 
 
 @pytest.mark.parametrize(
@@ -49,36 +46,29 @@ def test_sizes_are_read_in_the_largest_unit_that_divides_them(size, text):
 
 
 def test_a_bandwidth_is_shown_with_its_gate_and_where_that_comes_from():
-    (check,) = benchmark_checks(record(), AGAIN)
-    assert check.state == "pass" and check.action == ""
+    (check,) = benchmark()
+    assert (check.state, check.action, check.name, check.hosts) == ("pass", "", "all_reduce over nccl", ())
     assert check.found == "busbw 371.50 GB/s at 8 GiB over 16 ranks"
     assert check.expected == "at least 345.60 GB/s, 90% of 384.00"
     assert check.source == "8 x 400 Gb/s"
-    assert (check.name, check.hosts) == ("all_reduce over nccl", ())
 
 
 def test_a_benchmark_inside_a_node_is_about_that_node():
-    (check,) = benchmark_checks(record(hosts=["n7"], state="fail", reason="too slow"), AGAIN)
+    (check,) = benchmark(hosts=["n7"], state="fail", reason="too slow")
     assert (check.name, check.hosts) == ("all_reduce over nccl inside n7", ("n7",))
 
 
 def test_a_benchmark_without_expectation_is_skipped_with_an_action():
     path = {"state": "pass", "devices": ["TCP"], "reason": "gloo speaks TCP, whatever RDMA there is"}
-    (check,) = benchmark_checks(
-        record(state="skipped", reason="nothing to compare with", expected=None, path=path), AGAIN
-    )
+    (check,) = benchmark(**SKIPPED, path=path)
     assert (check.state, check.expected) == ("skipped", "")
     assert "verify_busbw" in check.action and "verify_save_baseline" in check.action
 
 
-def test_a_bandwidth_that_was_kept_is_what_is_expected_from_then_on():
-    kept = record(state="skipped", reason="nothing to compare with", expected=None, baseline="mine/baseline.json")
-    (check,) = benchmark_checks(kept, AGAIN)
+def test_a_saved_bandwidth_is_expected_from_then_on():
+    (check,) = benchmark(**SKIPPED, baseline="mine/baseline.json")
     assert (check.state, check.reason, check.action, check.source) == ("pass", "", "", "kept by this run")
     assert check.found.endswith("over 16 ranks, kept as the baseline in mine/baseline.json")
-    # A wrong result is not kept, whatever its bandwidth is.
-    (check,) = benchmark_checks(record(state="unknown", reason="no rank is listed", expected=None), AGAIN)
-    assert (check.state, check.reason) == ("unknown", "no rank is listed")
 
 
 def test_the_only_pair_is_skipped_with_an_action():
@@ -89,34 +79,39 @@ def test_the_only_pair_is_skipped_with_an_action():
 
 
 def test_a_wrong_path_fails_beside_a_bandwidth_that_passes():
-    path = {"state": "fail", "devices": ["eth0"], "reason": "the bytes went over TCP"}
-    bandwidth, carried = benchmark_checks(record(path=path), AGAIN)
-    assert (bandwidth.state, carried.state) == ("pass", "fail")
-    assert (carried.found, carried.reason) == ("eth0", "the bytes went over TCP")
+    bandwidth, path = benchmark(path={"state": "fail", "devices": ["eth0"], "reason": "the bytes went over TCP"})
+    assert (bandwidth.state, path.state) == ("pass", "fail")
+    assert (path.found, path.reason) == ("eth0", "the bytes went over TCP")
 
 
-def test_a_run_without_a_table_says_that_nothing_was_measured():
-    (check,) = benchmark_checks(
-        record(state="fail", busbw_largest=None, sizes=[], expected=None, reason="rank 1 failed"), AGAIN
-    )
-    assert (check.state, check.found, check.reason) == ("fail", "nothing was measured", "rank 1 failed")
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"state": "fail", "busbw_largest": None, "sizes": []}, "nothing was measured"),
+        # A wrong result is not saved, whatever its bandwidth is.
+        ({"state": "unknown"}, "busbw 371.50 GB/s at 8 GiB over 16 ranks"),
+    ],
+)
+def test_a_run_without_a_result_has_a_reason(changes, found):
+    (check,) = benchmark(expected=None, reason="rank 1 failed", **changes)
+    assert (check.state, check.found, check.reason) == (changes["state"], found, "rank 1 failed")
 
 
 def test_nodes_to_blame_are_named_one_by_one():
     nodes = [node("n1", "pass"), node("n2", "fail", 0.6), node("n3", "fail", 0.5), node("n4", "fail", 0.7)]
-    checks = straggler_checks(stragglers(*nodes, state="fail"), AGAIN)
+    checks = pairs(*nodes, state="fail")
     assert [(check.state, check.hosts) for check in checks] == [("fail", (host,)) for host in ("n3", "n2", "n4")]
     assert checks[0].found == "50% of the bandwidth of the others, confidence 90%"
     assert checks[0].action == "ibstat"
 
 
 def test_bad_pairs_that_no_node_explains_are_a_fault_all_the_same():
-    checks = straggler_checks(stragglers(node("n1", "unknown", None), state="fail", reason="n1-n2 is slow"), AGAIN)
-    assert [(check.state, check.hosts) for check in checks] == [("fail", ()), ("unknown", ("n1",))]
-    assert checks[0].reason == "n1-n2 is slow" and "verify_rounds=full" in checks[0].action
-    assert checks[1].found == "no bandwidth with any partner"
+    bad, unknown = pairs(node("n1", "unknown", None), state="fail", reason="n1-n2 is slow")
+    assert [(check.state, check.hosts) for check in (bad, unknown)] == [("fail", ()), ("unknown", ("n1",))]
+    assert bad.reason == "n1-n2 is slow" and "verify_rounds=full" in bad.action
+    assert unknown.found == "no bandwidth with any partner"
 
 
 def test_healthy_pairs_are_one_check():
-    (check,) = straggler_checks(stragglers(node("n1", "pass"), node("n2", "pass")), AGAIN)
+    (check,) = pairs(node("n1", "pass"), node("n2", "pass"))
     assert (check.state, check.found, check.action) == ("pass", "median 24.00 GB/s over 2 pairs", "")

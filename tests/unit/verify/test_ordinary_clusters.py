@@ -9,10 +9,9 @@ from ansible.module_utils.trainyard.verify import devices, drift
 from ansible.module_utils.trainyard.verify.drift_clocks import check_clocks
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, straggler_checks
 from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
-from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from benchmark_samples import checked, nic, two
 from captured_tree import NODES, unfold
+from machine_samples import read
 from report_samples import phase, reported
 
 
@@ -23,10 +22,7 @@ def virtual_machine(tmp_path_factory):
     unfold("plain", folder, NODES)
     (folder / "commands").mkdir(exist_ok=True)
     (folder / "commands/ulimit.out").write_text("unlimited\n1048576\n")
-    found = read_machine(
-        Tree(str(folder)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",
-        ascend_root="/usr/local/Ascend", network="", host_address="192.0.2.2",
-    )  # fmt: skip
+    found = read(folder, host_address="192.0.2.2")
     assert found["network"]["interface"] == "eth0" and found["facts"]["nic_speed"] is None
     return found
 
@@ -36,7 +32,7 @@ def bandwidth(count, kind):
     if count == 1:
         return []
     record = checked("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind=kind, speed=None)]))
-    return [check.as_dict() for check in benchmark_checks(record, "again")]
+    return benchmark_checks(record, "again")
 
 
 def pairs(hosts):
@@ -45,7 +41,7 @@ def pairs(hosts):
         for number, each in enumerate(first_rounds(hosts))
         for pair in each
     ]
-    return [check.as_dict() for check in straggler_checks(verify(hosts, measured), "again")] if measured else []
+    return straggler_checks(verify(hosts, measured), "again") if measured else []
 
 
 @pytest.mark.parametrize("kind", ["physical", "virtual"])
@@ -56,17 +52,15 @@ def test_a_healthy_cluster_without_special_hardware_is_green(virtual_machine, co
     results = {host: {"devices": machine["devices"]} for host, machine in machines.items()}
     compared = drift.check_nodes([{**machine, "group": ""} for machine in machines.values()])
     compared += check_clocks({host: {"offset_s": 0.0, "margin_s": 0.01} for host in hosts}, 1.0)
-    report = reported(
-        [
-            phase("software", ("pytorch", "pass")),
-            phase("drift", *(check.as_dict() for check in compared)),
-            phase("devices", *(check.as_dict() for check in devices.verify(results, groups={}, allowed={}))),
-            phase("bandwidth", *bandwidth(count, kind)),
-            phase("stragglers", *pairs(hosts)),
-            phase("counters", *(each.as_dict() for each in devices.verify(results, results, groups={}, allowed={}))),
-        ],
-        hosts,
-    )
+    found = {
+        "drift": compared,
+        "devices": devices.verify(results, groups={}, allowed={}),
+        "bandwidth": bandwidth(count, kind),
+        "stragglers": pairs(hosts),
+        "counters": devices.verify(results, results, groups={}, allowed={}),
+    }
+    phases = [phase(name, *(check.as_dict() for check in checks)) for name, checks in found.items()]
+    report = reported([phase("software", ("pytorch", "pass")), *phases], hosts)
     checks = [check for each in report["phases"] for check in each["checks"]]
     assert [(each["name"], each["found"]) for each in checks if each["state"] in ("unknown", "fail")] == []
     assert report["exit_code"] == 0

@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, read, refusal, verify
 from ansible.module_utils.trainyard_controller import measurements as measured_runs
+from benchmark_samples import write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,18 +98,11 @@ def test_a_job_that_was_refused_fails_with_its_first_finding():
     assert describe(checked).startswith("  pairs: fail, 0 measurements; the job could not run")
 
 
-def run_folder(folder, state="succeeded", failure=None, measurements=()):
-    nodes = [{"host": host, "ranks": [rank]} for rank, host in enumerate(HOSTS)]
-    plan = {"world_size": 4, "rank_log": "rank_{rank}.log", "job_dir": "/jobs/pairs-1", "nodes": nodes}
-    (folder / "logs").mkdir()
-    (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "summary.json").write_text(json.dumps({"state": state, "failure": failure, "nodes": nodes}))
-    (folder / "logs/rank_2.log").write_text(lines(measurements))
-    return str(folder)
+RANKS = {host: [rank] for rank, host in enumerate(HOSTS)}
 
 
 def test_runs_are_joined(tmp_path, act):
-    params = {"hosts": HOSTS, "schedule": ROUNDS, "run_dir": run_folder(tmp_path, measurements=everything())}
+    params = {"hosts": HOSTS, "schedule": ROUNDS, "run_dir": write_run(tmp_path, {2: lines(everything())}, RANKS)}
     first = act("pair_stragglers", **params)
     assert first["stragglers"]["state"] == "pass"
     again = act("pair_stragglers", **params, measured=first["measurements"])
@@ -117,7 +111,8 @@ def test_runs_are_joined(tmp_path, act):
 
 def test_a_silent_node_is_blamed(tmp_path, act):
     silent = {"kind": "silent", "host": "n4", "after_s": 15}
-    folder = run_folder(tmp_path, "failed", silent, [each for each in everything() if "n4" not in each["hosts"]])
+    log = lines([each for each in everything() if "n4" not in each["hosts"]])
+    folder = write_run(tmp_path, {2: log}, RANKS, "failed", silent)
     checked = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS, run_dir=folder)
     assert states_of(checked["stragglers"])["n4"] == "fail"
     (error,) = {each["error"] for each in checked["measurements"] if "n4" in each["hosts"]}

@@ -28,21 +28,19 @@ def outcome(states, reasons=("why",), skipped=""):
 @pytest.mark.parametrize(
     "states", [states for number in range(1, len(STATES) + 1) for states in combinations(STATES, number)]
 )
-def test_a_phase_ends_with_the_words_that_the_report_has_for_it(states):
+def test_a_phase_has_the_outcome_of_the_report(states):
     found = outcome(states)
     assert found["state"] == worst(states)
     if found["state"] != "skipped":
         assert found["said"] == f"{worst(states).replace('_', ' ')}, {outcomes(states)}"
 
 
-def test_a_phase_without_any_outcome_says_why():
+def test_a_phase_without_any_outcome_has_a_reason():
     skipped = outcome(["skipped"] * 3, ["no GPU", "no NPU", "no GPU"])
     assert (skipped["reason"], skipped["said"]) == ("no GPU; no NPU", "does not apply, no GPU; no NPU")
     assert outcome(["skipped", "pass"])["reason"] == ""
     assert outcome([], skipped="one node")["said"] == "does not apply, one node"
     assert phase_outcome(None, "drift", "one node", AGAIN)["checks"] == []
-    assert outcome(["pass", "skipped"])["said"] == "pass, 1 passed, 1 not applicable"
-    assert outcome(["not_asked"])["said"] == "not asked, 1 not asked for"
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -70,12 +68,12 @@ def jobs(usable, phases=PHASES, frameworks=("openmpi", "pytorch"), pair_venv=Fal
     return job_hosts(usable, answers, phases, frameworks, pair_venv=pair_venv)
 
 
-def test_jobs_run_on_hosts_that_they_can_use_and_only_for_what_is_wanted():
+def test_jobs_run_on_usable_hosts_and_only_for_the_requested_phases():
     two = ["n1", "n2"]
-    assert jobs(two) == {
-        "collectives": {"pytorch": two, "mpi": two}, "bandwidth": two, "inside": [], "pairs": two, "no_pairs": "",
-        "backend": "gloo",
-    }  # fmt: skip
+    found = jobs(two)
+    assert found["collectives"] == {"pytorch": two, "mpi": two}
+    assert (found["bandwidth"], found["inside"], found["pairs"], found["no_pairs"]) == (two, [], two, "")
+    assert found["backend"] == "gloo"
     found = jobs(two, phases=["drift"])
     assert (found["collectives"], found["bandwidth"], found["inside"], found["pairs"]) == ({}, [], [], [])
     found = jobs(two, vendor="nvidia", gpus=[{}, {}])

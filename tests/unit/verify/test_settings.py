@@ -46,14 +46,14 @@ RIGHT = {
 }
 
 
-def test_all_that_is_wrong_is_found_at_once():
+def test_all_wrong_settings_are_found_at_once():
     assert WRONG.keys() == RULES.keys()
     found = findings(WRONG)
     assert [(each.check, each.found) for each in found] == [(name, str(value)) for name, value in WRONG.items()]
     assert all(each.expected and each.action for each in found)
 
 
-def test_what_is_right_is_not_found():
+def test_right_settings_have_no_finding():
     assert findings(RIGHT) == [] == findings({})
 
 
@@ -69,7 +69,5 @@ def test_settings_that_do_not_go_together(given, check):
 
 
 def test_sizes():
-    assert [size(text) for text in ("8", "4k", "32M", "1G", "0", "1.5G", "-1", None)] == [
-        *(8, 4096, 32 << 20, 1 << 30),
-        *(None, None, None, None),
-    ]
+    sizes = {"8": 8, "4k": 4096, "32M": 32 << 20, "1G": 1 << 30, "0": None, "1.5G": None, "-1": None, None: None}
+    assert {text: size(text) for text in sizes} == sizes

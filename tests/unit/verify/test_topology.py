@@ -6,9 +6,8 @@ import pytest
 from ansible.module_utils.trainyard.hardware.nvidia_topology import parse_topology
 from ansible.module_utils.trainyard.verify.devices import verify
 from ansible.module_utils.trainyard.verify.topology import check_topology, describe
-from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from captured_tree import NODES, unfold
+from machine_samples import read
 
 TABLE = (Path(__file__).resolve().parents[2] / "fixtures" / "nvidia_topology" / "v100_4_nics_2.txt").read_text()
 
@@ -32,22 +31,23 @@ def topology(groups=None, **nodes):
     return check
 
 
-def test_nodes_that_are_joined_alike_pass_and_say_how():
+def test_nodes_with_the_same_topology_pass():
     check = topology(n1=node(), n2=node(), n3=node())
     assert check.state == "pass"
     assert check.found == "3 nodes: GPU to GPU NV2 6; GPU to mlx5_0 PIX 2, SYS 2; GPU to mlx5_1 PIX 2, SYS 2"
 
 
-def test_the_node_that_is_joined_otherwise_is_named_with_the_pair():
-    check = topology(n1=node(), n2=node(*MOVED), n3=node())
-    assert (check.state, check.hosts) == ("fail", ("n2",))
-    assert check.found == "n2: GPU0 to mlx5_1 PHB, SYS on most"
-
-
-def test_two_nodes_that_differ_are_both_named_and_none_is_odd():
-    check = topology(n1=node(), n2=node(*MOVED))
-    assert check.hosts == ("n1", "n2")
-    assert "GPU0 to mlx5_1 SYS, and no way that most have" in check.found
+@pytest.mark.parametrize(
+    ("others", "hosts", "found"),
+    [
+        ({"n3": node()}, ("n2",), "n2: GPU0 to mlx5_1 PHB, SYS on most"),
+        # None of two is odd.
+        ({}, ("n1", "n2"), "GPU0 to mlx5_1 SYS, and no way that most have"),
+    ],
+)
+def test_nodes_that_differ_are_named_with_the_pair(others, hosts, found):
+    check = topology(n1=node(), n2=node(*MOVED), **others)
+    assert (check.state, check.hosts) == ("fail", hosts) and found in check.found
 
 
 def test_nodes_of_another_kind_are_not_compared():
@@ -67,13 +67,9 @@ def test_a_node_without_two_gpus_has_nothing_to_compare(gpus):
 
 
 def test_a_captured_machine_can_be_checked(tmp_path):
-    root = unfold("gpu2", tmp_path, NODES.parent / "verify")
-    read = read_machine(
-        Tree(str(root)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",
-        ascend_root="/usr/local/Ascend", network="", host_address="10.20.0.1",
-    )  # fmt: skip
-    assert describe(read["devices"]["topology"]) == (
+    machine = read(unfold("gpu2", tmp_path, NODES.parent / "verify"))
+    assert describe(machine["devices"]["topology"]) == (
         "GPU to GPU NV18 1; GPU to mlx5_0 PIX 1, SYS 1; GPU to mlx5_3 PIX 1, SYS 1; GPU to mlx5_4 SYS 2"
     )
-    found = {check.name: check for check in verify({"n1": read}, groups={"kind": ["n1"]}, allowed={})}
+    found = {check.name: check for check in verify({"n1": machine}, groups={"kind": ["n1"]}, allowed={})}
     assert found["GPU topology"].state == "pass"
