@@ -29,14 +29,11 @@ from hypothesis import strategies as st
 def test_nodes_of_kubernetes_are_to_be_cordoned_first():
     nodes = four(n2={"kubernetes": True}, n3={"kubernetes": True, "uses": ["python3 (process 20)"]})
     found = planned(nodes)
-    assert [(one["check"], one["host"]) for one in found["findings"]] == [("Kubernetes", "n2")]
-    assert "kubectl cordon" in found["findings"][0]["action"] and found["batches"] == []
+    (finding,) = found["findings"]
+    assert (finding["check"], finding["host"], found["batches"]) == ("Kubernetes", "n2", [])
     assert planned(nodes, cordoned=True)["findings"] == []
     # What has the new driver is not touched.
     assert planned([node("n1", NEW, kubernetes=True), node("n2")])["findings"] == []
-
-
-# ---- the order
 
 
 @pytest.mark.parametrize(
@@ -46,7 +43,6 @@ def test_nodes_of_kubernetes_are_to_be_cordoned_first():
         ({"serial": 2}, [["n1"], ["n2", "n3"], ["n4"]]),
         ({"serial": "50%"}, [["n1"], ["n2", "n3"], ["n4"]]),
         ({"serial": "1%"}, [["n1"], ["n2"], ["n3"], ["n4"]]),
-        ({"canary": ["n3"], "serial": 9}, [["n3"], ["n1", "n2", "n4"]]),
         ({"canary": ["n4", "n2"], "serial": 9}, [["n4", "n2"], ["n1", "n3"]]),
     ],
 )
@@ -94,10 +90,9 @@ def test_an_interrupted_run_leaves_what_the_node_had_and_another_target_forgets_
     assert "before" not in planned([node()], {"n1": entry("rolled back", before=before)})["table"]["n1"]
 
 
-def test_a_node_with_the_target_that_is_not_well_is_upgraded_again():
-    sick = node(version=NEW, driver=driver(version=NEW, userspace=OLD))
-    assert planned([sick])["batches"] == [["n1"]]
-    assert planned([node(version=NEW)])["batches"] == []
+def test_a_node_with_a_broken_target_is_upgraded_again():
+    broken = node(version=NEW, driver=driver(version=NEW, userspace=OLD))
+    assert [planned([each])["batches"] for each in (broken, node(version=NEW))] == [[["n1"]], []]
 
 
 def test_nodes_without_a_gpu_have_no_part_in_it():
@@ -146,7 +141,8 @@ def test_a_batch_has_a_node_at_least_or_is_refused(serial, nodes):
     assert size is None or size >= 1
 
 
-# ---- what is refused before anything is touched
+FAILED_CHECK = [{"name": "GPUs", "state": "fail", "hosts": ["n1", "n2"], "found": "n1: 7 of 8"}]
+FROM_RUNFILE = driver(version="470.103.01", provider="runfile", packages={}, runfile="470.103.01")
 
 
 @pytest.mark.parametrize(
@@ -157,52 +153,25 @@ def test_a_batch_has_a_node_at_least_or_is_refused(serial, nodes):
         ([node()], {"serial": "half"}, "nvidia_driver_upgrade_serial", "'half'"),
         ([node()], {"serial": "200%"}, "nvidia_driver_upgrade_serial", "'200%'"),
         ([node(settings={**SETTINGS, "version": ""})], {}, "nvidia_driver_version", "none"),
-        (
-            [node(settings={**SETTINGS, "version": "", "branch": "550"})],
-            {},
-            "nvidia_driver_version",
-            "none, only branch 550",
-        ),
+        ([node(settings={**SETTINGS, "version": "", "branch": "550"})], {}, "nvidia_driver_version", "branch 550"),
         ([node(settings={**SETTINGS, "provider": "none"})], {}, "nvidia_driver_provider", "none"),
         ([node(uses=["job a"])], {}, "in use", "job a"),
         ([node(), node("n2", uses=["job a"])], {"canary": ["n2"]}, "in use", "job a"),
-        (
-            [node(missing=["nvidia-smi 550.54.15-1"])],
-            {},
-            "way back",
-            "no package list offers nvidia-smi 550.54.15-1 any longer",
-        ),
-        (
-            [node(driver=driver(provider="runfile", packages={}, runfile="470.103.01"))],
-            {},
-            "way back",
-            "driver 470.103.01 from a runfile without a known address",
-        ),
-        (
-            [node()],
-            {"runfiles": [{"version": "470.103.01", "file": "/a", "url": "https://b", "sha256": "a" * 64}]},
-            "nvidia_driver_upgrade_runfiles",
-            f"file: /a, sha256: {'a' * 64}, url: https://b, version: 470.103.01",
-        ),
-        (
-            [node()],
-            {"checks": [{"name": "GPU ECC errors", "state": "fail", "hosts": ["n1"], "found": "n1: GPU 1: 2"}]},
-            "devices",
-            "GPU ECC errors: n1: GPU 1: 2",
-        ),
+        ([node(missing=["nvidia-smi 550.54.15-1"])], {}, "way back", "nvidia-smi 550.54.15-1"),
+        ([node(driver=FROM_RUNFILE)], {}, "way back", "driver 470.103.01 from a runfile without a known address"),
+        ([node()], {"runfiles": [{**RUNFILE, "url": "https://b"}]}, "nvidia_driver_upgrade_runfiles", "https://b"),
+        ([node()], {"checks": FAILED_CHECK}, "devices", "GPUs: n1: 7 of 8"),
     ],
 )
 def test_bad_input_is_a_finding_and_nothing_is_planned(nodes, settings, check, found):
     made = planned(nodes, **settings)
-    assert [(each["check"], each["found"]) for each in made["findings"]] == [(check, found)]
-    assert made["batches"] == []
+    ((one, text),) = [(each["check"], each["found"]) for each in made["findings"]]
+    assert one == check and found in text and made["batches"] == []
 
 
 def test_what_no_package_list_has_at_that_version_could_not_be_had_again(monkeypatch):
-    offers = {
-        "nvidia-smi": [Offer("550.54.150-1", "http://a", "", ""), Offer("550.54.15-1", "http://a", "", "")],
-        "libcuda1": [Offer("550.54.15-2", "http://a", "", "")],
-    }
+    versions = {"nvidia-smi": ["550.54.150-1", "550.54.15-1"], "libcuda1": ["550.54.15-2"]}
+    offers = {name: [Offer(version, "http://a", "", "") for version in each] for name, each in versions.items()}
     monkeypatch.setattr(driver_apt.machine, "read_offers", lambda names: (offers, {}))
     before = dict.fromkeys(("nvidia-smi", "libcuda1", "nvidia-modprobe"), "550.54.15-1")
     assert driver_apt.missing(before) == ["libcuda1 550.54.15-1", "nvidia-modprobe 550.54.15-1"]
@@ -213,14 +182,11 @@ def test_who_has_no_way_back_goes_when_that_is_accepted():
     assert planned([node(driver=driver(provider="none", version="", packages={}, loaded=""))])["batches"] == [["n1"]]
 
 
-# ---- the proof
-
-
-def test_a_node_that_is_well_stays():
+def test_a_healthy_node_is_upgraded():
     assert settled(driver(version=NEW)) == {"state": "upgraded", "why": "", "back": {}}
 
 
-def test_a_reboot_that_nobody_allows_is_waited_for_and_one_that_did_not_help_is_a_fault():
+def test_a_node_waits_for_its_reboot_or_goes_back_after_it():
     due = driver(version=NEW, loaded=OLD, reboot_due=[f"module {OLD} is loaded, {NEW} is installed"])
     found = settled(due, reboots=False)
     assert (found["state"], found["why"]) == ("reboot due", f"module {OLD} is loaded, {NEW} is installed")
@@ -228,24 +194,19 @@ def test_a_reboot_that_nobody_allows_is_waited_for_and_one_that_did_not_help_is_
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("changes", "options", "why"),
     [
-        ({"failure": "apt-get ended with 100\n  twice"}, "apt-get ended with 100 twice"),
-        (
-            {"checks": [{"name": "GPUs", "state": "fail", "hosts": ["n1", "n2"], "found": "n1: 7 of 8"}]},
-            "GPUs: n1: 7 of 8",
-        ),
+        ({}, {"failure": "apt-get ended with 100\n  twice"}, "apt-get ended with 100 twice"),
+        ({}, {"checks": FAILED_CHECK}, "GPUs: n1: 7 of 8"),
+        ({"userspace": OLD}, {}, f"user space: {OLD}"),
     ],
 )
-def test_what_stopped_the_installation_or_makes_a_device_fail_sends_it_back(given, why):
-    found = settled(driver(version=NEW), **given)
+def test_a_node_that_fails_goes_back(changes, options, why):
+    found = settled(driver(version=NEW, **changes), **options)
     assert (found["state"], found["why"]) == ("going back", why)
-    assert found["back"]["packages"] == {"nvidia-kernel-dkms": f"{OLD}-1", "nvidia-smi": f"{OLD}-1"}
-
-
-def test_a_verification_that_fails_is_told_in_its_words():
-    found = settled(driver(version=NEW, userspace=OLD))
-    assert (found["state"], found["why"]) == ("going back", f"user space: {OLD}")
+    assert found["back"]["packages"] == driver()["packages"]
+    back = {"provider": "network_repo", "remove": "", "runfile": {}, "held": ["nvidia-kernel-dkms"]}
+    assert {name: found["back"][name] for name in back} == back
 
 
 def stopped_by(host):
@@ -260,17 +221,15 @@ def test_what_stopped_the_batch_because_of_another_node_is_not_this_nodes_fault(
 
 
 def test_checks_of_devices_do_not_count_where_no_gpu_is_to_be():
-    checks = [{"name": "GPUs", "state": "fail", "hosts": ["n1"], "found": "none"}]
     judged = {**EXPECTED, "gpus": False}
-    assert settled(driver(version=NEW), checks=checks, expected=judged)["state"] == "upgraded"
-    assert planned([node(expected=judged)], checks=checks)["findings"] == []
+    assert settled(driver(version=NEW), checks=FAILED_CHECK, expected=judged)["state"] == "upgraded"
+    assert planned([node(expected=judged)], checks=FAILED_CHECK)["findings"] == []
 
 
 def test_a_fault_of_a_device_that_may_be_the_upgrades_is_none_before_it():
-    checks = [{"name": "GPUs", "state": "fail", "hosts": ["n1"], "found": "n1: 7 of 8"}]
     kept = {"n1": entry("reboot due", before=upgrade.previous(driver()))}
     # It was rebooted by hand: all but the device is as it should be.
-    found = planned([node(version=NEW)], kept, checks=checks)
+    found = planned([node(version=NEW)], kept, checks=FAILED_CHECK)
     assert (found["findings"], found["batches"]) == ([], [["n1"]])
     assert planned([node(version=NEW)], kept)["table"]["n1"]["state"] == "upgraded"
 
@@ -287,34 +246,15 @@ def test_of_a_large_cluster_a_batch_has_its_lines_and_all_are_counted():
     assert lines[-1] == "1000 nodes: 999 waiting, 1 upgraded"
 
 
-# ---- the way back
-
-
-def test_back_to_packages_of_the_same_provider_removes_nothing():
-    back = settled(driver(version=NEW), failure="no")["back"]
-    assert (back["provider"], back["remove"], back["runfile"], back["held"]) == (
-        "network_repo",
-        "",
-        {},
-        ["nvidia-kernel-dkms"],
-    )
-
-
 def test_back_to_a_runfile_has_its_installer_with_the_arguments_of_that_branch():
-    before = upgrade.previous(
-        driver(version="470.103.01", provider="runfile", packages={}, runfile="470.103.01", flavour="")
-    )
+    before = upgrade.previous({**FROM_RUNFILE, "flavour": ""})
     settings = {**SETTINGS, "flavour": "proprietary"}
     found = settled(driver(version=NEW), failure="no", before=before, runfiles=[RUNFILE], settings=settings)
     assert found["back"]["remove"] == "network_repo"
-    assert found["back"]["runfile"] == {
-        **RUNFILE,
-        "url": "",
-        "arguments": ["--silent", "--no-questions", "--no-x-check", "--dkms", "--no-opengl-files"],
-    }
-    # It never went.
-    now = driver(version="470.103.01", provider="runfile", packages={}, runfile="470.103.01")
-    assert settled(now, failure="no", before=before, runfiles=[RUNFILE])["back"]["runfile"] == {}
+    arguments = ["--silent", "--no-questions", "--no-x-check", "--dkms", "--no-opengl-files"]
+    assert found["back"]["runfile"] == {**RUNFILE, "url": "", "arguments": arguments}
+    # The old driver was never removed.
+    assert settled(FROM_RUNFILE, failure="no", before=before, runfiles=[RUNFILE])["back"]["runfile"] == {}
 
 
 def test_back_to_nothing_removes_what_came():
@@ -330,7 +270,7 @@ def returned(now, **given):
 def test_a_node_that_has_what_it_had_is_rolled_back():
     assert returned(driver()) == {"state": "rolled back", "why": "it failed"}
     due = returned(driver(reboot_due=["module is loaded"]))
-    assert due == {"state": "rolled back", "why": "it failed; reboot due: module is loaded"}
+    assert due["state"] == "rolled back" and "reboot due: module is loaded" in due["why"]
 
 
 @pytest.mark.parametrize(
@@ -349,10 +289,10 @@ def test_a_node_that_does_not_have_what_it_had_needs_somebody(now, said):
     assert found["why"] == f"it failed; the rollback failed: apt-get ended with 100; {said}"
 
 
-@given(
-    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12")),
-    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12")),
-)
+PACKAGES = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12"))
+
+
+@given(PACKAGES, PACKAGES)
 def test_rolled_back_means_the_same_packages_at_the_same_versions(before, now):
     found = returned(driver(packages=now), before=upgrade.previous(driver(packages=before)))
     assert (found["state"] == "rolled back") == (before == now)
@@ -361,7 +301,4 @@ def test_rolled_back_means_the_same_packages_at_the_same_versions(before, now):
 def test_a_batch_that_is_not_all_upgraded_stops_the_rest():
     entries = {"n1": entry("upgraded"), "n2": entry("rolled back", why="user space"), "n3": entry("rebooting")}
     found = FILTERS["nvidia_upgrade_findings"](entries)
-    assert [(each["host"], each["check"], each["found"]) for each in found] == [
-        ("n2", "rolled back", "user space"),
-        ("n3", "rebooting", "no reason given"),
-    ]
+    assert [(each["host"], each["check"]) for each in found] == [("n2", "rolled back"), ("n3", "rebooting")]
