@@ -14,6 +14,13 @@ WANTED = {
     "manage_system": True,
 }
 RUNFILE = {"provider": "runfile", "version": "11.4.4", "url": "https://x.example/cuda.run", "sha256": SHA256}
+WHEEL = {"provider": "wheel", "version": "13.0"}
+HOME = "/usr/local/cuda-12.4"
+INSTALLED = {"provider": "none", "path": HOME}
+
+
+def repository(version, **changes):
+    return {"provider": "network_repo", "version": version, **changes}
 
 
 def plan(records, default="", absent=(), wanted=None, **changes):
@@ -27,24 +34,13 @@ def texts(findings):
 
 
 def test_several_toolkits_side_by_side():
-    nodes, findings = plan(
-        [
-            {"provider": "network_repo", "version": "12.4.1"},
-            {"provider": "network_repo", "version": "12.6"},
-            {"provider": "wheel", "version": "13.0"},
-            RUNFILE,
-        ],
-        default="13.0",
-        wanted={"host_compiler": "g++-11"},
-        compiler={"name": "g++-11", "version": "11.1.0", "installed": False},
-    )
-    assert findings == []
-    assert [(one["home"], one["install"]) for one in nodes["toolkits"]] == [
-        ("/usr/local/cuda-12.4", True),
-        ("/usr/local/cuda-12.6", True),
-        (f"{ROOT}/cuda-13.0", True),
-        (f"{ROOT}/cuda-11.4.4", True),
-    ]
+    compiler = {"name": "g++-11", "version": "11.1.0", "installed": False}
+    wanted = {"host_compiler": "g++-11"}
+    records = [repository("12.4.1"), repository("12.6"), WHEEL, RUNFILE]
+    nodes, findings = plan(records, default="13.0", wanted=wanted, compiler=compiler)
+    assert findings == [] and all(one["install"] for one in nodes["toolkits"])
+    homes = [HOME, "/usr/local/cuda-12.6", f"{ROOT}/cuda-13.0", f"{ROOT}/cuda-11.4.4"]
+    assert [one["home"] for one in nodes["toolkits"]] == homes
     assert nodes["packages"] == [
         {"name": "cuda-toolkit-12-4", "version": "12.4.1"},
         {"name": "cuda-nvcc-12-4", "version": "12.4.131"},
@@ -54,8 +50,7 @@ def test_several_toolkits_side_by_side():
 
 
 def test_the_first_is_the_default_and_none_is_possible():
-    records = [{"provider": "wheel", "version": "13.0"}, {"provider": "none", "path": "/usr/local/cuda-12.4"}]
-    there = {"/usr/local/cuda-12.4": toolkit("12.4.131")}
+    records, there = [WHEEL, INSTALLED], {HOME: toolkit("12.4.131")}
     assert plan(records, toolkits=there)[0]["default"] == f"{ROOT}/cuda-13.0"
     assert plan(records, toolkits=there, default="none")[0]["default"] == ""
     assert plan([])[0]["default"] == ""
@@ -81,55 +76,45 @@ def test_a_runfile_is_installed_again_when_it_is_another_one(found, install):
     ("records", "found"),
     [
         ([{"provider": "apt", "version": "12.4"}], "provider 'apt' of CUDA 12.4"),
-        ([{"provider": "network_repo", "version": "12"}], "version '12' of the provider network_repo"),
+        ([repository("12")], "version '12' of the provider network_repo"),
         ([{"provider": "wheel", "version": ""}], "version '' of the provider wheel"),
         ([{**RUNFILE, "version": "11.4"}], "version '11.4' of the provider runfile"),
         ([{**RUNFILE, "sha256": "no"}], "sha256 'no' of CUDA 11.4.4"),
         ([{**RUNFILE, "url": "cuda.run"}], "url 'cuda.run' of CUDA 11.4.4"),
         ([{"provider": "wheel", "version": "12.4"}], "no wheels known of CUDA 12.4"),
-        (
-            [{"provider": "wheel", "version": "13.0"}, {"provider": "network_repo", "version": "13.0.1"}],
-            "2 toolkits of CUDA 13.0",
-        ),
-        *(
-            (
-                [{"provider": "network_repo", "version": "12.4", "packages": [name]}],
-                f"the package {name}, which brings a driver of its own",
-            )
-            for name in ("cuda", "cuda-12-4", "cuda-runtime-12-4", "cuda-drivers", "cuda-drivers-550", "nvidia-open")
-        ),
-        (
-            [{"provider": "network_repo", "version": "12.4", "packages": ["cuda-toolkit"]}],
-            "the package cuda-toolkit, which moves on to each new release",
-        ),
+        ([WHEEL, repository("13.0.1")], "2 toolkits of CUDA 13.0"),
     ],
 )
-def test_bad_input_is_found(records, found):
+def test_bad_input_is_a_finding(records, found):
     nodes, findings = plan(records)
     assert nodes == {}
     assert [finding.found for finding in findings] == [found]
 
 
-def test_packages_of_a_release_are_no_metapackages():
-    names = ["cuda-toolkit-12-4", "cuda-nvcc-12-4", "cuda-cudart-dev-12-4", "libcublas-dev-12-4"]
-    assert plan([{"provider": "network_repo", "version": "12.4", "packages": names}])[1] == []
+METAPACKAGES = "cuda cuda-12-4 cuda-runtime-12-4 cuda-drivers cuda-drivers-550 nvidia-open cuda-toolkit"
 
 
-def test_packages_of_a_record_are_taken_as_they_are_given():
-    given = ["cuda-nvcc-12-4", {"name": "cuda-cudart-dev-12-4", "version": "12.4.127-1"}]
-    assert plan([{"provider": "network_repo", "version": "12.4.1", "packages": given}])[0]["packages"] == [
-        {"name": "cuda-nvcc-12-4", "version": ""},
-        {"name": "cuda-cudart-dev-12-4", "version": "12.4.127-1"},
-    ]
+@pytest.mark.parametrize("name", METAPACKAGES.split())
+def test_metapackages_are_refused(name):
+    nodes, (finding,) = plan([repository("12.4", packages=[name])])
+    assert nodes == {} and finding.found.startswith(f"the package {name}, which ")
 
 
-def test_a_compiler_that_is_too_new_is_found_before_with_the_way_out():
-    _, (finding,) = plan([{"provider": "network_repo", "version": "11.8.0"}])
+def test_packages_of_a_release_are_taken_as_they_are_given():
+    names = ["cuda-toolkit-12-4", "cuda-nvcc-12-4", "libcublas-dev-12-4"]
+    exact = {"name": "cuda-cudart-dev-12-4", "version": "12.4.127-1"}
+    nodes, findings = plan([repository("12.4.1", packages=[*names, exact])])
+    assert findings == []
+    assert nodes["packages"] == [*({"name": name, "version": ""} for name in names), exact]
+
+
+def test_a_newer_compiler_is_a_finding_with_an_alternative():
+    _, (finding,) = plan([repository("11.8.0")])
     assert (finding.check, finding.found) == ("host compiler", "g++ 12.2.0")
     assert finding.expected == "gcc 11 or older for CUDA 11.8.0"
-    assert finding.action == "set cuda_toolkit_host_compiler: g++-11, which the node's repositories have"
+    assert "cuda_toolkit_host_compiler: g++-11" in finding.action
     later = {"name": "g++", "version": "14.2.0", "installed": False}
-    _, (finding,) = plan([{"provider": "network_repo", "version": "12.4"}], compiler=later, compilers=["g++-14"])
+    _, (finding,) = plan([repository("12.4")], compiler=later, compilers=["g++-14"])
     assert finding.found == "g++ 14.2.0, to be installed"
     assert finding.action.startswith("install a gcc 13 and name it as cuda_toolkit_host_compiler")
 
@@ -143,121 +128,76 @@ def test_debians_package_brings_its_own_compiler():
 
 def test_a_toolkits_own_headers_count_more_than_the_table():
     """Debian's 12.4 is patched for gcc 14, say."""
-    there = {"/usr/local/cuda-12.4": toolkit("12.4.131", newest_gcc="14")}
+    there = {HOME: toolkit("12.4.131", newest_gcc="14")}
     later = {"name": "g++", "version": "14.2.0", "installed": True}
-    assert plan([{"provider": "none", "path": "/usr/local/cuda-12.4"}], toolkits=there, compiler=later)[1] == []
+    assert plan([INSTALLED], toolkits=there, compiler=later)[1] == []
+
+
+MISSING_COMPILER = {"compiler": {"name": "g++-99", "version": "", "installed": False}}
+OLD_COMPILER = {"name": "g++", "version": "9.4.0", "installed": True}
 
 
 @pytest.mark.parametrize(
-    ("records", "changes", "wanted", "found"),
+    ("record", "changes", "wanted", "check", "found"),
     [
-        (
-            [{"provider": "network_repo", "version": "13.0"}],
-            {"family": "rhel", "os": "rhel 9.4"},
-            {},
-            [("cuda_toolkit_provider", "network_repo on rhel 9.4")],
-        ),
-        (
-            [{"provider": "distro"}],
-            {},
-            {"manage_system": False},
-            [("cuda_toolkit_provider", "distro, whose packages only root may install")],
-        ),
-        (
-            [{"provider": "wheel", "version": "13.0"}],
-            {"toolkits": {f"{ROOT}/cuda-13.0": toolkit("13.0.88")}},
-            {},
-            [("CUDA toolkit", f"{ROOT}/cuda-13.0, which this role did not make")],
-        ),
-        (
-            [{"provider": "none", "version": "12.4"}],
-            {"toolkits": {"/usr/local/cuda": toolkit("12.6.85")}},
-            {},
-            [("CUDA toolkit", "CUDA 12.6 (nvcc 12.6.85) in /usr/local/cuda")],
-        ),
-        (
-            [{"provider": "wheel", "version": "13.0"}],
-            {"default_kind": "foreign"},
-            {},
-            [("default CUDA toolkit", f"{ROOT}/cuda, which is no link")],
-        ),
-        ([{"provider": "none"}], {}, {}, [("CUDA toolkit", "no nvcc that answers in /usr/local/cuda/bin")]),
-        (
-            [{"provider": "wheel", "version": "13.0"}],
-            {},
-            {"host_compiler": "g++-99"},
-            [("cuda_toolkit_host_compiler", "no g++-99, neither on the node nor in its repositories")],
-        ),
-        (
-            [RUNFILE, {"provider": "wheel", "version": "13.0"}],
-            {
-                "free_mib": {"/usr": 100, ROOT: 16500},
-                "compiler": {"name": "g++", "version": "9.4.0", "installed": True},
-            },
-            {},
-            [("disk", f"16500 MiB free in {ROOT}")],
-        ),
+        (repository("13.0"), {"family": "rhel", "os": "rhel 9.4"}, {}, "cuda_toolkit_provider", "on rhel 9.4"),
+        ({"provider": "distro"}, {}, {"manage_system": False}, "cuda_toolkit_provider", "only root may install"),
+        (WHEEL, {"toolkits": {f"{ROOT}/cuda-13.0": toolkit("13.0.88")}}, {}, "CUDA toolkit", f"{ROOT}/cuda-13.0, "),
+        ({"provider": "none", "version": "12.4"}, {"toolkits": {"/usr/local/cuda": toolkit("12.6.85")}}, {},
+         "CUDA toolkit", "CUDA 12.6 (nvcc 12.6.85) in /usr/local/cuda"),
+        (WHEEL, {"default_kind": "foreign"}, {}, "default CUDA toolkit", f"{ROOT}/cuda, which is no link"),
+        ({"provider": "none"}, {}, {}, "CUDA toolkit", "no nvcc that answers in /usr/local/cuda/bin"),
+        (WHEEL, MISSING_COMPILER, {"host_compiler": "g++-99"}, "cuda_toolkit_host_compiler", "no g++-99"),
     ],
-)
-def test_findings_about_a_node(records, changes, wanted, found):
-    if "host_compiler" in wanted:
-        changes = {**changes, "compiler": {"name": "g++-99", "version": "", "installed": False}}
-    assert texts(plan(records, wanted=wanted, **changes)[1]) == found
+)  # fmt: skip
+def test_findings_about_a_node(record, changes, wanted, check, found):
+    ((one, text),) = texts(plan([record], wanted=wanted, **changes)[1])
+    assert one == check and found in text
 
 
-VENDOR = {"/usr/local/cuda-12.4": toolkit("12.4.131", kind="network_repo", named="12.4")}
+def test_space_is_needed_for_all_toolkits_of_a_folder():
+    free = {"/usr": 100, ROOT: 16500}
+    _, findings = plan([RUNFILE, WHEEL], free_mib=free, compiler=OLD_COMPILER)
+    assert texts(findings) == [("disk", f"16500 MiB free in {ROOT}")]
+
+
+VENDOR = {HOME: toolkit("12.4.131", kind="network_repo", named="12.4")}
 
 
 def test_removal():
-    wheel = {"provider": "wheel", "version": "13.0"}
     there = {**VENDOR, f"{ROOT}/cuda-12.4": toolkit("12.4.131"), "/usr/local/cuda-12.6": toolkit("12.6.85")}
-    nodes, findings = plan([wheel], absent=["12.4.1", "12.6"], toolkits=there, default="")
+    nodes, findings = plan([WHEEL], absent=["12.4.1", "12.6"], toolkits=there, default="")
     assert findings == []
-    # The others are somebody else's.
-    assert nodes["remove"] == [
-        {"action": "remove", "provider": "network_repo", "version": "12.4", "home": "/usr/local/cuda-12.4"}
-    ]
+    # The others do not belong to this role.
+    assert nodes["remove"] == [{"action": "remove", "provider": "network_repo", "version": "12.4", "home": HOME}]
 
 
 def test_the_default_is_not_removed_without_another_one():
-    changes = {"toolkits": VENDOR, "state_default": None}
-    changes.pop("state_default")
-    node = {"state": state(**changes), "records": [], "default": "", "absent": ["12.4"]}
-    node["state"]["default"] = "/usr/local/cuda-12.4"
+    node = {"state": state(toolkits=VENDOR, default=HOME), "records": [], "default": "", "absent": ["12.4"]}
     _, findings = cuda_plan.plan_toolkits([node], WANTED)
-    assert texts(findings) == [("cuda_toolkit_absent", "12.4 in /usr/local/cuda-12.4, which is the default")]
+    assert texts(findings) == [("cuda_toolkit_absent", f"12.4 in {HOME}, which is the default")]
     assert "set cuda_toolkit_default: none" in findings[0].action
     nodes, findings = cuda_plan.plan_toolkits([{**node, "default": "none"}], WANTED)
     assert findings == []
-    assert [one["home"] for one in nodes["n1"]["remove"]] == ["/usr/local/cuda-12.4"]
+    assert [one["home"] for one in nodes["n1"]["remove"]] == [HOME]
 
 
 def test_a_requested_version_is_not_removed_and_an_unknown_one_no_default():
-    record = {"provider": "network_repo", "version": "12.4.1"}
-    _, findings = plan([record], absent=["12.4"], default="12.6")
-    assert texts(findings) == [
-        ("cuda_toolkit_default", "12.6"),
-        ("cuda_toolkit_absent", "12.4, which cuda_toolkit_versions asks for"),
-    ]
+    _, findings = plan([repository("12.4.1")], absent=["12.4"], default="12.6")
+    assert [finding.check for finding in findings] == ["cuda_toolkit_default", "cuda_toolkit_absent"]
 
 
-def planned(*states, records=({"provider": "network_repo", "version": "12.4.1"},)):
+def planned(*states, **record):
+    records = [record or repository("12.4.1")]
     nodes = [{"state": one, "records": records, "default": "", "absent": []} for one in states]
     return cuda_plan.plan_toolkits(nodes, WANTED)[0]
 
 
-HOME = "/usr/local/cuda-12.4"
-
-
 def test_nodes_are_compared():
     right = {"toolkits": {HOME: toolkit("12.4.131", newest_gcc="13")}, "default": HOME}
-    nodes = [
-        state("n1", **right),
-        state("n2", **right),
-        state("n3", **{**right, "toolkits": {HOME: toolkit("12.4.99", newest_gcc="13")}}),
-        state("n4", **{**right, "default": "/usr/local/cuda-12.6"}),
-        state("n5", **{**right, "toolkits": {}}),
-    ]
+    older = {"toolkits": {HOME: toolkit("12.4.99", newest_gcc="13")}}
+    changes = [{}, {}, older, {"default": "/usr/local/cuda-12.6"}, {"toolkits": {}}]
+    nodes = [state(f"n{number}", **{**right, **each}) for number, each in enumerate(changes, start=1)]
     found = [(finding.host, finding.check, finding.found) for finding in cuda_findings.judge(nodes, planned(*nodes))]
     assert found == [
         ("n3", "CUDA toolkit", f"CUDA 12.4 (nvcc 12.4.99) in {HOME}"),
@@ -271,11 +211,8 @@ def test_nodes_are_compared():
 
 def test_another_setenv_that_comes_first_is_found():
     right = {"toolkits": {HOME: toolkit("12.4.131")}, "default": HOME}
-    nodes = [
-        state("n1", **right, session={"PATH": f"{ROOT}/cuda/bin:/usr/bin"}),
-        state("n2", **right, session={"PATH": "/opt/site/bin:/usr/bin"}),
-        state("n3", **right, session=None),
-    ]
+    sessions = {"n1": {"PATH": f"{ROOT}/cuda/bin:/usr/bin"}, "n2": {"PATH": "/opt/site/bin:/usr/bin"}, "n3": None}
+    nodes = [state(host, **right, session=session) for host, session in sessions.items()]
     found = [(finding.host, finding.found) for finding in cuda_findings.judge(nodes, planned(*nodes), told=True)]
     assert found == [("n2", "PATH=/opt/site/bin:/usr/bin"), ("n3", "sshd does not say")]
     assert cuda_findings.judge(nodes, planned(*nodes)) == []
@@ -288,36 +225,27 @@ def test_the_headers_of_an_installed_toolkit_judge_the_compiler():
 
 
 def test_odd_nodes_are_named_where_any_version_is_right():
-    records = [{"provider": "none"}]
     nodes = [
         state(f"n{number}", toolkits={"/usr/local/cuda": toolkit(nvcc)}, default="/usr/local/cuda")
         for number, nvcc in enumerate(["12.4.131", "12.4.131", "12.6.85"], start=1)
     ]
-    (finding,) = cuda_findings.judge(nodes, planned(*nodes, records=records))
+    (finding,) = cuda_findings.judge(nodes, planned(*nodes, provider="none"))
     assert (finding.host, finding.found) == ("n3", "nvcc 12.6.85")
     assert finding.expected == "nvcc 12.4.131, as on n1, n2"
 
 
 def test_sources_of_installers():
-    records = [
-        {"provider": "runfile", "version": "11.6.2", "url": "https://x/c.run", "sha256": "0f"},
-        {"provider": "runfile", "version": "11.8.0", "local_file": "/c.run", "url": "https://x/unused"},
-        {"provider": "network_repo", "version": "12.4"},
-    ]
+    records = [RUNFILE, {**RUNFILE, "version": "11.8.0", "local_file": "/c.run"}, repository("12.4")]
     found = cuda_plan.sources(records, "/opt")
     assert [(each["what"], each["unless"], each["url"], each["local_file"]) for each in found] == [
-        ("CUDA 11.6.2", "/opt/cuda-11.6.2/bin/nvcc", "https://x/c.run", ""),
+        ("CUDA 11.4.4", "/opt/cuda-11.4.4/bin/nvcc", RUNFILE["url"], ""),
         ("CUDA 11.8.0", "/opt/cuda-11.8.0/bin/nvcc", "", "/c.run"),
     ]
 
 
 def test_offers_of_packages():
-    records = [
-        {"provider": "network_repo", "version": "12.6"},
-        {"provider": "distro", "version": "11.8"},
-        {"provider": "network_repo", "version": "12.4.1", "packages": ["cuda-nvcc-12-4"]},
-        RUNFILE,
-    ]
+    distro = {"provider": "distro", "version": "11.8"}
+    records = [repository("12.6"), distro, repository("12.4.1", packages=["cuda-nvcc-12-4"]), RUNFILE]
     asked = cuda_plan.offers(records, "network_repo")
     assert [(one["names"], one["version"]) for one in asked] == [(["cuda-toolkit-12-6"], ""), (["cuda-nvcc-12-4"], "")]
     assert cuda_plan.offers(records, "distro") == [{"names": ["nvidia-cuda-toolkit"], "version": "", "begins": "11.8"}]
