@@ -26,24 +26,28 @@ def size(output, size):
     return next(row for row in output.rows if row.bytes == size)
 
 
+OLD, TEXT = "nccl-tests text (before 2.13)", "nccl-tests text"
+GPUS = ["gpu-01", "gpu-02"]
+
+
 @pytest.mark.parametrize(
     ("name", "collective", "ranks", "hosts", "rows", "form"),
     [
-        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 28, "nccl-tests text (before 2.13)"),
-        ("2.10-all_gather-8-v100.txt", "", 8, ["v100-1"], 9, "nccl-tests text (before 2.13)"),
-        ("2.10-alltoall-8-v100.txt", "", 8, ["v100-1"], 9, "nccl-tests text (before 2.13)"),
-        ("2.10-broadcast-8-v100-unchecked.txt", "", 8, ["v100-1"], 9, "nccl-tests text (before 2.13)"),
-        ("2.13-all_gather-16-a100.txt", "", 16, ["dgx1", "dgx2"], 11, "nccl-tests text"),
-        ("2.17-all_reduce-16-h100-tagged.txt", "all_reduce", 16, ["gpu-1", "gpu-2"], 14, "nccl-tests text"),
-        ("2.19-all_reduce-16-h100.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 31, "nccl-tests text"),
-        ("2.19-all_reduce-16-h100-srun.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 11, "nccl-tests text"),
-        ("2.19-all_reduce-16-h100-openmpi5.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 11, "nccl-tests text"),
-        ("2.19-all_reduce-16-h100.json", "all_reduce", 16, ["gpu-01", "gpu-02"], 11, "nccl-tests json"),
-        ("2.19-all_reduce-2-processes-of-8.json", "all_reduce", 16, ["gpu-01", "gpu-02"], 5, "nccl-tests json"),
-        ("2.19-alltoall-16-h100.txt", "alltoall", 16, ["gpu-01", "gpu-02"], 8, "nccl-tests text"),
-        ("2.19-all_reduce-per-iteration.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 8, "nccl-tests text"),
-        ("2.19-all_reduce-timestamps.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 8, "nccl-tests text"),
-        ("2.19-all_reduce-tcp.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 14, "nccl-tests text"),
+        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 28, OLD),
+        ("2.10-all_gather-8-v100.txt", "", 8, ["v100-1"], 9, OLD),
+        ("2.10-alltoall-8-v100.txt", "", 8, ["v100-1"], 9, OLD),
+        ("2.10-broadcast-8-v100-unchecked.txt", "", 8, ["v100-1"], 9, OLD),
+        ("2.13-all_gather-16-a100.txt", "", 16, ["dgx1", "dgx2"], 11, TEXT),
+        ("2.17-all_reduce-16-h100-tagged.txt", "all_reduce", 16, ["gpu-1", "gpu-2"], 14, TEXT),
+        ("2.19-all_reduce-16-h100.txt", "all_reduce", 16, GPUS, 31, TEXT),
+        ("2.19-all_reduce-16-h100-srun.txt", "all_reduce", 16, GPUS, 11, TEXT),
+        ("2.19-all_reduce-16-h100-openmpi5.txt", "all_reduce", 16, GPUS, 11, TEXT),
+        ("2.19-all_reduce-16-h100.json", "all_reduce", 16, GPUS, 11, "nccl-tests json"),
+        ("2.19-all_reduce-2-processes-of-8.json", "all_reduce", 16, GPUS, 5, "nccl-tests json"),
+        ("2.19-alltoall-16-h100.txt", "alltoall", 16, GPUS, 8, TEXT),
+        ("2.19-all_reduce-per-iteration.txt", "all_reduce", 16, GPUS, 8, TEXT),
+        ("2.19-all_reduce-timestamps.txt", "all_reduce", 16, GPUS, 8, TEXT),
+        ("2.19-all_reduce-tcp.txt", "all_reduce", 16, GPUS, 14, TEXT),
         ("trainyard-all_reduce-gloo.txt", "all_reduce", 4, ["n1", "n2"], 8, "trainyard text"),
     ],
 )
@@ -55,7 +59,7 @@ def test_complete_outputs_of_all_versions(name, collective, ranks, hosts, rows, 
     assert (output.tables, len(output.rows), output.broken_rows) == (1, rows, 0)
     assert output.footer_seen and output.out_of_bounds == 0 and not output.errors
     assert all(row.out_of_place.busbw is not None and row.in_place.busbw is not None for row in output.rows)
-    # The average that the footer tells is that of all halves: no number was taken from another column.
+    # The average of the footer is that of all halves: no number comes from another column.
     halves = [half.busbw for row in output.rows for half in (row.out_of_place, row.in_place)]
     assert sum(halves) / len(halves) == pytest.approx(output.average, abs=0.01, rel=0.01)
 
@@ -88,7 +92,6 @@ def test_json_and_text_of_one_run_are_equal():
     assert [row.bytes for row in text.rows] == [row.bytes for row in data.rows]
     for mine, other in zip(text.rows, data.rows):
         assert mine.out_of_place.busbw == pytest.approx(other.out_of_place.busbw, abs=0.006)
-        assert mine.in_place.wrong == other.in_place.wrong == 0
     assert [(rank.rank, rank.host) for rank in text.ranks] == [(rank.rank, rank.host) for rank in data.ranks]
     assert data.average == pytest.approx(text.average, abs=0.001)
     assert (text.version, data.version) == ("2.19.6", "NCCL 2.28.9")
@@ -118,17 +121,7 @@ def test_unchecked_results(name, unchecked):
 
 def test_wrong_results_are_counted_also_as_a_float():
     output = found("2.19-all_reduce-wrong.txt")
-    assert [row.out_of_place.wrong for row in output.rows] == [
-        0,
-        0,
-        0,
-        131072,
-        262144,
-        524288,
-        1250000,
-        1250000,
-        1250000,
-    ]
+    assert [row.out_of_place.wrong for row in output.rows] == [0] * 3 + [131072, 262144, 524288] + [1250000] * 3
     assert output.out_of_bounds == 12
 
 
@@ -168,9 +161,7 @@ def test_errors_printed_by_the_program():
 
 
 def test_separate_worlds_are_counted():
-    output = found("2.19-all_reduce-without-mpi.txt")
-    assert output.tables == 2
-    assert [rank.rank for rank in output.ranks].count(0) == 2
+    assert found("2.19-all_reduce-without-mpi.txt").tables == 2
 
 
 def test_a_collective_is_taken_from_a_command_line_only_when_there_is_one():
@@ -203,44 +194,32 @@ PLAIN = read("2.19-all_reduce-16-h100-srun.txt").replace(" 0: ", "").replace(" 1
 ROWS = [index for index, line in enumerate(PLAIN.splitlines()) if line.lstrip()[:1].isdigit()]
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(ROWS), st.integers(5, 12), st.sampled_from(["info", "warn", "tag", "other"])),
-        max_size=12,
-        unique_by=lambda cut: cut[0],
-    ),
-    st.booleans(),
+TAG = "[1,0]<stdout>:"
+# Text that cuts a row: NCCL's lines, a tag, or another rank.
+CUTS = (
+    f"{NCCL}Channel 00/0\n{TAG}",
+    f"  {NCCL}Channel 00/0\n{TAG}",
+    f"\n{TAG}[2026-11-21 20:00:00] {NCCL}x\n{TAG}",
+    TAG,
+    f"[1,7]<stdout>:{NCCL}Connected all rings\n{TAG}",
 )
-def test_any_interruption_between_the_columns_changes_nothing(cuts, spaced):
-    """A row may be cut after any column that is printed by itself; what cuts it is NCCL, a tag, or another rank."""
-    lines, where = PLAIN.splitlines(), {row: (column, kind) for row, column, kind in cuts}
-    written = []
-    for index, line in enumerate(lines):
-        if index not in where:
-            written.append(f"[1,0]<stdout>:{line}")
-            continue
-        column, kind = where[index]
-        words = line.split()
-        head, rest = "  ".join(words[:column]), "  ".join(words[column:])
-        gap = "  " if spaced else ""
-        written += {
-            "info": [f"[1,0]<stdout>:{head}{gap}{NCCL}Channel 00/0", f"[1,0]<stdout>:  {rest}"],
-            "warn": [
-                f"[1,0]<stdout>:{head}",
-                f"[1,0]<stdout>:[2026-11-21 20:00:00] {NCCL}x",
-                f"[1,0]<stdout>:  {rest}",
-            ],
-            "tag": [f"[1,0]<stdout>:{head}[1,0]<stdout>:  {rest}"],
-            "other": [f"[1,0]<stdout>:{head}[1,7]<stdout>:{NCCL}Connected all rings", f"[1,0]<stdout>:  {rest}"],
-        }[kind]
-    output = parse_text("\n".join(written) + "\n")
+
+
+@given(st.dictionaries(st.sampled_from(ROWS), st.tuples(st.integers(5, 12), st.sampled_from(CUTS)), max_size=12))
+def test_any_interruption_between_the_columns_changes_nothing(cuts):
+    """A row may be cut after any column that is printed by itself."""
+    lines = PLAIN.splitlines()
+    for index, (column, cut) in cuts.items():
+        words = lines[index].split()
+        lines[index] = "  ".join(words[:column]) + cut + "  " + "  ".join(words[column:])
+    output = parse_text("".join(f"{TAG}{line}\n" for line in lines))
     assert output.rows == parse_text(PLAIN).rows
     assert output.footer_seen and not output.broken_rows
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in OUTPUTS.glob("[0-9t]*.txt")))
 def test_a_log_without_comment_marks_is_read(name):
-    """As a page that takes `# ` for a heading shows it."""
+    """Pages that render `# ` as a heading remove the marks."""
     text = read(name)
     with_marks, without = parse(text), parse(text.replace("#", ""))
     for output in (with_marks, without):
