@@ -10,12 +10,9 @@ from ansible.module_utils.trainyard.nvidia import cuda_verify
 from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
 from cuda_states import state
 
-RIGHT = "".join(
-    f"trainyard-cuda rank {rank} of 2 on n1 device {rank} NVIDIA A100-SXM4-80GB: sum 3 expected 3\n" for rank in (0, 1)
-)
-NO_DEVICE = "".join(
-    f"trainyard-cuda rank {rank} of 2 on n1: no device: no CUDA-capable device is detected\n" for rank in (0, 1)
-)
+RANK = "trainyard-cuda rank {0} of 2 on n1"
+RIGHT = "".join(f"{RANK.format(n)} device {n} NVIDIA A100-SXM4-80GB: sum 3 expected 3\n" for n in (0, 1))
+NO_DEVICE = "".join(f"{RANK.format(n)}: no device: no CUDA-capable device is detected\n" for n in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -89,27 +86,18 @@ def fakes(tmp_path):
     return make
 
 
-MPICXX = (
-    """case $1 in --showme:incdirs) echo $FOLDER ;; --showme:libdirs) echo /mpi/lib ;; *) echo mpi_cxx mpi ;; esac"""
-)
+MPICXX = "case $1 in --showme:incdirs) echo $FOLDER ;; --showme:libdirs) echo /mpi/lib ;; *) echo mpi_cxx mpi ;; esac"
 
 
 def verified(folder, **changes):
     node = state(mpi={"version": "4.1.4", "path": f"{folder}/bin/mpirun"}, nccl="/opt/nccl")
-    asked = {
-        "user": pwd.getpwuid(os.geteuid()).pw_name,
-        "home": f"{folder}/cuda",
-        "root": str(folder),
-        "compiler": "g++-11",
-        "mpi": True,
-        "nccl": True,
-        "gpus": 0,
-        "rpath": False,
-        "build_seconds": 20,
-        "run_seconds": 20,
+    request = {
+        **{"user": pwd.getpwuid(os.geteuid()).pw_name, "home": f"{folder}/cuda", "root": str(folder)},
+        **{"compiler": "g++-11", "mpi": True, "nccl": True, "gpus": 0, "rpath": False},
+        **{"build_seconds": 20, "run_seconds": 20},
         **changes,
     }
-    found = verify("int main() {}", node, asked)
+    found = verify("int main() {}", node, request)
     assert not list(folder.glob(".cuda-verify-*"))
     return found
 
@@ -118,13 +106,10 @@ def test_a_program_is_linked_with_what_is_there(fakes):
     folder = fakes("cat arguments", nvcc="cp given verify; echo $* >arguments")
     found = verified(folder)
     assert (found["build"], found["with"]) == ("pass", ["mpi", "nccl"])
-    said = found["run"]["detail"]
-    for flags in (
-        "-ccbin=g++-11",
-        f"-DWITH_MPI -I{folder} -L/mpi/lib -Xlinker -rpath,/mpi/lib -lmpi_cxx -lmpi",
-        "-DWITH_NCCL -I/opt/nccl/include -L/opt/nccl/lib -Xlinker -rpath,/opt/nccl/lib -lnccl",
-    ):
-        assert flags in said
+    flags = found["run"]["detail"]
+    assert "-ccbin=g++-11" in flags
+    assert f"-DWITH_MPI -I{folder} -L/mpi/lib -Xlinker -rpath,/mpi/lib -lmpi_cxx -lmpi" in flags
+    assert "-DWITH_NCCL -I/opt/nccl/include -L/opt/nccl/lib -Xlinker -rpath,/opt/nccl/lib -lnccl" in flags
     assert verified(folder, mpi=False, nccl=False)["with"] == []
 
 
