@@ -25,44 +25,38 @@ def cudnn(*given, **changes):
     return request("cudnn", *given, **changes)
 
 
+CUDNN_9 = ("libcudnn9-cuda-12", "libcudnn9-headers-cuda-12", "libcudnn9-dev-cuda-12")
+
+
 @pytest.mark.parametrize(
-    ("request_", "packages"),
+    ("request_", "names", "version"),
     [
-        (nccl("network_repo", "2.21.5", "12.4"), {"libnccl2": "2.21.5-1+cuda12.4", "libnccl-dev": "2.21.5-1+cuda12.4"}),
-        (nccl("distro", "2.22.3"), {"libnccl2": "2.22.3", "libnccl-dev": "2.22.3"}),
-        (nccl("distro"), {"libnccl2": "", "libnccl-dev": ""}),
-        (
-            cudnn("network_repo", "8.5.0.96", "11.7"),
-            {"libcudnn8": "8.5.0.96-1+cuda11.7", "libcudnn8-dev": "8.5.0.96-1+cuda11.7"},
-        ),
-        (
-            cudnn("network_repo", "9.5.1.17", "12.6"),
-            {
-                "libcudnn9-cuda-12": "9.5.1.17-1",
-                "libcudnn9-headers-cuda-12": "9.5.1.17-1",
-                "libcudnn9-dev-cuda-12": "9.5.1.17-1",
-            },
-        ),
-        (nccl("none"), {}),
+        (nccl("network_repo", "2.21.5", "12.4"), ("libnccl2", "libnccl-dev"), "2.21.5-1+cuda12.4"),
+        (nccl("distro", "2.22.3"), ("libnccl2", "libnccl-dev"), "2.22.3"),
+        (nccl("distro"), ("libnccl2", "libnccl-dev"), ""),
+        (cudnn("network_repo", "8.5.0.96", "11.7"), ("libcudnn8", "libcudnn8-dev"), "8.5.0.96-1+cuda11.7"),
+        (cudnn("network_repo", "9.5.1.17", "12.6"), CUDNN_9, "9.5.1.17-1"),
+        (nccl("none"), (), ""),
     ],
 )
-def test_packages(request_, packages):
+def test_packages(request_, names, version):
     planned = plan(request_)
     assert planned["findings"] == []
-    assert {each["name"]: each["version"] for each in planned["packages"]} == packages
-    assert [offer["names"] for offer in planned["offers"]] == [[name] for name in list(packages)[:1]]
+    assert {each["name"]: each["version"] for each in planned["packages"]} == dict.fromkeys(names, version)
+    assert [offer["names"] for offer in planned["offers"]] == [[name] for name in names[:1]]
 
 
 @pytest.mark.parametrize(
-    ("request_", "wheel", "venv", "free_mb"),
+    ("request_", "wheel", "venv"),
     [
-        (nccl("wheel", "2.28.9", "13.0"), "nvidia-nccl-cu13==2.28.9", "/opt/t/venvs/nccl-cu13", 1000),
-        (cudnn("wheel", "8.5.0.96", "11.7"), "nvidia-cudnn-cu11==8.5.0.96", "/opt/t/venvs/cudnn-cu11", 4000),
+        (nccl("wheel", "2.28.9", "13.0"), "nvidia-nccl-cu13==2.28.9", "/opt/t/venvs/nccl-cu13"),
+        (cudnn("wheel", "8.5.0.96", "11.7"), "nvidia-cudnn-cu11==8.5.0.96", "/opt/t/venvs/cudnn-cu11"),
     ],
 )
-def test_wheel(request_, wheel, venv, free_mb):
+def test_wheel(request_, wheel, venv):
     planned = plan(request_)
     assert (planned["wheel"], planned["venv"]) == (wheel, venv)
+    free_mb = {"nccl": 1000, "cudnn": 4000}[request_["name"]]
     assert planned["can_install"]["environment"] == {"path": venv, "packages": [wheel], "min_free_mb": free_mb, **PIP}
 
 
