@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 
 
 def interface(name, *addresses, up=True, kind="physical"):
-    return {
-        "name": name,
-        "up": up,
-        "state": "up" if up else "down",
-        "mtu": 1500,
-        "mac": None,
-        "kind": kind,
-        "speed_mbps": None,
-        "addresses": list(addresses),
-    }
+    state = {"up": up, "state": "up" if up else "down", "mtu": 1500, "mac": None, "speed_mbps": None}
+    return {"name": name, "kind": kind, "addresses": list(addresses), **state}
 
 
 LO = interface("lo", "127.0.0.1/8", "::1/128", kind="loopback")
@@ -30,16 +22,9 @@ DOCKER = interface("docker0", "172.17.0.1/16", kind="bridge")
 
 
 def port(device, number=1, link_layer="InfiniBand", active=True):
-    return {
-        "device": device,
-        "port": number,
-        "state": "ACTIVE" if active else "DOWN",
-        "physical_state": "LinkUp" if active else "Polling",
-        "rate_gbps": 400.0,
-        "link_layer": link_layer,
-        "netdev": None,
-        "active": active,
-    }
+    states = dict(zip(("state", "physical_state"), ("ACTIVE", "LinkUp") if active else ("DOWN", "Polling")))
+    place = {"device": device, "port": number, "link_layer": link_layer}
+    return {**place, "rate_gbps": 400.0, "netdev": None, "active": active, **states}
 
 
 @pytest.mark.parametrize(
@@ -65,35 +50,41 @@ def test_state(text, state):
     assert networks.parse_state(text) == state
 
 
+def test_representors():
+    assert all(networks.is_representor(name) for name in ("pf0vf3", "c1pf0vf12", "pf0sf88"))
+    assert not any(networks.is_representor(name) for name in ("p0", "pf0", ""))
+
+
 @pytest.mark.parametrize(
-    ("name", "is_one"),
-    [("pf0vf3", True), ("c1pf0vf12", True), ("pf0sf88", True), ("p0", False), ("pf0", False), ("", False)],
-)
-def test_representors(name, is_one):
-    assert networks.is_representor(name) is is_one
+    ("interfaces", "network", "host", "chosen"),
+    [
+        # The network of the host's address is the default.
+        ([LO, ETH, IB, DOCKER], "", "10.77.0.2", ("eth0", "10.77.0.2")),
+        ([LO, ETH, IB, DOCKER], "", "10.10.0.2", ("ib0", "10.10.0.2")),
+        ([interface("e", "fd00::9/64")], "", "fd00:0:0::0009", ("e", "fd00::9")),
+        # The only network that is no bridge.
+        ([LO, ETH, DOCKER], "", "n1.example.org", ("eth0", "10.77.0.2")),
+        ([LO, ETH, interface("vethb2", "10.1.0.1/24", kind="virtual")], "", "n1", ("eth0", "10.77.0.2")),
+        ([DOCKER, interface("eth0", "172.20.0.9/24")], "172.16.0.0/12", "x", ("eth0", "172.20.0.9")),
+        # A CIDR or a name.
+        ([LO, ETH, IB], "10.10.0.0/16", "10.77.0.2", ("ib0", "10.10.0.2")),
+        ([LO, ETH, IB], "ib0", "10.77.0.2", ("ib0", "10.10.0.2")),
+        # A link that is down is no choice.
+        ([interface("e", "10.1.0.1/24", up=False), interface("f", "10.1.0.2/24")], "10.1.0.0/24", "x",
+         ("f", "10.1.0.2")),
+        ([interface("e", "fe80::9/64", "fd00::9/64")], "e", "x", ("e", "fd00::9")),
+    ],
+)  # fmt: skip
+def test_the_choice_of_an_interface(interfaces, network, host, chosen):
+    assert networks.select_interface(interfaces, network, host) == chosen
 
 
-def test_the_network_of_the_hosts_address_is_the_default():
-    assert networks.select_interface([LO, ETH, IB, DOCKER], "", "10.77.0.2") == ("eth0", "10.77.0.2")
-    assert networks.select_interface([LO, ETH, IB, DOCKER], "", "10.10.0.2") == ("ib0", "10.10.0.2")
-
-
-def test_a_host_known_by_name_takes_its_only_network_and_never_a_bridge():
-    assert networks.select_interface([LO, ETH, DOCKER], "", "n1.example.org") == ("eth0", "10.77.0.2")
+def test_a_host_with_a_name_and_two_networks_is_a_finding():
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface([LO, ETH, IB], "", "n1.example.org")
-    assert "eth0 10.77.0.2/24" in caught.value.finding.found
-    assert "(n1.example.org)" in caught.value.finding.found
+    found = caught.value.finding.found
+    assert "eth0 10.77.0.2/24" in found and "(n1.example.org)" in found
     assert "set job_network" in caught.value.finding.action
-
-
-def test_a_cidr_and_an_interface_name_choose():
-    assert networks.select_interface([LO, ETH, IB], "10.10.0.0/16", "10.77.0.2") == ("ib0", "10.10.0.2")
-    assert networks.select_interface([LO, ETH, IB], "ib0", "10.77.0.2") == ("ib0", "10.10.0.2")
-
-
-def test_a_host_known_by_ipv6_is_found_however_it_is_written():
-    assert networks.select_interface([interface("e", "fd00::9/64")], "", "fd00:0:0::0009") == ("e", "fd00::9")
 
 
 def test_loopback_serves_one_node_only():
@@ -104,18 +95,10 @@ def test_loopback_serves_one_node_only():
     assert caught.value.finding.check == "interface"
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("docker0", "bridge"),
-        ("virbr0", "bridge"),
-        ("br-0123456789ab", "bridge"),
-        ("docker_gwbridge", "bridge"),
-        ("cni-podman0", "bridge"),
-        ("veth3ab01c", "virtual"),
-        ("vnet7", "virtual"),
-    ],
-)
+BRIDGES = ["docker0", "virbr0", "br-0123456789ab", "docker_gwbridge", "cni-podman0"]
+
+
+@pytest.mark.parametrize("name", [*BRIDGES, "veth3ab01c", "vnet7"])
 @pytest.mark.parametrize(
     ("network", "host", "by"),
     [
@@ -124,31 +107,21 @@ def test_loopback_serves_one_node_only():
         ("", "172.18.0.1", "the node's address in the inventory (172.18.0.1)"),
     ],
 )
-def test_an_interface_to_guests_of_the_node_is_rejected(name, kind, network, host, by):
+def test_an_interface_to_guests_of_the_node_is_rejected(name, network, host, by):
+    kind = "bridge" if name in BRIDGES else "virtual"
     interfaces = [LO, ETH, interface(name, "172.18.0.1/16", kind=kind)]
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface(interfaces, network.format(name=name), host)
-    assert (caught.value.finding.check, caught.value.finding.found) == (
-        "interface",
-        f"{name} 172.18.0.1/16 (for containers or virtual machines of this node), which no other node can reach, "
-        f"chosen by {by.format(name=name)}",
-    )
+    finding = caught.value.finding
+    assert finding.check == "interface" and finding.found.startswith(f"{name} 172.18.0.1/16 (for containers or virtual")
+    assert finding.found.endswith(f"chosen by {by.format(name=name)}")
     assert networks.select_interface(interfaces, name, host, alone=True) == (name, "172.18.0.1")
 
 
-@pytest.mark.parametrize(
-    "name", ["br0", "vmbr0", "br-mgmt", "bond0", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"]
-)
+@pytest.mark.parametrize("name", ["br0", "vmbr0", "br-mgmt", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"])
 def test_interfaces_that_may_lead_to_other_machines(name):
     assert networks.leads_nowhere(name) == ""
     assert networks.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")
-
-
-def test_interfaces_to_guests_do_not_make_the_choice_ambiguous():
-    interfaces = [interface("docker0", "172.17.0.1/16", kind="bridge"), interface("eth0", "172.20.0.9/24")]
-    assert networks.select_interface(interfaces, "172.16.0.0/12", "x") == ("eth0", "172.20.0.9")
-    cable = interface("vethb2", "10.1.0.1/24", kind="virtual")
-    assert networks.select_interface([LO, ETH, cable], "", "n1.example.org") == ("eth0", "10.77.0.2")
 
 
 @pytest.mark.parametrize(
@@ -201,24 +174,11 @@ def test_a_network_that_does_not_fit_is_a_finding(interfaces, network, found, ex
     assert caught.value.finding.found in str(caught.value)
 
 
-def test_a_link_that_is_down_does_not_make_the_choice_ambiguous():
-    interfaces = [interface("e", "10.1.0.1/24", up=False), interface("f", "10.1.0.2/24")]
-    assert networks.select_interface(interfaces, "10.1.0.0/24", "x") == ("f", "10.1.0.2")
-
-
-def test_ipv6_is_used_where_there_is_no_ipv4():
-    assert networks.select_interface([interface("e", "fe80::9/64", "fd00::9/64")], "e", "x") == ("e", "fd00::9")
-
-
 def test_hca_list_is_exact_sorted_and_active_only():
     ports = [port("mlx5_10"), port("mlx5_2"), port("mlx5_1", active=False), port("mlx5_0", 2), port("mlx5_0", 1)]
     assert networks.nccl_ib_hca(ports) == "=mlx5_0:1,mlx5_0:2,mlx5_2:1,mlx5_10:1"
     assert networks.nccl_ib_hca([port("mlx5_1", active=False)]) == ""
     assert networks.nccl_ib_hca([]) == ""
-
-
-def test_names_with_numbers_sort_by_number():
-    assert sorted(["mlx5_10", "mlx5_2", "eth0"], key=networks.natural_order) == ["eth0", "mlx5_2", "mlx5_10"]
 
 
 def test_infiniband_and_roce_are_never_mixed():
@@ -227,41 +187,24 @@ def test_infiniband_and_roce_are_never_mixed():
     assert networks.nccl_ib_hca([roce, port("mlx5_0", active=False)]) == "=mlx5_bond_0:1"
 
 
-def test_nccl_matches_exactly_and_gloo_takes_the_plain_name():
-    assert networks.nccl_socket_ifname("eth1") == "=eth1"
-    assert networks.gloo_socket_ifname("eth1") == "eth1"
-
-
-def test_nccl_conf():
+def test_names_for_nccl_and_gloo_and_nccl_conf():
+    assert (networks.nccl_socket_ifname("eth1"), networks.gloo_socket_ifname("eth1")) == ("=eth1", "eth1")
     text = "# comment\nNCCL_DEBUG=WARN # why\n\n NCCL_SOCKET_IFNAME = =eth0 \nnonsense\n"
     assert networks.parse_nccl_conf(text) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=eth0"}
 
 
 def test_ip_address_keeps_prefixes_and_flags():
-    records = [
-        {
-            "ifname": "eth0",
-            "flags": ["BROADCAST", "UP", "LOWER_UP"],
-            "mtu": 1400,
-            "operstate": "UP",
-            "address": "02:00:00:00:00:01",
-            "addr_info": [{"local": "10.0.0.1", "prefixlen": 24}, {"local": "fd00::1", "prefixlen": 64}, {}],
-        },
-        {},
-    ]
-    links, problems = networks.parse_ip_address(json.dumps(records))
+    addresses = [{"local": "10.0.0.1", "prefixlen": 24}, {"local": "fd00::1", "prefixlen": 64}, {}]
+    record = {
+        **{"ifname": "eth0", "flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 1400, "operstate": "UP"},
+        **{"address": "02:00:00:00:00:01", "addr_info": addresses},
+    }
+    (link,), problems = networks.parse_ip_address(json.dumps([record, {}]))
     assert problems == []
-    assert links == [
-        {
-            "name": "eth0",
-            "up": True,
-            "state": "up",
-            "mtu": 1400,
-            "mac": "02:00:00:00:00:01",
-            "loopback": False,
-            "addresses": ["10.0.0.1/24", "fd00::1/64"],
-        }
-    ]
+    assert link == {
+        **{"name": "eth0", "up": True, "state": "up", "mtu": 1400, "mac": "02:00:00:00:00:01", "loopback": False},
+        "addresses": ["10.0.0.1/24", "fd00::1/64"],
+    }
 
 
 @pytest.mark.parametrize("text", ["", "{}", "Object not found", '[{"ifname": 3}]', "[7]", "[" * 100_000])
@@ -271,16 +214,10 @@ def test_bad_ip_output_is_a_problem(text):
     assert len(problems) == 1
 
 
+NAMES = st.sampled_from(["ifname", "flags", "mtu", "address", "addr_info", "local", "prefixlen", "operstate"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["ifname", "flags", "mtu", "address", "addr_info", "local", "prefixlen", "operstate"]),
-            inner,
-            max_size=6,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=6),
     max_leaves=20,
 )
 
@@ -303,18 +240,13 @@ def test_no_sysfs_text_crashes(text):
 ADDRESSES = st.ip_addresses(v=4).map(lambda ip: f"{ip}/24") | st.ip_addresses(v=6).map(lambda ip: f"{ip}/64")
 
 
+NICS = st.sampled_from(["eth0", "eth1", "ib0", "docker0", "lo"])
+KINDS = st.sampled_from(["physical", "bridge", "bond", "virtual", "loopback"])
+INTERFACES = st.builds(interface, NICS, ADDRESSES, up=st.booleans(), kind=KINDS)
+
+
 @given(
-    st.lists(
-        st.builds(
-            interface,
-            st.sampled_from(["eth0", "eth1", "ib0", "docker0", "lo"]),
-            ADDRESSES,
-            up=st.booleans(),
-            kind=st.sampled_from(["physical", "bridge", "bond", "virtual", "loopback"]),
-        ),
-        max_size=4,
-        unique_by=lambda item: item["name"],
-    ),
+    st.lists(INTERFACES, max_size=4, unique_by=lambda item: item["name"]),
     st.sampled_from(["", "eth0", "ib0", "0.0.0.0/0", "::/0", "10.0.0.0/8"]) | st.text(max_size=12),
     st.text(max_size=12),
     st.booleans(),
