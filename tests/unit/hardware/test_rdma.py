@@ -1,4 +1,4 @@
-"""The role rdma: what ports of nodes are, what they should be, and who is odd."""
+"""The role rdma: states of the nodes' ports, declared states, and nodes that differ."""
 
 from __future__ import annotations
 
@@ -37,17 +37,11 @@ def networks(tmp_path_factory):
 
 
 def state(host, networks, **changes):
-    return {
-        "host": host,
-        "networks": networks,
-        "virtual": "",
-        "verbs": None,
-        "expected": "auto",
-        "ports": [],
-        "rate_gbps": 0.0,
-        "link_layer": "",
-        **changes,
-    }
+    declared = {"expected": "auto", "ports": [], "rate_gbps": 0.0, "link_layer": ""}
+    return {"host": host, "networks": networks, "virtual": "", "verbs": None, **declared, **changes}
+
+
+DECLARED = {"expected": "8", "rate_gbps": 400.0, "link_layer": "InfiniBand"}
 
 
 def texts(findings):
@@ -59,7 +53,7 @@ def test_equal_nodes_without_a_declaration_are_right(networks):
 
 
 def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
-    node = state("g1", networks("gpu8_infiniband"), expected="8", rate_gbps=400.0, link_layer="InfiniBand")
+    node = state("g1", networks("gpu8_infiniband"), **DECLARED)
     assert judge([node]) == []
     assert texts(judge([{**node, "expected": "9"}])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
 
@@ -69,34 +63,22 @@ def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):
     by_name = {port["device"]: port for port in broken["rdma"]}
     by_name["mlx5_3"]["rate_gbps"] = 200.0
     by_name["mlx5_9"].update(state="DOWN", physical_state="Polling", active=False)
-    declared = {"expected": "8", "rate_gbps": 400.0, "link_layer": "InfiniBand"}
     found = "mlx5_3:1 InfiniBand 200 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s DOWN (Polling)"
-    assert texts(judge([state("g1", networks("gpu8_infiniband"), **declared), state("g2", broken, **declared)])) == [
+    nodes = [state("g1", networks("gpu8_infiniband")), state("g2", broken), state("g3", networks("gpu8_infiniband"))]
+    assert texts(judge([{**node, **DECLARED} for node in nodes])) == [
         ("g2", "RDMA ports", f"6, and {found}", "8 of InfiniBand 400 Gb/s ACTIVE")
     ]
-    # Nothing declared: the odd one is named by what the others have.
-    nodes = [state("g1", networks("gpu8_infiniband")), state("g2", broken), state("g3", networks("gpu8_infiniband"))]
-    assert texts(judge(nodes)) == [
-        (
-            "g2",
-            "RDMA ports",
-            found,
-            "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on g1, g3",
-        )
-    ]
+    # Without a declaration the ports of the other nodes are expected.
+    expected = "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on g1, g3"
+    assert texts(judge(nodes)) == [("g2", "RDMA ports", found, expected)]
 
 
 def test_ports_are_declared_one_by_one(networks):
     ports = [{"device": name, "rate_gbps": 400, "link_layer": "InfiniBand"} for name in COMPUTE]
     assert judge([state("g1", networks("gpu8_infiniband"), ports=ports)]) == []
-    ports = [
-        {"device": "mlx5_0", "rate_gbps": 800},
-        {"device": "mlx5_3", "link_layer": "Ethernet"},
-        {"device": "mlx5_4", "netdev": "ib7"},
-        {"device": "mlx5_5", "state": "DOWN"},
-        {"device": "mlx5_6", "port": 2},
-        {"device": "mlx5_7"},
-    ]
+    declared = {"mlx5_0": {"rate_gbps": 800}, "mlx5_3": {"link_layer": "Ethernet"}, "mlx5_4": {"netdev": "ib7"}}
+    declared |= {"mlx5_5": {"state": "DOWN"}, "mlx5_6": {"port": 2}, "mlx5_7": {}}
+    ports = [{"device": name, **each} for name, each in declared.items()]
     node = state("g1", networks("gpu8_infiniband"), ports=ports, link_layer="InfiniBand")
     found = {check: (text, expected) for _, check, text, expected in texts(judge([node]))}
     assert found["RDMA port mlx5_0:1"] == ("InfiniBand 400 Gb/s ACTIVE", "InfiniBand 800 Gb/s ACTIVE")
@@ -117,9 +99,8 @@ def test_a_second_port_that_nobody_cabled_is_no_fault_unless_declared(networks):
 def test_a_rate_holds_for_every_active_port_of_the_layer(networks):
     roce = networks("roce_bond")
     assert judge([state("r1", roce, link_layer="Ethernet")]) == []
-    assert texts(judge([state("r1", roce, rate_gbps=100.0)])) == [
-        ("r1", "RDMA port mlx5_2:1", "Ethernet 25 Gb/s ACTIVE", "100 Gb/s")
-    ]
+    slow = texts(judge([state("r1", roce, rate_gbps=100.0)]))
+    assert slow == [("r1", "RDMA port mlx5_2:1", "Ethernet 25 Gb/s ACTIVE", "100 Gb/s")]
     (finding,) = judge([state("r1", roce, link_layer="InfiniBand")])
     assert finding.expected == "at least one port that is InfiniBand ACTIVE"
 
@@ -161,28 +142,19 @@ def test_what_cannot_be_read_is_no_pass(networks):
     assert finding.found == "RDMA port mlx5_0:1: its state cannot be read"
 
 
-@given(
-    st.lists(st.fixed_dictionaries({"device": st.text(min_size=1), "port": st.integers(1, 4)})),
-    st.sampled_from(["auto", "0", "2"]),
-)
+PORTS = st.lists(st.fixed_dictionaries({"device": st.text(min_size=1), "port": st.integers(1, 4)}))
+
+
+@given(PORTS, st.sampled_from(["auto", "0", "2"]))
 def test_no_declaration_breaks_the_judgement(ports, expected):
-    port = {
-        "device": "mlx5_0",
-        "port": 1,
-        "state": None,
-        "physical_state": None,
-        "rate_gbps": None,
-        "link_layer": None,
-        "netdev": None,
-        "active": False,
-    }
+    unknown = dict.fromkeys(("state", "physical_state", "rate_gbps", "link_layer", "netdev"))
+    port = {"device": "mlx5_0", "port": 1, "active": False, **unknown}
     networks = {"interfaces": [], "rdma": [port], "nccl_conf": [], "nccl_settings": {}, "problems": []}
     findings = judge([state("n1", networks, ports=ports, expected=expected)])
     assert findings and all(finding.found and finding.expected for finding in findings)
 
 
 def test_the_filter_returns_all_findings(networks):
-    found = FILTERS["rdma_findings"](
-        [state("p1", networks("plain")), state("d1", networks("port_down"), rate_gbps=100)]
-    )
+    nodes = [state("p1", networks("plain")), state("d1", networks("port_down"), rate_gbps=100)]
+    found = FILTERS["rdma_findings"](nodes)
     assert [finding["host"] for finding in found] == ["p1"]
