@@ -66,10 +66,9 @@ def test_a_row_that_is_missing_stands_twice_or_is_another_one_is_said(row):
     lines = TABLES["v100_4_nics_2"].splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if line.startswith(row))
     [problem] = parse_topology("".join(lines[:at] + lines[at + 1 :]))["problems"]
-    assert problem.startswith(f"nvidia-smi topo -m: no complete row of {row}; expected the way to each of 6 devices")
-    assert parse_topology("".join(lines[: at + 1] + lines[at:]))["problems"] == [
-        f"nvidia-smi topo -m lists {row} twice"
-    ]
+    assert f"no complete row of {row};" in problem
+    (problem,) = parse_topology("".join(lines[: at + 1] + lines[at:]))["problems"]
+    assert f"lists {row} twice" in problem
 
 
 def test_columns_that_ran_together_are_no_columns():
@@ -82,9 +81,7 @@ def test_columns_that_ran_together_are_no_columns():
 
 def test_ways_that_differ_from_their_way_back_and_words_of_other_tables():
     other = TABLES["v100_8"].replace("NV1", "PHB", 1)
-    assert parse_topology(other)["problems"] == [
-        "nvidia-smi topo -m: GPU0 to GPU1 is PHB, and back NV1; expected the same"
-    ]
+    assert "GPU0 to GPU1 is PHB, and back NV1" in parse_topology(other)["problems"][0]
     peer = " \tGPU0\tGPU1\t\n GPU0\tX\tGNS\t\n GPU1\tGNS\tX\t\n"  # nvidia-smi topo -p2p r
     assert "no complete row of GPU0, GPU1;" in parse_topology(peer)["problems"][0]
 
