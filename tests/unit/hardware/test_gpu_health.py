@@ -72,8 +72,7 @@ def test_a_link_that_is_slow_in_an_unknown_state_of_work_is_unknown():
 
 
 def test_what_a_gpu_does_not_have_is_no_fault():
-    found = states(saying("status", "Success", "N/A", saying("state", "Completed", "N/A")))
-    assert found["NVSwitch fabric"] == "pass"
+    assert states(saying("status", "Success", "N/A", saying("state", "Completed", "N/A")))["NVSwitch fabric"] == "pass"
     assert states(saying("sram_uncorrectable_parity", "0", "N/A"))["GPU ECC errors"] == "pass"
 
 
