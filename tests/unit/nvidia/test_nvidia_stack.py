@@ -142,7 +142,6 @@ def test_debian_13_on_its_own(node):
         ("gh200", "mindspore-cuda11.6", {}, "framework", "mindspore 2.2.14 for GPUs on aarch64"),
         ("v100", "mindspore-cuda11.6", part("driver", branch="470"), "framework", "driver 470.x for mindspore"),
         ("a100", "mindspore-cuda11.1", part("framework", cuda="11.6"), "framework", "mindspore 1.10.0 for CUDA 11.6"),
-        ("a100", "pytorch-cuda12", part("framework", build="cu128"), "framework", "pytorch 2.13.0+cu128"),
         ("gh200", "v100-runfile", part("framework", version="2.5.1", build="cu126"), "framework",
          "pytorch 2.5.1+cu126"),
         # operating system
@@ -156,17 +155,12 @@ def test_debian_13_on_its_own(node):
         ("a100", "pytorch-cuda12", {**part("driver", version="580.119.02"),
                                     "kernel": {"running": "7.0.9-1-generic"}}, "kernel", "on kernel 7.0.9-1-generic"),
         ("v100", "v100-runfile", NO_HEADERS, "kernel headers", "apt offers none"),
-        # the machine
+        # The machine; tests of plans for drivers have more of its checks.
         ("h100_nvswitch", "pytorch-cuda12", {}, "Secure Boot", "enabled, without a key"),
-        ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}}, "driver from elsewhere",
-         "550.54.15 from runfile"),
         ("mixed", "pytorch-cuda12", {}, "packages", "half installed: linux-image-6.1.0-41-amd64"),
         ("mixed", "pytorch-cuda12", {}, "space", "900 MiB free in /usr, /var"),
         ("a100", "pytorch-cuda12", {"apt": {"kept": ["nvidia-utils-550"]}}, "packages",
          "libnvidia-compute-550, nvidia-dkms-550-open"),
-        ("a100", "v100-runfile", {}, "Fabric Manager", "6 NVSwitches"),
-        ("a100", "pytorch-cuda12", {"settings": {"gpus": "16"}}, "GPUs", "8 on the PCI bus"),
-        ("none", "debian12", {"settings": {"gpus": "auto"}}, "GPUs", "none on the PCI bus"),
         ("none", "debian12", {"settings": {"gpus": "two"}}, "nvidia_gpus", "'two'"),
         ("v100", "pytorch-cuda12", {"virtual": "podman"}, "container", "the host is a podman container"),
         ("v100", "wheels-cuda13", {}, "driver", "none, for 8x V100 SXM2 32GB"),
@@ -221,11 +215,7 @@ def test_what_is_only_said(node, name, stack, changes, check, found):
                                     "kernel": {"running": "7.1.0-1-generic"}}, "kernel"),
         ("v100", "v100-runfile", {"kernel": {"running": "5.14.0-611.el9"},
                                   "os": {"id": "rhel", "version": "9.7", "family": "redhat"}}, "kernel"),
-        ("h100_nvswitch", "pytorch-cuda12", {"settings": {"mok": True}}, "Secure Boot"),
         ("h100_nvswitch", "pytorch-cuda12", {"secure_boot": "disabled"}, "Secure Boot"),
-        ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}, "settings": {"replace": True}},
-         "driver from elsewhere"),
-        ("a100", "pytorch-cuda12", {"settings": {"gpus": "8"}}, "GPUs"),
         ("v100", "pytorch-cuda12", {"free_mib": {"/usr": 9800, "/var": 9800, "/": 9800}}, "space"),
     ],
 )  # fmt: skip
@@ -305,8 +295,7 @@ def test_an_unverified_rule_only_warns(node):
 def test_a_wrong_choice_is_a_finding(node, stack, overrides, found, expected):
     judged = judge(node("mixed", stack, overrides=overrides), node("none", stack, overrides=overrides))
     assert [(one.host, one.found) for one in judged.findings] == [("mixed", found), ("none", found)]
-    assert judged.findings[0].expected.startswith(expected)
-    assert judged.warnings == []
+    assert judged.findings[0].expected.startswith(expected) and judged.warnings == []
 
 
 def test_address_and_sum_go_with_the_version_that_they_belong_to():
@@ -356,15 +345,9 @@ def test_the_table_has_a_line_for_each_kind_of_host(node):
     assert "550.54.15 -> 580.95.05 open" in lines[4]
 
 
-def test_each_host_is_checked_with_its_own_stack(node):
-    judged = judge(node("v100", "v100-runfile"), node("b200", "pytorch-cuda13"))
-    assert judged.findings == []
-    assert [judged.parts[host]["cuda"]["version"] for host in ("v100", "b200")] == ["11.4.4", "13.0"]
-
-
 PARTS = st.sampled_from(("driver", "cuda", "nccl", "openmpi", "framework", "other"))
 FIELDS = st.sampled_from(("provider", "version", "branch", "cuda", "name", "build", "x"))
-VALUES = st.none() | st.integers() | st.text(max_size=8) | st.sampled_from(("none", "runfile", "12.4"))
+VALUES = st.text(max_size=8) | st.integers() | st.none() | st.sampled_from(("none", "runfile", "12.4"))
 
 
 @given(st.dictionaries(PARTS, st.none() | st.text(max_size=5) | st.dictionaries(FIELDS, VALUES)))
