@@ -48,12 +48,6 @@ def test_the_filter_plans_all_hosts():
     assert first == {"n1": "cuda-drivers-550", "n2": "nvidia-open-550"}
 
 
-def roots(**given):
-    found, findings = planned(given)
-    assert findings == []
-    return found["roots"]
-
-
 @pytest.mark.parametrize(
     ("given", "first"),
     [
@@ -68,11 +62,11 @@ def roots(**given):
     ],
 )
 def test_the_package_of_the_module_has_the_name_of_its_branch(given, first):
-    assert roots(**given)[0] == first
+    assert planned(given)[0]["roots"][0] == first
 
 
 def test_a_distributions_driver_comes_without_an_x_server():
-    names = {name for names in roots(**distro("470")) for name in names}
+    names = {name for names in planned(distro("470"))[0]["roots"] for name in names}
     assert names >= {"nvidia-tesla-470-smi", "libnvidia-tesla-470-cuda1", "nvidia-persistenced"}
     assert not [name for name in names if "xserver" in name or name.endswith("-driver")]
     ubuntu = plan.roots({"id": "ubuntu"}, {**SETTINGS, "provider": "distro", "flavour": "open"}, True)
@@ -120,19 +114,12 @@ def test_the_installer_gets_only_options_that_its_branch_knows(settings, state, 
     assert found == ["--silent", "--no-questions", "--no-x-check", *arguments]
 
 
-@pytest.mark.parametrize(
-    ("version", "branch", "chosen"),
-    [
-        ("550.54.15", "", "550.54.15-1"),
-        ("", "550", "550.127.08-1"),
-        ("", "", "560.35.03-1"),
-        ("550.54.1", "", ""),
-        ("", "55", ""),
-        ("550.54.15", "560", ""),
-    ],
-)
-def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, chosen):
-    assert plan.choose_version(["560.35.03-1", "550.127.08-1", "550.54.15-1"], version, branch) == chosen
+def test_a_version_or_branch_is_never_taken_for_a_longer_one():
+    versions = ["560.35.03-1", "550.127.08-1", "550.54.15-1"]
+    for version, branch, chosen in (("550.54.15", "", versions[2]), ("", "550", versions[1]), ("", "", versions[0])):
+        assert plan.choose_version(versions, version, branch) == chosen
+    for version, branch in (("550.54.1", ""), ("", "55"), ("550.54.15", "560")):
+        assert plan.choose_version(versions, version, branch) == ""
 
 
 @pytest.mark.parametrize(
@@ -216,6 +203,6 @@ def test_offers_of_the_package_that_decides(given, names, version, begins):
     assert (offer["names"][: len(names)], offer["version"], offer["begins"]) == (names, version, begins)
 
 
-@pytest.mark.parametrize("given", [{"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}])
-def test_no_offers_without_packages(given):
-    assert plan.offers({**SETTINGS, **given}) == []
+def test_no_offers_without_packages():
+    for given in ({"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}):
+        assert plan.offers({**SETTINGS, **given}) == []
