@@ -40,26 +40,19 @@ def local(text, fraction=0.0):
     ],
 )
 def test_the_root_cause_in_a_report_of_torchrun(name, rank, exit_code, by_signal, at):
-    cause = failures.torchrun_root_cause(captured(name))
+    """A report of an earlier attempt in the same log does not count."""
+    cause = failures.torchrun_root_cause(captured("error-node0") + captured(name))
     assert (cause["rank"], cause["exit_code"], cause["signal"]) == (rank, exit_code, by_signal)
     if at is not None:
         assert cause["time"] == pytest.approx(at, abs=0.0005)
 
+    assert failures.torchrun_root_cause(captured("terminated-node1")) is None
+
 
 @pytest.mark.parametrize("first", ["exit7", "sigkill"])
-def test_the_rank_that_failed_first_is_blamed_though_both_agents_report_the_same_second(first):
+def test_the_first_of_two_agents_that_report_the_same_second_is_the_cause(first):
     reports = [{"host": f"n{node}", **failures.torchrun_root_cause(captured(f"{first}-node{node}"))} for node in (0, 1)]
     assert failures.first_failure(reports)["host"] == "n1"
-
-
-def test_an_agent_that_was_ended_has_no_report():
-    assert failures.torchrun_root_cause(captured("terminated-node1")) is None
-    assert failures.torchrun_root_cause("") is None
-
-
-def test_after_restarts_the_last_report_counts():
-    log = captured("error-node0") + captured("exit7-node1")
-    assert failures.torchrun_root_cause(log)["exit_code"] == 7
 
 
 @given(st.integers(0, len(captured("exit7-node1"))))
@@ -95,8 +88,13 @@ def test_the_cause_comes_before_its_consequences(cause, consequence):
 
 
 @pytest.mark.parametrize(
-    ("told", "exit_code", "by_signal", "result"),
+    ("reported", "exit_code", "by_signal", "result"),
     [
+        # Statuses of wait().
+        ((0,), 0, None, "success"),
+        ((3,), 3, None, "exit-code"),
+        ((-9,), None, 9, "signal"),
+        # Results of systemd.
         (("success", "exited", "0"), 0, None, "success"),
         (("exit-code", "exited", "7"), 7, None, "exit-code"),
         (("signal", "killed", "KILL"), None, 9, "signal"),
@@ -117,17 +115,8 @@ def test_the_cause_comes_before_its_consequences(cause, consequence):
         (("resources", "", ""), None, None, "resources"),
     ],
 )
-def test_what_systemd_says_of_the_end_of_a_unit(told, exit_code, by_signal, result):
-    ended = exits.from_unit(*told)
-    assert (ended["exit_code"], ended["signal"], ended["result"]) == (exit_code, by_signal, result)
-
-
-@pytest.mark.parametrize(
-    ("status", "exit_code", "by_signal", "result"),
-    [(0, 0, None, "success"), (3, 3, None, "exit-code"), (-9, None, 9, "signal")],
-)
-def test_what_wait_says_of_the_end_of_a_child(status, exit_code, by_signal, result):
-    ended = exits.from_status(status)
+def test_how_a_process_or_unit_ended(reported, exit_code, by_signal, result):
+    ended = exits.from_unit(*reported) if len(reported) == 3 else exits.from_status(*reported)
     assert (ended["exit_code"], ended["signal"], ended["result"]) == (exit_code, by_signal, result)
 
 
@@ -161,6 +150,8 @@ def process(folder, pid, name=b"sleep", state="S", start=356789, job_id="", cgro
 def test_the_start_time_whatever_the_name_of_the_process(tmp_path, name):
     process(tmp_path, 4711, name=name)
     assert processes.start_time(4711, tmp_path) == 356789
+    assert processes.command_line(4711, tmp_path) == f"/usr/bin/{name.decode(errors='replace')} 10"
+    assert processes.command_line(11, tmp_path) == "(gone)"
 
 
 def test_zombies_and_processes_that_are_gone_have_no_start_time(tmp_path):
@@ -232,26 +223,79 @@ def test_a_kernel_that_cannot_tell(monkeypatch):
     assert processes.open_end(os.getpid(), started) is None
 
 
-def test_what_a_process_was_started_with(tmp_path):
-    process(tmp_path, 10)
-    assert processes.command_line(10, tmp_path) == "/usr/bin/sleep 10"
-    assert processes.command_line(11, tmp_path) == "(gone)"
-
-
 # ---- Open MPI's messages (tests/fixtures/mpirun)
 
 
-def said_by_mpirun(name):
+def mpirun(name):
     return (LOGS.parent / "mpirun" / f"{name}.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("version", [4, 5])
+def ended(rank, status):
+    return f"trainyard: rank {rank} ended with status {status}\n"
+
+
+def daemon(status):
+    return f"trainyard: the daemon on 10.82.0.12 ended with status {status}\n"
+
+
+def lost(host):
+    return {"rank": None, "reason": f"mpirun lost its daemon on {host}: killed, or the node is lost"}
+
+
+AGAIN = "--- started again, attempt 2 ---\n"
+SSH_WARNING = "[n1:01922] plm:ssh: Warning: setpgid(1927,1927) failed in parent with errno=Permission denied(13)\n\n"
+BY_SCRIPT = "Killed\n{}" + ended(0, 1) + mpirun("openmpi4-exit7-unnamed")
+CAUSES = {
+    **{
+        f"mpirun {v} names a rank that failed": (mpirun(f"openmpi{v}-exit7"), {"rank": 1, "exit_code": 7})
+        for v in (4, 5)
+    },
+    **{
+        f"mpirun {v} names a rank that was killed": (mpirun(f"openmpi{v}-sigkill"), {"rank": 1, "signal": 9})
+        for v in (4, 5)
+    },
+    **{
+        f"mpirun {v} names a rank that aborted": (mpirun(f"openmpi{v}-abort"), {"rank": 1, "exit_code": 5})
+        for v in (4, 5)
+    },
+    "only the script names it": (BY_SCRIPT.format(ended(3, 7)), {"rank": 3, "exit_code": 7, "signal": None}),
+    "its program is missing": (BY_SCRIPT.format(ended(3, 127)), {"rank": 3, "exit_code": 127, "signal": None}),
+    "only the script names a killed one": (BY_SCRIPT.format(ended(3, 137)), {"rank": 3, "signal": 9}),
+    "only the script names an aborted one": (BY_SCRIPT.format(ended(3, 134)), {"rank": 3, "signal": 6}),
+    "mpirun and the script name others": (ended(3, 7) + mpirun("openmpi4-exit7"), {"rank": 1}),
+    "a killed node closes its daemon's connection": (mpirun("openmpi4-node-killed"), lost("10.82.0.13")),
+    "mpirun then ends a rank": (mpirun("openmpi4-daemon-killed") + ended(0, 143), lost("10.82.0.12")),
+    "mpirun then kills a rank": (mpirun("openmpi4-daemon-killed") + ended(0, 137), lost("10.82.0.12")),
+    "mpirun warns of its ssh": (SSH_WARNING + mpirun("openmpi5-daemon-killed"), lost("n2")),
+    # mpirun names the first of the ranks that fail after the daemon.
+    "a rank fails after a daemon": (mpirun("openmpi4-daemon-killed-peer"), lost("10.82.0.13")),
+    "only the script names a killed daemon": (daemon(137) + ended(0, 137), lost("10.82.0.12")),
+    "only the script names a crashed daemon": (daemon(139) + ended(0, 137), lost("10.82.0.12")),
+    "a daemon that was ended": (daemon(143) + ended(0, 137), {"rank": 0}),
+    "a rank fails before a daemon": (ended(0, 137) + daemon(137), {"rank": 0}),
+    "mpirun names another rank": (ended(0, 137) + daemon(137) + mpirun("openmpi4-sigkill"), {"rank": 1}),
+    "a rank fails before mpirun loses a daemon": (ended(2, 7) + mpirun("openmpi4-daemon-killed"), {"rank": 2}),
+    "mpirun ends a rank after another failed": (ended(0, 143) + ended(1, 137), {"rank": 1}),
+    "nothing else is known": (ended(0, 143), {"rank": 0, "exit_code": None, "signal": 15}),
+    "the second attempt fails": (
+        mpirun("openmpi4-exit7") + AGAIN + mpirun("openmpi4-sigkill"),
+        {"rank": 1, "signal": 9},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_under_mpirun(name):
+    text, expected = CAUSES[name]
+    cause = failures.root_cause(text)
+    assert {**cause, **expected} == cause
+
+
 @pytest.mark.parametrize(
-    ("name", "rank", "exit_code", "by_signal"), [("exit7", 1, 7, None), ("sigkill", 1, None, 9), ("abort", 1, 5, None)]
+    "text", [mpirun("openmpi4-no-program"), mpirun("openmpi5-no-program"), mpirun("openmpi4-exit7") + AGAIN]
 )
-def test_the_rank_that_failed_first_under_mpirun(version, name, rank, exit_code, by_signal):
-    cause = failures.root_cause(said_by_mpirun(f"openmpi{version}-{name}"))
-    assert cause == {"rank": rank, "exit_code": exit_code, "signal": by_signal, "time": None}
+def test_no_rank_is_the_cause_where_mpirun_starts_none_or_starts_again(text):
+    assert failures.root_cause(text) is None
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -263,84 +307,21 @@ def test_the_rank_that_failed_first_under_mpirun(version, name, rank, exit_code,
     ],
 )
 def test_a_node_that_mpirun_does_not_reach(version, name, reason):
-    cause = failures.root_cause(said_by_mpirun(f"openmpi{version}-{name}"))
+    cause = failures.root_cause(mpirun(f"openmpi{version}-{name}"))
     assert re.fullmatch(reason, cause.pop("reason"))
     assert cause == {"rank": None, "signal": None, "time": None}
 
 
-@pytest.mark.parametrize("name", ["openmpi4-no-program", "openmpi5-no-program"])
-def test_no_rank_is_blamed_where_mpirun_does_not_find_the_program(name):
-    # Ours is always there: ranks start through a script of the job's folder, and a missing program is exit code 127.
-    assert failures.root_cause(said_by_mpirun(name)) is None
-
-
 @given(st.sampled_from(["openmpi4-exit7", "openmpi5-exit7"]), st.data())
 def test_a_message_of_mpirun_that_is_cut_off_is_read_or_left(name, data):
-    text = said_by_mpirun(name)
+    text = mpirun(name)
     cause = failures.root_cause(text[: data.draw(st.integers(0, len(text)))])
     assert cause is None or (cause["rank"], cause["exit_code"]) == (1, 7)
 
 
-@pytest.mark.parametrize(
-    ("status", "exit_code", "by_signal"), [(7, 7, None), (127, 127, None), (137, None, 9), (134, None, 6)]
-)
-def test_the_rank_that_its_script_names_first_where_mpirun_names_none(status, exit_code, by_signal):
-    told = f"trainyard: rank 3 ended with status {status}\ntrainyard: rank 0 ended with status 1\n"
-    cause = failures.root_cause(f"Killed\n{told}{said_by_mpirun('openmpi4-exit7-unnamed')}")
-    assert cause == {"rank": 3, "exit_code": exit_code, "signal": by_signal, "time": None}
-    assert failures.root_cause(told + said_by_mpirun("openmpi4-exit7"))["rank"] == 1
-
-
-def test_a_node_that_is_killed_closes_the_connection_of_its_daemon():
-    cause = failures.root_cause(said_by_mpirun("openmpi4-node-killed"))
-    assert cause["rank"] is None
-    assert cause["reason"] == "mpirun lost its daemon on 10.82.0.13: killed, or the node is lost"
-
-
-@pytest.mark.parametrize("status", [143, 137])
-def test_ranks_that_mpirun_ends_after_it_lost_a_daemon_are_not_the_cause(status):
-    told = f"trainyard: rank 0 ended with status {status}\n"
-    cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed") + told)
-    assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.12")
-
-
-def test_a_warning_of_mpirun_about_its_ssh_is_not_what_ssh_says():
-    warning = "[n1:01922] plm:ssh: Warning: setpgid(1927,1927) failed in parent with errno=Permission denied(13)\n\n"
-    cause = failures.root_cause(warning + said_by_mpirun("openmpi5-daemon-killed"))
-    assert cause["reason"] == "mpirun lost its daemon on n2: killed, or the node is lost"
-
-
-def test_a_rank_that_fails_after_a_daemon_is_lost_is_not_the_cause():
-    # What other ranks do then they do of it, and mpirun names the first of them at its end.
-    cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed-peer"))
-    assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.13")
-
-
-@pytest.mark.parametrize(("status", "lost"), [(137, True), (139, True), (143, False)])
-def test_a_daemon_whose_loss_mpirun_does_not_tell_is_told_by_its_script(status, lost):
-    told = f"trainyard: the daemon on 10.82.0.12 ended with status {status}\n"
-    ended = "trainyard: rank 0 ended with status 137\n"
-    cause = failures.root_cause(told + ended)
-    assert (cause.get("reason") == "mpirun lost its daemon on 10.82.0.12: killed, or the node is lost") is lost
-    assert failures.root_cause(ended + told)["rank"] == 0
-    assert failures.root_cause(ended + told + said_by_mpirun("openmpi4-sigkill"))["rank"] == 1
-
-
-def test_a_rank_that_mpirun_ends_after_another_failed_is_not_the_cause():
-    told = "trainyard: rank 0 ended with status 143\ntrainyard: rank 1 ended with status 137\n"
-    assert failures.root_cause(told)["rank"] == 1
-    # And where nothing else is known, what is known.
-    assert failures.root_cause(told.splitlines()[0]) == {"rank": 0, "exit_code": None, "signal": 15, "time": None}
-
-
-def test_a_rank_that_failed_before_mpirun_lost_a_daemon_is_the_cause():
-    told = "trainyard: rank 2 ended with status 7\n"
-    assert failures.root_cause(told + said_by_mpirun("openmpi4-daemon-killed"))["rank"] == 2
-
-
-def test_who_had_left_before_any_other_failed_and_what_that_one_lost():
+def test_ranks_that_left_before_another_failed_and_its_lost_peer():
     log = (
-        "trainyard: rank 9 ended well\n--- started again, attempt 2 ---\ntrainyard: rank 2 ended well\n"
+        f"trainyard: rank 9 ended well\n{AGAIN}trainyard: rank 2 ended well\n"
         "trainyard: rank 1 ended with status 1\ntrainyard: rank 1 lost its peer: Connection closed\n"
         "trainyard: rank 3 ended well\n"
     )
@@ -348,13 +329,6 @@ def test_who_had_left_before_any_other_failed_and_what_that_one_lost():
     assert failures.mpirun_lost_peer(log, 1) == "Connection closed"
     assert failures.mpirun_lost_peer(log, 2) == ""
     assert failures.root_cause(log)["rank"] == 1
-
-
-def test_what_mpirun_said_before_it_was_started_again_is_told_already():
-    before = said_by_mpirun("openmpi4-exit7")
-    again = "--- started again, attempt 2 ---\n"
-    assert failures.root_cause(before + again) is None
-    assert failures.root_cause(before + again + said_by_mpirun("openmpi4-sigkill"))["signal"] == 9
 
 
 @given(st.text())
