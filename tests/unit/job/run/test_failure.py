@@ -45,7 +45,6 @@ def test_the_root_cause_in_a_report_of_torchrun(name, rank, exit_code, by_signal
     assert (cause["rank"], cause["exit_code"], cause["signal"]) == (rank, exit_code, by_signal)
     if at is not None:
         assert cause["time"] == pytest.approx(at, abs=0.0005)
-
     assert failures.torchrun_root_cause(captured("terminated-node1")) is None
 
 
@@ -244,28 +243,23 @@ def lost(host):
 
 AGAIN = "--- started again, attempt 2 ---\n"
 SSH_WARNING = "[n1:01922] plm:ssh: Warning: setpgid(1927,1927) failed in parent with errno=Permission denied(13)\n\n"
-BY_SCRIPT = "Killed\n{}" + ended(0, 1) + mpirun("openmpi4-exit7-unnamed")
+UNNAMED = ended(0, 1) + mpirun("openmpi4-exit7-unnamed")
+EXIT7, SIGKILL, LOST_DAEMON = (mpirun(f"openmpi4-{name}") for name in ("exit7", "sigkill", "daemon-killed"))
 CAUSES = {
-    **{
-        f"mpirun {v} names a rank that failed": (mpirun(f"openmpi{v}-exit7"), {"rank": 1, "exit_code": 7})
-        for v in (4, 5)
-    },
-    **{
-        f"mpirun {v} names a rank that was killed": (mpirun(f"openmpi{v}-sigkill"), {"rank": 1, "signal": 9})
-        for v in (4, 5)
-    },
-    **{
-        f"mpirun {v} names a rank that aborted": (mpirun(f"openmpi{v}-abort"), {"rank": 1, "exit_code": 5})
-        for v in (4, 5)
-    },
-    "only the script names it": (BY_SCRIPT.format(ended(3, 7)), {"rank": 3, "exit_code": 7, "signal": None}),
-    "its program is missing": (BY_SCRIPT.format(ended(3, 127)), {"rank": 3, "exit_code": 127, "signal": None}),
-    "only the script names a killed one": (BY_SCRIPT.format(ended(3, 137)), {"rank": 3, "signal": 9}),
-    "only the script names an aborted one": (BY_SCRIPT.format(ended(3, 134)), {"rank": 3, "signal": 6}),
-    "mpirun and the script name others": (ended(3, 7) + mpirun("openmpi4-exit7"), {"rank": 1}),
+    "a rank fails": (EXIT7, {"rank": 1, "exit_code": 7, "signal": None, "time": None}),
+    "a rank fails, version 5": (mpirun("openmpi5-exit7"), {"rank": 1, "exit_code": 7, "signal": None}),
+    "a rank is killed": (SIGKILL, {"rank": 1, "exit_code": None, "signal": 9}),
+    "a rank is killed, version 5": (mpirun("openmpi5-sigkill"), {"rank": 1, "exit_code": None, "signal": 9}),
+    "a rank aborts": (mpirun("openmpi4-abort"), {"rank": 1, "exit_code": 5}),
+    "a rank aborts, version 5": (mpirun("openmpi5-abort"), {"rank": 1, "exit_code": 5}),
+    "only the script names it": (ended(3, 7) + UNNAMED, {"rank": 3, "exit_code": 7, "signal": None}),
+    "its program is missing": (ended(3, 127) + UNNAMED, {"rank": 3, "exit_code": 127, "signal": None}),
+    "only the script names a killed one": (ended(3, 137) + UNNAMED, {"rank": 3, "exit_code": None, "signal": 9}),
+    "only the script names an aborted one": (ended(3, 134) + UNNAMED, {"rank": 3, "exit_code": None, "signal": 6}),
+    "mpirun and the script name others": (ended(3, 7) + EXIT7, {"rank": 1}),
     "a killed node closes its daemon's connection": (mpirun("openmpi4-node-killed"), lost("10.82.0.13")),
-    "mpirun then ends a rank": (mpirun("openmpi4-daemon-killed") + ended(0, 143), lost("10.82.0.12")),
-    "mpirun then kills a rank": (mpirun("openmpi4-daemon-killed") + ended(0, 137), lost("10.82.0.12")),
+    "mpirun then ends a rank": (LOST_DAEMON + ended(0, 143), lost("10.82.0.12")),
+    "mpirun then kills a rank": (LOST_DAEMON + ended(0, 137), lost("10.82.0.12")),
     "mpirun warns of its ssh": (SSH_WARNING + mpirun("openmpi5-daemon-killed"), lost("n2")),
     # mpirun names the first of the ranks that fail after the daemon.
     "a rank fails after a daemon": (mpirun("openmpi4-daemon-killed-peer"), lost("10.82.0.13")),
@@ -273,14 +267,11 @@ CAUSES = {
     "only the script names a crashed daemon": (daemon(139) + ended(0, 137), lost("10.82.0.12")),
     "a daemon that was ended": (daemon(143) + ended(0, 137), {"rank": 0}),
     "a rank fails before a daemon": (ended(0, 137) + daemon(137), {"rank": 0}),
-    "mpirun names another rank": (ended(0, 137) + daemon(137) + mpirun("openmpi4-sigkill"), {"rank": 1}),
-    "a rank fails before mpirun loses a daemon": (ended(2, 7) + mpirun("openmpi4-daemon-killed"), {"rank": 2}),
+    "mpirun names another rank": (ended(0, 137) + daemon(137) + SIGKILL, {"rank": 1}),
+    "a rank fails before mpirun loses a daemon": (ended(2, 7) + LOST_DAEMON, {"rank": 2}),
     "mpirun ends a rank after another failed": (ended(0, 143) + ended(1, 137), {"rank": 1}),
     "nothing else is known": (ended(0, 143), {"rank": 0, "exit_code": None, "signal": 15}),
-    "the second attempt fails": (
-        mpirun("openmpi4-exit7") + AGAIN + mpirun("openmpi4-sigkill"),
-        {"rank": 1, "signal": 9},
-    ),
+    "the second attempt fails": (EXIT7 + AGAIN + SIGKILL, {"rank": 1, "signal": 9}),
 }
 
 
@@ -291,9 +282,7 @@ def test_the_cause_under_mpirun(name):
     assert {**cause, **expected} == cause
 
 
-@pytest.mark.parametrize(
-    "text", [mpirun("openmpi4-no-program"), mpirun("openmpi5-no-program"), mpirun("openmpi4-exit7") + AGAIN]
-)
+@pytest.mark.parametrize("text", [mpirun("openmpi4-no-program"), mpirun("openmpi5-no-program"), EXIT7 + AGAIN])
 def test_no_rank_is_the_cause_where_mpirun_starts_none_or_starts_again(text):
     assert failures.root_cause(text) is None
 
