@@ -61,7 +61,7 @@ class Run:
         return [(each["host"], each["ranks"]) for each in self.watch.named]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_rank_that_becomes_slow_is_named_within_90_seconds(seed):
     run = Run([0.3] * 4, seed=seed).go(300)
     assert run.names() == []
@@ -75,10 +75,7 @@ def test_a_rank_that_becomes_slow_is_named_within_90_seconds(seed):
     assert named["waited"] < 20 and 40 < named["others"] < 70
     assert [rank for rank, _ in named["shares"]] == [0, 1, 2, 3]
     assert named["node"] == ["load 2"]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_node_that_is_too_busy_to_read_stacks_often_is_named_too(seed):
+    # A node that is too busy to read stacks often takes longer.
     run = Run([0.3] * 4, seed=seed, dump_s=[1, 1, 3, 1]).go(300)
     run.asleep = run.waiting = [0.6, 0.6, 0.05, 0.6]
     assert run.go(120).names() == [("n3", [2])]
@@ -95,16 +92,12 @@ def test_a_node_held_to_half_a_cpu_is_named_in_time_19_times_of_20():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(0, 1), st.integers(2, 24), st.integers(1, 8), st.integers())
-def test_nobody_is_named_among_ranks_that_are_equal(share, ranks, ranks_per_node, seed):
-    run = Run([share] * ranks, ranks_per_node=ranks_per_node, seed=seed).go(900)
-    assert run.names() == []
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.floats(0.44, 0.56), min_size=2, max_size=16), st.integers())
-def test_nobody_is_named_where_ranks_differ_a_little(shares, seed):
-    assert Run(shares, seed=seed).go(900).names() == []
+@given(
+    st.floats(0, 1), st.integers(2, 24), st.integers(1, 8), st.lists(st.floats(0.44, 0.56), min_size=2), st.integers()
+)
+def test_nobody_is_named_among_ranks_that_are_equal_or_differ_a_little(share, ranks, ranks_per_node, shares, seed):
+    assert Run([share] * ranks, ranks_per_node=ranks_per_node, seed=seed).go(900).names() == []
+    assert Run(shares[:16], seed=seed).go(900).names() == []
 
 
 def test_a_node_whose_ranks_are_all_slow_is_named_with_all_of_them():
@@ -131,11 +124,13 @@ def test_a_node_whose_ranks_are_all_slow_is_named_with_all_of_them():
         {"asleep": [0.0]},
     ],
 )
-def test_what_is_not_sure_has_no_name(changes):
+def test_nobody_is_named_without_evidence(changes):
     run = Run(**changes).go(3600)
     assert run.names() == []
     # Each search without a result is followed by a longer pause.
-    assert run.closer_s < 1000
+    first_hour, run.closer_s = run.closer_s, 0
+    assert first_hour < 1000
+    assert run.go(3 * 3600).closer_s <= 1.2 * first_hour
 
 
 def test_where_the_others_wait_all_the_time_steps_must_come():
@@ -161,13 +156,6 @@ def test_an_evaluation_by_one_rank_alone_makes_it_no_slow_one(length):
     assert run.go(300).names() == []
 
 
-def test_looks_at_stacks_become_rare_where_they_prove_nothing():
-    run = Run([0.5, 0.5, 0.0, 0.5], [0.5] * 4).go(3600)
-    first_hour, run.closer_s = run.closer_s, 0
-    run.go(3 * 3600)
-    assert run.closer_s < 1.2 * first_hour
-
-
 def test_nobody_is_judged_before_steps_come():
     run = Run([0.6, 0.6, 0.0, 0.6])
     run.points = itertools.repeat(0)
@@ -178,7 +166,7 @@ def test_nobody_is_judged_before_steps_come():
     assert run.go(240).names() == [("n3", [2])]
 
 
-def test_a_slow_rank_that_is_well_again_is_said_to_be_and_may_be_named_again():
+def test_a_slow_rank_that_recovers_may_be_named_again():
     run = Run([0.6, 0.6, 0.0, 0.6]).go(90)
     run.asleep[2] = run.waiting[2] = 0.6
     run.go(120)
@@ -211,45 +199,39 @@ def test_long_steps_need_longer():
     assert run.names() == []
 
 
-def test_a_rank_that_moved_to_another_host_is_looked_at_anew():
-    watch = slow_ranks.SlowRanks(True, 0.0)
-    told = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
-    watch.add("n1", [told])
-    watch.add("n2", [told])
-    watch.add("n2", [told])
-    assert (watch._sums.of[0]["host"], watch._sums.of[0]["looks"]) == ("n2", 20)
-
-
 NAMED = {"host": "n3", "ranks": [2], "device": "0", "waited": 3, "others": 52, "looks": 40, "found_s": 130.0,
          "at": "is in load_batch (train.py:88)", "node": ["load 9.1 (processors: 2)"], "until_s": None,
          "shares": [[0, 52], [1, 50], [2, 3], [3, 55]]}  # fmt: skip
 
 
-def test_what_is_said_of_a_slow_rank():
-    assert slow_ranks.line([NAMED]) == "slow: rank 2 on n3, device 0"
-    assert slow_ranks.line([]) == ""
-    assert slow_ranks.text(NAMED) == (
-        "slow from 0:02:10 on: rank 2 on n3, device 0 waited for others in 3 % of 40 samples, the others in 52 %; "
-        "mostly it is in load_batch (train.py:88)"
-    )
+def test_texts_of_a_slow_rank():
+    assert slow_ranks.line([NAMED]) == "slow: rank 2 on n3, device 0" and slow_ranks.line([]) == ""
+    text = "slow from 0:02:10 {}: {} waited for others in 3 % of 40 samples, the others in 52 %"
+    mostly = "; mostly it is in load_batch (train.py:88)"
+    assert slow_ranks.text(NAMED) == text.format("on", "rank 2 on n3, device 0") + mostly
     many = {**NAMED, "ranks": [8, 9, 10], "device": "", "at": "", "until_s": 600.0}
-    assert slow_ranks.text(many) == (
-        "slow from 0:02:10 to 0:10:00: ranks 8 to 10 on n3 waited for others in 3 % of 40 samples, the others in 52 %"
-    )
-    assert slow_ranks.details(NAMED) == [
-        "found waiting, by rank: 0 52 %, 1 50 %, 2 3 %, 3 55 %",
-        "n3 then: load 9.1 (processors: 2)",
-    ]
-    (every,) = slow_ranks.details({**NAMED, "node": [], "shares": [[rank, 50] for rank in range(64)]})
-    assert every.endswith("11 50 % ... 52 more")
+    assert slow_ranks.text(many) == text.format("to 0:10:00", "ranks 8 to 10 on n3")
+    shares, node = slow_ranks.details(NAMED)
+    assert "0 52 %, 1 50 %, 2 3 %, 3 55 %" in shares and node.endswith("load 9.1 (processors: 2)")
+    (shares,) = slow_ranks.details({**NAMED, "node": [], "shares": [[rank, 50] for rank in range(64)]})
+    assert shares.endswith("11 50 % ... 52 more")
+
+
+COUNTS = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
+
+
+def test_a_rank_that_moved_to_another_host_is_counted_anew():
+    watch = slow_ranks.SlowRanks(True, 0.0)
+    for host in ("n1", "n2", "n2"):
+        watch.add(host, [COUNTS])
+    assert (watch._sums.of[0]["host"], watch._sums.of[0]["looks"]) == ("n2", 20)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"rank": 4}, {"looks": -1}, {"asleep": 1.5}, {"dumps": 10**6}, {"at": "x" * 201}, {"more": 1}]
 )
-def test_what_no_node_counts_is_refused(wrong):
-    told = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
+def test_counts_out_of_bounds_are_refused(wrong):
     shape = slow_ranks.report_shape(4)
-    assert misfit({"ranks": [told], "node": []}, shape) == ""
-    assert misfit({"ranks": [{**told, **wrong}], "node": []}, shape) != ""
-    assert misfit({"ranks": [told], "node": ["x" * 121]}, shape) != ""
+    assert misfit({"ranks": [COUNTS], "node": []}, shape) == ""
+    assert misfit({"ranks": [{**COUNTS, **wrong}], "node": []}, shape) != ""
+    assert misfit({"ranks": [COUNTS], "node": ["x" * 121]}, shape) != ""
