@@ -42,11 +42,9 @@ def test_a_process_without_ranks_keeps_no_job_alive_and_spoils_none():
     scheduler = failed("n1", 0, process="scheduler", ranks=[], rank=None)
     job.changes["n1"], job.changes["n2"] = {**ENDED, "failures": [scheduler]}, ENDED
     assert job.run(1).end["state"] == "succeeded"
-
-
-def test_a_process_without_ranks_that_fails_while_ranks_run_ends_the_job():
+    # While ranks run, its failure ends the job.
     job = SimulatedJob().run(1)
-    job.changes["n1"] = {"failures": [failed("n1", 0, process="scheduler", ranks=[], rank=None)]}
+    job.changes["n1"] = {"failures": [scheduler]}
     assert job.run(3).end["failure"]["process"] == "scheduler"
 
 
@@ -56,22 +54,16 @@ def test_the_first_reason_of_an_end_stays():
     job.send("n1", {"stopped": True, "goes_down": True})
     assert job.decide() == [End({"state": "stopped", "finished": job.time().epoch_s, "host": "n2"})]
     assert job.state.message_for("n2", job.time()) == {"end": job.end}
-
-
-def test_a_node_that_shuts_down_is_named():
     job = SimulatedJob().run(1)
     job.send("n2", {"stopped": True, "goes_down": True})
     assert job.end["failure"] == {"kind": "rebooted", "host": "n2"}
     assert failure_text(job.end["failure"]) == "node n2: shut down or restarted"
 
 
-def test_a_job_whose_time_is_up_ends_with_stacks():
+def test_a_job_whose_time_is_up_ends_with_stacks_unless_it_restarts():
     job = SimulatedJob(timeout_s=50).run(60)
     assert (job.end["state"], job.end["after_s"], job.end["failure"]["limit"]) == ("timed_out", 50, "job_timeout")
     assert job.kinds() == ["TakeStacks", "End"]
-
-
-def test_a_job_whose_time_is_up_during_a_restart_ends_without_stacks():
     job = SimulatedJob(timeout_s=50, max_restarts=1).run(1)
     job.kill()
     job.stuck.add("n2")
@@ -90,6 +82,15 @@ def test_the_cause_may_be_reported_second():
     job.changes["n2"] = {"failures": [cause]}
     assert job.run(1).end["failure"] == cause
     assert sorted(each["rank"] for each in job.end["failures"]) == [0, 1]
+    # When no rank runs, the head waits only for MindSpore's scheduler: it may name the worker that it misses.
+    job = SimulatedJob().run(1)
+    job.changes["n1"] = {**ENDED, "failures": [later], "rankless": 1}
+    job.changes["n2"] = {**ENDED, "failures": [cause]}
+    job.step()
+    assert not job.end
+    job.changes["n1"]["rankless"] = 0
+    job.step()
+    assert job.end["failure"] == cause
 
 
 @pytest.mark.parametrize(
@@ -109,19 +110,6 @@ def test_only_a_rank_that_was_killed_from_outside_is_blamed_at_once(number, chan
     job.changes["n2"] = {"failures": [failed("n2", 1, 10.1, exit_code=None, signal=int(number), **changes)]}
     job.step()
     assert bool(job.end) == at_once
-
-
-def test_when_nothing_runs_the_failure_is_answered_at_once():
-    job = SimulatedJob().run(1)
-    cause = failed("n1", 0, 10.0)
-    job.changes = {"n1": {**ENDED, "failures": [cause], "rankless": 1},
-                   "n2": {**ENDED, "failures": [failed("n2", 1, 10.2)]}}  # fmt: skip
-    job.step()
-    # MindSpore's scheduler may still name the worker that it misses.
-    assert not job.end
-    job.changes["n1"]["rankless"] = 0
-    job.step()
-    assert job.end["failure"] == cause
 
 
 # ---- nodes that are not there
@@ -155,15 +143,13 @@ def test_a_head_that_was_suspended_does_not_take_the_others_for_silent():
     # n2 reports again, then goes silent: now it is n2.
     job.run(2).silent.add("n2")
     assert job.run(17).end["failure"]["kind"] == "silent"
-
-
-@pytest.mark.parametrize("slept_s", [14, 16])
-def test_a_head_that_was_suspended_so_long_that_a_node_left_blames_itself(slept_s):
-    job = SimulatedJob().run(5)
-    job.silent.add("n2")
-    job.now += slept_s
-    failure = job.run(20).end["failure"]
-    assert (failure["kind"], failure["host"]) == ("frozen", "n1")
+    # A node that left while the head was suspended is no cause.
+    for suspended_s in (14, 16):
+        job = SimulatedJob().run(5)
+        job.silent.add("n2")
+        job.now += suspended_s
+        failure = job.run(20).end["failure"]
+        assert (failure["kind"], failure["host"]) == ("frozen", "n1")
 
 
 # ---- restarts
@@ -195,15 +181,6 @@ def test_no_node_starts_before_all_have_ended_the_last_attempt():
     assert job.state.restarts.gathering_since is None
 
 
-def test_a_job_that_gets_no_further_fails_whatever_is_left_of_the_budget():
-    job = SimulatedJob(max_restarts=9).run(2)
-    for _ in range(3):
-        job.kill()
-        job.run(8)
-    assert job.end["failure"]["fruitless"] == 3
-    assert [order.wait_s for order in job.orders if isinstance(order, Restart)] == [0, 5]
-
-
 def test_a_process_that_can_come_back_starts_again_alone():
     job = SimulatedJob(max_restarts=1).run(2)
     job.changes["n1"] = {"failures": [failed("n1", 0, process="scheduler", ranks=[], rank=None, recover_after_s=1)]}
@@ -226,7 +203,7 @@ def test_a_node_that_was_silent_may_come_back_for_a_restart_within_a_time():
             assert (failure["kind"], failure["hosts"], failure["after_s"]) == ("not_back", ["n2"], 100)
 
 
-def test_a_head_that_rebooted_goes_on_with_what_it_knew():
+def test_a_head_that_rebooted_continues_from_its_record():
     job = SimulatedJob(spares=1, max_restarts=3, addresses={"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"})
     job.run(2).silent.add("n2")
     job.run(30)
@@ -273,15 +250,13 @@ def test_a_job_that_hangs_takes_stacks_and_then_fails_or_starts_again():
         assert (failure["kind"], failure["after_s"]) == ("hung", 21)
 
 
-def test_a_node_that_sends_no_stacks_ends_nothing_but_the_wait():
+def test_a_job_that_hangs_ends_without_the_stacks_of_a_stuck_node():
     job = SimulatedJob(hang=HANG).run(2)
     job.stuck.add("n2")
     job.run(35)
     assert TakeStacks(1) in job.orders and not job.end
     assert "no stacks within 20 s" in " ".join(job.run(10).end["failure"]["groups"])
-
-
-def test_without_the_setting_no_job_hangs():
+    # Without the setting, no job hangs.
     assert not SimulatedJob().run(2000).end
 
 
@@ -315,9 +290,9 @@ def test_a_spare_without_a_place_does_not_count():
     assert job.state.slow_ranks._sums.of == {}
 
 
-def test_nobody_watches_checkpoints_that_the_job_does_not_name():
-    told = {"newest": None, "unfinished": None, "problem": "x"}
-    for place, expected in (("", None), ("saved", {"place": "saved", "host": "n2", **told})):
+def test_only_checkpoints_that_the_job_names_are_in_its_state():
+    found = {"newest": None, "unfinished": None, "problem": "x"}
+    for place, expected in (("", None), ("saved", {"place": "saved", "host": "n2", **found})):
         job = SimulatedJob(checkpoints=place)
-        job.changes["n2"] = {"checkpoints": told}
+        job.changes["n2"] = {"checkpoints": found}
         assert cluster_state(job.run(1).state, job.time())["checkpoints"] == expected
