@@ -41,11 +41,19 @@ def test_what_real_ranks_wait_for(name, text):
     assert misfit(record(0, name), stacks.rank_shape(400)) == ""
 
 
-def test_frames_know_whose_code_they_are():
+def test_frames_and_states_that_mean_waiting():
     whose = [(each[1], each[3]) for each in main_thread("torch_data_loader")]
-    assert whose[0] == ("selectors.py", "python")
+    assert whose[0] == ("selectors.py", "python") and whose[-1] == ("cap.py", "own")
     assert ("torch/utils/data/dataloader.py", "package") in whose
-    assert whose[-1] == ("cap.py", "own")
+    # A rank that sleeps in native code may wait there; one that runs computes.
+    for name, state, waits in (
+        ("torch_backward", "S", True),
+        ("torch_backward", "R", False),
+        ("torch_all_reduce", "R", True),
+        ("torch_all_reduce", "T", False),
+        ("sleeps", "S", False),
+    ):
+        assert stacks.waiting(main_thread(name), state) == waits
 
 
 def lines(*found, world_size=None, silent=None):
@@ -54,7 +62,7 @@ def lines(*found, world_size=None, silent=None):
     return stacks.lines(by_host, world_size or sum(map(len, found)), silent or {})
 
 
-def test_the_one_that_does_not_come_is_named_with_node_and_device():
+def test_odd_ranks_are_named():
     waiting = [record(rank, "torch_all_reduce") for rank in range(4)]
     odd = record(2, "sleeps", device="5")
     assert lines(waiting[:2], [odd, waiting[3]]) == [
@@ -62,6 +70,12 @@ def test_the_one_that_does_not_come_is_named_with_node_and_device():
         "rank 2 on n2, device 5, is in load_batch (cap.py:7)",
     ]
     assert stacks.odd_one(stacks.groups({"n1": waiting[:2], "n2": [odd, waiting[3]]})) == ("n2", 2)
+    assert stacks.odd_one(stacks.groups({"n1": [*waiting[:3], record(3, "torch_barrier")]})) == ("n1", 3)
+    stopped = lines([*waiting[:3], record(3, "torch_all_reduce", state="T")])
+    assert stopped[-1] == f"rank 3 on n1 is stopped (by SIGSTOP) and waits in all_reduce, {CALLED}18)"
+    silent = {"n2": "no answer within 20 s"}
+    assert lines(waiting[:1], world_size=3)[-1] == "no process was found of ranks 1, 2"
+    assert lines(waiting[:1], world_size=3, silent=silent)[-1] == "n2 did not report: no answer within 20 s"
 
 
 @pytest.mark.parametrize(
@@ -127,29 +141,13 @@ def test_the_first_rank_that_left(well, rank):
 
 
 @pytest.mark.parametrize(
+    # A rank in backward may compute or wait; one that sleeps may save its model when the others are done.
     ("last", "waits"),
-    [
-        ("torch_barrier", ": the others wait for it"),
-        # It may compute there, or wait.
-        ("torch_backward", ""),
-        # As one that saves its model at the end, when the others are done.
-        ("sleeps", ""),
-    ],
+    [("torch_barrier", ": the others wait for it"), ("torch_backward", ""), ("sleeps", "")],
 )
-def test_what_is_said_of_a_rank_that_left(last, waits):
+def test_the_lines_of_a_rank_that_left(last, waits):
     told = stacks.lines({"n1": [record(0, last)]}, 3, {}, left(2, 5.0))
     assert told[1:] == [f"rank 2 on n3 ended before, with exit code 0{waits}", "no process was found of rank 1"]
-
-
-def test_a_rank_in_another_collective_than_most_is_odd():
-    most = [record(rank, "torch_all_reduce") for rank in range(3)]
-    assert stacks.odd_one(stacks.groups({"n1": [*most, record(3, "torch_barrier")]})) == ("n1", 3)
-
-
-def test_a_stopped_rank_is_odd_wherever_it_was():
-    most = [record(rank, "torch_all_reduce") for rank in range(3)]
-    told = lines([*most, record(3, "torch_all_reduce", state="T")])
-    assert told[-1] == f"rank 3 on n1 is stopped (by SIGSTOP) and waits in all_reduce, {CALLED}18)"
 
 
 def test_without_stacks_the_kernel_tells_and_why_is_said_once():
@@ -160,13 +158,6 @@ def test_without_stacks_the_kernel_tells_and_why_is_said_once():
         "rank 3 on n2 waits for a device or disk in the kernel's wait_for_partner",
         f"no Python stack of 0 to 3: {why}",
     ]
-
-
-def test_what_is_not_known_is_said():
-    told = lines([record(0, "torch_all_reduce")], world_size=3)
-    assert told[-1] == "no process was found of ranks 1, 2"
-    told = lines([record(0, "torch_all_reduce")], world_size=3, silent={"n2": "no answer within 20 s"})
-    assert told[-1] == "n2 did not report: no answer within 20 s"
 
 
 def test_a_loop_that_moves_is_told_as_far_as_it_stays():
@@ -227,27 +218,14 @@ def looked(*waited, looks=60):
 def test_the_rank_for_which_the_others_wait_is_slow(waited, slow):
     assert [each["rank"] for _, each in stacks.slow(looked(*waited))[0]] == slow
     assert stacks.slow(looked(*waited, looks=19))[0] == []
+    slow_lines = stacks.slow_lines(looked(*waited))
+    assert [line.startswith(f"rank {rank} on n1 is slow: ") for line, rank in zip(slow_lines, slow)] == [True] * len(
+        slow
+    )
+    assert slow or all(line.startswith("no rank is slower") for line in slow_lines)
 
 
 @given(st.integers(0, 60), st.integers(2, 64), st.randoms(use_true_random=False))
 def test_ranks_that_wait_equally_often_have_no_slow_one_among_them(mean, ranks, random):
     drawn = [sum(random.random() < mean / 60 for _ in range(60)) for _ in range(ranks)]
     assert stacks.slow(looked(*drawn))[0] == []
-
-
-def test_what_is_said_of_a_slow_rank():
-    assert stacks.slow_lines(looked(30, 2, 33, 30)) == [
-        "rank 1 on n1 is slow: it waited for others in 3 % of 60 samples, they wait in 50 %"
-    ]
-    assert stacks.slow_lines(looked(30, 31)) == [
-        "no rank is slower than the others: they wait for each other in 52 % of the samples"
-    ]
-    assert stacks.slow_lines(looked(30, 2, looks=3)) == []
-
-
-def test_sleeping_in_native_code_may_be_waiting_and_computing_there_is_not():
-    frames = main_thread("torch_backward")
-    assert stacks.waiting(frames, "S") and not stacks.waiting(frames, "R")
-    assert stacks.waiting(main_thread("torch_all_reduce"), "R")
-    assert not stacks.waiting(main_thread("sleeps"), "S")
-    assert not stacks.waiting(main_thread("torch_all_reduce"), "T")
