@@ -6,6 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard.job.run.failure import text
+from ansible.module_utils.trainyard_node.job.run import log_tail
 from job_samples import job_file, make_job
 
 FIXED = {"after_s": 20, "first_s": 100, "pause_s": 60, "pause_pattern": hang.DEFAULT_PAUSE}
@@ -76,13 +77,12 @@ def test_lines_that_come_again_with_other_numbers(before, after, changed):
     assert changes.add(after) == changed
 
 
-def test_of_lines_only_some_kinds_are_remembered():
+def test_only_some_kinds_of_lines_are_remembered():
     changes = hang.Changes()
     changes.add("it 1")
     for kind in range(hang.MOST_KINDS):
         changes.add(f"{'x' * (kind + 1)} 1")
-    assert not changes.add("it 2")
-    assert changes.add("it 3")
+    assert [changes.add("it 2"), changes.add("it 3")] == [False, True]
 
 
 def test_a_job_that_prints_lines_with_other_numbers_is_not_hung():
@@ -97,22 +97,14 @@ def test_a_job_that_prints_lines_with_other_numbers_is_not_hung():
     assert overdue_from(watch, 200, 400) == (220, hang.STEP)
     watch.see(300, 2, False, 230, changes=189)
     assert not watch.unread(230)
-
-
-def test_what_is_printed_is_shown_until_progress_is_read():
+    watch.begin(260)
+    assert overdue_from(watch, 260, 600) == (361, hang.FIRST)
+    # Before the first step it needs a few changes.
     watch = run(FIXED, (1, 1, 0, False))
     assert not watch.unread(1)
     for at in range(2, 6):
         watch.see(at, 0, False, at, changes=at - 1)
     assert watch.unread(5)
-    assert hang.printing_text("it 5: ppl 2", True) == "printing, but no progress is read: it 5: ppl 2"
-    assert hang.printing_text("Loading data", False) == "rank 0 printed: Loading data"
-
-
-def test_a_new_attempt_begins_anew():
-    watch = run(FIXED, (50, 1, 1, False))
-    watch.begin(60)
-    assert overdue_from(watch, 60, 400) == (161, hang.FIRST)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +116,7 @@ def test_yaml_reads_off_as_false(given, after_s):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({"job_hang_timeout": 4}, "off or auto or whole seconds from 5 to 86400"),
         ({"job_hang_timeout": "soon"}, "off or auto or whole seconds"),
@@ -135,69 +127,64 @@ def test_yaml_reads_off_as_false(given, after_s):
         ({"job_hang_timeout": 20, "job_scheduler": "slurm"}, "ssh, whose monitors watch the ranks"),
     ],
 )
-def test_what_is_no_limit_is_said(given, said):
+def test_other_limits_are_refused(given, expected):
     (finding,) = schedulers.parse({**job_file(), **given})[1]
-    assert said in finding.expected
+    assert expected in finding.expected
     assert finding.check in given
 
 
-def failure(**changes):
-    return {"kind": "hung", "host": "n3", "rank": 2, "after_s": 21, "limit": hang.STEP, "step": 5,
-            "groups": ["3 ranks (0, 1, 3) wait in all_reduce", "rank 2 on n3 is in load_batch (train.py:88)"],
-            "reason": "rank 2 on n3 is in load_batch (train.py:88)", **changes}  # fmt: skip
+def test_texts_of_a_hang():
+    groups = ["3 ranks (0, 1, 3) wait in all_reduce", "rank 2 on n3 is in load_batch (train.py:88)"]
+    failure = {"kind": "hung", "host": "n3", "rank": 2, "after_s": 21, "limit": hang.STEP, "step": 5}
+    failure.update(groups=groups, reason=groups[1])
+    assert text(failure) == f"no new progress for 21 s: {groups[1]}"
+    first, *rest = hang.cause(failure)
+    assert first.startswith("hung: no new progress for 21 s since step 5 (") and rest[:2] == groups
+    first, action, *_ = hang.cause({**failure, "limit": hang.FIRST, "step": None})
+    assert "since its start" in first and "job_hang_first_step" in first and "job_progress_pattern" in action
+    assert hang.printing_text("it 5: ppl 2", True) == "printing, but no progress is read: it 5: ppl 2"
+    assert hang.printing_text("Loading data", False) == "rank 0 printed: Loading data"
 
 
-def test_what_is_said_of_it():
-    assert text(failure()) == "no new progress for 21 s: rank 2 on n3 is in load_batch (train.py:88)"
-    assert hang.cause(failure())[0] == "hung: no new progress for 21 s since step 5 (job_hang_timeout)"
-    assert hang.cause(failure())[1:3] == failure()["groups"]
-    first = hang.cause(failure(limit=hang.FIRST, step=None))
-    assert first[0] == "hung: no new progress for 21 s since its start (job_hang_timeout; job_hang_first_step)"
-    assert "job_progress_pattern" in first[1]
+@pytest.fixture
+def tail(tmp_path):
+    """Return a tail of rank 0, and a function that appends lines and reads them."""
+    log = tmp_path / "logs" / "rank_0.log"
+    log.parent.mkdir()
+
+    def made(pattern, pause=hang.DEFAULT_PAUSE):
+        follower = log_tail.Tail(tmp_path, log.name, pattern, pause)
+
+        def read(text):
+            with log.open("a") as more:
+                more.write(text)
+            follower.read(1.0)
+            return follower
+
+        return read
+
+    return made
 
 
 @pytest.mark.parametrize("line", ["Evaluating on 5000 samples", "running validation", "Saving checkpoint to x"])
-def test_lines_that_often_announce_a_pause(line, tmp_path):
-    from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
-
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs/rank_0.log"
-    tail = Tail(tmp_path, log.name, r"step (?P<step>\d+)", hang.DEFAULT_PAUSE)
-    log.write_text(f"step 1\n{line}\n")
-    tail.read(1.0)
-    assert (tail.lines, tail.points, tail.pausing) == (2, 1, True)
-    log.write_text(f"step 1\n{line}\nstep 2\n")
-    tail.read(2.0)
-    assert (tail.lines, tail.points, tail.pausing) == (3, 2, False)
+def test_lines_that_often_announce_a_pause(line, tail):
+    read = tail(r"step (?P<step>\d+)")
+    found = read(f"step 1\n{line}\n")
+    assert (found.lines, found.points, found.pausing) == (2, 1, True)
+    found = read("step 2\n")
+    assert (found.lines, found.points, found.pausing) == (3, 2, False)
 
 
-def test_after_the_last_step_a_pause_is_to_be_expected(tmp_path):
-    from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
-
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs/rank_0.log"
-    tail = Tail(tmp_path, log.name, r"step (?P<step>\d+)/(?P<steps>\d+)", hang.DEFAULT_PAUSE)
-    log.write_text("step 9/10\n")
-    tail.read(1.0)
-    assert not tail.pausing
-    log.write_text("step 9/10\nstep 10/10\n")
-    tail.read(2.0)
-    assert tail.pausing
+def test_a_pause_may_follow_the_last_step(tail):
+    read = tail(r"step (?P<step>\d+)/(?P<steps>\d+)")
+    assert not read("step 9/10\n").pausing
+    assert read("step 10/10\n").pausing
 
 
-def test_where_progress_is_read_no_more_any_line_is_a_sign_of_life(tmp_path, monkeypatch, capsys):
-    from ansible.module_utils.trainyard_node.job.run import log_tail as tails
-
-    monkeypatch.setattr(tails, "PARSE_S", 0.05)
-    log = tmp_path / "logs" / "rank_0.log"
-    log.parent.mkdir()
-    tail = tails.Tail(tmp_path, log.name, r"(?P<step>\d+) (?:a+)+$", "x+y")
-    log.write_text("1 aaa\n2 " + "a" * 40 + "b\n")
-    tail.read(1.0)
+def test_any_line_counts_once_a_pattern_took_too_long(tail, monkeypatch, capsys):
+    """Otherwise a job that trains well would count as hung."""
+    monkeypatch.setattr(log_tail, "PARSE_S", 0.05)
+    read = tail(r"(?P<step>\d+) (?:a+)+$", "x+y")
+    before = read("1 aaa\n2 " + "a" * 40 + "b\n").points
     assert "job_progress_pattern or job_hang_pause_pattern took" in capsys.readouterr().out
-    before = tail.points
-    with log.open("a") as more:
-        more.write("3 aaa\nanything\n")
-    tail.read(2.0)
-    # Or a job that trains well would be taken for one that hangs.
-    assert tail.points == before + 2
+    assert read("3 aaa\nanything\n").points == before + 2
