@@ -17,7 +17,6 @@ from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import PATIENCE_S
-from job_samples import texts
 from test_watch import Says, runs
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -33,28 +32,25 @@ PLAN = {
     ("value", "ranks"),
     [("all", [0, 1, 2, 3]), ("2", [2]), (3, [3]), ("0,2-3", [0, 2, 3]), ([1, 0], [0, 1]), (" 1 , 1 ", [1])],
 )
-def test_ranks_that_are_meant(value, ranks):
+def test_ranks_of_a_choice(value, ranks):
     assert following.parse_ranks(value, 4) == (ranks, [])
 
 
 @pytest.mark.parametrize("value", ["some", "4", "0,9", "0-999999999", "3-1", "-1", "0,5-7", "", True, [], {"a": 1}])
-def test_ranks_that_there_are_not(value):
-    ranks, findings = following.parse_ranks(value, 4)
-    assert ranks == []
-    expected = "all, or ranks from 0 to 3 such as 0,4-7"
-    assert texts(findings) == [("", "follow", repr(value), expected, "correct follow")]
+def test_ranks_that_do_not_exist(value):
+    ranks, (finding,) = following.parse_ranks(value, 4)
+    assert (ranks, finding.check, finding.found) == ([], "follow", repr(value))
 
 
-def test_each_log_is_asked_of_its_node():
-    assert following.logs(PLAN, [1, 2, 3]) == ({"n1": {"rank_1.log": 1}, "n2": {"rank_2.log": 2, "rank_3.log": 3}}, [])
-
-
-def test_a_spare_is_asked_for_all_as_it_may_take_any():
+def test_the_logs_of_each_node():
+    """A spare may take any rank."""
+    own = {"n1": {"rank_1.log": 1}, "n2": {"rank_2.log": 2}}
+    assert following.logs(PLAN, [1, 2]) == (own, [])
     of_hosts, _ = following.logs({**PLAN, "spares": [{"host": "n5"}]}, [1, 2])
-    assert of_hosts["n5"] == {"rank_1.log": 1, "rank_2.log": 2}
+    assert of_hosts == {**own, "n5": {"rank_1.log": 1, "rank_2.log": 2}}
 
 
-def test_what_cannot_be_followed_is_known_from_the_plan():
+def test_the_plan_shows_what_cannot_be_followed():
     assert following.findings(PLAN, "", live=False) == following.findings(PLAN, "all", live=True) == []
     assert following.findings(PLAN, 0, live=False) == []
     (finding,) = following.findings(PLAN, "5", live=False)
@@ -63,7 +59,7 @@ def test_what_cannot_be_followed_is_known_from_the_plan():
     assert [finding.check for finding in findings] == ["follow", "live"]
 
 
-def test_only_whole_lines_are_taken_and_of_a_bar_its_last_state():
+def test_only_complete_lines_are_read_and_of_a_bar_its_last_state():
     assert following.cut(b"one\ntwo\r\n\nthr") == (["one", "two"], 10)
     assert following.cut(b" 1/3\r 2/3\r 3/") == (["...  2/3"], 10)
     assert following.cut(b"\x1b[32mgreen\x1b[0m\n") == (["green"], 15)
@@ -76,13 +72,9 @@ def test_only_whole_lines_are_taken_and_of_a_bar_its_last_state():
 def test_equal_lines_of_many_ranks_are_one():
     lines = {0: ["up", "step 1", "step 2"], 1: ["up", "warm"], 2: ["up", "step 1"], 3: ["up"], 7: ["up", "up"]}
     assert following.folded(lines) == ["[0-3,7] up", "[0,2] step 1", "[1] warm", "[7] up", "[0] step 2"]
-
-
-def test_what_nobody_can_read_is_counted():
     lines = {rank: [f"{rank}.{number}" for number in range(30)] for rank in range(3)}
     shown = following.folded(lines, most=5)
-    assert len(shown) == 6
-    assert shown[-1] == "[0-2] ... 85 more lines, in the logs"
+    assert len(shown) == 6 and shown[-1] == "[0-2] ... 85 more lines, in the logs"
 
 
 @given(st.dictionaries(st.integers(0, 9), st.lists(st.sampled_from("abc"), max_size=6), max_size=6))
@@ -105,28 +97,28 @@ def follow(folder, offsets):
     return answer["logs"]
 
 
+def follow_one(folder, offset):
+    return follow(folder, {"rank_0.log": offset})["rank_0.log"]
+
+
 def test_a_log_is_read_on_from_where_it_was_read(tmp_path):
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "rank_0.log"
     assert follow(tmp_path, {"rank_0.log": None}) == {}
     log.write_text("one\ntw")
-    assert follow(tmp_path, {"rank_0.log": None}) == {"rank_0.log": {"lines": ["one"], "offset": 4, "skipped": 0}}
+    assert follow_one(tmp_path, None) == {"lines": ["one"], "offset": 4, "skipped": 0}
     log.write_text("one\ntwo\nthree\n")
-    assert follow(tmp_path, {"rank_0.log": 4})["rank_0.log"] == {"lines": ["two", "three"], "offset": 14, "skipped": 0}
-    assert follow(tmp_path, {"rank_0.log": 14})["rank_0.log"] == {"lines": [], "offset": 14, "skipped": 0}
+    assert follow_one(tmp_path, 4) == {"lines": ["two", "three"], "offset": 14, "skipped": 0}
+    assert follow_one(tmp_path, 14) == {"lines": [], "offset": 14, "skipped": 0}
     # Written anew, it is read from its beginning.
     log.write_text("new\n")
-    assert follow(tmp_path, {"rank_0.log": 14})["rank_0.log"]["lines"] == ["new"]
-
-
-def test_of_a_long_log_the_end_is_read_and_the_rest_counted(tmp_path):
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs" / "rank_0.log"
+    assert follow_one(tmp_path, 14)["lines"] == ["new"]
+    # Of a long log, the end is read and the rest counted.
     log.write_text("".join(f"line {number:05d}\n" for number in range(20000)))
-    first = follow(tmp_path, {"rank_0.log": None})["rank_0.log"]
+    first = follow_one(tmp_path, None)
     assert (first["lines"][-1], first["offset"], first["skipped"]) == ("line 19999", 220000, 0)
     assert sum(map(len, first["lines"])) < following.FIRST_BYTES and all(len(line) == 10 for line in first["lines"])
-    later = follow(tmp_path, {"rank_0.log": 0})["rank_0.log"]
+    later = follow_one(tmp_path, 0)
     assert later["offset"] == 220000 and later["lines"][-1] == "line 19999" and len(later["lines"]) == 400
     # All but one that was cut.
     assert later["skipped"] + 11 * 400 in range(220000 - 11, 220001)
@@ -165,7 +157,7 @@ def log(*lines, offset=10, skipped=0):
     return {"lines": list(lines), "offset": offset, "skipped": skipped}
 
 
-def test_lines_are_shown_while_the_head_is_asked(monkeypatch):
+def test_lines_are_shown_while_the_head_is_polled(monkeypatch):
     monkeypatch.setattr(watching, "FOLLOW_S", 0.01)
     first = logs(rank_0=log("up"), rank_1=log("up"))
     nodes = Nodes(n1=[first, logs(rank_0=log("step 1", offset=30, skipped=7), other=log("not asked for"))])
@@ -185,16 +177,20 @@ def test_lines_are_shown_while_the_head_is_asked(monkeypatch):
     assert [offsets["rank_0.log"] for offsets in nodes.asked["n1"]][:4] == [None, 10, 30, 30]
 
 
-def test_a_node_that_gives_no_answer_keeps_the_others_from_nothing():
+def test_lines_of_other_nodes_are_read_without_an_unreachable_one():
     ranks, _ = following.logs(PLAN, [0, 2])
     nodes = Nodes(n1=[logs(rank_0=log("up"))], n2=[{"unreachable": True, "msg": "gone"}])
     lines = watching.Lines(PLAN, ranks, nodes)
     assert lines.read(PATIENCE_S) == ["[0] up"]
     assert lines.read(PATIENCE_S) == []
     assert [len(nodes.asked[host]) for host in ("n1", "n2")] == [2, 1]
+    # A rank whose place a spare has taken is read on both nodes.
+    nodes = Nodes(n1=[logs(rank_0=log("before", skipped=1))], n5=[logs(rank_0=log("after", skipped=2))])
+    shown = watching.Lines(PLAN, {"n1": {"rank_0.log": 0}, "n5": {"rank_0.log": 0}}, nodes).read(PATIENCE_S)
+    assert shown[0] == "[0] ... 3 bytes, in the log" and sorted(shown[1:]) == ["[0] after", "[0] before"]
 
 
-def test_what_a_slow_node_says_comes_later_and_none_is_asked_twice_at_once():
+def test_lines_of_a_slow_node_come_later_and_it_gets_one_query_at_a_time():
     ranks, _ = following.logs(PLAN, [0, 2])
     nodes = Nodes(n1=[logs(rank_0=log("a")), logs(rank_0=log("b"))], n2=[logs(rank_2=log("late"))])
     nodes.slow.add("n2")
@@ -206,13 +202,6 @@ def test_what_a_slow_node_says_comes_later_and_none_is_asked_twice_at_once():
     nodes.said["n2"].append(logs(rank_2=log("last", offset=20)))
     assert lines.rest() == ["[2] late", "[2] last"]
     assert [offsets["rank_2.log"] for offsets in nodes.asked["n2"]] == [None, 10]
-
-
-def test_a_rank_that_a_spare_has_taken_is_read_on_both_nodes():
-    nodes = Nodes(n1=[logs(rank_0=log("before", skipped=1))], n5=[logs(rank_0=log("after", skipped=2))])
-    lines = watching.Lines(PLAN, {"n1": {"rank_0.log": 0}, "n5": {"rank_0.log": 0}}, nodes)
-    shown = lines.read(PATIENCE_S)
-    assert shown[0] == "[0] ... 3 bytes, in the log" and sorted(shown[1:]) == ["[0] after", "[0] before"]
 
 
 SPEAKS = """
@@ -231,7 +220,7 @@ print(json.dumps(agent.answer("follow", json.load(sys.stdin), 60)))
 """
 
 
-def test_each_line_is_seen_before_its_rank_says_the_next_whatever_another_node_does(tmp_path, monkeypatch):
+def test_each_line_is_shown_before_its_rank_prints_the_next(tmp_path, monkeypatch):
     """A rank waits until its line was seen; neither the head nor another node gives an answer before it has ended."""
     monkeypatch.setattr(watching, "FOLLOW_S", 0.1)
     (tmp_path / "logs").mkdir()
