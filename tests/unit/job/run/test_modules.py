@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tarfile
 import time
-import uuid
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.run import folder, processes, units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import free_port, wait_for
+from job_cluster import Cluster, free_port, wait_for
 from job_samples import make_job, make_plan, member
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -33,37 +32,15 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 def job(tmp_path, monkeypatch):
     """The node plan of a job on this machine, supervised without systemd."""
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path / "no-systemd")
-    job_id = f"test-{uuid.uuid4().hex[:12]}"
-    job_dir = tmp_path / "state" / "jobs" / job_id
     script = b"import os, pathlib, time\nprint('step 1 loss 0.5', os.environ['KEY'], flush=True)\n"
     script += b"while not pathlib.Path('go').exists():\n    time.sleep(0.05)\n"
-    part = {
-        "job_id": job_id,
-        "job_dir": str(job_dir),
-        "host": "n1",
-        "node_rank": 0,
-        "hosts": ["n1"],
-        "head_host": "n1",
-        "head_address": "127.0.0.1",
-        "monitor_port": free_port(),
-        "silent_after_s": 15,
-        "timeout_s": 600,
-        "world_size": 1,
-        "progress_pattern": "step (?P<step>[0-9]+)",
-        "rank_log": "rank_{rank}.log",
-        "files": [],
-        "devices": [],
-        "interface": "lo",
-        "processes": [
-            {
-                "name": "rank0",
-                "ranks": [0],
-                "argv": [sys.executable, "train.py"],
-                "env": {"TRAINYARD_JOB_ID": job_id, "PATH": os.defpath},
-                "log": str(job_dir / "logs" / "rank_0.log"),
-            }
-        ],
-    }
+    part = Cluster(tmp_path / "cluster", ["wait"]).head.spec
+    job_id, job_dir = part["job_id"], tmp_path / "state" / "jobs" / part["job_id"]
+    (process,) = part["processes"]
+    process.update(argv=[sys.executable, "train.py"], log=str(job_dir / "logs" / "rank_0.log"))
+    part = {**part, "job_dir": str(job_dir), "silent_after_s": 15, "interface": "lo", "files": []}
+    for name in ("supervision", "token", "secret_env"):
+        del part[name]
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         info = tarfile.TarInfo("train.py")
@@ -92,6 +69,13 @@ def ask(question, **arguments):
 
 def start(job):
     return ask("start", **{key: value for key, value in job.items() if key not in ("job_id", "job_dir")})
+
+
+def failed_start(job):
+    """Return the message of a start that fails and leaves nothing."""
+    message = start(job)["msg"]
+    assert not Path(job["job_dir"]).exists() and processes.of_job(job["job_id"]) == []
+    return message
 
 
 def state(job, **more):
@@ -124,15 +108,31 @@ def test_files_of_all_nodes_are_there_before_anything_starts(job):
     remove(job)
 
 
-def test_a_file_that_is_not_the_one_of_the_plan_stops_the_start_and_leaves_nothing(job):
-    given = with_file(job, "{}", intended="{ }")
+def test_a_file_that_differs_from_the_plan_stops_the_start(job):
     found, expected = (hashlib.sha256(text).hexdigest() for text in (b"{}", b"{ }"))
-    failed = start(given)
-    assert failed["msg"] == (
-        f"{job['job_dir']}/rank_table.json has sha256 {found}, expected {expected}, as the plan and all other nodes "
-        "have it: see whether its file system is full, or shared by nodes that need one of their own (trainyard_state)"
-    )
-    assert not Path(job["job_dir"]).exists() and processes.of_job(job["job_id"]) == []
+    message = failed_start(with_file(job, "{}", intended="{ }"))
+    assert message.startswith(f"{job['job_dir']}/rank_table.json has sha256 {found}, expected {expected}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source_archive": base64.b64encode(b"no archive").decode()}, "ReadError: file could not be opened"),
+        ({"user": "no-such-user"}, "no user no-such-user: expected the training user; run site.yml"),
+    ],
+)
+def test_a_job_that_cannot_be_started_leaves_nothing(job, changes, message):
+    assert failed_start({**job, **changes}).startswith(message)
+
+
+def test_a_monitor_that_cannot_run_reports_why(job):
+    ended = "the monitor ended before it reported: "
+    with socket.create_server(("127.0.0.1", job["node_plan"]["monitor_port"])):
+        message = failed_start(job)
+    assert ended in message and "address already in use" in message
+    job["node_plan"]["progress_pattern"] = "("
+    message = failed_start(job)
+    assert ended in message and "unterminated subpattern" in message
 
 
 def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
@@ -150,12 +150,10 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert (key.read_bytes(), key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (b"a key", 0o600, 0o700)
     assert not any(b"hunter2" in processes.command_line(pid).encode() for pid in processes.of_job(job["job_id"]))
 
-    running = wait_for(
-        lambda: (told := {**collect(job), **state(job)}) and (told["cluster"] or {}).get("metrics") and told,
-        "the first step",
-    )
+    wait_for(lambda: (state(job)["cluster"] or {}).get("metrics"), "the first step")
+    running = {**collect(job), **state(job)}
     assert running["left"] == 2
-    assert running["line"].endswith("1/1 ranks running   step 1")
+    assert running["line"].endswith("1/1 ranks running   step 1   loss 0.5")
     assert base64.b64decode(running["logs"]["rank_0.log"]) == b"step 1 loss 0.5 *******\n"
     followed = ask("follow", job_dir=job["job_dir"], offsets={"rank_0.log": None})["logs"]["rank_0.log"]
     assert followed == {"lines": ["step 1 loss 0.5 *******"], "offset": 24, "skipped": 0}
@@ -176,9 +174,7 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert collect(job, stop=True)["changed"] is False
 
     refused = start(job)
-    text = f"{folder} is another launch's, or its processes run here: expected a new job id; launch again"
-    assert refused == {"failed": True, "msg": text, "taken": True}
-    assert folder.is_dir()
+    assert (refused["failed"], refused["taken"]) == (True, True) and "expected a new job id" in refused["msg"]
 
     assert remove(job, check=True)["changed"] is True
     assert folder.is_dir()
@@ -191,15 +187,15 @@ def test_waiting_ends_with_the_job(job):
     start(job)
     assert state(job)["monitor"]["end"] is None
     Path(job["job_dir"], "source", "go").touch()
-    told = state(job, wait_s=90)
-    assert told["cluster"]["end"]["state"] == "succeeded"
-    assert told["processes"][0]["exit"]["exit_code"] == 0
-    carried = told["monitor"]["carried"]
+    over = state(job, wait_s=90)
+    assert over["cluster"]["end"]["state"] == "succeeded"
+    assert over["processes"][0]["exit"]["exit_code"] == 0
+    carried = over["monitor"]["carried"]
     assert set(carried["now"]) == set(carried["before"]) >= {"lo"}
     assert all(carried["now"]["lo"][way] >= carried["before"]["lo"][way] for way in ("sent", "received"))
 
 
-def test_what_nccl_says_as_it_starts_is_brought_apart_from_the_end_of_a_long_log(tmp_path):
+def test_first_lines_of_nccl_are_read_apart_from_the_end_of_a_long_log(tmp_path):
     logs = tmp_path / "logs"
     logs.mkdir()
     line = "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
@@ -216,42 +212,13 @@ def test_what_nccl_says_as_it_starts_is_brought_apart_from_the_end_of_a_long_log
     assert max(map(len, cut.splitlines())) == folder.NCCL_LINE
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"source_archive": base64.b64encode(b"no archive").decode()}, "ReadError: file could not be opened"),
-        ({"user": "no-such-user"}, "no user no-such-user: expected the training user; run site.yml"),
-    ],
-)
-def test_a_job_that_cannot_be_started_leaves_nothing(job, changes, message):
-    failed = start({**job, **changes})
-    assert failed["msg"].startswith(message)
-    assert not Path(job["job_dir"]).exists()
-    assert processes.of_job(job["job_id"]) == []
-
-
-def test_a_monitor_that_cannot_run_says_why(job):
-    job["node_plan"]["progress_pattern"] = "("
-    failed = start(job)
-    assert "the monitor ended before it reported: " in failed["msg"] and "unterminated subpattern" in failed["msg"]
-    assert not Path(job["job_dir"]).exists()
-
-
-def test_a_head_whose_port_was_taken_meanwhile_starts_nothing(job):
-    with socket.create_server(("127.0.0.1", job["node_plan"]["monitor_port"])):
-        failed = start(job)
-    assert "the monitor ended before it reported: " in failed["msg"] and "address already in use" in failed["msg"]
-    assert not Path(job["job_dir"]).exists()
-    assert processes.of_job(job["job_id"]) == []
-
-
 # ---- preflight, findings
 
 
 WANTS = {"venv": None, "packages": [], "mpi_prefix": "", "user": ME}
 
 
-def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path):
+def test_a_node_checks_its_plan_and_reports_changed_facts(tmp_path):
     part = make_plan(make_job(data=["/no/such/data"]), [member(0), member(1)]).node_plans([])["n1"]
     part = {**part, "head_address": "127.0.0.1", "port": free_port(), "monitor_port": free_port()}
     part = {**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": "", "interface": "gone0"}
