@@ -20,15 +20,8 @@ from job_cluster import wait_for
 from job_samples import make_job, make_plan, member, summary_of
 
 HEAD, JOB = "127.0.0.1", f"meeting-{os.getpid()}"
-SPEC = {
-    "job_id": JOB,
-    "hosts": [],
-    "node_rank": 1,
-    "world_size": 2,
-    "launcher": "torchrun",
-    "head_address": HEAD,
-    "monitor_port": 1,
-}
+SPEC = {"job_id": JOB, "hosts": [], "node_rank": 1, "world_size": 2, "launcher": "torchrun"}
+SPEC.update(head_address=HEAD, monitor_port=1)
 CONNECT = "import socket, sys, time; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(flush=True); "
 STAY, LEAVE = "sys.stdin.read()", "s.close()"
 
@@ -96,22 +89,14 @@ def test_no_connection_those_of_agents_and_of_monitors_are_none(looker, port):
         assert other.state()["met"] is False
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"world_size": 1},
-        {"launcher": "mpirun"},
-        {"launcher": "rank_table"},
-        # The head waits for the others to come.
-        {"node_rank": 0, "hosts": ["n1", "n2"]},
-        {"node_rank": 0, "hosts": ["n1"], "launcher": "direct"},
-    ],
-)
-def test_nobody_looks_where_it_would_say_nothing(looker, changes):
-    seen = looker(**changes)
-    seen.look([], running=True)
-    assert seen.state() is None
-    assert misfit({"started": 1.0, "end": None, "meeting": seen.state()}, MONITOR) == ""
+def test_no_samples_are_taken_where_they_prove_nothing(looker):
+    """The head waits for the others to come."""
+    head, alone = {"node_rank": 0, "hosts": ["n1", "n2"]}, {"node_rank": 0, "hosts": ["n1"], "launcher": "direct"}
+    for changes in ({"world_size": 1}, {"launcher": "mpirun"}, {"launcher": "rank_table"}, head, alone):
+        seen = looker(**changes)
+        seen.look([], running=True)
+        assert seen.state() is None
+    assert misfit({"started": 1.0, "end": None, "meeting": None}, MONITOR) == ""
 
 
 def test_a_connection_of_another_program_is_none_of_the_job(looker, port):
@@ -188,11 +173,12 @@ def test_the_kernels_tables(line, address, found):
 
 
 NEVER = {"met": False, "looks": 30, "launcher": ""}
+BY_ITSELF = {**NEVER, "launcher": "torchrun"}
 APART = {"head": "n1", "hosts": ["n2", "n3"], "looks": 30, "launchers": []}
 
 
 @pytest.mark.parametrize(
-    ("launcher", "told", "found"),
+    ("launcher", "reported", "found"),
     [
         ("torchrun", {"n2": NEVER, "n3": NEVER}, APART),
         ("torchrun", {"n1": None, "n2": {**NEVER, "looks": 31}, "n3": NEVER}, APART),
@@ -203,65 +189,41 @@ APART = {"head": "n1", "hosts": ["n2", "n3"], "looks": 30, "launchers": []}
         ("torchrun", {"n2": NEVER, "n3": None}, None),
         # Programs that run beside each other on purpose, and launchers that each node started by itself.
         ("direct", {"n2": NEVER, "n3": NEVER}, None),
-        (
-            "direct",
-            {"n2": {**NEVER, "launcher": "torchrun"}, "n3": {**NEVER, "launcher": "torchrun"}},
-            {**APART, "launchers": ["torchrun"]},
-        ),
+        ("direct", {"n2": BY_ITSELF, "n3": BY_ITSELF}, {**APART, "launchers": ["torchrun"]}),
     ],
 )
-def test_ranks_trained_apart_where_every_node_has_looked_and_none_met(launcher, told, found):
-    assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], told) == found
+def test_ranks_trained_apart_where_every_node_has_looked_and_none_met(launcher, reported, found):
+    assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], reported) == found
 
 
-def summary(told, state="succeeded"):
+def summary(meeting_n2, state="succeeded"):
     end = {"state": state, "finished": 160.0}
     cluster = {"started": 100.0, "elapsed_s": 60.0, "end": end, "metrics": {}, "ranks_running": 0}
+    known = {"known": True, "left": 0, "processes": [], "monitor_alive": False}
+    monitor = {"started": 100.0, "end": end, "meeting": None}
     results = {
-        host: {
-            "known": True,
-            "left": 0,
-            "processes": [],
-            "monitor_alive": False,
-            "monitor": {"started": 100.0, "end": end, "meeting": told if host == "n2" else None},
-            "cluster": cluster if host == "n1" else None,
-        }
-        for host in ("n1", "n2")
+        "n1": {**known, "monitor": monitor, "cluster": cluster},
+        "n2": {**known, "monitor": {**monitor, "meeting": meeting_n2}, "cluster": None},
     }
     return summary_of(make_plan(make_job(), [member(0), member(1)]).as_dict(), results)
 
 
-def test_a_job_that_succeeded_apart_says_so_and_others_do_not():
+def test_a_job_that_succeeded_apart_has_a_warning():
     made = summary(NEVER)
     assert made["apart"] == {**APART, "hosts": ["n2"]}
     lines = job_text.explain(made, "/runs/1", "/jobs/1", []).splitlines()
-    assert lines[1:3] == [
-        "  WARNING: the ranks trained apart: in 30 samples of connections, no rank on n2 had a connection with n1",
-        "  if they were to train together, see docs/your-program.md, Ranks that never meet; if not, job_launcher: "
-        "direct expects none to meet",
-    ]
+    warning = "  WARNING: the ranks trained apart: in 30 samples of connections, no rank on n2 had a connection with n1"
+    assert lines[1] == warning and "docs/your-program.md" in lines[2]
     for other in (summary(NEVER, "failed"), summary({**NEVER, "met": True}), summary(None)):
         assert other["apart"] is None
         assert "WARNING" not in job_text.explain(other, "/runs/1", "/jobs/1", [])
-
-
-def test_each_form_of_the_warning():
-    assert meeting.texts({**APART, "hosts": ["n1"]})[0].endswith(
-        "in 30 samples of connections, no rank had one with another"
-    )
-    assert meeting.texts({**APART, "launchers": ["torchrun"]})[0].endswith(
-        "no rank on n2, n3 had a connection with n1, and each node ran torchrun by itself"
-    )
+    alone, launched = meeting.texts({**APART, "hosts": ["n1"]}), meeting.texts({**APART, "launchers": ["torchrun"]})
+    assert alone[0].endswith("no rank had one with another")
+    assert launched[0].endswith("no rank on n2, n3 had a connection with n1, and each node ran torchrun by itself")
 
 
 @given(st.text(max_size=200), st.text(max_size=20))
 def test_any_table_is_read(table, address):
-    assert isinstance(_read(table, address), list)
-
-
-def _read(table, address):
-    try:
-        return meeting.connections(table, [address])
-    except ValueError:
-        # The monitor takes it as no table.
-        return []
+    """The monitor takes a ValueError as no table."""
+    with contextlib.suppress(ValueError):
+        assert isinstance(meeting.connections(table, [address]), list)
