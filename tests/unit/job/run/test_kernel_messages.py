@@ -84,21 +84,15 @@ def test_the_oom_killer_is_blamed_where_it_names_a_process_of_the_job():
     summary = {"job_id": "digits-1", "failure": failure, "rank_log": "rank_{rank}.log",
                "nodes": [{"host": "n3", "ranks": [2]}],
                "kernel": [{**message(999.0, OOM, "oom"), "hosts": ["n3"]}]}  # fmt: skip
-    told = "the kernel's OOM killer ended python (process 4711) of this job on n3"
-    assert cause(summary, "/jobs/x")[1].startswith(told)
-    # Another job's, or that of another node: nobody knows.
-    for other in (
-        {**summary, "job_id": "digits-11"},
-        {**summary, "kernel": [{**summary["kernel"][0], "hosts": ["n1"]}]},
-    ):
-        assert "mostly" in cause(other, "/jobs/x")[1]
-
-
-def test_a_captured_kill_is_known():
+    text = "the kernel's OOM killer ended python (process 4711) of this job on n3"
+    assert cause(summary, "/jobs/x")[1].startswith(text)
+    # A message about another job or of another node explains nothing.
+    for other in ({"job_id": "digits-11"}, {"kernel": [{**summary["kernel"][0], "hosts": ["n1"]}]}):
+        assert "mostly" in cause({**summary, **other}, "/jobs/x")[1]
     found = [{**each, "hosts": ["n3"]} for each in kernel_messages.parse(CAPTURED, 0, 2e9, 1.0e9)]
     assert [each["kind"] for each in found] == ["oom", "oom"]
-    told = kernel_messages.ended_process(found, "n3", "bench-8b0ade41-20261123-095252")
-    assert told == "the kernel's OOM killer ended python (process 14144) of this job on n3"
+    text = kernel_messages.ended_process(found, "n3", "bench-8b0ade41-20261123-095252")
+    assert text == "the kernel's OOM killer ended python (process 14144) of this job on n3"
     assert kernel_messages.ended_process(found, "n3", "bench-8b0ade41-20261123") == ""
 
 
