@@ -83,32 +83,31 @@ def test_a_node_reports_how_its_monitor_ended_or_that_it_restarted(cluster, monk
     assert node_job._lost(job.head.job_id, started - 1) == RESTARTED
 
 
+SYSTEMD = {"supervision": "systemd"}
+
+
 def going_down(tmp_path, monkeypatch, node, **settings):
     """The monitor of a node that shuts down; its units are stopped before it."""
     monkeypatch.setattr(units, "node_goes_down", lambda: True)
-    job = Cluster(
-        tmp_path, ["wait"], ["wait"], n1={"supervision": "systemd"}, n2={"supervision": "systemd"}, **settings
-    )
+    systemd = dict.fromkeys(("n1", "n2"), SYSTEMD)
+    job = Cluster(tmp_path, ["wait"], ["wait"], **systemd, **settings)
     return monitors.Monitor(job.nodes[node].dir)
 
 
 DOWN = {"kind": "rebooted", "host": "n2"}
-
-
-def test_a_node_that_shuts_down_has_not_stopped_the_job(tmp_path, monkeypatch):
-    node = going_down(tmp_path, monkeypatch, 1)
-    node.stop()
-    assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
-
-
 ENDED = {"exit_code": None, "signal": signal.SIGTERM, "result": "signal", "time": 1.0}
 
 
-def test_ranks_that_end_with_their_node_have_not_failed(tmp_path, monkeypatch):
-    node = going_down(tmp_path, monkeypatch, 1)
-    node.runner.supervisor.exits = lambda: {"rank1": ENDED}
-    node.inspect()
-    assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
+def test_a_node_that_shuts_down_has_not_stopped_the_job(tmp_path, monkeypatch):
+    """Ranks that end with their node have not failed either."""
+    for ends in ("monitor", "rank"):
+        node = going_down(tmp_path / ends, monkeypatch, 1)
+        if ends == "monitor":
+            node.stop()
+        else:
+            node.runner.supervisor.exits = lambda: {"rank1": ENDED}
+            node.inspect()
+        assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
 
 
 def test_with_restarts_a_head_leaves_with_its_node_before_it_counts_one(tmp_path, monkeypatch):
