@@ -43,19 +43,14 @@ def test_three_in_a_row_that_come_no_further_are_enough_whatever_is_left():
     assert [entry["fruitless"] for entry in book.history] == [0, 1, 2]
     assert [entry["wait_s"] for entry in book.history] == [0, 0, PAUSE_S]
     assert book.fruitless == MOST_FRUITLESS
-
-
-def test_one_that_gets_further_begins_the_count_again():
+    # An attempt that gets further resets the count.
     assert lives([120, 120, 120, 121, 121, 121, 122])[0] == [True] * 7
 
 
 def test_short_attempts_that_never_reach_a_step_are_fruitless_long_ones_may_print_none():
     assert lives([None] * 3, every_s=20)[0] == [True, True, False]
     assert lives([None] * 9, every_s=SHORT_S + 60)[0] == [True] * 9
-
-
-def test_long_attempts_may_have_come_further_whatever_their_steps_say():
-    """Steps within an epoch begin again with each, and not every script says which epoch it is."""
+    # Steps within an epoch begin again with each, and not every script prints its epoch.
     assert lives([120] * 9, every_s=SHORT_S + 60)[0] == [True] * 9
 
 
@@ -64,12 +59,10 @@ def test_a_step_of_a_later_epoch_is_further():
     for number, epoch in enumerate(range(6), start=1):
         assert book.take([KILLED], 60.0 * number, 60.0 * number, {"step": 4, "epoch": epoch})
     assert book.fruitless == 0
-
-
-def test_a_process_that_comes_back_alone_says_nothing_of_the_attempt():
+    # A process that is started again alone is no attempt.
     book = Restarts(100, 300.0)
-    for number in range(1, 7):
-        assert book.take([{**SCHEDULER, "recover_after_s": 1}], float(number), float(number), {"step": 3})
+    for now in (1.0, 2.0, 3.0, 4.0):
+        assert book.take([{**SCHEDULER, "recover_after_s": 1}], now, now, {"step": 3})
     assert book.fruitless == 0
 
 
@@ -94,7 +87,7 @@ def test_a_job_never_starts_more_often_than_allowed_and_never_after_the_last_wor
         assert stopped == budget or fruitless == MOST_FRUITLESS
 
 
-def test_what_is_said_of_it():
+def test_texts_of_restarts():
     book = lives([120, 120, 119, 118])[1]
     assert [restart_text(entry) for entry in book.history] == [
         "0:01:00   rank 1 on n2: killed by SIGKILL, so the whole job starts again (after step 120)",
@@ -116,15 +109,13 @@ def checkpoint(step, time=1.0):
 
 def test_each_restart_knows_how_long_it_took():
     book = Restarts(100, 300.0)
-    book.keep_pace({"first": 1.0, "first_s": 1.0, "first_epoch": None, "last": 5.0, "last_s": 5.0, "last_epoch": None,
-                    "lines": 5, "rising": True, "over": False}, 5.0)  # fmt: skip
+    book.keep_pace({**pace(5.0, 5.0), "first": 1.0, "first_s": 1.0, "lines": 5}, 5.0)
     book.take([KILLED], 10.0, 10.0, {"step": 5}, time_s=KILLED["time"] + 0.4)
     ready = {"n1": {"attempts": {"": 0}, "ready_for": book.attempts("n1")}}
     book.gather(["n1"], ready, 11.0)
     book.gather(["n1"], {"n1": {"attempts": book.attempts("n1")}}, 13.5)
     book.keep_pace(None, 14.0)
-    book.keep_pace({"first": 4.0, "first_s": 16.0, "first_epoch": None, "last": 4.0, "last_s": 16.0, "last_epoch": None,
-                    "lines": 1, "rising": True, "over": False}, 16.0)  # fmt: skip
+    book.keep_pace(pace(4.0), 16.0)
     (entry,) = book.as_dict()["history"]
     assert (entry["detect_s"], entry["restart_s"], entry["step_s"]) == (0.4, 3.5, 2.5)
     assert (entry["lost_steps"], entry["lost_s"]) == (2.0, 12.0)
@@ -166,7 +157,7 @@ def pace(step, at=16.0):
             "lines": 1, "rising": True, "over": False}  # fmt: skip
 
 
-def test_a_restart_names_what_the_program_says_that_it_loaded_and_not_the_newest_checkpoint():
+def test_a_restart_names_the_checkpoint_that_the_program_loaded():
     book = Restarts(100, 300.0)
     book.saw(checkpoint(20))
     book.take([KILLED], 1.0, 1.0)
@@ -175,13 +166,13 @@ def test_a_restart_names_what_the_program_says_that_it_loaded_and_not_the_newest
     assert went_on_text(book.history[0]) == "rank 0 then printed: => loaded checkpoint 'step_10.pt'"
     book.keep_pace(pace(11.0), 3.0, "=> loaded checkpoint 'step_10.pt'")
     book.keep_pace(pace(11.0), 4.0, "another line")
-    told = "rank 0 then printed: => loaded checkpoint 'step_10.pt'; its first step was 11"
-    assert went_on_text(book.history[0]) == told
+    first = "rank 0 then printed: => loaded checkpoint 'step_10.pt'; its first step was 11"
+    assert went_on_text(book.history[0]) == first
     # As a head that went down and came back reads it; and the next attempt says nothing of what it loads.
     book = Restarts(100, 300.0, json.loads(json.dumps(book.as_dict())))
     book.take([KILLED], 5.0, 5.0, {"step": 15})
     book.keep_pace(pace(1.0), 6.0)
-    assert went_on_text(book.history[0]) == told
+    assert went_on_text(book.history[0]) == first
     text = "rank 0 went on: its first step was 1, and no line before it named a checkpoint"
     assert went_on_text(book.history[1]) == text
     assert went_on_text({**book.history[1], "checkpoint": None}) == "rank 0 went on: its first step was 1"
