@@ -95,17 +95,11 @@ def pace(*lines):
 @given(st.builds(dict, **dict.fromkeys(("first", "last", "first_s", "last_s"), st.floats(-1e15, 1e15)),
                  first_epoch=NUMBERS, last_epoch=NUMBERS, lines=st.integers(0, 1 << 32), rising=st.booleans(),
                  over=st.booleans()), st.floats(0.01, 1e9))  # fmt: skip
-def test_whatever_a_node_tells_of_its_pace_can_be_written_down(pace, elapsed_s):
+def test_any_pace_of_a_node_is_json_or_refused(pace, elapsed_s):
     assert not misfit(pace, messages._PACE)
-    json.dumps(
-        [goodput.goodput([pace, pace], elapsed_s), goodput.with_costs([{"step": 1}], [pace, pace])], allow_nan=False
-    )
-
-
-def test_numbers_that_no_training_has_are_refused():
-    told = pace((1, None, 1.0), (2, None, 2.0))
-    assert not misfit(told, messages._PACE)
-    assert misfit({**told, "last": 1e300}, messages._PACE) and misfit({**told, "first_s": None}, messages._PACE)
+    costs = goodput.with_costs([{"step": 1}], [pace, pace])
+    json.dumps([goodput.goodput([pace, pace], elapsed_s), costs], allow_nan=False)
+    assert misfit({**pace, "last": 1e300}, messages._PACE) and misfit({**pace, "first_s": None}, messages._PACE)
 
 
 def test_steps_that_begin_again_with_each_epoch_say_nothing():
@@ -124,39 +118,23 @@ def test_an_attempt_without_a_step_loses_none_and_the_one_before_it_all():
     first, second = goodput.with_costs([{"step": 20}, {"step": 20}], paces)
     assert (first["lost_steps"], first["lost_s"]) == (10, 7.0)
     assert (second["lost_steps"], second["lost_s"]) == (0, None)
+    # A process that came back alone is no attempt.
+    alone, all_ranks = goodput.with_costs([{"restarted": "scheduler"}, {"step": 2}], [paces[0], paces[2]])
+    assert alone == {"restarted": "scheduler"} and "lost_steps" in all_ranks
 
 
-def test_a_process_that_came_back_alone_is_no_attempt():
-    paces = [pace((1, None, 1.0), (2, None, 2.0)), pace((2, None, 5.0), (3, None, 6.0))]
-    alone, whole = goodput.with_costs([{"restarted": "scheduler"}, {"step": 2}], paces)
-    assert alone == {"restarted": "scheduler"}
-    assert whole["lost_steps"] == 1
-
-
-def test_what_is_said():
-    found = {"share": 0.8712, "productive_s": 522.7, "steps": 1045.0, "lost_steps": 35.0}
-    assert goodput.text(found) == "goodput 87.1 %: 522.7 s went into 1045 steps that count, 35 steps were done again"
-    restart = {"detect_s": 0.4, "restart_s": 3.1, "step_s": 5.0, "lost_steps": 12.0, "lost_s": 14.6}
-    assert goodput.cost_text(restart) == (
-        "noticed after 0.4 s, all started again 3.1 s later, next step 5 s after that, 12 steps lost, "
-        "14.6 s lost in all"
-    )
-    assert goodput.cost_text({}) == ""
-    assert goodput.cost_text({"lost_steps": 1.0}) == "1 step lost"
-    one = goodput.text({**found, "steps": 1.0, "lost_steps": 1.0})
-    assert one.endswith("went into 1 step that counts, 1 step was done again")
-
-
-def test_text_and_page_say_goodput_costs_and_checkpoints():
+def test_texts_and_page_of_goodput_costs_and_checkpoints():
     checkpoint = {"name": "step_190.pt", "step": 190, "epoch": None, "time": 1795291290.0, "size": 3 << 20}
     cut = {**checkpoint, "name": "step_200.pt", "step": 200, "reason": "its archive has no end: it was cut off"}
-    told = summary(2, goodput={"share": 0.5, "productive_s": 51.0, "steps": 200.0, "lost_steps": 12.0})
-    told["restarts"][0].update(detect_s=0.4, restart_s=3.1, step_s=5.0, lost_steps=12.0, lost_s=14.6)
-    told["checkpoints"] = {"place": "saved", "host": "n1", "newest": checkpoint, "unfinished": cut, "problem": ""}
-    told["kernel"] = [{"hosts": ["n2"], "time": 1795291299.0, "kind": "link", "text": "eth0: Link down"}]
-    text = explain(told, "/runs/x", "/jobs/x", [])
-    page = job_page.content(told, [], text)
-    about, restarts = dict(page["about"]), page["restarts"]["lines"][0]
+    found = {"share": 0.5, "productive_s": 51.0, "steps": 200.0, "lost_steps": 12.0}
+    cost = {"detect_s": 0.4, "restart_s": 3.1, "step_s": 5.0, "lost_steps": 12.0, "lost_s": 14.6}
+    job = summary(2, goodput=found)
+    job["restarts"][0].update(cost)
+    job["checkpoints"] = {"place": "saved", "host": "n1", "newest": checkpoint, "unfinished": cut, "problem": ""}
+    job["kernel"] = [{"hosts": ["n2"], "time": 1795291299.0, "kind": "link", "text": "eth0: Link down"}]
+    text = explain(job, "/runs/x", "/jobs/x", [])
+    page = job_page.content(job, [], text)
+    about = dict(page["about"])
     for words in (
         "goodput 50.0 %: 51 s went into 200 steps that count, 12 steps were done again",
         "newest complete checkpoint: step_190.pt (step 190, 3 MiB, 12 s before the end)",
@@ -165,12 +143,17 @@ def test_text_and_page_say_goodput_costs_and_checkpoints():
         assert words in text
         # The row of the page has that word already.
         assert words.removeprefix("goodput ") in (about["goodput"], *about["checkpoints"].split("; "))
-    assert "noticed after 0.4 s, all started again 3.1 s later" in text
-    assert "noticed after 0.4 s, all started again 3.1 s later" in restarts
+    again = (
+        "noticed after 0.4 s, all started again 3.1 s later, next step 5 s after that, 12 steps lost, 14.6 s lost in"
+    )
+    assert goodput.cost_text(cost) == f"{again} all" and again in text and again in page["restarts"]["lines"][0]
     assert "the kernel of n2 said 3 s before: eth0: Link down" in text and "Link down" in page["told"]
+    assert (goodput.cost_text({}), goodput.cost_text({"lost_steps": 1.0})) == ("", "1 step lost")
+    one = goodput.text({**found, "steps": 1.0, "lost_steps": 1.0})
+    assert one.endswith("went into 1 step that counts, 1 step was done again")
 
 
-def test_monitors_tell_what_a_restart_has_cost(cluster):
+def test_monitors_report_the_cost_of_a_restart(cluster):
     job = cluster(["steps"], ["wait"], max_restarts=1).start()
     for node in job.nodes:
         node.go()
