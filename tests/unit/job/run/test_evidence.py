@@ -85,7 +85,7 @@ def test_broken_dumps_raise_nothing_else(noise, at):
             assert "no dump" in str(error)
 
 
-def test_a_dump_is_found_where_the_rank_says_and_only_one_of_this_run(tmp_path):
+def test_a_dump_of_this_run_is_found_by_the_ranks_environment(tmp_path):
     (tmp_path / "dump_2").write_bytes(dump(entry(4)))
     env = {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/dump_"}
     assert evidence.dumped(env, 2, time.time() - 60).startswith("ended nccl:all_reduce, number 4")
@@ -96,20 +96,15 @@ def test_a_dump_is_found_where_the_rank_says_and_only_one_of_this_run(tmp_path):
     assert evidence.dumped({"XDG_CACHE_HOME": str(tmp_path)}, 2, 0).startswith("ended")
 
 
-def test_a_dump_that_is_none_keeps_nobody_waiting(tmp_path):
+def test_a_file_that_is_no_dump_blocks_nothing(tmp_path):
     env = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/dump_"}
     os.mkfifo(tmp_path / "dump_0")
     (tmp_path / "dump_1").symlink_to("/etc/passwd")
     (tmp_path / "dump_2").write_bytes(b"\0" * (flight_recorder.MOST_BYTES + 1))
     (tmp_path / "dump_3").write_bytes(b"\x1b[31m")
-    said = [evidence.dumped(env, rank, 0) for rank in range(4)]
-    assert [text.partition(":")[0] for text in said] == [
-        "a dump that cannot be read",
-        "a dump that cannot be read",
-        "a dump of more than 8 MiB, which is not read",
-        "a dump that cannot be read",
-    ]
-    assert "\x1b" not in said[3]
+    pipe, link, large, text = (evidence.dumped(env, rank, 0) for rank in range(4))
+    assert {each.partition(":")[0] for each in (pipe, link, text)} == {"a dump that cannot be read"}
+    assert large == "a dump of more than 8 MiB, which is not read" and "\x1b" not in text
 
 
 def test_a_dump_is_asked_for_through_the_pipe_of_the_rank(tmp_path):
@@ -150,7 +145,17 @@ class Ras:
 WELL = (b"SERVER PROTOCOL 2\n", b"OK\n")
 
 
-def test_what_ras_says_is_shown():
+def test_other_servers_than_ras_are_left_alone():
+    other = Ras((b"SSH-2.0-OpenSSH_9.2\r\n",), [])
+    assert evidence.ras(other.env, 4.0) == ""
+    assert evidence.ras({"NCCL_RAS_ADDR": "127.0.0.1:x"}, 4.0) == ""
+    assert evidence.ras({"NCCL_RAS_ADDR": "127.0.0.1:99999"}, 4.0) == ""
+    assert evidence.ras({**other.env, "NCCL_RAS_ENABLE": "0"}, 4.0) == ""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert evidence.ras({"NCCL_RAS_ADDR": f"127.0.0.1:{silent.getsockname()[1]}"}, 0.2) == ""
+
+
+def test_the_status_of_ras_is_shown():
     ras = Ras(WELL, [STATUS.encode()])
     assert evidence.ras(ras.env, 4.0) == STATUS.rstrip("\n")
     assert ras.heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 3\n", b"VERBOSE STATUS\n"]
@@ -163,26 +168,11 @@ def test_ras_may_neither_fill_the_memory_nor_steer_a_terminal():
     assert len(said) < 2 * evidence.MOST_RAS
 
 
-def test_what_does_not_speak_as_ras_is_left_alone():
-    other = Ras((b"SSH-2.0-OpenSSH_9.2\r\n",), [])
-    assert evidence.ras(other.env, 4.0) == ""
-    assert evidence.ras({"NCCL_RAS_ADDR": "127.0.0.1:x"}, 4.0) == ""
-    assert evidence.ras({"NCCL_RAS_ADDR": "127.0.0.1:99999"}, 4.0) == ""
-    assert evidence.ras({**other.env, "NCCL_RAS_ENABLE": "0"}, 4.0) == ""
-
-
-def test_a_ras_that_says_nothing_costs_its_time_only():
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert evidence.ras({"NCCL_RAS_ADDR": f"127.0.0.1:{silent.getsockname()[1]}"}, 0.2) == ""
-
-
-def test_recorders_are_told_beside_the_places_and_name_nobody():
-    told = [record(rank, recorder="in nccl:all_reduce, number 5 of default_pg") for rank in (0, 1, 3)]
-    last = record(2, recorder="ended nccl:all_reduce, number 4 of default_pg, and began no other")
-    lines = stacks.lines({"n1": [*told, last]}, 4, {})
-    assert lines[-2:] == [
-        "PyTorch's flight recorder, ranks 0, 1, 3: in nccl:all_reduce, number 5 of default_pg",
-        "PyTorch's flight recorder, rank 2: ended nccl:all_reduce, number 4 of default_pg, and began no other",
+def test_recorders_are_shown_with_the_stacks():
+    found = {"n1": [record(rank, recorder="ended number 4" if rank == 2 else "in number 5") for rank in range(4)]}
+    assert stacks.lines(found, 4, {})[-2:] == [
+        "PyTorch's flight recorder, ranks 0, 1, 3: in number 5",
+        "PyTorch's flight recorder, rank 2: ended number 4",
     ]
-    assert not any(group.odd for group in stacks.groups({"n1": [*told, last]}))
-    assert "  PyTorch's flight recorder: ended" in stacks.full_text(last, [], "")
+    assert not any(group.odd for group in stacks.groups(found))
+    assert "  PyTorch's flight recorder: ended number 4" in stacks.full_text(found["n1"][2], [], "")
