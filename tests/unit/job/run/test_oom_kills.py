@@ -73,32 +73,32 @@ def test_a_rank_that_somebody_kills_was_not_ended_for_want_of_memory(cluster):
     job.all_ended()
 
 
-ADVICE = "more memory, fewer processes on the node, or smaller batches"
 KILLED = {"exit_code": None, "signal": signal.SIGKILL}
+FAILED = {"exit_code": 1, "signal": None}
 
 
 @pytest.mark.parametrize(
-    ("ended", "said"),
+    ("ended", "kills", "of_job", "text"),
     [
         (
-            {**KILLED, "oom_kills": 2, "oom_of_job": True},
-            [f"the kernel's OOM killer ended 2 processes of this job on n2 while the job ran: {ADVICE}"],
+            KILLED,
+            2,
+            True,
+            "the kernel's OOM killer ended 2 processes of this job on n2 while the job ran: more memory,",
         ),
         (
-            {**KILLED, "oom_kills": 0, "oom_of_job": False},
-            [
-                "SIGKILL comes from outside: a person or a program sent it, as the kernel's OOM killer ended no "
-                "process on n2 while the job ran"
-            ],
+            KILLED,
+            0,
+            False,
+            "SIGKILL comes from outside: a person or a program sent it, as the kernel's OOM killer ended no",
         ),
         # A child of the rank was ended, for example a data loader.
-        (
-            {"exit_code": 1, "signal": None, "oom_kills": 1, "oom_of_job": False},
-            [f"the kernel's OOM killer ended 1 process on n2 while the job ran: {ADVICE}"],
-        ),
-        ({"exit_code": 1, "signal": None, "oom_kills": 0, "oom_of_job": False}, []),
+        (FAILED, 1, False, "the kernel's OOM killer ended 1 process on n2 while the job ran: more memory,"),
+        (FAILED, 0, False, None),
     ],
 )
-def test_what_the_report_says_of_it(ended, said):
+def test_the_cause_in_the_report(ended, kills, of_job, text):
+    ended = {**ended, "oom_kills": kills, "oom_of_job": of_job}
     failure = {"kind": "exit", "host": "n2", "process": "rank1", "rank": 1, "ranks": [1], "result": "signal", **ended}
-    assert job_text.cause({"failure": failure, "nodes": [{"host": "n2", "ranks": [1]}]}, "")[1:] == said
+    lines = job_text.cause({"failure": failure, "nodes": [{"host": "n2", "ranks": [1]}]}, "")[1:]
+    assert lines == [] if text is None else lines[0].startswith(text)
