@@ -40,8 +40,12 @@ def test_the_rank_that_never_came_is_named_with_all_stacks(hangs, how, where):
     assert failure["reason"] == failure["groups"][1]
     job.all_ended()
     assert job.nodes[1].end()["failure"] == failure
-    for node, ranks in zip(job.nodes, ((0, 1), (2, 3))):
-        text = (node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log").read_text()
+    assert_stacks(job, (0, 1), (2, 3))
+
+
+def assert_stacks(job, *ranks_of_nodes):
+    for number, ranks in enumerate(ranks_of_nodes):
+        text = (job.nodes[number].dir / "logs" / f"stacks_{number}.log").read_text()
         assert all(f"\nrank {rank}  pid " in text for rank in ranks)
 
 
@@ -55,20 +59,12 @@ def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
 
 
 def test_a_stopped_rank_is_named_and_ended(hangs):
+    """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
     job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
     os.kill(job.nodes[1].pid("rank3"), signal.SIGSTOP)
     failure = job.over()["failure"]
     assert (failure["kind"], failure["rank"]) == ("hung", 3)
     assert failure["reason"].startswith("rank 3 on n2 is stopped (by SIGSTOP)")
-    job.all_ended()
-
-
-def test_the_parent_of_a_stopped_rank_need_not_wait_for_its_kill(hangs):
-    """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
-    job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
-    rank = job.nodes[1].pid("rank3")
-    os.kill(rank, signal.SIGSTOP)
-    assert job.over()["failure"]["rank"] == 3
     job.all_ended()
     assert job.nodes[1].exits()["rank3"] == (None, signal.SIGTERM)
 
@@ -88,6 +84,4 @@ def test_a_job_whose_time_is_up_records_where_its_ranks_were_and_which_had_ended
     assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1" and since >= 3
     job.all_ended()
     assert job.nodes[1].end()["failure"] == failure
-    for node, ranks in zip(job.nodes, ((0,), (1,))):
-        text = (node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log").read_text()
-        assert all(f"\nrank {rank}  pid " in text for rank in ranks)
+    assert_stacks(job, (0,), (1,))
