@@ -6,7 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
 from ansible.module_utils.trainyard.job.run.head_state import HELD_S
-from ansible.module_utils.trainyard.job.run.orders import Replace, Start
+from ansible.module_utils.trainyard.job.run.orders import Disconnect, Replace, Start
 from simulated_job import SimulatedJob
 
 
@@ -17,7 +17,7 @@ def test_a_spare_takes_the_place_of_a_lost_node_whose_connection_ends():
     replaced = [order for order in job.orders if isinstance(order, Replace)]
     assert [(each.lost, each.spare) for each in replaced] == [("n2", "n4")]
     # A frozen node closes no connection, and the restart does not wait for it.
-    assert Start(1) in job.orders
+    assert Start(1) in job.orders and Disconnect("n2") in job.orders
     assert (job.places["n4"], job.state.restarts.members) == (1, ["n1", "n4", "n3"])
     assert cluster_state(job.state, job.time())["ranks_running"] == 3
     # The lost node comes back and has nothing to do any more.
