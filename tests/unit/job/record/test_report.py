@@ -11,13 +11,7 @@ from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
 from test_slow_ranks import NAMED
 
-REPAIR = (
-    "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
-    "job_health_gate: false starts again all the same"
-)
-FROM_OUTSIDE = (
-    "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), else a person"
-)
+FROM_OUTSIDE = "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells)"
 
 
 def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
@@ -26,36 +20,22 @@ def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
     assert "(kubectl describe pod d-0 tells)" in job_text.cause(summary, "")[1]
 
 
+def finding(host, check, found, expected, action):
+    return Finding(host=host, check=check, found=found, expected=expected, action=action)
+
+
 def test_findings_name_each_fault_once_with_all_its_hosts(golden):
-    port = Finding(
-        host="n1",
-        check="rendezvous port",
-        found="29500 is in use by sshd (pid 12)",
-        expected="a free TCP port",
-        action="set job_port: auto",
-    )
-    disk = [
-        Finding(host=f"n{n}", check="disk", found=f"{n} MiB free in /", expected="at least 10 MiB", action="make room")
-        for n in (1, 2)
-    ]
-    python = [
-        Finding(
-            host=f"n{n}",
-            check="python",
-            found="no /v/bin/python",
-            expected="the job's environment",
-            action="run site.yml",
-        )
-        for n in range(9)
-    ]
+    port = finding("n1", "rendezvous port", "29500 is in use by sshd (pid 12)", "a free TCP port", "set job_port: auto")
+    disk = [finding(f"n{n}", "disk", f"{n} MiB free in /", "at least 10 MiB", "make room") for n in (1, 2)]
+    lost = ("python", "no /v/bin/python", "the job's environment", "run site.yml")
     source = Finding(check="job_source", found="no folder 'x'", expected="the scripts", action="correct job_source")
-    text = render([disk[0], port, disk[1], source, *python], "{count} {findings}:")
-    golden(f"{text}\n", "findings.txt")
+    faults = [disk[0], port, disk[1], source, *(finding(f"n{n}", *lost) for n in range(9))]
+    golden(f"{render(faults, '{count} {findings}:')}\n", "findings.txt")
 
 
 def test_a_finding_survives_its_way_through_a_module():
-    finding = Finding(host="n1", check="disk", found="1 MiB", expected="more", action="make room")
-    assert Finding.from_dict(json.loads(json.dumps(finding.as_dict()))) == finding
+    given = finding("n1", "disk", "1 MiB", "more", "make room")
+    assert Finding.from_dict(json.loads(json.dumps(given.as_dict()))) == given
     with pytest.raises(KeyError):
         Finding.from_dict({"host": "n1"})
 
@@ -163,115 +143,63 @@ def test_a_job_that_succeeded():
     }
 
 
-@pytest.mark.parametrize(
-    ("failure", "launcher", "lines", "log"),
-    [
-        (ended(exit_code=7), "direct", ["rank 3 on n2 failed first: exit code 7"], "rank_3.log"),
-        (
-            ended(exit_code=None, signal=9, result="oom-kill"),
-            "direct",
-            [
-                "rank 3 on n2 failed first: killed by SIGKILL (oom-kill)",
-                "the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches",
-            ],
-            "rank_3.log",
-        ),
-        (
-            ended(exit_code=None, signal=9, result="signal"),
-            "direct",
-            ["rank 3 on n2 failed first: killed by SIGKILL", f"SIGKILL {FROM_OUTSIDE}"],
-            "rank_3.log",
-        ),
-        (
-            ended(exit_code=137),
-            "direct",
-            ["rank 3 on n2 failed first: exit code 137", f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}"],
-            "rank_3.log",
-        ),
-        (
-            ended(process="agent", ranks=[2, 3], rank=None),
-            "torchrun",
-            ["torchrun's agent of ranks 2, 3 on n2 failed first: exit code 1"],
-            "agent_1.log",
-        ),
-        (
-            ended(process="agent", ranks=[2, 3], rank=None, exit_code=None, signal=9, result="signal"),
-            "torchrun",
-            ["torchrun's agent on n2 was killed by SIGKILL, and ranks 2, 3 ended with it", f"SIGKILL {FROM_OUTSIDE}"],
-            "agent_1.log",
-        ),
-        (
-            {"kind": "silent", "host": "n2", "after_s": 16},
-            "torchrun",
-            [
-                "node n2 with ranks 2, 3 went silent: no report for 16 s, so it is frozen, cut off or down",
-                "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
-            ],
-            None,
-        ),
-        (
-            {"kind": "silent", "host": "n2", "after_s": 16},
-            "direct",
-            [
-                "node n2 with ranks 2, 3 went silent: no report for 16 s, so it is frozen, cut off or down",
-                "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
-            ],
-            None,
-        ),
-        (
-            {"kind": "silent", "host": "n2", "after_s": 16, "hosts": ["n1", "n2"], "least_s": 15},
-            "direct",
-            [
-                "nodes n1, n2 with ranks 0 to 3 went silent: no report for 15 to 16 s, so they are frozen, cut off or "
-                "down",
-                "their monitors end ranks 0 to 3 as soon as they run again; check the nodes, then start the job again",
-            ],
-            None,
-        ),
-        (
-            {"kind": "frozen", "host": "n1", "after_s": 20},
-            "direct",
-            [
-                "head node n1 was suspended for 20 s, and the other nodes gave it up",
-                "check the machine (suspended, paused, out of memory), then start the job again",
-            ],
-            None,
-        ),
-        (
-            {"kind": "excluded", "host": "n2", "reason": "GPU ECC errors: GPU 1: 2 uncorrected", "after_s": None},
-            "direct",
-            ["n2 did not pass the health check for the restart: GPU ECC errors: GPU 1: 2 uncorrected", REPAIR],
-            None,
-        ),
-        (
-            {"kind": "excluded", "host": "n2", "reason": "disk: 3 MiB free", "after_s": 300},
-            "direct",
-            [
-                "n2 did not pass the health check for the restart within 300 s (job_rejoin_timeout): disk: 3 MiB free",
-                REPAIR,
-            ],
-            None,
-        ),
-        (
-            {"kind": "absent", "host": "n2", "after_s": 120},
-            "direct",
-            [
-                "node n2 never reported to the head within 120 s of the start",
-                f"read {DIR}/logs/monitor_*.log on n2, and check the firewall between the nodes",
-            ],
-            None,
-        ),
-    ],
-)
-def test_a_job_that_failed(failure, launcher, lines, log):
-    end = {"state": "failed", "finished": 1072.5, "failure": failure}
-    summary, text = explained(
-        both(end, launcher=launcher), tail=["Traceback", "Error"] if log else [], launcher=launcher
+AGENT = {"process": "agent", "ranks": [2, 3], "rank": None}
+KILLED = {"exit_code": None, "signal": 9, "result": "signal"}
+SILENT = {"kind": "silent", "host": "n2", "after_s": 16}
+EXCLUDED = {"kind": "excluded", "host": "n2", "reason": "disk: 3 MiB free"}
+UNFIT = "n2 did not pass the health check for the restart"
+# How each line of the cause begins.
+FAILURES = [
+    (ended(exit_code=7), ["rank 3 on n2 failed first: exit code 7"]),
+    (
+        ended(**{**KILLED, "result": "oom-kill"}),
+        ["rank 3 on n2 failed first: killed by SIGKILL (oom-kill)", "the kernel's OOM killer ended it: more memory,"],
+    ),
+    (ended(**KILLED), ["rank 3 on n2 failed first: killed by SIGKILL", f"SIGKILL {FROM_OUTSIDE}"]),
+    (
+        ended(exit_code=137),
+        ["rank 3 on n2 failed first: exit code 137", f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}"],
+    ),
+    (ended(**AGENT), ["torchrun's agent of ranks 2, 3 on n2 failed first: exit code 1"]),
+    (
+        ended(**AGENT, **KILLED),
+        ["torchrun's agent on n2 was killed by SIGKILL, and ranks 2, 3 ended with it", f"SIGKILL {FROM_OUTSIDE}"],
+    ),
+    (
+        SILENT,
+        ["node n2 with ranks 2, 3 went silent: no report for 16 s,", "its own monitor ends ranks 2, 3 as soon as"],
+    ),
+    (
+        {**SILENT, "hosts": ["n1", "n2"], "least_s": 15},
+        ["nodes n1, n2 with ranks 0 to 3 went silent: no report for 15 to 16 s,", "their monitors end ranks 0 to 3"],
+    ),
+    (
+        {"kind": "frozen", "host": "n1", "after_s": 20},
+        ["head node n1 was suspended for 20 s, and", "check the machine"],
+    ),
+    ({**EXCLUDED, "after_s": None}, [f"{UNFIT}: disk: 3 MiB free", "repair it, or leave it out (job_hosts);"]),
+    ({**EXCLUDED, "after_s": 300}, [f"{UNFIT} within 300 s (job_rejoin_timeout): disk: 3 MiB free", "repair it,"]),
+    (
+        {"kind": "absent", "host": "n2", "after_s": 120},
+        ["node n2 never reported to the head within 120 s of the start", f"read {DIR}/logs/monitor_*.log on n2, and"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("failure", "lines"), FAILURES)
+def test_a_job_that_failed(failure, lines):
+    process = failure.get("process")
+    log, launcher = (
+        {"rank3": "rank_3.log", "agent": "agent_1.log"}.get(process),
+        "torchrun" if process == "agent" else "direct",
     )
+    end = {"state": "failed", "finished": 1072.5, "failure": failure}
+    tail = ["Traceback", "Error"] if log else []
+    summary, text = explained(both(end, launcher=launcher), tail=tail, launcher=launcher)
     assert job_text.telling_log(summary) == log
-    assert text == [
-        f"Job {JOB} failed after 0:01:12.",
-        *(f"  {line}" for line in lines),
+    assert text[0] == f"Job {JOB} failed after 0:01:12."
+    assert [found[: len(line) + 2] for found, line in zip(text[1:], lines)] == [f"  {line}" for line in lines]
+    assert text[len(lines) + 1 :] == [
         "  last progress: step 40   loss 0.25",
         *([f"  last lines of {DIR}/logs/{log} on n2:", "    | Traceback", "    | Error"] if log else []),
         "  nothing of the job is left on n1, n2",
@@ -279,56 +207,28 @@ def test_a_job_that_failed(failure, launcher, lines, log):
     ]
 
 
-def test_what_mpirun_says_of_an_address_is_said_of_its_host():
-    failure = ended(
-        host="n1",
-        process="rank0",
-        rank=None,
-        ranks=[0, 1, 2, 3],
-        exit_code=255,
-        reason="ssh: connect to host 10.77.0.2 port 22: No route to host; not 10.77.0.22, 110.77.0.2",
-    )
+def test_an_address_in_an_error_of_mpirun_gets_its_host():
+    error = "ssh: connect to host {} port 22: No route to host; not 10.77.0.22, 110.77.0.2"
+    failure = ended(host="n1", process="rank0", rank=None, ranks=[0, 1, 2, 3], reason=error.format("10.77.0.2"))
     _, text = explained(both({"state": "failed", "finished": 1072.5, "failure": failure}))
-    assert text[1:3] == [
-        "  rank0 on n1 failed first: exit code 255",
-        "  ssh: connect to host n2 (10.77.0.2) port 22: No route to host; not 10.77.0.22, 110.77.0.2",
-    ]
+    assert text[2] == "  " + error.format("n2 (10.77.0.2)")
 
 
-def test_a_head_that_went_silent_is_told_by_the_others():
-    gone = {
-        "state": "failed",
-        "finished": 1072.5,
-        "failure": {"kind": "head_silent", "host": "n1", "seen_by": "n2", "after_s": 15},
-    }
+def test_a_head_that_went_silent():
+    failure = {"kind": "head_silent", "host": "n1", "seen_by": "n2", "after_s": 15}
+    gone = {"state": "failed", "finished": 1072.5, "failure": failure}
     summary, text = explained({"n2": answer(2, end=gone)}, unreachable={"n1": "Connection timed out"})
-    assert text == [
-        f"Job {JOB} failed after 0:01:12.",
-        "  head node n1 went silent: n2 received no report from it for 15 s",
-        "  every other node has ended its ranks; check the head node, then start the job again",
-        "  nothing of the job is left on n2",
-        "  n1 could not be asked: Connection timed out",
-        *LAST,
-    ]
+    assert text[1] == "  head node n1 went silent: n2 received no report from it for 15 s"
+    assert text[3:] == ["  nothing of the job is left on n2", "  n1 could not be asked: Connection timed out", *LAST]
     assert summary["nodes"][0]["state"] == "unreachable"
-
-
-def test_why_counts_more_than_that_somebody_stopped_it():
-    stopped = {"state": "stopped", "finished": 1060.0}
-    lost = {
-        "state": "failed",
-        "finished": 1072.0,
-        "failure": {"kind": "head_silent", "host": "n1", "seen_by": "n2", "after_s": 15},
-    }
-    results = {"n1": answer(1, end=stopped), "n2": answer(2, end=lost)}
-    assert summary_of(plan(), results)["failure"]["kind"] == "head_silent"
+    # The cause is more than that a user stopped it.
+    results = {"n1": answer(1, end={"state": "stopped", "finished": 1060.0}), "n2": answer(2, end=gone)}
+    assert summary_of(plan(), results)["failure"] == failure
 
 
 def test_a_job_that_runs():
-    results = {
-        "n1": answer(1, cluster=head_says(None, running=4), left=3, alive=True),
-        "n2": answer(2, left=3, alive=True),
-    }
+    head = answer(1, cluster=head_says(None, running=4), left=3, alive=True)
+    results = {"n1": head, "n2": answer(2, left=3, alive=True)}
     summary, text = explained(results, tail=["step 40"])
     assert text == [
         f"Job {JOB} is running.",
@@ -340,34 +240,23 @@ def test_a_job_that_runs():
     assert [node["state"] for node in summary["nodes"]] == ["running", "running"]
 
 
-def test_a_job_that_nobody_knows_of():
+def test_a_lost_job():
     nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
     summary, text = explained({"n1": nothing, "n2": nothing})
     assert text[0] == f"Job {JOB} is lost: no node knows of it any more." and summary["state"] == "lost"
     _, text = explained({"n1": nothing}, unreachable={"n2": ""})
     assert text[0] == f"Job {JOB} is lost: no node that could be asked knows of it any more."
     _, text = explained({}, unreachable={"n1": "", "n2": ""})
-    assert text == [
-        f"Job {JOB} is lost: none of its nodes could be asked.",
-        "  n1 could not be asked: no answer",
-        "  n2 could not be asked: no answer",
-        *LAST,
-    ]
-
-
-def test_a_job_that_renamed_its_folder_is_known_by_its_processes():
-    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+    assert text[0] == f"Job {JOB} is lost: none of its nodes could be asked."
+    assert text[1:] == ["  n1 could not be asked: no answer", "  n2 could not be asked: no answer", *LAST]
+    # Processes of a job that renamed its folder.
     summary, text = explained({"n1": nothing, "n2": {**nothing, "left": 3}})
-    assert text == [
-        f"Job {JOB} is lost: its processes run, but no monitor of it is known; it may have renamed its folder.",
-        "  nothing of the job is left on n1",
-        f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
-        *LAST,
-    ]
+    assert text[0].startswith(f"Job {JOB} is lost: its processes run, but no monitor of it is known")
+    assert text[2] == f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}"
     assert summary["state"] == "lost"
 
 
-def test_who_was_slow_is_said_with_its_evidence():
+def test_a_slow_rank_is_in_the_report():
     end = {"state": "succeeded", "finished": 1072.5}
     results = {"n1": answer(1, cluster={**head_says(end), "slow_ranks": [NAMED]}), "n2": answer(2)}
     summary, lines = explained(results)
