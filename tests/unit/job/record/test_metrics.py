@@ -50,35 +50,28 @@ def of_head(**changes):
     return prometheus.render("digits-1", of_node, prometheus.job_samples(state(**changes), "n1", "torchrun"))
 
 
-def test_all_that_is_known_is_told():
+def test_a_job_has_each_metric():
     found = read(of_head(**FULL))
-    assert found == {
-        "trainyard_node_ranks": [({"node": "n1"}, 1)],
-        "trainyard_node_ranks_running": [({"node": "n1"}, 1)],
-        "trainyard_job_info": [({"head": "n1", "launcher": "torchrun"}, 1)],
-        "trainyard_job_ready": [({}, 1)],
-        "trainyard_job_elapsed_seconds": [({}, 10)],
-        "trainyard_job_ranks": [({}, 2)],
-        "trainyard_job_ranks_running": [({}, 2)],
-        "trainyard_job_node_silent_seconds": [({"node": "n1"}, 0.1), ({"node": "n2"}, 0.1)],
-        "trainyard_job_restarts": [({}, 1)],
-        "trainyard_job_restarts_left": [({}, 2)],
-        "trainyard_job_step": [({}, 40)],
-        "trainyard_job_steps": [({}, 200)],
-        "trainyard_job_epoch": [({}, 2)],
-        "trainyard_job_loss": [({}, 1.25)],
-        "trainyard_job_rate": [({}, 100.5)],
-        "trainyard_job_metric": [({"name": "lr"}, 0.001)],
-        "trainyard_job_goodput_ratio": [({}, 0.97)],
-        "trainyard_job_checkpoint_step": [({}, 40)],
-        "trainyard_job_checkpoint_timestamp_seconds": [({}, 1790000000)],
-        "trainyard_job_slow_rank": [({"node": "n3"}, 1)],
-        "trainyard_job_events_waiting": [({"to": "webhook a"}, 3)],
-        "trainyard_job_events_lost": [({"to": "webhook a"}, 4)],
+    assert [labels["node"] for labels, _ in found.pop("trainyard_job_node_silent_seconds")] == ["n1", "n2"]
+    samples = {name.removeprefix("trainyard_"): sample for name, (sample,) in found.items()}
+    without_labels = {name.removeprefix("job_"): value for name, (labels, value) in samples.items() if not labels}
+    assert without_labels == {
+        **{"ready": 1, "elapsed_seconds": 10, "ranks": 2, "ranks_running": 2, "restarts": 1, "restarts_left": 2},
+        **{"step": 40, "steps": 200, "epoch": 2, "loss": 1.25, "rate": 100.5, "goodput_ratio": 0.97},
+        **{"checkpoint_step": 40, "checkpoint_timestamp_seconds": 1790000000},
+    }
+    assert {name: sample for name, sample in samples.items() if sample[0]} == {
+        "node_ranks": ({"node": "n1"}, 1),
+        "node_ranks_running": ({"node": "n1"}, 1),
+        "job_info": ({"head": "n1", "launcher": "torchrun"}, 1),
+        "job_metric": ({"name": "lr"}, 0.001),
+        "job_slow_rank": ({"node": "n3"}, 1),
+        "job_events_waiting": ({"to": "webhook a"}, 3),
+        "job_events_lost": ({"to": "webhook a"}, 4),
     }
     of_node = read(prometheus.render("digits-1", prometheus.node_samples("n2", {}, 1, 0.25)))
     assert of_node["trainyard_node_head_silent_seconds"] == [({"node": "n2"}, 0.2)]
-    assert {*found, *of_node} == set(prometheus.HELP)
+    assert {*found, *of_node, "trainyard_job_node_silent_seconds"} == set(prometheus.HELP)
 
 
 @given(st.text(max_size=40), st.floats(allow_nan=False, allow_infinity=False))
@@ -115,7 +108,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are():
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_the_file_is_whole_and_for_everybody_to_read(tmp_path):
+def test_the_file_is_complete_and_readable(tmp_path, capsys):
     file = Textfile(str(tmp_path), "digits-1")
     assert file.due()
     before = os.umask(0o077)
@@ -130,6 +123,11 @@ def test_the_file_is_whole_and_for_everybody_to_read(tmp_path):
     file.remove()
     assert list(tmp_path.iterdir()) == []
     assert not Textfile("", "digits-1").due(at_once=True)
+    gone = Textfile(str(tmp_path / "gone"), "digits-1")
+    for _ in range(3):
+        gone.write("a 1\n")
+    # A missing folder is reported once.
+    assert capsys.readouterr().out == f"metrics cannot be written to {tmp_path}/gone: No such file or directory\n"
 
 
 def test_a_link_in_the_way_leads_nowhere(tmp_path):
@@ -141,14 +139,7 @@ def test_a_link_in_the_way_leads_nowhere(tmp_path):
     assert (victim.read_text(), path.read_text(), path.is_symlink()) == ("mine", "a 1\n", False)
 
 
-def test_a_folder_that_is_gone_is_said_once(tmp_path, capsys):
-    file = Textfile(str(tmp_path / "gone"), "digits-1")
-    for _ in range(3):
-        file.write("a 1\n")
-    assert capsys.readouterr().out == f"metrics cannot be written to {tmp_path}/gone: No such file or directory\n"
-
-
-def test_each_node_tells_while_its_job_runs(cluster, tmp_path):
+def test_each_node_has_metrics_while_its_job_runs(cluster, tmp_path):
     folders = {host: tmp_path / host for host in ("n1", "n2")}
     for folder in folders.values():
         folder.mkdir()
