@@ -44,25 +44,17 @@ def test_a_value_is_masked_in_each_form_that_programs_print(printed):
     assert not any(form.decode() in text for form in forms(VALUE))
 
 
-def test_each_line_of_a_value_is_masked():
+def test_lines_parts_and_overlaps_of_values_are_masked():
     assert set(masked(KEY, KEY)) == {"*"}
     assert masked("2026 MIIEvQIBADANBg", KEY) == "2026 **************"
-
-
-def test_short_values_are_words_of_any_text():
-    assert masked("epoch 1 of 5", "1", "of", "epoch") == "epoch 1 of 5"
-    assert forms("12345") == ()
-
-
-def test_a_token_and_the_longer_of_two_values_are_masked():
     assert known_secrets.mask(b"a-long-token", forms(**{"token": "a-long-token"})) == b"*" * 12
     assert masked("a secret-and-more b", "secret", "secret-and-more") == "a *************** b"
-
-
-def test_a_value_that_is_not_yet_written_to_its_end_is_masked():
+    # A value that is not yet written to its end; four letters are in any text.
     assert masked("KEY=hunter", "hunter2") == "KEY=******"
-    # So few letters stand in any text.
     assert masked("KEY=hunt", "hunter2") == "KEY=hunt"
+    # Short values are words of any text.
+    assert masked("epoch 1 of 5", "1", "of", "epoch") == "epoch 1 of 5"
+    assert forms("12345") == ()
 
 
 @pytest.mark.parametrize("begin", range(4, 12))
@@ -95,26 +87,17 @@ def test_of_a_very_long_log_what_can_be_brought_is_masked(tmp_path, monkeypatch)
     assert (len(written), written.count(b"hunter2"), written.count(b"*******")) == (size, 1, 2)
 
 
-def test_stacks_and_what_a_monitor_said_are_masked(tmp_path, monkeypatch):
+def test_stacks_and_reports_of_a_monitor_are_masked(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "monitor_0.log").write_text("no room for hunter2")
-    (tmp_path / "node_plan.json").write_text(
-        json.dumps({"job_id": "test-1", "processes": [], "secret_env": {"KEY": "hunter2"}})
-    )
+    plan = {"job_id": "test-1", "processes": [], "secret_env": {"KEY": "hunter2"}}
+    (tmp_path / "node_plan.json").write_text(json.dumps(plan))
     assert folder.monitor_said(tmp_path) == "no room for *******"
     monkeypatch.setattr(folder.stacks, "take", lambda *_, **__: ([], "main(key='hunter2')"))
     assert folder.take_stacks(tmp_path, "", 1)["text"] == "main(key='*******')"
-
-
-def test_what_a_monitor_reads_of_a_log_for_a_report_is_masked(tmp_path):
-    log = tmp_path / "mpirun.log"
-    log.write_text("Error: cannot log in with hunter2\n")
-    assert Failures(tmp_path, {"host": "n1"}, forms("hunter2"), "").end_of(log) == "Error: cannot log in with *******\n"
-
-
-def test_the_last_line_of_rank_0_that_is_reported_is_masked(tmp_path):
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "rank_0.log").write_text("the key is hunter2-and-more today\n")
-    tail = Tail(tmp_path, "rank_0.log", "(?P<step>x)", hidden=forms("hunter2-and-more"))
+    log = tmp_path / "logs" / "rank_0.log"
+    log.write_text("the key is hunter2 today\n")
+    assert Failures(tmp_path, {"host": "n1"}, forms("hunter2"), "").end_of(log) == "the key is ******* today\n"
+    tail = Tail(tmp_path, "rank_0.log", "(?P<step>x)", hidden=forms("hunter2"))
     tail.read(0.0)
-    assert tail.report()["last"] == "the key is **************** today"
+    assert tail.report()["last"] == "the key is ******* today"
