@@ -37,15 +37,10 @@ def ports(rdma, eth=1000):
 
 
 def test_what_nccl_chose_is_a_record_and_a_sentence():
-    told = summary(IB, n1=ports(2 * 10**9), n2=ports(10**9))
-    assert told["nccl"] == {
-        "networks": ["IB"],
-        "channels": {"IB": 1},
-        "devices": {"IB": ["mlx5_1:1"]},
-        "gdrdma": 1,
-        "inside": {"P2P": 1},
-    }
-    assert job_traffic.lines(told) == [
+    job = summary(IB, n1=ports(2 * 10**9), n2=ports(10**9))
+    devices = {"networks": ["IB"], "channels": {"IB": 1}, "devices": {"IB": ["mlx5_1:1"]}}
+    assert job["nccl"] == {**devices, "gdrdma": 1, "inside": {"P2P": 1}}
+    assert job_traffic.lines(job) == [
         "NCCL went between nodes over IB (mlx5_1:1), by GPUDirect RDMA; inside nodes over GPU to GPU (P2P)",
         "ports of all nodes: mlx5_0:1 sent 3 GB, received 3 GB; eth0 sent 2 kB, received 2 kB",
     ]
@@ -60,22 +55,16 @@ def test_tcp_beside_rdma_ports_is_a_warning_and_without_them_none():
     assert warning.startswith("NCCL sent over TCP although n1 have RDMA ports")
 
 
-def test_counters_that_went_back_stand_at_their_end_or_are_not_there_tell_nothing():
-    before = {"a:1": {"sent": 10, "received": None}, "b:1": {"sent": 5, "received": (2**32 - 1) * 4}}
-    after = {
-        "a:1": {"sent": 4, "received": 7},
-        "b:1": {"sent": 9, "received": (2**32 - 1) * 4},
-        "c:1": {"sent": 1, "received": 1},
-    }
-    assert grown(before, after) == {
-        "a:1": {"sent": None, "received": None},
-        "b:1": {"sent": 4, "received": None},
-        "c:1": {"sent": None, "received": None},
-    }
+def test_counters_that_went_back_are_full_or_missing_count_nothing():
+    full = (2**32 - 1) * 4
+    before = {"a:1": {"sent": 10, "received": None}, "b:1": {"sent": 5, "received": full}}
+    after = {"a:1": {"sent": 4, "received": 7}, "b:1": {"sent": 9, "received": full}, "c:1": {"sent": 1, "received": 1}}
+    unknown = {"sent": None, "received": None}
+    assert grown(before, after) == {"a:1": unknown, "b:1": {"sent": 4, "received": None}, "c:1": unknown}
     assert "(not all nodes could be read)" in job_traffic.ports_text({"nodes": [{"carried": grown(before, after)}]})
 
 
-def test_what_a_node_calls_a_port_is_looked_at():
+def test_names_of_ports_are_checked():
     names = ["mlx5_0:1", "\x1b[31m", "a" * 65, *(f"p{number}" for number in range(300))]
     odd = {name: {"sent": 1, "received": 1} for name in names}
     found = node_traffic({"before": odd, "now": odd})
@@ -84,7 +73,7 @@ def test_what_a_node_calls_a_port_is_looked_at():
 
 
 @pytest.mark.parametrize("carried", [{}, {"before": {}}, {"before": {}, "now": {"a": {"sent": "1", "received": 1}}}, 5])
-def test_a_monitor_that_says_something_else_of_its_ports_is_no_answer(carried):
+def test_counters_of_another_form_are_refused(carried):
     assert misfit({"started": 1.0, "end": None, "carried": carried}, STATUS["monitor"])
     assert not misfit({"started": 1.0, "end": None, "carried": {"before": {}, "now": {}}}, STATUS["monitor"])
     assert not misfit({"started": 1.0, "end": None}, STATUS["monitor"])
@@ -99,7 +88,7 @@ def test_logs_that_nodes_sent_are_read_for_it_and_others_where_none_did(tmp_path
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from(IB + SOCKET), max_size=40))
-def test_whatever_ranks_print_the_record_is_json_and_no_line_that_tells_is_left_behind(lines):
+def test_any_output_of_ranks_gives_a_json_record(lines):
     record = read_nccl_lines(lines).as_dict()
     json.dumps(record)
     assert record == read_nccl_lines([line for line in lines if is_of_transport(line)]).as_dict()
@@ -111,7 +100,6 @@ def test_the_variable_asks_nccl_and_contradicts_nobody():
     assert (env["NCCL_DEBUG"], env["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET")
     assert "NCCL_DEBUG" not in make_job().env
     assert make_job(nccl_info=True, env={"NCCL_DEBUG": "TRACE"}).env["NCCL_DEBUG"] == "TRACE"
-    _, (finding,) = parse(
-        {"job_name": "a", "job_command": ["a"], "job_nccl_info": True, "job_env": {"NCCL_DEBUG": "WARN"}}
-    )
+    given = {"job_name": "a", "job_command": ["a"], "job_nccl_info": True, "job_env": {"NCCL_DEBUG": "WARN"}}
+    _, (finding,) = parse(given)
     assert (finding.check, finding.found) == ("job_nccl_info", "true with NCCL_DEBUG: WARN in job_env")
