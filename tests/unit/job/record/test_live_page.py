@@ -9,7 +9,7 @@ from ansible.module_utils.trainyard.job.run import log_lines as following
 from ansible.module_utils.trainyard.job.run.answers import checked
 from ansible.module_utils.trainyard_controller import watching
 from ansible.module_utils.trainyard_controller.live_page import LivePage
-from job_samples import make_job, make_plan, member, texts
+from job_samples import make_job, make_plan, member
 from test_events import state
 from test_watch import Clock, Says, runs
 
@@ -34,24 +34,14 @@ class Nodes:
         log = base64.b64encode(b"step 40 loss 1.25\n").decode()
         points = b"".join(b'{"elapsed_s": %d, "step": %d, "loss": 1.5}\n' % (at, at) for at in range(5))
         series = {"rank_0.log": log, "metrics.jsonl": base64.b64encode(points).decode()}
-        process = {"n1": "rank0", "n2": "rank1"}
-        return {
-            host: checked(
-                "collect",
-                {
-                    "changed": False,
-                    "known": True,
-                    "monitor_alive": True,
-                    "processes": [{"name": process[host], "ranks": [int(process[host][4:])], "exit": None}],
-                    "monitor": {"started": 1790000000.0, "end": None},
-                    "cluster": state(metrics={"step": 40.0, "loss": 1.25}, **self.changes) if host == "n1" else None,
-                    "left": 1,
-                    "logs": series if host == "n1" else {},
-                },
-                host,
-            )
-            for host in own
-        }
+        cluster = state(metrics={"step": 40.0, "loss": 1.25}, **self.changes)
+        answers = {}
+        for rank, host in enumerate(own):
+            answers[host] = {"changed": False, "known": True, "monitor_alive": True, "left": 1}
+            answers[host]["processes"] = [{"name": f"rank{rank}", "ranks": [rank], "exit": None}]
+            answers[host]["monitor"] = {"started": 1790000000.0, "end": None}
+            answers[host].update(cluster=None if rank else cluster, logs={} if rank else series)
+        return {host: checked("collect", answer, host) for host, answer in answers.items()}
 
 
 def test_the_page_of_a_job_that_runs_reloads_itself_and_has_what_is_known(tmp_path):
@@ -63,7 +53,7 @@ def test_the_page_of_a_job_that_runs_reloads_itself_and_has_what_is_known(tmp_pa
     assert (tmp_path / "logs" / "rank_0.log").read_text() == "step 40 loss 1.25\n"
 
 
-def test_the_end_is_left_to_who_collects_it(tmp_path):
+def test_the_live_page_is_not_written_after_the_end(tmp_path):
     over = Nodes(state="succeeded", end={"state": "succeeded", "finished": 1790000100.0})
     LivePage(plan(tmp_path), tmp_path, over).write()
     assert over.asked == 1 and [path.name for path in tmp_path.iterdir()] == ["plan.json"]
@@ -83,16 +73,10 @@ def test_it_is_written_every_ten_seconds(monkeypatch):
     assert written == [1002.0, 1012.0, 1022.0]
 
 
-def test_only_what_can_be_visited_all_the_time_has_one():
+def test_jobs_that_cannot_have_a_live_page():
     job = {"engine": {"kind": "kubernetes"}}
-    assert texts(following.too_far(job, 1, "live", "x")) == [
-        (
-            "",
-            "live",
-            "a job of kubernetes",
-            "a job of trainyard's own nodes (job_scheduler: ssh)",
-            "leave live out; logs.yml brings the logs, and the report as it is then",
-        )
-    ]
+    (finding,) = following.too_far(job, 1, "live", "x")
+    assert (finding.check, finding.found) == ("live", "a job of kubernetes")
+    assert finding.expected.endswith("(job_scheduler: ssh)") and finding.action.startswith("leave live out; logs.yml")
     (finding,) = following.too_far({}, 65, "live", "leave live out")
     assert (finding.found, finding.action) == ("65 nodes", "leave live out")
