@@ -42,10 +42,15 @@ class Site:
         env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
         env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
         argv = [program, playbook, "-i", str(self.inventory), "-e", json.dumps(given), *options]
-        done = subprocess.run(
-            argv, cwd=PROJECT, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
+        options = {"cwd": PROJECT, "env": env, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+        done = subprocess.run(argv, **options, check=False)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    def succeed(self, playbook, *options, **variables):
+        """Run a playbook that must succeed, and return its output."""
+        status, output = self.play(playbook, *options, **variables)
+        assert status == 0, output
+        return output
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +61,7 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ended(site):
     """The folder of a run that succeeded."""
-    status, said = site.play("launch.yml", **JOB)
-    assert status == 0, said
+    site.succeed("launch.yml", **JOB)
     [folder] = [path.parent for path in site.runs.glob("*/plan.json")]
     return folder
 
@@ -83,7 +87,7 @@ def test_root_starts_no_ranks_that_would_be_roots(site, ended):
         ("clean", "1 finding: nothing was removed.", "neither job_id, job_name nor clean_days"),
     ],
 )
-def test_what_ends_or_removes_something_takes_no_guess(site, ended, book, headline, found):
+def test_stop_and_clean_guess_no_job(site, ended, book, headline, found):
     before = content(ended)
     status, said = site.play(f"playbooks/{book}.yml")
     assert status == 2 and f"{headline} 1. " in said and f"found {found} expected one of them" in said, said
@@ -96,15 +100,11 @@ GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sl
 def test_stop_by_name_finds_the_older_run_that_still_runs(site, ended, tmp_path):
     gated = [sys.executable, "-c", GATE.format(file=str(tmp_path / "never"))]
     job = {**JOB, "job_name": f"two-{NAME}"}
-    status, said = site.play("launch.yml", **{**job, "job_command": gated, "job_wait": False})
-    assert status == 0, said
+    site.succeed("launch.yml", **{**job, "job_command": gated, "job_wait": False})
     [older] = [path.parent.name for path in site.runs.glob(f"two-{NAME}-*/plan.json")]
-    status, said = site.play("launch.yml", **job)
-    assert status == 0, said
-    status, said = site.play("playbooks/status.yml", job_name=f"two-{NAME}")
-    assert status == 0 and f"Job {older} is running." in said, said
-    status, said = site.play("playbooks/stop.yml", job_name=f"two-{NAME}")
-    assert status == 0 and f"Job {older} was stopped" in said, said
+    site.succeed("launch.yml", **job)
+    assert f"Job {older} is running." in site.succeed("playbooks/status.yml", job_name=f"two-{NAME}")
+    assert f"Job {older} was stopped" in site.succeed("playbooks/stop.yml", job_name=f"two-{NAME}")
     for folder in site.runs.glob(f"two-{NAME}-*"):
         shutil.rmtree(folder)
 
@@ -112,14 +112,12 @@ def test_stop_by_name_finds_the_older_run_that_still_runs(site, ended, tmp_path)
 def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
     job_id, before = ended.name, content(ended)
     assert json.loads(before["summary.json"])["state"] == "succeeded"
-    status, said = site.play("playbooks/clean.yml", job_name=NAME)
     removed = rf"Removed the folders of 1 job \(\d MiB on all nodes\)\. {job_id} on here"
-    assert status == 0 and re.search(removed, said), said
+    assert re.search(removed, site.succeed("playbooks/clean.yml", job_name=NAME))
     assert not (site.state / "jobs" / job_id).exists()
     assert list(json.loads((ended / "removed.json").read_text())["hosts"]) == ["here"]
     for book in ("status", "stop", "watch"):
-        status, said = site.play(f"playbooks/{book}.yml", job_id=job_id)
-        assert status == 0, said
+        said = site.succeed(f"playbooks/{book}.yml", job_id=job_id)
         assert f"Job {job_id} succeeded in 0:00:0" in said
         assert "what it had left was removed by playbooks/clean.yml on 20" in said and "UTC: here" in said
     after = content(ended)
@@ -128,24 +126,22 @@ def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
 
 
 def test_clean_records_how_an_unwatched_job_ended_first(site, ended):
-    status, said = site.play("launch.yml", **{**JOB, "job_name": f"un{NAME}", "job_wait": False})
-    assert status == 0, said
+    site.succeed("launch.yml", **{**JOB, "job_name": f"un{NAME}", "job_wait": False})
     [run] = [path.parent for path in site.runs.glob(f"un{NAME}-*/plan.json")]
     cluster = site.state / "jobs" / run.name / "cluster.json"
     wait_for(lambda: json.loads(cluster.read_text()).get("end"), "the job's end")
     wait_for(lambda: processes.of_job(run.name) == [], "its processes to end")
     assert not (run / "summary.json").exists()
-    status, said = site.play("playbooks/clean.yml", job_id=run.name)
-    assert status == 0 and f"Recorded how {run.name} ended, which nobody had watched: succeeded." in said, said
+    recorded = f"Recorded how {run.name} ended, which nobody had watched: succeeded."
+    assert recorded in site.succeed("playbooks/clean.yml", job_id=run.name)
     assert json.loads((run / "summary.json").read_text())["state"] == "succeeded"
     assert (run / "logs" / "rank_0.log").read_text() == "step 1/1 loss 0.5\n" and (run / "report.html").exists()
     assert not cluster.parent.exists()
-    status, said = site.play("playbooks/status.yml", job_id=run.name)
-    assert status == 0 and f"Job {run.name} succeeded in 0:00:0" in said, said
+    assert f"Job {run.name} succeeded in 0:00:0" in site.succeed("playbooks/status.yml", job_id=run.name)
     shutil.rmtree(run)
 
 
-def test_what_nobody_knows_of_is_no_success(site, ended):
+def test_a_lost_job_is_no_success(site, ended):
     """A run that was never asked for how it ended, and whose folders are gone."""
     lost = site.runs / "lost-20261122-000000"
     lost.mkdir()
@@ -168,10 +164,9 @@ def test_old_runs_go_from_the_controller_when_asked(site, ended):
     before = {path.name for path in site.runs.iterdir()}
     goes = [name for name in before if name.startswith(("lost-", NAME))] + ["verify-20261101-000000"]
     listed = " ".join(sorted(goes))
-    status, said = site.play("playbooks/clean.yml", "--check", "-e", "clean_days=0", "-e", "clean_runs=true")
-    assert status == 0 and f"Would remove {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in said, said
+    clean = ("playbooks/clean.yml", "-e", "clean_days=0", "-e", "clean_runs=true")
+    assert f"Would remove {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in site.succeed(*clean, "--check")
     assert {path.name for path in site.runs.iterdir()} == before
-    status, said = site.play("playbooks/clean.yml", "-e", "clean_days=0", "-e", "clean_runs=true")
-    assert status == 0 and f"Removed {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in said, said
+    assert f"Removed {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in site.succeed(*clean)
     assert {path.name for path in site.runs.iterdir()} == before - set(goes)
     assert any(name.startswith(".facts-") for name in before - set(goes))
