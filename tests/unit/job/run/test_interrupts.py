@@ -66,6 +66,17 @@ compute:
 _number = itertools.count()
 
 
+def play(playbook, inventory, screen, variables, *options):
+    """Start a playbook in a session of its own, whose output goes to the file `screen`."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    argv = [program, playbook, "-i", str(inventory), "-e", json.dumps(variables), *options]
+    files = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with screen.open("w") as output:
+        return subprocess.Popen(argv, cwd=PROJECT, env=env, stdout=output, **files, start_new_session=True)
+
+
 class Launch:
     """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
 
@@ -85,17 +96,8 @@ class Launch:
             **{"job_packages": [], "job_min_disk_mib": 1, "job_command": [sys.executable, "-c", program]},
             **{"trainyard_runs": str(self.runs), "trainyard_state": str(self.state)},
         }
-        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
-        ansible = str(Path(sys.executable).with_name("ansible-playbook"))
         self.screen = folder / "screen"
-        with self.screen.open("w") as screen:
-            self.process = subprocess.Popen(
-                [ansible, "launch.yml", "-i", str(folder / "inventory.yml"), "-e", json.dumps(job)],
-                **{"cwd": PROJECT, "env": env, "stdin": subprocess.DEVNULL, "stdout": screen},
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self.process = play("launch.yml", folder / "inventory.yml", self.screen, job)
 
     @property
     def said(self):
