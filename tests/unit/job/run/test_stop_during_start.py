@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
@@ -14,23 +11,16 @@ from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import PATIENCE_S, wait_for
-from test_interrupts import PROJECT, launch  # noqa: F401 (a fixture)
+from test_interrupts import launch, play  # noqa: F401 (a fixture)
 
 
 class Stop:
     """stop.yml in the background, for the job of a launch."""
 
     def __init__(self, run, *options, **named):
-        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
-        program = str(Path(sys.executable).with_name("ansible-playbook"))
         given = {"trainyard_runs": str(run.runs), "trainyard_state": str(run.state), **named}
-        argv = [program, "playbooks/stop.yml", "-i", str(run.folder / "inventory.yml"), "-e", json.dumps(given)]
         self._screen = run.folder / "screen-of-stop"
-        with self._screen.open("w") as screen:
-            self.process = subprocess.Popen(
-                [*argv, *options], cwd=PROJECT, env=env, stdin=subprocess.DEVNULL, stdout=screen, stderr=screen
-            )
+        self.process = play("playbooks/stop.yml", run.folder / "inventory.yml", self._screen, given, *options)
 
     @property
     def said(self):
@@ -47,20 +37,13 @@ def of_launch(run):
     return folder.name, folder.name.rsplit("-", 3)[0]
 
 
-def test_a_launch_that_checks_its_nodes_is_told_and_starts_nothing(launch):  # noqa: F811
+def test_a_stopped_launch_that_checks_its_nodes_starts_nothing(launch):  # noqa: F811
     run = launch("true")
     wait_for(run.held.exists, "the first visit")
     job_id, name = of_launch(run)
-    preview = Stop(run, "--check", job_name=name).end()
-    assert preview == (
-        0,
-        f"Job {job_id} is not started yet: its launch would be told, and end before it starts anything.",
-    )
-    told = Stop(run, job_name=name).end()
-    assert told == (
-        0,
-        f"Job {job_id} is not started yet: its launch has been told, and ends before it starts anything.",
-    )
+    begin, end = f"Job {job_id} is not started yet: its launch", "before it starts anything."
+    assert Stop(run, "--check", job_name=name).end() == (0, f"{begin} would be told, and end {end}")
+    assert Stop(run, job_name=name).end() == (0, f"{begin} has been told, and ends {end}")
     run.hold.unlink()
     assert run.end() == 2
     assert f"Job {job_id} was stopped (playbooks/stop.yml) before anything of it was started." in run.said
@@ -73,9 +56,8 @@ def test_a_launch_that_checks_its_nodes_is_told_and_starts_nothing(launch):  # n
 
 
 def test_while_nodes_start_the_job_stop_waits_and_ends_it(launch, tmp_path):  # noqa: F811
-    run = launch(
-        f"ls {tmp_path}/runs/*/plan.json >/dev/null 2>&1 && ! ls {tmp_path}/runs/*/not-started >/dev/null 2>&1"
-    )
+    runs = f"{tmp_path}/runs/*"
+    run = launch(f"ls {runs}/plan.json >/dev/null 2>&1 && ! ls {runs}/not-started >/dev/null 2>&1")
     wait_for(run.held.exists, "the visit that starts the job")
     stop = Stop(run, job_name=of_launch(run)[1])
     waits = f"Job {run.job_id} is being started: waiting until its nodes have answered."
@@ -103,7 +85,7 @@ def runs(tmp_path):
     return begun
 
 
-def test_a_launch_that_was_killed_is_none(runs):
+def test_a_killed_launch_does_not_count(runs):
     runs(1, pid=2, start_time=-1)
     assert run_folder.launches(runs.folder) == []
     here = runs(2)
@@ -114,7 +96,7 @@ def test_a_launch_that_was_killed_is_none(runs):
     assert [each["job_id"] for each in run_folder.launches(runs.folder)] == [here.name]
 
 
-def test_of_a_job_that_runs_and_one_that_is_being_launched_none_is_stopped_by_a_guess(runs):
+def test_nothing_is_stopped_where_one_job_runs_and_another_starts(runs):
     with_plan = runs(1)
     plan = {"job_id": with_plan.name, "job_name": "digits", "created": "2026-11-20T10:15:00+0000", "job_dir": "/x"}
     plan.update(nodes=[{"host": "n1"}], head={"host": "n1"})
@@ -137,7 +119,7 @@ def test_of_a_job_that_runs_and_one_that_is_being_launched_none_is_stopped_by_a_
     assert known_runs.find(runs.folder, job_name="digits", ask=ask)["job_id"] == with_plan.name
 
 
-def test_whoever_comes_first_decides(runs):
+def test_the_first_of_start_and_stop_counts(runs):
     folder = runs(1)
     with run_folder.starting(folder):
         assert run_folder.launches(runs.folder) == []
