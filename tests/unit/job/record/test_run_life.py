@@ -6,24 +6,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import PATIENCE_S, wait_for
+from test_interrupts import INVENTORY, play
 
-PROJECT = Path(__file__).resolve().parents[4]
-INVENTORY = f"""
-compute:
-  hosts: {{here: }}
-  vars:
-    ansible_connection: local
-    ansible_python_interpreter: {sys.executable}
-    trainyard_become: false
-    trainyard_user: "{{{{ lookup('ansible.builtin.pipe', 'id -un') }}}}"
-"""
 # Tests side by side on one machine have jobs of their own names: a job's id is its name and the second.
 NAME = f"tiny{os.getpid()}"
 JOB = {"job_name": NAME, "job_launcher": "direct", "job_ranks_per_node": 1, "job_devices": "none", "job_venv": "",
@@ -33,18 +22,14 @@ JOB = {"job_name": NAME, "job_launcher": "direct", "job_ranks_per_node": 1, "job
 class Site:
     def __init__(self, folder):
         self.runs, self.state, self.inventory = folder / "runs", folder / "state", folder / "inventory.yml"
-        self.inventory.write_text(INVENTORY)
+        self.inventory.write_text(INVENTORY.format(python=sys.executable))
 
     def play(self, playbook, *options, **variables):
         """Run a playbook; returns its exit status, and its output on one line."""
         given = {"trainyard_runs": str(self.runs), "trainyard_state": str(self.state), **variables}
-        program = str(Path(sys.executable).with_name("ansible-playbook"))
-        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
-        argv = [program, playbook, "-i", str(self.inventory), "-e", json.dumps(given), *options]
-        options = {"cwd": PROJECT, "env": env, "capture_output": True, "text": True, "timeout": PATIENCE_S}
-        done = subprocess.run(argv, **options, check=False)
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
+        screen = self.inventory.with_name("screen")
+        status = play(playbook, self.inventory, screen, given, *options).wait(PATIENCE_S)
+        return status, " ".join(screen.read_text().split())
 
     def succeed(self, playbook, *options, **variables):
         """Run a playbook that must succeed, and return its output."""
