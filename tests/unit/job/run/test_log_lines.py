@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import log_lines as following
@@ -19,7 +16,6 @@ from hypothesis import strategies as st
 from job_cluster import PATIENCE_S
 from test_watch import Says, runs
 
-PROJECT = Path(__file__).resolve().parents[4]
 PLAN = {
     "rank_log": "rank_{rank}.log",
     "job_dir": "/x/a",
@@ -202,54 +198,3 @@ def test_lines_of_a_slow_node_come_later_and_it_gets_one_query_at_a_time():
     nodes.said["n2"].append(logs(rank_2=log("last", offset=20)))
     assert lines.rest() == ["[2] late", "[2] last"]
     assert [offsets["rank_2.log"] for offsets in nodes.asked["n2"]] == [None, 10]
-
-
-SPEAKS = """
-import pathlib, sys, time
-for number in range(5):
-    print("line", number, flush=True)
-    while not pathlib.Path(f"seen {number}").exists():
-        time.sleep(0.01)
-"""
-
-
-ANSWERS = """
-import json, sys
-from module_utils.trainyard_node import agent
-print(json.dumps(agent.answer("follow", json.load(sys.stdin), 60)))
-"""
-
-
-def test_each_line_is_shown_before_its_rank_prints_the_next(tmp_path, monkeypatch):
-    """A rank waits until its line was seen; neither the head nor another node gives an answer before it has ended."""
-    monkeypatch.setattr(watching, "FOLLOW_S", 0.1)
-    (tmp_path / "logs").mkdir()
-    with (tmp_path / "logs" / "rank_0.log").open("wb") as log_file:
-        rank = subprocess.Popen([sys.executable, "-c", SPEAKS], cwd=tmp_path, stdout=log_file)
-    shown, late = [], [logs(rank_2=log("at last"))]
-
-    def show(line):
-        shown.append(line)
-        if line.startswith("[0] line "):
-            (tmp_path / f"seen {line[-1]}").touch()
-
-    def ask(question, own, limit_s):
-        ((host, each),) = own.items()
-        if host == "n2":
-            rank.wait(PATIENCE_S)
-            return {host: late.pop() if late else {"logs": {}}}
-        argv = [sys.executable, "-c", ANSWERS]
-        done = subprocess.run(argv, cwd=PROJECT, input=json.dumps(each), capture_output=True, text=True, check=True)
-        return {host: json.loads(done.stdout)}
-
-    class Job(Says):
-        def look(self, wait_s):
-            rank.wait(PATIENCE_S)
-            return super().look(wait_s)
-
-    with rank:
-        lines = watching.Lines(
-            {**PLAN, "job_dir": str(tmp_path)}, {"n1": {"rank_0.log": 0}, "n2": {"rank_2.log": 2}}, ask
-        )
-        assert watching.follow(Job(runs("", state="over")), lambda _: None, show, lines) == ""
-    assert shown == [*(f"[0] line {number}" for number in range(5)), "[2] at last"]
