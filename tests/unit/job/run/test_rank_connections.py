@@ -30,9 +30,8 @@ STAY, LEAVE = "sys.stdin.read()", "s.close()"
 def connected(port, then=STAY, job_id=JOB):
     """A process of a job that has connected to a port, and stays so or not."""
     argv = [sys.executable, "-c", CONNECT + then, str(port)]
-    with subprocess.Popen(
-        argv, env={"TRAINYARD_JOB_ID": job_id}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(argv, env={"TRAINYARD_JOB_ID": job_id}, **pipes) as process:
         process.stdout.readline()
         if then == LEAVE:
             process.wait()
@@ -63,30 +62,30 @@ def looker(monkeypatch, port):
     return make
 
 
+def met(seen, pids=(), running=True, at_once=False):
+    """Take a sample, and return whether a connection of a rank was seen."""
+    seen.look(list(pids), running=running, at_once=at_once)
+    return seen.state()["met"]
+
+
 def test_a_connection_of_a_rank_is_seen_also_when_it_has_ended(looker, port):
     for then in (STAY, LEAVE):
         seen = looker()
         with connected(port, then):
-            seen.look([], running=True)
+            assert met(seen)
         assert seen.state() == {"met": True, "looks": 1, "launcher": ""}
 
 
-def test_no_connection_those_of_agents_and_of_monitors_are_none(looker, port):
-    seen = looker()
-    seen.look([], running=True)
-    assert seen.state()["met"] is False
+def test_connections_of_agents_and_of_monitors_do_not_count(looker, port):
+    assert not met(looker())
     with connected(port) as agent:
         seen = looker()
-        seen.look([agent.pid], running=True)
-        assert seen.state()["met"] is False
+        assert not met(seen, [agent.pid])
         agent.stdin.close()
         agent.wait()
         # Its connection still shows, without its process; and so may one of another monitor.
-        seen.look([], running=False, at_once=True)
-        assert seen.state()["met"] is False
-        other = looker(monitor_port=port)
-        other.look([], running=True)
-        assert other.state()["met"] is False
+        assert not met(seen, running=False, at_once=True)
+        assert not met(looker(monitor_port=port))
 
 
 def test_no_samples_are_taken_where_they_prove_nothing(looker):
@@ -99,25 +98,21 @@ def test_no_samples_are_taken_where_they_prove_nothing(looker):
     assert misfit({"started": 1.0, "end": None, "meeting": None}, MONITOR) == ""
 
 
-def test_a_connection_of_another_program_is_none_of_the_job(looker, port):
+def test_a_connection_of_another_program_does_not_count(looker, port):
     seen, alone = looker(), looker(node_rank=0, hosts=["n1"], port=port + 1)
     with connected(port, job_id="other"):
-        seen.look([], running=True)
+        met(seen)
         # One of the job's that comes later is seen all the same.
         with connected(port):
-            seen.look([], running=True, at_once=True)
-            assert seen.state()["met"] is True
-        alone.look([], running=True)
+            assert met(seen, at_once=True)
+        met(alone)
     with connected(port, LEAVE, job_id="other"):
-        alone.look([], running=True, at_once=True)
-    assert alone.state()["met"] is False
+        assert not met(alone, at_once=True)
     # What has ended has no owner: on a node by itself it counts at the job's own port.
-    own = looker(node_rank=0, hosts=["n1"], port=port)
-    own.look([], running=True)
-    assert own.state()["met"] is True
+    assert met(looker(node_rank=0, hosts=["n1"], port=port))
 
 
-def test_the_end_of_a_process_is_looked_at_at_once(looker, port, monkeypatch):
+def test_a_sample_is_taken_as_a_process_ends(looker, port, monkeypatch):
     monkeypatch.setattr(node_meeting.time, "monotonic", lambda: 100.0)
     seen = looker()
     seen.follow(None, running=True, exited=0)
@@ -130,10 +125,9 @@ def test_the_end_of_a_process_is_looked_at_at_once(looker, port, monkeypatch):
 
 def test_with_direct_a_launcher_among_the_processes_is_named(looker):
     job_id = f"{JOB}-launcher"
-    argv = [sys.executable, "-c", "import sys; sys.stdin.read()", "torchrun"]
-    with subprocess.Popen(
-        ["torchrun", *argv[1:]], executable=sys.executable, env={"TRAINYARD_JOB_ID": job_id}, stdin=subprocess.PIPE
-    ) as process:
+    argv = ["torchrun", "-c", "import sys; sys.stdin.read()", "torchrun"]
+    started = {"executable": sys.executable, "env": {"TRAINYARD_JOB_ID": job_id}, "stdin": subprocess.PIPE}
+    with subprocess.Popen(argv, **started) as process:
         seen = looker(launcher="direct", job_id=job_id)
         wait_for(lambda: _named(seen), "the launcher to be seen")
         process.stdin.close()
