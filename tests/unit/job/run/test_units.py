@@ -35,37 +35,36 @@ def called(monkeypatch, tmp_path):
 ABOUT = ("digits-1", Path("/jobs/digits-1"), "train", "/usr/bin/python3", ["rank0"], 60)
 
 
-def test_the_monitors_unit_takes_the_slice_with_it(called):
+def test_the_monitors_unit_takes_the_slice_with_it(called, tmp_path):
     """Nobody stops the slice of a job that ends unwatched, and systemd keeps an empty one."""
     assert units.start(*ABOUT) == ""
     monitor, rank = called
     assert f"ExecStopPost=+/bin/sh -c '{STOPS}'" in monitor
     assert not [word for word in rank if STOPS in word]
-
-
-@pytest.mark.parametrize(
-    ("ended", "result", "expected"),
-    [
-        ("code=killed, status=9/KILL", "signal", (None, 9, "signal")),
-        ("code=killed, status=9/KILL", "oom-kill", (None, 9, "oom-kill")),
-        ("code=exited, status=1/FAILURE", "exit-code", (1, None, "exit-code")),
-        ("", "resources", None),
-    ],
-)
-def test_how_a_unit_ended_that_systemd_has_forgotten_stands_in_its_journal(ended, result, expected):
-    # As systemd 252 wrote it on the lab.
-    name = "trainyard-digits-1-monitor.service"
-    said = f"Started {name} - trainyard job digits-1, monitor.\n"
-    said += f"{name}: Main process exited, {ended}\n" if ended else ""
-    found = units.journal_exit(f"{said}{name}: Failed with result '{result}'.\nStopped {name}.")
-    assert found is None if expected is None else (found["exit_code"], found["signal"], found["result"]) == expected
-
-
-def test_so_does_the_one_that_comes_back_after_a_reboot_and_not_while_its_node_goes_down(called, tmp_path):
+    # So does one that comes back after a reboot, unless its node goes down.
     assert units.start_lasting(*ABOUT) == ""
-    [stops] = [
-        line for line in (tmp_path / "trainyard-digits-1-monitor.service").read_text().splitlines() if STOPS in line
-    ]
+    unit = (tmp_path / "trainyard-digits-1-monitor.service").read_text()
+    (stops,) = [line for line in unit.splitlines() if STOPS in line]
     assert stops.startswith('ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || { rm -f ')
     assert stops.endswith(f"; {STOPS}; }}'")
     assert STOPS not in (tmp_path / "trainyard-digits-1-rank0.service").read_text()
+
+
+@pytest.mark.parametrize(
+    ("ended", "result", "exit_code", "by_signal"),
+    [
+        ("code=killed, status=9/KILL", "signal", None, 9),
+        ("code=killed, status=9/KILL", "oom-kill", None, 9),
+        ("code=exited, status=1/FAILURE", "exit-code", 1, None),
+    ],
+)
+def test_the_exit_of_a_unit_in_its_journal(ended, result, exit_code, by_signal):
+    """As systemd 252 wrote it on the lab."""
+    name = "trainyard-digits-1-monitor.service"
+    started, failed = (
+        f"Started {name} - trainyard job digits-1, monitor.\n",
+        f"{name}: Failed with result '{result}'.\n",
+    )
+    found = units.journal_exit(f"{started}{name}: Main process exited, {ended}\n{failed}Stopped {name}.")
+    assert (found["exit_code"], found["signal"], found["result"]) == (exit_code, by_signal, result)
+    assert units.journal_exit(f"{started}{failed}Stopped {name}.") is None
