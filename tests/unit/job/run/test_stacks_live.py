@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,17 +131,7 @@ def test_the_device_is_the_one_that_the_rank_sees(env, device):
     assert stacks.device(env) == device
 
 
-def test_a_stopped_rank_is_told_from_the_outside(job):
-    pid = job.nodes[1].pid("rank2")
-    os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: stacks.process_state(pid, "/proc")[0] == "T", "the rank to stop")
-    found = {node.spec["host"]: taken(node)[0] for node in job.nodes}
-    texts = [group.text() for group in rules.groups(found) if group.odd]
-    assert any(text.startswith("rank 2 on n2 is stopped (by SIGSTOP) and is in barrier (rank.py:") for text in texts)
-    assert stacks.process_state(pid, "/proc")[0] == "T"
-
-
-def test_without_the_tool_state_and_place_in_the_kernel_are_told(job, monkeypatch):
+def test_without_py_spy_state_and_place_in_the_kernel_are_reported(job, monkeypatch):
     monkeypatch.setattr(stacks, "TOOL", "no-such-tool")
     (record,) = [each for each in taken(job.nodes[1])[0] if each["rank"] == 3]
     assert record["frames"] == []
@@ -197,26 +186,26 @@ def test_a_tool_that_others_could_exchange_is_not_run(bare_rank, change, trusted
     assert stacks.of_environments(str(bare_rank.parents[2])) == (str(bare_rank.resolve()) if trusted else None)
 
 
-def test_a_loop_is_told_by_its_function_and_its_cpu(tmp_path):
+def test_a_loop_is_reported_with_its_function_and_its_cpu(tmp_path):
     with hanging(tmp_path, ["spin"]) as job:
         (record,), _ = taken(job.start().head)
     assert record["frames"][0][0] == "spin"
     assert record["cpu_percent"] > 2
 
 
-def test_a_tool_that_hangs_or_speaks_nonsense_costs_its_time_and_nothing_else(job, tmp_path, monkeypatch):
+def test_a_tool_that_hangs_or_prints_nonsense_is_bounded(job, tmp_path, monkeypatch):
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setattr(stacks, "DUMP_S", 0.3)
-    for script, said in (("exec sleep 60", "py-spy took longer than 0.3 s"), ("echo no", "py-spy says: it printed")):
+    for script, problem in (("exec sleep 60", "py-spy took longer than 0.3 s"), ("echo no", "py-spy says: it printed")):
         tool = folder / "py-spy"
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
         monkeypatch.setattr(stacks, "tool", lambda *_, path=str(tool): path)
-        assert taken(job.nodes[1])[0][0]["said"].startswith(said)
+        assert taken(job.nodes[1])[0][0]["said"].startswith(problem)
 
 
-def test_where_the_kernel_forbids_it_the_way_to_allow_it_is_said(tmp_path):
+def test_the_setting_that_allows_py_spy_is_named(tmp_path):
     scope = tmp_path / "sys/kernel/yama/ptrace_scope"
     scope.parent.mkdir(parents=True)
     scope.write_text("1\n")
@@ -226,7 +215,7 @@ def test_where_the_kernel_forbids_it_the_way_to_allow_it_is_said(tmp_path):
     assert stacks._why_not("Error: Permission denied", str(tmp_path)) == "py-spy says: Permission denied"
 
 
-def test_a_pipe_in_place_of_the_log_keeps_nobody_waiting(job):
+def test_a_pipe_in_place_of_the_log_blocks_nothing(job):
     node = job.nodes[1]
     pipe = node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log"
     os.mkfifo(pipe)
