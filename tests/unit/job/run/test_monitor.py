@@ -132,17 +132,6 @@ def test_a_child_that_is_slow_to_become_a_zombie_is_reaped(tmp_path, monkeypatch
     assert json.loads((tmp_path / "exits/rank0.json").read_text())["signal"] == signal.SIGTERM
 
 
-def test_a_program_that_is_not_there(cluster):
-    job = cluster(["wait"])
-    job.head.spec["processes"][0]["argv"] = ["no-such-program"]
-    write_json(job.head.dir / "node_plan.json", job.head.spec)
-    job.head.start()
-    assert job.over()["failure"]["exit_code"] == 127
-    job.all_ended()
-    log = (job.head.dir / "logs" / "rank_0.log").read_text()
-    assert log == f"trainyard: cannot start 'no-such-program': No such file or directory (PATH={os.defpath})\n"
-
-
 def test_a_process_gets_the_planned_environment_and_nothing_else(cluster):
     job = cluster(["wait"])
     process = job.head.spec["processes"][0]
