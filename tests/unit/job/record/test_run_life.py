@@ -65,20 +65,6 @@ def test_root_starts_no_ranks_that_would_be_roots(site, ended):
     shutil.rmtree(refused)
 
 
-@pytest.mark.parametrize(
-    ("book", "headline", "found"),
-    [
-        ("stop", "1 finding: no job was chosen, and nothing was touched.", "neither job_id nor job_name"),
-        ("clean", "1 finding: nothing was removed.", "neither job_id, job_name nor clean_days"),
-    ],
-)
-def test_stop_and_clean_guess_no_job(site, ended, book, headline, found):
-    before = content(ended)
-    status, said = site.play(f"playbooks/{book}.yml")
-    assert status == 2 and f"{headline} 1. " in said and f"found {found} expected one of them" in said, said
-    assert content(ended) == before
-
-
 GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sleep(0.05)"
 
 
