@@ -113,12 +113,7 @@ PLANTED = {
     "nobody knows": ([failed(3, 0.4), failed(0, 0.0)], [], [], "rank 0?"),
     "a rank could not write": ([failed(0, 0.0, lost=""), failed(3, 0.4, lost="", full=True)], [], [], "rank 3"),
     "an agent's could not write": ([failed(0, 0.0), failed(3, 0.4, **AN_AGENT, full=True)], [], [], "rank None"),
-    "a rank is killed, another cannot write": (
-        [failed(0, 0, "", full=True), failed(3, 0.4, **KILLED)],
-        [],
-        [],
-        "rank 3",
-    ),
+    "a rank is killed, one cannot write": ([failed(0, 0, "", full=True), failed(3, 0.4, **KILLED)], [], [], "rank 3"),
     "a rank fails of itself where another had left": ([failed(2, 3.0, lost="")], [left(1, 2.6)], [], "rank 2"),
 }
 
@@ -193,19 +188,13 @@ def names(address):
     return f"RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection reset by peer [{address}]:1431"
 
 
-@pytest.mark.parametrize(
-    ("lost", "host"),
-    [
-        (names("10.77.0.3"), "n3"),
-        (names("10.77.0.30"), "n13"),
-        (names("10.77.0.1"), ""),  # itself
-        (names("192.0.2.7"), ""),
-        ("socketProgress: Connection closed by remote peer n3<53316>", "n3"),
-        ("Connection closed by remote peer 10.77.0.4<41234>", "n4"),
-    ],
-)
-def test_the_peer_that_an_error_names(lost, host):
-    assert causes.named_peer(failed(0, 0.0, lost=lost), HOSTS) == host
+def test_the_peer_that_an_error_names():
+    """Neither itself nor an address of no node."""
+    for address, host in {"10.77.0.3": "n3", "10.77.0.30": "n13", "10.77.0.1": "", "192.0.2.7": ""}.items():
+        assert causes.named_peer(failed(0, 0.0, lost=names(address)), HOSTS) == host
+    for peer, host in {"n3<53316>": "n3", "10.77.0.4<41234>": "n4"}.items():
+        lost = f"socketProgress: Connection closed by remote peer {peer}"
+        assert causes.named_peer(failed(0, 0.0, lost=lost), HOSTS) == host
 
 
 # Ranks by the peer that they lost, processes that had ended, lost nodes; and the cause at the end of the chain.
@@ -218,7 +207,7 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_the_peer_that_errors_name_is_looked_at_first(name):
+def test_the_peer_that_errors_name_comes_first(name):
     lost, well, gone, expected = CHAINS[name]
     found = [failed(rank, 0.1 * rank, lost=names(HOSTS[f"n{peer + 1}"])) for rank, peer in lost.items()]
     for order in itertools.permutations(found):
@@ -244,17 +233,14 @@ def summary(cause):
 
 def test_the_report_has_cause_and_chain():
     cause = causes.blame([failed(2, 3.0), failed(0, 3.1)], [left(1, 2.6)])
-    assert job_text.cause(summary(cause), "/jobs/x") == [
-        "rank 1 on n2 ended first, with exit code 0, while others still ran",
-        f"rank 2 on n3 then lost its peer, and 1 more: {GLOO}",
-    ]
+    first, chain = job_text.cause(summary(cause), "/jobs/x")
+    assert first.startswith("rank 1 on n2 ended first, with exit code 0,")
+    assert chain == f"rank 2 on n3 then lost its peer, and 1 more: {GLOO}"
     assert failure.text(cause) == "rank 1 on n2: exit code 0 before the others"
     cause = causes.blame([failed(3, 3.0)], [], ["n3"])
-    assert job_text.cause(summary(cause), "/jobs/x") == [
-        "the monitor of n3 ended first, and rank 2 with it",
-        f"rank 3 on n4 then lost its peer: {GLOO}",
-        "see what killed it: journalctl -k and /jobs/x/logs/monitor_*.log on n3",
-    ]
+    first, chain, action = job_text.cause(summary(cause), "/jobs/x")
+    assert first == "the monitor of n3 ended first, and rank 2 with it"
+    assert chain == f"rank 3 on n4 then lost its peer: {GLOO}" and "/jobs/x/logs/monitor_*.log on n3" in action
     assert failure.text(cause) == "node n3: its monitor ended"
     assert job_text.cause(summary(causes.blame([failed(3, 3.0)])), "/jobs/x")[1] == causes.UNSURE
 
