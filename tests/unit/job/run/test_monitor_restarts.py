@@ -30,31 +30,24 @@ def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up(cluste
         # No rank is left from before.
         assert not set(first) & {node.pid(f"rank{rank}") for rank, node in enumerate(job.nodes)}
     history = job.state()["restarts"]["history"]
-    assert [(entry["reason"], entry["restarted"]) for entry in history] == [
-        ("rank 1 on n2: killed by SIGKILL", "the whole job")
-    ] * 2
-    assert (job.head.dir / "logs" / "rank_0.log").read_text().splitlines() == [
-        "--- started again, attempt 2 ---",
-        "--- started again, attempt 3 ---",
-    ]
+    restart = ("rank 1 on n2: killed by SIGKILL", "the whole job")
+    assert [(entry["reason"], entry["restarted"]) for entry in history] == [restart] * 2
+    log = (job.head.dir / "logs" / "rank_0.log").read_text().splitlines()
+    assert log == [f"--- started again, attempt {number} ---" for number in (2, 3)]
     os.kill(job.head.pid("rank0"), signal.SIGKILL)
     end = job.over()
     assert (end["state"], end["failure"]["rank"]) == ("failed", 0)
     job.all_ended()
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "lost"),
-    [
-        ("RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431", "", False),
-        ("", "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431", True),
-    ],
-)
-def test_only_the_last_attempts_output_of_a_rank_explains_its_end(tmp_path, before, now, lost):
+def test_only_the_last_attempts_output_of_a_rank_explains_its_end(tmp_path):
     node = Cluster(tmp_path, ["wait"]).head
-    node.dir.joinpath("logs", "rank_0.log").write_text(f"{before}\n--- started again, attempt 2 ---\n{now}\n")
-    failure = NodeRunner(node.dir).failure(node.spec["processes"][0], from_status(1))
-    assert ("lost" in failure) is lost
+    lost = "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431"
+    again = "--- started again, attempt 2 ---"
+    for lines, explains in (([lost, again], False), ([again, lost], True)):
+        node.dir.joinpath("logs", "rank_0.log").write_text("\n".join([*lines, ""]))
+        failure = NodeRunner(node.dir).failure(node.spec["processes"][0], from_status(1))
+        assert ("lost" in failure) is explains
 
 
 def test_after_a_restart_without_leftovers_a_job_succeeds(cluster):
