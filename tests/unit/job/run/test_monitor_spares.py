@@ -109,14 +109,9 @@ def test_tools_of_the_health_check_are_not_ended_as_ranks(cluster, sick, tmp_pat
     environment, _ = sick
     slow, asked, told = tmp_path / "slow/nvidia-smi", tmp_path / "asked", tmp_path / "told"
     slow.parent.mkdir()
-    slow.write_text(
-        f"""#!/bin/sh
-# Stands in for a slow driver.
-echo >> {asked}
-[ "$1" != --query-compute-apps=pid,process_name ] || until [ -e {told} ]; do sleep 0.05; done
-exec {tmp_path}/bin/nvidia-smi "$@"
-"""
-    )
+    waits = f"until [ -e {told} ]; do sleep 0.05; done"
+    waits = f'[ "$1" != --query-compute-apps=pid,process_name ] || {waits}'
+    slow.write_text(f'#!/bin/sh\necho >> {asked}\n{waits}\nexec {tmp_path}/bin/nvidia-smi "$@"\n')
     slow.chmod(0o755)
     job = cluster(["wait"], ["wait"], max_restarts=1, n2=GATE)
     job.nodes[1].environment = {"PATH": f"{slow.parent}:{environment['PATH']}"}
@@ -156,12 +151,10 @@ def telling(job, **of_head):
     addresses = [ADDRESSES[host] for host in job.head.spec["hosts"]]
     members = ",".join(addresses)
     # As a rank table, which has devices of a server, too; and of each spare that of it alone.
-    tables = {
-        address: {
-            "server_list": [{"server_id": address, "device": [{"device_ip": f"ip of {address}", "rank_id": "0"}]}]
-        }
-        for address in ADDRESSES.values()
-    }
+    tables = {}
+    for address in ADDRESSES.values():
+        device = {"device_ip": f"ip of {address}", "rank_id": "0"}
+        tables[address] = {"server_list": [{"server_id": address, "device": [device]}]}
     servers = [tables[each]["server_list"][0] for each in addresses]
     for node in job.nodes:
         file = node.dir / "hostfile"
