@@ -183,12 +183,8 @@ def test_the_documented_check_of_a_signature_takes_ours_and_no_other():
 
 
 def test_only_statuses_that_may_change_are_tried_again():
-    assert [status for status in (400, 401, 404, 408, 429, 500, 503) if events.may_retry(status)] == [
-        408,
-        429,
-        500,
-        503,
-    ]
+    tried_again = [status for status in (400, 401, 404, 408, 429, 500, 503) if events.may_retry(status)]
+    assert tried_again == [408, 429, 500, 503]
 
 
 def test_a_full_queue_loses_the_oldest_and_has_one_progress_event():
