@@ -13,17 +13,10 @@ from ansible.module_utils.trainyard.report.log_end import telling
 from job_cluster import Cluster
 
 ERROR = "ValueError: shard 7 has 3 columns, expected 4"
-TRACEBACK = [
-    "Traceback (most recent call last):",
-    '  File "/jobs/x/source/train.py", line 41, in <module>',
-    "    main()",
-    ERROR,
-]
+TRACEBACK = ["Traceback (most recent call last):", '  File "/x/train.py", line 41, in <module>', "    main()", ERROR]
 # Composed, in the forms that the module's docstring names.
 STACKS = {
-    "pytorch": [
-        f"frame #{number}: c10d::Reducer::run(int) + 0x{number:x} (0x7f in libtorch.so)" for number in range(40)
-    ],
+    "pytorch": [f"frame #{number}: c10d::Reducer::run(int) + 0x{number:x} (0x7f in torch.so)" for number in range(40)],
     "pytorch of a rank": [f"[rank0]: frame #{number}: <unknown function> + 0x10" for number in range(40)],
     "glog": [f"    @     0x7f12ab34cd{number:02x}  oneflow::Actor::Act()" for number in range(20)],
     "open mpi": [f"[n1:4711] [{number:2d}] /lib/x86_64-linux-gnu/libc.so.6(+0x3c050)[0x7f3a]" for number in range(20)],
@@ -37,12 +30,7 @@ STACKS = {
 AGAIN = "--- started again, attempt 2 ---"
 # Captured from Python 3.11 with libstdc++ of Debian 12, where std::terminate is called as the interpreter exits.
 TERMINATED = ["terminate called without an active exception"]
-AT_EXIT = [
-    *TERMINATED,
-    "Fatal Python error: Aborted",
-    "",
-    "Current thread 0x00007fd453fd0b80 (most recent call first):",
-]
+AT_EXIT = [*TERMINATED, "Fatal Python error: Aborted", "", "Current thread 0x7fd453fd0b80 (most recent call first):"]
 
 
 @pytest.mark.parametrize("stack", STACKS)
