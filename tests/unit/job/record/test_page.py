@@ -47,9 +47,8 @@ def test_the_rank_that_failed_first_is_on_top():
 def of_torchrun(ends, *, failure, exit):
     """A job of two agents with two ranks each; `ends` by rank, `exit` of each agent."""
     job = summary(2)
-    agents = [
-        {"name": "agent", "ranks": node["ranks"], "log": f"agent_{at}.log"} for at, node in enumerate(job["nodes"])
-    ]
+    logs = enumerate(job["nodes"])
+    agents = [{"name": "agent", "ranks": node["ranks"], "log": f"agent_{at}.log"} for at, node in logs]
     for node, agent in zip(job["nodes"], agents):
         known = [{"rank": rank, **ends[rank]} for rank in node["ranks"] if rank in ends]
         node["processes"] = [{**agent, **exit.get(node["host"], {}), **({"ends": known} if known else {})}]
