@@ -11,8 +11,6 @@ from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
 from test_slow_ranks import NAMED
 
-FROM_OUTSIDE = "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells)"
-
 
 def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
     failure = {"kind": "exit", "host": "d-0", "process": "rank0", "rank": 0, "ranks": [0], "signal": 9}
@@ -148,35 +146,21 @@ KILLED = {"exit_code": None, "signal": 9, "result": "signal"}
 SILENT = {"kind": "silent", "host": "n2", "after_s": 16}
 EXCLUDED = {"kind": "excluded", "host": "n2", "reason": "disk: 3 MiB free"}
 UNFIT = "n2 did not pass the health check for the restart"
+OUTSIDE, OOM = "SIGKILL comes from outside: mostly the", "the kernel's OOM killer ended it: more memory,"
 # How each line of the cause begins.
 FAILURES = [
     (ended(exit_code=7), ["rank 3 on n2 failed first: exit code 7"]),
-    (
-        ended(**{**KILLED, "result": "oom-kill"}),
-        ["rank 3 on n2 failed first: killed by SIGKILL (oom-kill)", "the kernel's OOM killer ended it: more memory,"],
-    ),
-    (ended(**KILLED), ["rank 3 on n2 failed first: killed by SIGKILL", f"SIGKILL {FROM_OUTSIDE}"]),
-    (
-        ended(exit_code=137),
-        ["rank 3 on n2 failed first: exit code 137", f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}"],
-    ),
+    (ended(**{**KILLED, "result": "oom-kill"}), ["rank 3 on n2 failed first: killed by SIGKILL (oom-kill)", OOM]),
+    (ended(**KILLED), ["rank 3 on n2 failed first: killed by SIGKILL", OUTSIDE]),
+    (ended(exit_code=137), ["rank 3 on n2 failed first: exit code 137", "exit code 137 is SIGKILL, which comes from"]),
     (ended(**AGENT), ["torchrun's agent of ranks 2, 3 on n2 failed first: exit code 1"]),
-    (
-        ended(**AGENT, **KILLED),
-        ["torchrun's agent on n2 was killed by SIGKILL, and ranks 2, 3 ended with it", f"SIGKILL {FROM_OUTSIDE}"],
-    ),
-    (
-        SILENT,
-        ["node n2 with ranks 2, 3 went silent: no report for 16 s,", "its own monitor ends ranks 2, 3 as soon as"],
-    ),
+    (ended(**AGENT, **KILLED), ["torchrun's agent on n2 was killed by SIGKILL, and ranks 2, 3 ended", OUTSIDE]),
+    (SILENT, ["node n2 with ranks 2, 3 went silent: no report for 16 s,", "its own monitor ends ranks 2, 3 as soon"]),
     (
         {**SILENT, "hosts": ["n1", "n2"], "least_s": 15},
         ["nodes n1, n2 with ranks 0 to 3 went silent: no report for 15 to 16 s,", "their monitors end ranks 0 to 3"],
     ),
-    (
-        {"kind": "frozen", "host": "n1", "after_s": 20},
-        ["head node n1 was suspended for 20 s, and", "check the machine"],
-    ),
+    ({"kind": "frozen", "host": "n1", "after_s": 20}, ["head node n1 was suspended for 20 s", "check the machine"]),
     ({**EXCLUDED, "after_s": None}, [f"{UNFIT}: disk: 3 MiB free", "repair it, or leave it out (job_hosts);"]),
     ({**EXCLUDED, "after_s": 300}, [f"{UNFIT} within 300 s (job_rejoin_timeout): disk: 3 MiB free", "repair it,"]),
     (
@@ -189,10 +173,8 @@ FAILURES = [
 @pytest.mark.parametrize(("failure", "lines"), FAILURES)
 def test_a_job_that_failed(failure, lines):
     process = failure.get("process")
-    log, launcher = (
-        {"rank3": "rank_3.log", "agent": "agent_1.log"}.get(process),
-        "torchrun" if process == "agent" else "direct",
-    )
+    log = {"rank3": "rank_3.log", "agent": "agent_1.log"}.get(process)
+    launcher = "torchrun" if process == "agent" else "direct"
     end = {"state": "failed", "finished": 1072.5, "failure": failure}
     tail = ["Traceback", "Error"] if log else []
     summary, text = explained(both(end, launcher=launcher), tail=tail, launcher=launcher)
