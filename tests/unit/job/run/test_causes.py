@@ -1,7 +1,5 @@
 """Planted causes: what is blamed where ranks fail of a peer that is gone."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
