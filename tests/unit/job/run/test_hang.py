@@ -1,7 +1,5 @@
 """When a job counts as hung: the limits in turn, what a run's own steps make of them, what is said, and bad input."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import hang
@@ -56,25 +54,22 @@ def test_the_limits_hold_in_turn(settings, seen, expected):
     assert overdue_from(watch, begin, begin + 2000) == expected
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "changed"),
-    [
-        ("iter 10: ppl 20.1", "iter 20: ppl 19.3", True),
-        ("[10:00:01] it 5", "[10:00:09] it 6", True),
-        ("it 5 took 12 ms", "it 5 took 13 ms", False),
-        ("2026-11-24 10:00:01,123 alive", "2026-11-24 10:00:11,456 alive", False),
-        ("gpu 0: 10240 MiB, 97 %", "gpu 0: 10241 MiB, 98 %", False),
-        ("waiting for rank 3 (attempt 5)", "waiting for rank 3 (attempt 6)", False),
-        ("still here since 1764025985.12", "still here since 1764025995.34", False),
-        ("nothing to count", "nothing to count", False),
-        ("it 5", "it 5", False),
-        ("it 5", "other 6", False),
-    ],
-)
-def test_lines_that_come_again_with_other_numbers(before, after, changed):
+CHANGES = [("iter 10: ppl 20.1", "iter 20: ppl 19.3"), ("[10:00:01] it 5", "[10:00:09] it 6")]
+NO_CHANGES = [
+    ("it 5 took 12 ms", "it 5 took 13 ms"),
+    ("2026-11-24 10:00:01,123 alive", "2026-11-24 10:00:11,456 alive"),
+    ("gpu 0: 10240 MiB, 97 %", "gpu 0: 10241 MiB, 98 %"),
+    ("waiting for rank 3 (attempt 5)", "waiting for rank 3 (attempt 6)"),
+    ("still here since 1764025985.12", "still here since 1764025995.34"),
+    *(("nothing to count", "nothing to count"), ("it 5", "it 5"), ("it 5", "other 6")),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), [*CHANGES, *NO_CHANGES])
+def test_lines_that_come_again_with_other_numbers(before, after):
     changes = hang.Changes()
     assert not changes.add(before)
-    assert changes.add(after) == changed
+    assert changes.add(after) == ((before, after) in CHANGES)
 
 
 def test_only_some_kinds_of_lines_are_remembered():
@@ -107,9 +102,7 @@ def test_a_job_that_prints_lines_with_other_numbers_is_not_hung():
     assert watch.unread(5)
 
 
-@pytest.mark.parametrize(
-    ("given", "after_s"), [("off", "off"), (False, "off"), ("auto", None), (20, 20), ("20", 20), (None, "off")]
-)
+@pytest.mark.parametrize(("given", "after_s"), [("off", "off"), (False, "off"), ("auto", None), (20, 20), ("20", 20)])
 def test_yaml_reads_off_as_false(given, after_s):
     job = make_job(hang_timeout=given)
     assert (job.hang.after_s if job.hang else "off") == after_s
