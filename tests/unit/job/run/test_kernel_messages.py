@@ -1,7 +1,5 @@
 """What kernels say around a failure: lines as the drivers and the kernel write them, and where they stand."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.job.run import kernel_messages
 from ansible.module_utils.trainyard.job.run.answers import KERNEL
@@ -69,10 +67,8 @@ def message(time, text, kind="link"):
 
 def test_of_many_nodes_what_lies_around_the_failure_is_told_once():
     failure = {"kind": "exit", "time": 1000.0}
-    told = {
-        "n1": [message(500.0, "too old"), message(990.0, "Link down"), message(1010.0, "too late")],
-        "n2": [message(990.0, "Link down")],
-    }
+    n1 = [message(500.0, "too old"), message(990.0, "Link down"), message(1010.0, "too late")]
+    told = {"n1": n1, "n2": [message(990.0, "Link down")]}
     (found,) = kernel_messages.of_failure(told, failure, 1001.0)
     assert found == {"hosts": ["n1", "n2"], "time": 990.0, "kind": "link", "text": "Link down"}
     assert kernel_messages.texts([found], 1000.0) == ["the kernel of n1, n2 said 10 s before: Link down"]
@@ -96,18 +92,20 @@ def test_the_oom_killer_is_blamed_where_it_names_a_process_of_the_job():
     assert kernel_messages.ended_process(found, "n3", "bench-8b0ade41-20261123") == ""
 
 
+FAILED = {"state": "failed", "finished": 5000.0}
+END = (99100.0, 100000.0)
+
+
 @pytest.mark.parametrize(
     ("monitor", "alive", "expected"),
     [
-        ({"end": {"state": "failed", "finished": 5000.0}}, False, (4100.0, 5005.0)),
-        ({"end": None}, False, (99100.0, 100000.0)),  # killed
-        ({"end": {"state": "failed", "finished": "x"}}, False, (99100.0, 100000.0)),
-        ({"end": {"state": "failed", "finished": float("nan")}}, False, (99100.0, 100000.0)),
-        ({"end": {"state": "succeeded", "finished": 5000.0}}, False, None),
+        ({"end": FAILED}, False, (4100.0, 5005.0)),
+        ({"end": None}, False, END),  # killed
+        *(({"end": {**FAILED, "finished": finished}}, False, END) for finished in ("x", float("nan"))),
+        ({"end": []}, False, END),
+        ({"end": {**FAILED, "state": "succeeded"}}, False, None),
         ({"end": None}, True, None),
-        ({"end": []}, False, (99100.0, 100000.0)),
-        (None, False, None),
-        ([], False, None),
+        *((monitor, False, None) for monitor in (None, [])),
     ],
 )
 def test_only_of_a_job_that_failed_the_log_is_read_and_only_its_end(monitor, alive, expected):
