@@ -1,7 +1,5 @@
 """Real monitors start a job, or one of its processes, again."""
 
-from __future__ import annotations
-
 import os
 import signal
 
