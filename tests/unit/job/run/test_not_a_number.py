@@ -1,7 +1,5 @@
 """A loss that is not a number: told wherever somebody looks, beside how the job ended."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -45,10 +43,7 @@ def at(epoch, step, loss):
         (points(0.5, NAN, 0.4), "loss was not a number at step 2 (of 25)"),
         (points(*[0.5] * 10, *[NAN] * 4, 0.4), "loss was not a number from step 11 to 14 (of 25)"),
         (points(0.5, NAN, 0.4, INF, 0.3), "loss was not a number off and on from step 2 to 4 (of 25)"),
-        (
-            points(0.5, NAN, 0.4, NAN, NAN),
-            "loss is not a number since step 4 (of 25); before that, too, first at step 2",
-        ),
+        (points(0.5, NAN, 0.4, NAN), "loss is not a number since step 4 (of 25); before that, too, first at step 2"),
         # MindSpore's steps count from 1 in each epoch.
         ([at(1, 2, 1.0), at(2, 1, NAN)], "loss is not a number since step 1, epoch 2"),
         ([at(1, 2, NAN), at(2, 1, NAN), {"loss": 1.0}], "loss was not a number from step 2 to step 1 of epoch 2"),
