@@ -1,7 +1,5 @@
 """The policy of restarts: what counts as getting further, how long the next attempt waits, and when it is enough."""
 
-from __future__ import annotations
-
 import json
 
 from ansible.module_utils.trainyard.job.run.restarts import (
@@ -37,7 +35,7 @@ def test_attempts_that_get_further_are_answered_as_long_as_the_budget_lasts():
     assert [entry["wait_s"] for entry in lives([10, 20, 30])[1].history] == [0, 0, 0]
 
 
-def test_three_in_a_row_that_come_no_further_are_enough_whatever_is_left():
+def test_three_attempts_in_a_row_without_progress_are_enough():
     answers, book = lives([120, 120, 110, 120])
     assert answers == [True, True, True, False]
     assert [entry["fruitless"] for entry in book.history] == [0, 1, 2]
@@ -78,7 +76,7 @@ def test_all_start_together_when_the_wait_is_over():
 
 
 @given(st.lists(st.none() | st.integers(0, 5), max_size=30), st.integers(0, 10))
-def test_a_job_never_starts_more_often_than_allowed_and_never_after_the_last_word(steps, budget):
+def test_a_job_never_starts_more_often_than_allowed(steps, budget):
     answers, book = lives(steps, budget=budget)
     assert sum(answers) == len(book.history) <= budget
     if False in answers:
@@ -95,9 +93,8 @@ def test_texts_of_restarts():
         "0:03:00   rank 1 on n2: killed by SIGKILL, so the whole job starts again in 5 s (no further than step 120)",
     ]
     summary = {"failure": {**KILLED, "fruitless": book.fruitless}, "restarts": book.history, "max_restarts": 100}
-    assert gave_up(summary) == [
-        "not started again: none of the last 3 attempts came further than step 120; the cause does not go away"
-    ]
+    (line,) = gave_up(summary)
+    assert line.startswith("not started again: none of the last 3 attempts came further than step 120;")
     assert gave_up({**summary, "max_restarts": 3}) == []
     assert gave_up({**summary, "failure": KILLED}) == []
     assert gave_up({**summary, "failure": None}) == []
