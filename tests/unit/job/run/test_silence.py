@@ -1,7 +1,5 @@
 """Nodes whose monitors do not report any more, ended without a word, or went down: what is said of them, and when."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess
@@ -20,15 +18,16 @@ from test_report import DIR, RUN, answer, explained, head_says, plan
 KILLED, RESTARTED = {"restarted": False, "how": "killed by SIGKILL"}, {"restarted": True, "how": ""}
 
 
+FAILED = {"state": "failed", "finished": 1.0}
+SILENT = [None, answer(2, alive=True), answer(2, end=FAILED), {**answer(2), "monitor": None}]
+
+
 @pytest.mark.parametrize(
     ("of_n2", "first"),
     [
         ({**answer(2), "monitor_lost": KILLED}, "the monitor of n2 ended first, and ranks 2, 3 with it"),
         ({**answer(2), "monitor_lost": RESTARTED}, "node n2 with ranks 2, 3 shut down or restarted"),
-        (None, "node n2 with ranks 2, 3 went silent"),
-        (answer(2, alive=True), "node n2 with ranks 2, 3 went silent"),
-        (answer(2, end={"state": "failed", "finished": 1.0}), "node n2 with ranks 2, 3 went silent"),
-        ({**answer(2), "monitor": None}, "node n2 with ranks 2, 3 went silent"),
+        *((of_n2, "node n2 with ranks 2, 3 went silent") for of_n2 in SILENT),
     ],
 )
 def test_a_killed_monitor_is_distinguished_from_a_lost_node(of_n2, first):
@@ -117,21 +116,15 @@ def test_with_restarts_a_head_leaves_with_its_node_before_it_counts_one(tmp_path
     assert head.leaving and not head.runner.end and head.loop.state.restarts.history == []
 
 
-@pytest.mark.parametrize(
-    ("state", "no_login", "down"),
-    [
-        ("stopping", False, True),
-        ("", True, True),
-        ("unknown", True, True),
-        ("running", True, False),
-        ("", False, False),
-    ],
-)
-def test_a_node_goes_down_also_where_its_bus_has_ended_already(state, no_login, down, tmp_path, monkeypatch):
-    # As a user sees it on the lab: stopping, and a second later no answer.
+GOES_DOWN = [("stopping", False), ("", True), ("unknown", True)]
+
+
+@pytest.mark.parametrize(("state", "no_login"), [*GOES_DOWN, ("running", True), ("", False)])
+def test_a_node_goes_down_also_where_its_bus_has_ended_already(state, no_login, tmp_path, monkeypatch):
+    """As a user sees it on the lab: stopping, and a second later no answer."""
     done = subprocess.CompletedProcess([], 1, f"{state}\n", "")
     monkeypatch.setattr(units.subprocess, "run", lambda argv, **_: done)
     monkeypatch.setattr(units, "NO_LOGIN", tmp_path / "nologin")
     if no_login:
         units.NO_LOGIN.touch()
-    assert units.node_goes_down() == down
+    assert units.node_goes_down() == ((state, no_login) in GOES_DOWN)
