@@ -1,7 +1,5 @@
 """The units of a job under systemd, as they are asked for; that systemd does so is shown on the lab (molecule/jobs)."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -61,10 +59,8 @@ def test_the_monitors_unit_takes_the_slice_with_it(called, tmp_path):
 def test_the_exit_of_a_unit_in_its_journal(ended, result, exit_code, by_signal):
     """As systemd 252 wrote it on the lab."""
     name = "trainyard-digits-1-monitor.service"
-    started, failed = (
-        f"Started {name} - trainyard job digits-1, monitor.\n",
-        f"{name}: Failed with result '{result}'.\n",
-    )
+    started = f"Started {name} - trainyard job digits-1, monitor.\n"
+    failed = f"{name}: Failed with result '{result}'.\n"
     found = units.journal_exit(f"{started}{name}: Main process exited, {ended}\n{failed}Stopped {name}.")
     assert (found["exit_code"], found["signal"], found["result"]) == (exit_code, by_signal, result)
     assert units.journal_exit(f"{started}{failed}Stopped {name}.") is None
