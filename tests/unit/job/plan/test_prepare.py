@@ -1,4 +1,4 @@
-"""Preparing a job: what the nodes are asked, what is kept of their answers, what is planned, written and refused."""
+"""Preparing a job: the visits to nodes, cached facts, the written plan and the jobs that are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GONE = {"unreachable": True, "msg": "Connection timed out"}
 
 
 class Nodes:
-    """Answers as the nodes' agents do: `facts` and `checks` by host; who has neither does not answer."""
+    """Fake agents: `facts` and `checks` by host; a host without facts does not answer."""
 
     def __init__(self, *hosts):
         self.facts = {host: {**node_facts(number), "fingerprint": "a"} for number, host in enumerate(hosts)}
@@ -71,6 +71,14 @@ def wanted(tmp_path):
     return make
 
 
+@pytest.fixture
+def cached(wanted, nodes):
+    """Return what a first launch made, whose facts of the nodes are cached."""
+    made = planning.prepare(wanted(), nodes)
+    nodes.visits()
+    return made
+
+
 def test_a_plan_is_written_with_the_source(wanted, nodes):
     made = planning.prepare(wanted(), nodes)
     assert made.findings == []
@@ -82,10 +90,6 @@ def test_a_plan_is_written_with_the_source(wanted, nodes):
         assert source.getnames() == ["same.py", "train.py"]
         assert source.getmember("same.py").linkname == "train.py"
         assert {info.uname for info in source} == {"root"}
-
-
-def test_files_that_are_not_sent_are_listed(wanted, nodes):
-    made = planning.prepare(wanted(), nodes)
     assert made.plan["source_left_out"] == {"never sent": ["__pycache__/"]}
     assert made.not_sent == "__pycache__/ (never sent)"
 
@@ -112,13 +116,11 @@ def test_ranks_that_cannot_be_followed_keep_a_job_from_starting(wanted, nodes):
     assert made.headline == planning.NO_JOB
 
 
-def test_with_cached_facts_one_visit_is_enough(wanted, nodes):
-    first = planning.prepare(wanted(), nodes)
-    nodes.visits()
+def test_with_cached_facts_one_visit_is_enough(wanted, nodes, cached):
     second = planning.prepare(wanted(), nodes)
     assert nodes.visits() == [("preflight", ["n1", "n2"])]
-    assert second.run_dir.name != first.run_dir.name and second.findings == []
-    # For another environment they are of no use, and a host with another address is another one.
+    assert second.run_dir.name != cached.run_dir.name and second.findings == []
+    # The facts of one environment say nothing of another one.
     planning.prepare(wanted({"job_venv": "/other"}), nodes)
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
 
@@ -130,22 +132,17 @@ def test_only_nodes_without_cached_facts_are_probed(wanted, nodes):
     assert nodes.visits() == [("probe", ["n2"]), ("preflight", ["n1", "n2"])]
 
 
-def test_a_node_that_has_changed_is_planned_as_what_it_is_now(wanted, nodes):
-    planning.prepare(wanted(), nodes)
-    nodes.visits()
+def test_a_changed_node_is_planned_with_its_new_facts(wanted, nodes, cached):
     nodes.facts["n2"] = {**node_facts(1, cpus=4), "fingerprint": "b"}
     made = planning.prepare(wanted(), nodes)
-    # It has said so itself: nobody asks it once more for its facts.
+    # Its answer has the new facts, so there is no second probe.
     assert nodes.visits() == [("preflight", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
     assert made.findings == []
-    nodes.visits()
     planning.prepare(wanted(), nodes)
     assert nodes.visits() == [("preflight", ["n1", "n2"])]
 
 
-def test_findings_from_cached_facts_are_checked_again(wanted, nodes, tmp_path):
-    planning.prepare(wanted(), nodes)
-    nodes.visits()
+def test_findings_from_cached_facts_are_checked_again(wanted, nodes, cached):
     nodes.checks["n1"] = {"findings": [DISK]}
     refused = planning.prepare(wanted(), nodes)
     assert [finding.check for finding in refused.findings] == ["disk"]
@@ -154,14 +151,12 @@ def test_findings_from_cached_facts_are_checked_again(wanted, nodes, tmp_path):
     assert refused.headline == planning.NO_JOB
 
 
-def test_a_dead_node_is_probed_once(wanted, nodes, tmp_path):
-    planning.prepare(wanted(), nodes)
-    nodes.visits()
+def test_a_dead_node_is_probed_once(wanted, nodes, tmp_path, cached):
     del nodes.facts["n2"]
     refused = planning.prepare(wanted(), nodes)
     assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "reach")]
     assert [hosts for _, hosts in nodes.visits()].count(["n1", "n2"]) == 1
-    # And nobody who never answered is checked.
+    # A node without an answer is not checked.
     (tmp_path / "facts.json").unlink()
     assert [finding.host for finding in planning.prepare(wanted(), nodes).findings] == ["n2"]
     assert ("preflight", ["n1", "n2"]) not in nodes.visits()
@@ -171,7 +166,11 @@ def test_earlier_findings_come_with_the_rest(wanted, nodes):
     nodes.checks["n1"] = {"findings": [DISK]}
     tls = Finding(check="tls", found="old", expected="new", action="renew")
     refused = planning.prepare(wanted(found=[tls], env={"n2": {"RANK": "1"}}), nodes)
-    assert [finding.check for finding in refused.findings] == ["job_node_env", "tls", "disk"]
+    assert [(each.host, each.check) for each in refused.findings] == [
+        ("n2", "job_node_env"),
+        ("", "tls"),
+        ("n1", "disk"),
+    ]
 
 
 def test_check_mode_writes_the_plan_and_the_last_one_stays(wanted, nodes, tmp_path):
@@ -209,12 +208,6 @@ def test_an_invalid_job_file_probes_no_node(wanted, nodes):
     assert nodes.visits() == []
 
 
-def test_findings_of_the_plan_leave_the_nodes_to_be_checked(wanted, nodes):
-    nodes.checks["n1"] = {"findings": [DISK]}
-    refused = planning.prepare(wanted(env={"n2": {"RANK": "1"}}), nodes)
-    assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "job_node_env"), ("n1", "disk")]
-
-
 def test_an_invalid_source_is_a_finding(wanted, nodes, tmp_path, monkeypatch):
     monkeypatch.setattr(ssh, "MOST_SOURCE", 1 << 20)
     (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
@@ -231,7 +224,7 @@ def test_hosts_that_limit_excludes_are_findings(wanted):
     assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "limit")]
 
 
-def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes, tmp_path):
+def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes):
     """Ports come from the whole range, also with cached facts: 64 ports were too few for five launches."""
     for facts in nodes.facts.values():
         facts["unused_ports"] = "10000-32767,61000-65535"
@@ -240,22 +233,13 @@ def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes, tmp_path):
     assert max(ports) - min(ports) > 64
 
 
-def test_unreadable_cached_facts_are_replaced(wanted, nodes, tmp_path):
-    planning.prepare(wanted(), nodes)
-    (tmp_path / "facts.json").write_text("{half")
-    nodes.visits()
-    assert planning.prepare(wanted(), nodes).findings == []
-    assert nodes.visits()[0] == ("probe", ["n1", "n2"])
-
-
-def test_cached_facts_of_another_version_are_replaced(wanted, nodes, tmp_path):
-    planning.prepare(wanted(), nodes)
-    kept = json.loads((tmp_path / "facts.json").read_text())
-    kept["key"]["facts"].remove("unused_ports")
-    for each in kept["nodes"].values():
+@pytest.mark.parametrize("version", ["unreadable", "older"])
+def test_cached_facts_that_are_unreadable_or_of_another_version_are_replaced(wanted, nodes, tmp_path, cached, version):
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    facts["key"]["facts"].remove("unused_ports")
+    for each in facts["nodes"].values():
         del each["facts"]["unused_ports"]
-    (tmp_path / "facts.json").write_text(json.dumps(kept))
-    nodes.visits()
+    (tmp_path / "facts.json").write_text(json.dumps(facts) if version == "older" else "{half")
     assert planning.prepare(wanted(), nodes).findings == []
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
 
@@ -270,7 +254,6 @@ def test_an_excluded_host_is_replaced_by_a_spare(wanted, faulty, trains):
     made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
     assert made.findings == [] and [finding.host for finding in made.left_out] == [faulty]
     assert [node["host"] for node in made.plan["nodes"]] == trains and made.plan["spares"] == []
-    # Each launch looks anew.
     nodes.checks = {}
     again = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
     assert [node["host"] for node in again.plan["spares"]] == ["n3"] and again.left_out == ()
@@ -297,19 +280,18 @@ def test_an_unhealthy_host_stays_excluded_until_it_passes(wanted, tmp_path):
     assert line.startswith("  n2 since 20") and line.endswith(
         f" by {first.plan['job_id']}: GPU ECC errors: GPU 1: 2 uncorrected"
     )
-    # As long as it does not pass, it is known since when, also where no spare makes up for it.
+    # The record keeps the time and the job, also where no spare takes the place.
     (finding,) = launch({}).findings
     assert re.fullmatch(rf"GPU 1: 2 uncorrected \(excluded since 20\S+ \S+ by {first.plan['job_id']}\)", finding.found)
     assert excluded_record.read(file)["n2"]["job_id"] == first.plan["job_id"]
-    # A problem of the job is none of the host, and a job without the health check readmits no host.
+    # A problem of the job does not exclude a host, and a job without the health check readmits no host.
     nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "unhealthy": []}
     assert launch({"job_health_gate": False}).readmitted == () and "n2" in excluded_record.read(file)
-    # Nor does one that did not go through all of the gate, as another job has the devices; it refuses nobody either.
+    # A health check that another job's devices cut short neither readmits nor excludes a host.
     for host in ("n2", "n1"):
         nodes.checks[host] = {"findings": [{**DISK, "host": host, "check": "devices"}], "unhealthy": None}
         assert launch().readmitted == [] and list(excluded_record.read(file)) == ["n2"]
-    nodes.checks["n1"] = {"unhealthy": []}
-    nodes.checks["n2"] = {"unhealthy": []}
+    nodes.checks |= {host: {"unhealthy": []} for host in ("n1", "n2")}
     (back,) = launch().readmitted
     assert back.startswith("n2 passes the health check and takes part again; it was excluded since 20")
     assert excluded_record.read(file) == {} and launch().readmitted == []
@@ -324,12 +306,12 @@ def test_a_clock_that_is_off_excludes_its_host(wanted):
 
     off = {"n1": 0.2, "n2": -61.0, "n3": 0.0}
     assert launch(off) == [("n2", "clock", "-61 s from the median of the nodes")]
-    assert (
-        launch(off, job_health_gate=False)
-        == launch(off, margin=60.0)
-        == launch({"n1": 3.0, "n2": 0.0, "n3": 0.0})
-        == []
-    )
+    for offsets, margin, job in (
+        (off, 0.5, {"job_health_gate": False}),
+        (off, 60.0, {}),
+        ({"n1": 3.0, "n2": 0.0, "n3": 0.0}, 0.5, {}),
+    ):
+        assert launch(offsets, margin, **job) == []
 
 
 @given(st.floats(-1e6, 1e6), *[st.floats(0, 5)] * 3)
