@@ -1,4 +1,4 @@
-"""Spares: what is planned for each in each place, and what cannot be had."""
+"""Spares: their plan for each place, their choice, and the jobs that cannot have any."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ from job_samples import make_job, make_plan, member, node_facts, wrong
 from job_samples import planned as planned_with
 from rank_table_samples import MPI, server, table_job
 
-
-def found_for(job, members):
-    return planned_with(job, members)[1]
+SPARE = {"max_restarts": 1, "spares": 1}
 
 
 def planned(nodes=4, **job):
-    return make_plan(make_job(max_restarts=3, spares=1, **job), [member(number) for number in range(nodes)]).as_dict()
+    return make_plan(make_job(**SPARE, **job), [member(number) for number in range(nodes)]).as_dict()
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "direct", "mindspore", "msrun"])
@@ -38,9 +36,8 @@ def test_in_a_place_a_spare_runs_what_the_node_would_and_at_its_own_address(laun
     assert (spare["host"], spare["address"], sorted(spare["places"])) == ("n4", "10.77.0.4", ["1", "2"])
     for place, had in spare["places"].items():
         node, processes = plan["nodes"][int(place)], had["processes"]
-        assert had["files"] == [] and [each["ranks"] for each in processes] == [
-            each["ranks"] for each in node["processes"]
-        ]
+        assert had["files"] == []
+        assert [each["ranks"] for each in processes] == [each["ranks"] for each in node["processes"]]
         for mine, theirs in zip(processes, node["processes"]):
             moved = [word.replace(node["address"], spare["address"]) for word in theirs["argv"]]
             assert mine["argv"] == moved and mine["log"] == theirs["log"]
@@ -54,15 +51,7 @@ def test_only_the_heads_node_plan_lists_the_spares():
     assert "spares" not in sent["n2"] and "places" not in sent["n2"]
     assert sent["n4"]["processes"] == [] and set(sent["n4"]["places"]) == {"1", "2"} and sent["n4"]["hosts"] == []
 
-
-def test_the_plan_for_reading_shows_spares():
     assert describe(planned()).splitlines()[-2] == "  n4  address 10.77.0.4 on eth0, stands by as a spare"
-
-
-def test_a_spare_with_other_devices_is_found():
-    members = [member(0, devices=2), member(1, devices=2), member(2, devices=1)]
-    (finding,) = found_for(make_job(max_restarts=1, spares=1, launcher="direct"), members)
-    assert (finding.host, finding.found) == ("n3", "1 process on a spare, 2 on n2")
 
 
 ALL = {
@@ -74,7 +63,7 @@ ALL = {
 
 
 def lose(plan, places):
-    """The book of a job that has lost who was in these places, one after the other, and the addresses that changed."""
+    """Return the restart record of a job that lost the hosts of these places in turn, and the changed addresses."""
     count = len(plan["nodes"])
     book = Restarts(len(places), 300, None, hosts(plan)[:count], hosts(plan)[count:])
     for place in places:
@@ -95,35 +84,33 @@ def test_a_spare_with_other_devices_is_found_with_every_launcher():
     assert {each["launcher"] for each in ALL.values()} | {"rank_table"} == set(launchers.LAUNCHERS)
 
 
-@pytest.mark.parametrize("told", ALL)
+@pytest.mark.parametrize("case", ALL)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_with_the_addresses_of_spares_the_plan_is_that_of_the_members(told, data):
+def test_with_the_addresses_of_spares_the_plan_is_that_of_the_members(case, data):
     """After any replacement each node has what a new plan for these members would give it."""
     nodes, standing_by = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
     places = data.draw(st.lists(st.integers(1, nodes - 1), min_size=1, max_size=standing_by))
-    # Its own words are the user's, whatever they are like.
-    job = {"command": ["python", "train.py", "-H", "10.77.0.2", "10.77.0.3"], "max_restarts": 1, **ALL[told]}
+    # Addresses in the user's own command do not change.
+    job = {"command": ["python", "train.py", "-H", "10.77.0.2", "10.77.0.3"], "max_restarts": 1, **ALL[case]}
     members = [member(number, mpi=MPI, devices=2, env={"JOB_N": str(number)}) for number in range(nodes + standing_by)]
     plan = make_plan(make_job(spares=standing_by, **job), members).as_dict()
     book, moved = lose(plan, places)
     by_host = {each.host: each for each in members}
-    wanted = make_plan(make_job(**job), [by_host[host] for host in book.members]).as_dict()
+    expected = make_plan(make_job(**job), [by_host[host] for host in book.members]).as_dict()
     spares = {spare["host"]: spare for spare in plan["spares"]}
     for place, host in enumerate(book.members):
         there = spares[host]["places"][str(place)] if host in spares else plan["nodes"][place]
         found = put(there, moved)
-        assert found == put(wanted["nodes"][place], {})
-        # As a second restart finds it.
-        again = [process(each, moved) for each in found[0]]
-        assert (
-            again == found[0] and {path: (mode, text(it, moved)) for path, (mode, it) in found[1].items()} == found[1]
-        )
+        assert found == put(expected["nodes"][place], {})
+        # A second restart changes nothing.
+        assert [process(each, moved) for each in found[0]] == found[0]
+        assert {path: (mode, text(it, moved)) for path, (mode, it) in found[1].items()} == found[1]
 
 
 def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_node():
     members = [member(number, mpi=MPI, devices=2) for number in range(4)]
-    plan = make_plan(make_job(max_restarts=1, spares=1, launcher="mpirun"), members)
+    plan = make_plan(make_job(**SPARE, launcher="mpirun"), members)
     (spare,) = plan.as_dict()["spares"]
     assert sorted(spare["places"]) == ["1", "2"]
     for place, had in spare["places"].items():
@@ -131,18 +118,18 @@ def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_
         assert daemon["path"].endswith("/mpi_daemon") and daemon["mode"] == "0755"
         assert had["processes"] == [] and (script["mode"], script["path"].rpartition("/")[2]) == ("0755", "mpi_rank")
         assert f"export GROUP_RANK={place}\n" in script["content"]
-    # It must be there when it is needed, so it is asked before.
+    # The health check asks it, as it must be reachable when it is needed.
     assert plan.node_plans([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
 
 
 def test_variables_of_a_spare_alone_count_from_the_start():
-    """What mpirun says to all nodes must hold for the spare, too: it says it once."""
+    """mpirun sets its variables once for all nodes, so they must hold for the spare, too."""
     ports = [{"device": "mlx5_0", "port": 1, "active": True, "link_layer": "InfiniBand"}]
     ready = [{**node_facts(number, mpi=MPI)["networks"], "rdma": ports} for number in range(3)]
     members = [member(number, mpi=MPI, networks=networks) for number, networks in enumerate(ready)]
     other = node_facts(2)["networks"]
     other["interfaces"][0]["addresses"] = ["10.78.0.3/16"]
-    job = make_job(max_restarts=1, spares=1, launcher="mpirun")
+    job = make_job(**SPARE, launcher="mpirun")
 
     def argv(spare):
         return make_plan(job, [*members[:2], spare]).as_dict()["nodes"][0]["processes"][0]["argv"]
@@ -153,10 +140,9 @@ def test_variables_of_a_spare_alone_count_from_the_start():
 
 
 def entries(table):
-    """The devices of each server of a table by its name, with their ranks."""
-    return {
-        each["server_id"]: [(it["device_ip"], it["rank_id"]) for it in each["device"]] for each in table["server_list"]
-    }
+    """Return the devices of each server of a table by its name, with their ranks."""
+    servers = table["server_list"]
+    return {each["server_id"]: [(it["device_ip"], it["rank_id"]) for it in each["device"]] for each in servers}
 
 
 @settings(max_examples=25, deadline=None)
@@ -178,11 +164,8 @@ def test_a_rank_table_has_the_devices_of_a_spare_with_the_ranks_and_the_name_of_
         found = spares[host]["places"][str(place)] if host in spares else plan["nodes"][place]
         for index, each in enumerate(found["processes"]):
             env = each["env"]
-            assert (env["HCCL_IF_IP"], env["RANK_ID"], env["DEVICE_ID"]) == (
-                f"10.77.0.{number}",
-                had[index][1],
-                str(index),
-            )
+            expected = (f"10.77.0.{number}", had[index][1], str(index))
+            assert (env["HCCL_IF_IP"], env["RANK_ID"], env["DEVICE_ID"]) == expected
         if chip == "a3":
             entry = table["server_list"][place]
             assert entry["host_ip"] == f"10.77.0.{number}"
@@ -192,7 +175,7 @@ def test_a_rank_table_has_the_devices_of_a_spare_with_the_ranks_and_the_name_of_
 def test_a_spare_of_another_super_pod_stands_in_its_own():
     members = [server(number, chip="a3", devices=2) for number in range(4)]
     members[3].facts["npu"]["super_pod_id"] = "8"
-    plan = make_plan(table_job(max_restarts=1, spares=1), members).as_dict()
+    plan = make_plan(table_job(**SPARE), members).as_dict()
     _, moved = lose(plan, [1])
     (planned_file,) = plan["files"]
     table = json.loads(file(planned_file, planned_file["content"], moved))
@@ -202,43 +185,46 @@ def test_a_spare_of_another_super_pod_stands_in_its_own():
 
 def test_spares_are_the_last_of_the_inventory_whatever_the_order_of_ranks():
     members = [server(2), server(9), server(0)]
-    plan = make_plan(table_job(max_restarts=1, spares=1), members).as_dict()
+    plan = make_plan(table_job(**SPARE), members).as_dict()
     assert hosts(plan) == ["n10", "n3", "n1"] and plan["spares"][0]["node_rank"] == 2
 
 
-def test_a_spare_that_hccl_would_refuse_is_a_finding():
-    twin = {"device1": {"device_ip": "192.2.0.1"}}
-    found = found_for(table_job(max_restarts=1, spares=1), [server(0), server(1), server(2, **twin)])
-    assert [(each.host, each.check) for each in found] == [("n3", "rank table")]
-    assert "192.2.0.1" in found[0].found and "with n3 in its place" in found[0].found
+GPUS = [member(number, devices=count) for number, count in enumerate((2, 2, 1))]
+TWIN = [server(0), server(1), server(2, device1={"device_ip": "192.2.0.1"})]
+
+
+@pytest.mark.parametrize(
+    ("job", "members", "host", "facts"),
+    [
+        (make_job(**SPARE, launcher="direct"), GPUS, "n3", ["1 process on a spare, 2 on n2"]),
+        (table_job(**SPARE), TWIN, "n3", ["192.2.0.1", "with n3 in its place"]),
+        (make_job(max_restarts=1, spares=2), [member(0), member(1)], "", ["2 spares of 2 hosts"]),
+        (make_job(**SPARE), [member(0), member(1)], "", ["1 spare for n1 alone, which is the head"]),
+    ],
+)
+def test_spares_that_cannot_take_a_place_are_findings(job, members, host, facts):
+    (finding,) = planned_with(job, members)[1]
+    assert finding.host == host and all(fact in finding.found for fact in facts)
 
 
 def test_a_table_of_the_users_own_has_nothing_of_spares():
     (written,) = make_plan(table_job(), [server(0), server(1)]).as_dict()["files"]
     own, _ = given_rank_table.read("/home/ops/table.json", written["content"])
-    job = replace(table_job(max_restarts=1, spares=1, rank_table="/home/ops/table.json"), given_table=own)
-    found = found_for(job, [server(0), server(1), server(2)])
-    assert [each.found for each in found] == ["1 spare beside a job_rank_table, which is used as it is"]
+    job = replace(table_job(**SPARE, rank_table="/home/ops/table.json"), given_table=own)
+    (finding,) = planned_with(job, [server(0), server(1), server(2)])[1]
+    assert finding.found.startswith("1 spare beside a job_rank_table")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"server_list": [{"server_id": "10.77.0.2"}]}'])
 def test_a_damaged_rank_table_is_an_error(content):
-    plan = make_plan(table_job(max_restarts=1, spares=1), [server(0), server(1), server(2)]).as_dict()
+    plan = make_plan(table_job(**SPARE), [server(0), server(1), server(2)]).as_dict()
     with pytest.raises(ValueError):
         file(plan["files"][0], content, {"10.77.0.2": "10.77.0.3"})
 
 
-def test_too_few_hosts_are_found():
-    (finding,) = found_for(make_job(max_restarts=1, spares=2), [member(0), member(1)])
-    assert finding.found == "2 spares of 2 hosts"
-    (finding,) = found_for(make_job(max_restarts=1, spares=1), [member(0), member(1)])
-    assert finding.found == "1 spare for n1 alone, which is the head"
-
-
 def test_spares_without_restarts_or_with_another_scheduler_are_found():
     assert [finding.check for finding in wrong(spares=1)] == ["job_spares"]
-    found = wrong(spares=1, max_restarts=1, scheduler="slurm")
-    assert [finding.expected for finding in found] == ["job_scheduler: ssh"]
+    assert [finding.check for finding in wrong(**SPARE, scheduler="slurm")] == ["job_spares"]
 
 
 EXIT = {"kind": "exit", "host": "n2", "rank": 1, "process": "rank1", "exit_code": 1, "signal": None}
@@ -274,10 +260,8 @@ def test_the_restart_history_knows_places_and_replacements():
     # A spare is replaced as any other.
     assert again.replace("n5", {"n4"}, "disk: 3 MiB free", 2.0) and again.members == ["n1", "n4", "n3"]
     assert restart_text(again.history[-1]).endswith("; n4 takes the place of n5 (disk: 3 MiB free)")
-    assert again.excluded == {
-        "n2": {"reason": "node n2: no report for 15 s", "since": 1.0},
-        "n5": {"reason": "disk: 3 MiB free", "since": 2.0}
-    }  # fmt: skip
+    assert {host: each["since"] for host, each in again.excluded.items()} == {"n2": 1.0, "n5": 2.0}
+    assert again.excluded["n5"]["reason"] == "disk: 3 MiB free"
 
 
 def test_the_state_shows_ranks_on_their_present_nodes():
