@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.schedulers import ssh
@@ -83,10 +86,21 @@ def captured_member(tmp_path, tree, host, address, **facts):
     return Member(host, address, {**read, "hostname": host, "free_ports": [29500, 29501], **facts}, {}, {})
 
 
-def planned(job, members, files=("train.py",)):
+def packed(files):
+    """Return a packed job_source of files: texts by name."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return Source([*files], content.getvalue())
+
+
+def planned(job, members, files=("train.py",), source=None):
     """Return the plan and the findings of a job on members."""
     where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
-    return schedulers.plan(job, members, Source(files), where)
+    return schedulers.plan(job, members, source or Source(files), where)
 
 
 def make_plan(job, members, files=("train.py",)):

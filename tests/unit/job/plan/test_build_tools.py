@@ -1,37 +1,21 @@
-"""Jobs that compile extensions while they run: how they are known, and the warning where a node cannot compile."""
+"""Jobs that compile extensions while they run: their detection, and the warning where a node cannot compile."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-
 import pytest
-from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.plan import build_tools
-from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from ansible.module_utils.trainyard.job.schedulers.records import Source
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.software.build_tools import build_tools as there
-from job_samples import VENV, make_job, member
+from job_samples import VENV, make_job, member, packed, planned
 
 ALL = ["Python.h", "c++", "ninja"]
-
-
-def source(**files):
-    """The packed job_source with these files; `__` in a name is a folder, and `.py` is left out."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, text in files.items():
-            info = tarfile.TarInfo(f"{name.replace('__', '/')}.py")
-            info.size = len(text.encode())
-            archive.addfile(info, io.BytesIO(text.encode()))
-    return Source([f"{name.replace('__', '/')}.py" for name in files], content.getvalue())
 
 
 def warnings(files, *tools, **job):
     """Return the warnings of a plan on nodes with these build tools, by host."""
     members = [member(number, build_tools=each) for number, each in enumerate(tools)]
-    where = Where("digits-1", "now", "", "/var/lib/trainyard", "train")
-    plan, findings = schedulers.plan(make_job(**job), members, source(**files), where)
+    plan, findings = planned(make_job(**job), members, source=packed(files))
     assert findings == []
     return {each.host: each for each in plan.warnings}
 
@@ -39,22 +23,22 @@ def warnings(files, *tools, **job):
 @pytest.mark.parametrize(
     ("files", "job", "why"),
     [
-        ({"train": "import os\nimport deepspeed\n"}, {}, "DeepSpeed (train.py)"),
-        ({"train": "def f():\n    from deepspeed.ops.adam import FusedAdam\n"}, {}, "DeepSpeed (train.py)"),
-        ({"train": "from torch.utils.cpp_extension import load\n"}, {}, "torch.utils.cpp_extension (train.py)"),
-        ({"train": "import triton.language as tl\n"}, {}, "Triton (train.py)"),
-        ({"train": "model = torch.compile(model)\n"}, {}, "torch.compile (train.py)"),
+        ({"train.py": "import os\nimport deepspeed\n"}, {}, "DeepSpeed (train.py)"),
+        ({"train.py": "def f():\n    from deepspeed.ops.adam import FusedAdam\n"}, {}, "DeepSpeed (train.py)"),
+        ({"train.py": "from torch.utils.cpp_extension import load\n"}, {}, "torch.utils.cpp_extension (train.py)"),
+        ({"train.py": "import triton.language as tl\n"}, {}, "Triton (train.py)"),
+        ({"train.py": "model = torch.compile(model)\n"}, {}, "torch.compile (train.py)"),
         # By way of other files of job_source, those alone that the script imports.
-        ({"train": "from model import net\n", "model": "torch.compile(x)"}, {}, "torch.compile (model.py)"),
-        ({"train": "import a.b\n", "a__b": "from . import c", "a__c": "import triton"}, {}, "Triton (a/c.py)"),
-        ({"train": "from a import c\n", "a__c": "import triton"}, {}, "Triton (a/c.py)"),
-        ({"train": "", "other": "import deepspeed"}, {}, ""),
-        ({"train": "# import deepspeed and torch.compile\nimport deepspeedometer\n"}, {}, ""),
-        ({"train": ""}, {"command": ["python", "train.py", "--deepspeed", "ds.json"]}, "DeepSpeed (job_command)"),
-        ({"train": ""}, {"env": {"ACCELERATE_USE_DEEPSPEED": "true"}}, "DeepSpeed (job_env)"),
-        ({"train": ""}, {"env": {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"}}, "torch.compile (job_env)"),
-        ({"train": ""}, {"env": {"ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_USE_DEEPSPEED": "false"}}, ""),
-        ({"train": "import torch\nimport torch"}, {"command": ["python", "train.py", "--lr", "1"]}, ""),
+        ({"train.py": "from model import net\n", "model.py": "torch.compile(x)"}, {}, "torch.compile (model.py)"),
+        ({"train.py": "import a.b\n", "a/b.py": "from . import c", "a/c.py": "import triton"}, {}, "Triton (a/c.py)"),
+        ({"train.py": "from a import c\n", "a/c.py": "import triton"}, {}, "Triton (a/c.py)"),
+        ({"train.py": "", "other.py": "import deepspeed"}, {}, ""),
+        ({"train.py": "# import deepspeed and torch.compile\nimport deepspeedometer\n"}, {}, ""),
+        ({"train.py": ""}, {"command": ["python", "train.py", "--deepspeed", "ds.json"]}, "DeepSpeed (job_command)"),
+        ({"train.py": ""}, {"env": {"ACCELERATE_USE_DEEPSPEED": "true"}}, "DeepSpeed (job_env)"),
+        ({"train.py": ""}, {"env": {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"}}, "torch.compile (job_env)"),
+        ({"train.py": ""}, {"env": {"ACCELERATE_DYNAMO_BACKEND": "NO", "ACCELERATE_USE_DEEPSPEED": "false"}}, ""),
+        ({"train.py": "import torch\nimport torch"}, {"command": ["python", "train.py", "--lr", "1"]}, ""),
     ],
 )
 def test_a_job_that_compiles_is_known_by_its_script_its_command_or_its_environment(files, job, why):
@@ -64,41 +48,28 @@ def test_a_job_that_compiles_is_known_by_its_script_its_command_or_its_environme
 
 
 def test_missing_build_tools_are_warnings_with_an_action():
-    files = {"train": "import deepspeed"}
-    found = warnings(files, [], ["Python.h", "c++"], ["c++", "ninja"], ALL)
-    assert [each.as_dict() for each in found.values()] == [
-        {
-            "host": host,
-            "check": "compiler",
-            "found": f"no {lacking} for DeepSpeed (train.py), which compiles extensions while the job runs",
-            "expected": "the headers of the job's Python, a compiler for C++ and ninja",
-            "action": action,
-        }
-        for host, lacking, action in (
-            (
-                "n1",
-                "Python.h, c++, ninja",
-                "set python_runtime_compiler: true, add ninja to the environment's packages (pytorch_extra_packages or "
-                "its like), and run site.yml",
-            ),
-            (
-                "n2",
-                "ninja",
-                "add ninja to the environment's packages (pytorch_extra_packages or its like), and run site.yml",
-            ),
-            ("n3", "Python.h", "set python_runtime_compiler: true, and run site.yml"),
-        )
-    ]
+    found = warnings({"train.py": "import deepspeed"}, [], ["Python.h", "c++"], ["c++", "ninja"], ALL)
+    compiler, ninja = "set python_runtime_compiler: true", "add ninja to the environment's packages"
+    for host, missing, actions in (
+        ("n1", "Python.h, c++, ninja", [compiler, ninja]),
+        ("n2", "ninja", [ninja]),
+        ("n3", "Python.h", [compiler]),
+    ):
+        warning = found.pop(host)
+        assert warning.check == "compiler" and warning.found.startswith(f"no {missing} for DeepSpeed (train.py)")
+        assert [action for action in (compiler, ninja) if action in warning.action] == actions
+    assert found == {}
 
 
-def test_triton_and_compile_need_no_ninja_and_a_compiler_of_the_jobs_own_is_its_own_matter():
-    assert warnings({"train": "import triton"}, ["Python.h", "c++"]) == {}
-    assert warnings({"train": "import triton"}, [], env={"CXX": "/opt/gcc/bin/g++"}) == {}
-    assert warnings({"train": "import triton"}, [], env={"CC": "/opt/gcc/bin/gcc"}) == {}
+def test_triton_needs_no_ninja_and_a_job_may_bring_its_own_compiler():
+    files = {"train.py": "import triton"}
+    assert warnings(files, ["Python.h", "c++"]) == {}
+    assert warnings(files, [], env={"CXX": "/opt/gcc/bin/g++"}) == {}
+    assert warnings(files, [], env={"CC": "/opt/gcc/bin/gcc"}) == {}
 
 
-def test_facts_from_before_say_nothing_and_a_circle_of_imports_ends():
-    job, files = make_job(), source(train="import train, model\n", model="import train, triton")
+def test_facts_without_build_tools_give_no_warning_and_a_circle_of_imports_ends():
+    job, files = make_job(), packed({"train.py": "import train, model\n", "model.py": "import train, triton"})
     assert build_tools.warnings(job, [member(0)], files.texts(".py")) == []
     assert [each.host for each in build_tools.warnings(job, [member(0, build_tools=[])], files.texts(".py"))] == ["n1"]
 
