@@ -31,7 +31,7 @@ ALONE = "#!/bin/bash\n# torchrun\nset -e\ntorchrun --nproc_per_node 2 \\\n  trai
             " inside job_launcher: torchrun, which starts the ranks itself",
             "job_launcher: direct",
         ),
-        ({"nodes": 1, "devices": 2}, " in each of the 2 processes of a node", "give it --nnodes there"),
+        ({"nodes": 1, "devices": 2}, " in each of the 2 processes of a node", "job_ranks_per_node: 1"),
     ],
 )
 def test_a_script_that_calls_a_launcher_again_is_a_finding(job, found, action):
@@ -105,7 +105,7 @@ def test_numbers_of_nodes_in_job_env_are_known():
     assert findings(run=run, env={"NNODES": 2}) == findings(run=ALONE, env={"PET_NNODES": 2}) == []
 
 
-WORDS = "torchrun|if|fi|$A|A=1|A=(|)|\n|'|\"|\\\n|<<EOF\n|EOF\n|${A:-|}| |&&".split("|")
+WORDS = ["torchrun", "if", "fi", "A=1", "A=(", ")", "$A", "${A:-", "}", "<<EOF\n", "EOF\n", *"\n'\" &", "\\\n"]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12))
