@@ -25,20 +25,19 @@ DAY = tls.DAY_S
 JOB = "digits-20261120-101500"
 
 
+def params_of(folder, **changes):
+    base = {"cluster": "lab", "ca_dir": str(folder), "job_id": JOB, "valid_s": 3600, "warning_days": 30, "revoked": []}
+    return {**base, "server_password": "", "client_password": "", **changes}
+
+
 @pytest.fixture
 def call(capsys, tmp_path):
     """Run the module for a job of this cluster."""
 
     def run(_check=False, **changes):
-        params = {
-            "cluster": "lab",
-            "ca_dir": str(tmp_path / "tls_ca"),
-            "job_id": JOB,
-            "job_dir": f"/state/jobs/{JOB}",
-            "valid_s": 3600,
-            **changes,
-            "_ansible_check_mode": _check,
-        }
+        params = (
+            params_of(tmp_path / "tls_ca", job_dir=f"/state/jobs/{JOB}", **{"_ansible_check_mode": _check}) | changes
+        )
         with patch_module_args(params), pytest.raises(SystemExit):
             job_tls.main()
         return json.loads(capsys.readouterr().out)
@@ -47,11 +46,16 @@ def call(capsys, tmp_path):
 
 
 def found(result):
-    return [tuple(finding[name] for name in ("check", "found", "expected", "action")) for finding in result["findings"]]
+    return [(finding["check"], finding["found"]) for finding in result["findings"]]
 
 
 def content(result, name):
     return base64.b64decode(result["files"][name])
+
+
+def client_certificate(result):
+    bundle = pkcs12.load_pkcs12(content(result, "tls/client.p12"), result["env"]["MS_TLS_CLIENT_PASSWORD"].encode())
+    return bundle.cert.certificate.public_bytes(serialization.Encoding.PEM)
 
 
 # ---- certificates made for a job
@@ -80,15 +84,13 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
         # As long as the job may take, and the week before the end of which MindSpore warns at the latest.
         ends = certificate.not_valid_after_utc.timestamp()
         assert before + 3600 + 8 * DAY <= ends <= after + 3600 + 8 * DAY
-    (tmp_path / "ca.pem").write_bytes(content(made, "tls/ca.pem"))
-    (tmp_path / "crl.pem").write_bytes(content(made, "tls/crl.pem"))
-    (tmp_path / "leaf.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    for name in ("ca.pem", "crl.pem"):
+        (tmp_path / name).write_bytes(content(made, f"tls/{name}"))
+    (tmp_path / "leaf.pem").write_bytes(client_certificate(made))
     assert openssl_verify(tmp_path, "leaf.pem") == "leaf.pem: OK"
+    files = {"server_cert_path": "server.p12", "client_cert_path": "client.p12", "ca_cert_path": "ca.pem"}
     assert json.loads(content(made, "tls/config.json")) == {
-        "server_cert_path": f"/state/jobs/{JOB}/tls/server.p12",
-        "client_cert_path": f"/state/jobs/{JOB}/tls/client.p12",
-        "ca_cert_path": f"/state/jobs/{JOB}/tls/ca.pem",
-        "crl_path": f"/state/jobs/{JOB}/tls/crl.pem",
+        **{key: f"/state/jobs/{JOB}/tls/{name}" for key, name in {**files, "crl_path": "crl.pem"}.items()},
         "cipher_list": ":".join(tls.DEFAULT_CIPHERS),
         "cert_expire_warning_time_in_day": 7,
     }
@@ -112,19 +114,14 @@ def test_the_authority_is_made_once_and_for_its_owner_only(call, tmp_path):
     assert modes == dict.fromkeys(("ca.key", "ca.pem", "issued", "revoked"), 0o600)
 
 
-def params_of(folder, job):
-    return {"ca_dir": str(folder), "cluster": "lab", "job_id": job, "valid_s": 3600, "warning_days": 30, "revoked": [],
-            "server_password": "", "client_password": ""}  # fmt: skip
-
-
 def test_two_first_launches_at_once_have_one_authority(tmp_path, monkeypatch):
-    """Both find none; the one that has to wait for the other must not make a second, nor go without."""
+    """The launch that waits for the other must not make a second authority."""
     met, looked = threading.Barrier(2), tls_authority.Authority.unknown
     monkeypatch.setattr(tls_authority.Authority, "unknown", lambda self, jobs: (met.wait(60), looked(self, jobs))[1])
 
     def launch(job):
-        result = {"env": {}, "files": {}}
-        return job_certificates.make(params_of(tmp_path / "tls_ca", job), False, result), result["files"][tls.AUTHORITY]
+        result, params = {"env": {}, "files": {}}, params_of(tmp_path / "tls_ca", job_id=job)
+        return job_certificates.make(params, False, result), result["files"][tls.AUTHORITY]
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         (found, one), (also, other) = pool.map(launch, ["a-20261120-101500", "b-20261120-101500"])
@@ -133,7 +130,7 @@ def test_two_first_launches_at_once_have_one_authority(tmp_path, monkeypatch):
     assert len((tmp_path / "tls_ca/issued").read_text().splitlines()) == 4
 
 
-def test_a_launch_that_was_cut_off_between_key_and_certificate_is_made_good(call, tmp_path):
+def test_an_authority_without_certificate_is_completed(call, tmp_path):
     first, folder = call(), tmp_path / "tls_ca"
     key = (folder / "ca.key").read_bytes()
     (folder / "ca.pem").unlink()
@@ -150,13 +147,13 @@ def test_halves_of_two_authorities_sign_nothing(call, tmp_path):
     call()
     call(ca_dir=str(tmp_path / "other"))
     (tmp_path / "other/ca.key").replace(tmp_path / "tls_ca/ca.key")
-    told = call()
-    assert "is not the key of" in found(told)[0][1] and told["files"] == {}
+    result = call()
+    assert "is not the key of" in found(result)[0][1] and result["files"] == {}
 
 
-def test_check_mode_looks_and_makes_nothing(call, tmp_path):
-    looked = call(True, job_id="", job_dir="")
-    assert (looked["changed"], looked["findings"], looked["env"], looked["files"]) == (False, [], {}, {})
+def test_check_mode_makes_nothing(call, tmp_path):
+    result = call(True, job_id="", job_dir="")
+    assert (result["changed"], result["findings"], result["env"], result["files"]) == (False, [], {}, {})
     assert not (tmp_path / "tls_ca").exists()
 
 
@@ -172,9 +169,7 @@ def test_passwords_that_are_given_are_used_and_not_returned(call):
 def test_revoking_a_job_revokes_its_certificates_for_good(call, tmp_path):
     lost, other = call(), call(job_id="other-20261120-101500")
     for name, job in (("lost", lost), ("other", other)):
-        bundle = pkcs12.load_pkcs12(content(job, "tls/client.p12"), job["env"]["MS_TLS_CLIENT_PASSWORD"].encode())
-        pem = bundle.cert.certificate.public_bytes(serialization.Encoding.PEM)
-        (tmp_path / f"{name}.pem").write_bytes(pem)
+        (tmp_path / f"{name}.pem").write_bytes(client_certificate(job))
     (tmp_path / "ca.pem").write_bytes(content(lost, "tls/ca.pem"))
     for revoked in ([JOB], []):
         later = call(job_id="later-20261120-101500", revoked=revoked)
@@ -187,24 +182,22 @@ def test_revoking_a_job_revokes_its_certificates_for_good(call, tmp_path):
 def test_revoking_an_unknown_job_is_a_finding(call):
     call()
     for check in (True, False):
-        [(check_name, text, _, _)] = found(call(check, revoked=[JOB, "digist-20261120-101500"]))
-        assert check_name == "job_tls_revoked" and text.startswith("digist-20261120-101500, which has no valid")
+        [(name, text)] = found(call(check, revoked=[JOB, "digist-20261120-101500"]))
+        assert name == "job_tls_revoked" and text.startswith("digist-20261120-101500, which has no valid")
 
 
-@pytest.mark.parametrize(("left_days", "says"), [(-0.01, "expired"), (20, "soon"), (100, "")])
-def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, says):
+@pytest.mark.parametrize(("left_days", "state"), [(-0.01, "expired"), (20, "soon"), (100, "")])
+def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, state):
     monkeypatch.setattr(tls_authority, "AUTHORITY_DAYS", left_days)
-    # The first call makes it so; it does not look at what it made.
+    # The first call makes the authority and does not check it.
     call()
     path, result = tmp_path / "tls_ca", call(True)
     end = x509.load_pem_x509_certificate((path / "ca.pem").read_bytes()).not_valid_after_utc.timestamp()
-    renewal = f"For a new authority, move {path} away: the next launch makes one, and running jobs keep the old one"
     expired = f"the jobs' authority {path}/ca.pem expired on {tls.day(end)}"
-    finding = ("tls", expired, "certificates that are valid now", renewal)
-    assert found(result) == ([finding] if says == "expired" else [])
-    soon = f"the jobs' authority {path}/ca.pem expires on {tls.day(end)}, 19 days from now. {renewal}."
-    assert result["soon"] == ([soon] if says == "soon" else [])
-    if says == "expired":
+    assert found(result) == ([("tls", expired)] if state == "expired" else [])
+    soon = f"the jobs' authority {path}/ca.pem expires on {tls.day(end)}, 19 days from now"
+    assert [text.partition(". ")[0] for text in result["soon"]] == ([soon] if state == "soon" else [])
+    if state == "expired":
         assert call()["files"] == {}
         shutil.rmtree(path)
         monkeypatch.setattr(tls_authority, "AUTHORITY_DAYS", 100)
@@ -217,7 +210,7 @@ def test_a_key_that_others_can_read_is_not_used(call, tmp_path):
     key.chmod(0o640)
     result = call()
     assert result["files"] == {}
-    [(_, text, _, _)] = found(result)
+    [(_, text)] = found(result)
     readable = f"{key} can be read by others (mode 640); expected 600."
     assert text.startswith(f"{tmp_path}/tls_ca on the controller: {readable}")
 
@@ -232,7 +225,7 @@ def made_site(tmp_path_factory):
 
 @pytest.fixture
 def site(made_site, tmp_path, monkeypatch):
-    """The site's files, in a folder of the test."""
+    """Return the site with its files in a folder of the test."""
     shutil.copytree(made_site.folder, tmp_path / "site")
     monkeypatch.setattr(made_site, "folder", tmp_path / "site")
     return made_site
@@ -288,122 +281,67 @@ def test_a_certificate_that_expires_soon_is_a_warning(hand_in, site):
     site.bundle("client", days=10)
     result = hand_in()
     assert result["findings"] == []
-    [said] = result["soon"]
-    assert said.startswith(f"the client certificate {site.folder}/client.p12 expires on ")
-    assert said.endswith(
-        ", 9 days from now. Renew it, or leave job_tls_certificates out: then certificates are made for each job."
-    )
+    [text] = result["soon"]
+    assert text.startswith(f"the client certificate {site.folder}/client.p12 expires on ") and ", 9 days from" in text
 
 
-def spoil(site, how):
-    """Make one thing wrong with the site's files."""
-    if how == "expired":
-        site.bundle("client", days=-0.5)
-    elif how == "not yet":
-        site.bundle("server", since=-1)
-    elif how == "chain":
-        site.bundle("server", chain=True)
-    elif how == "short":
-        site.bundle("client", key=rsa.generate_private_key(65537, 2048))
-    elif how == "curve":
-        site.bundle("client", key=ec.generate_private_key(ec.SECP192R1()))
-    elif how == "foreign":
-        site.bundle("client", signer=rsa.generate_private_key(65537, 3072))
-    elif how == "no keyid":
-        site.bundle("client", keyid=False)
-    elif how == "revoked":
-        site.revoke(site.serials["server"])
-    elif how == "old list":
-        site.revoke(days=-1)
-    elif how == "foreign list":
-        site.revoke(signer=rsa.generate_private_key(65537, 3072))
-    elif how == "no p12":
-        (site.folder / "server.p12").write_text("nothing")
+FOREIGN = ec.generate_private_key(ec.SECP256R1())
+SHORT = rsa.generate_private_key(65537, 2048)
+OLD_CURVE = ec.generate_private_key(ec.SECP192R1())
 
 
 @pytest.mark.parametrize(
-    ("how", "found_there", "expected"),
+    ("role", "changes", "text"),
     [
-        ("expired", "the client certificate DIR/client.p12 expired on ", "certificates that are valid now"),
-        ("not yet", "the server certificate DIR/server.p12 is valid from ", "certificates that are valid now"),
+        ("client", {"days": -0.5}, "the client certificate DIR/client.p12 expired on "),
+        ("server", {"since": -1}, "the server certificate DIR/server.p12 is valid from "),
         (
-            "chain",
+            "server",
+            {"chain": True},
             "the server certificate DIR/server.p12 comes with 1 other certificates in its file",
-            "a p12 file with one key and its certificate only, as MindSpore refuses a chain",
         ),
+        ("client", {"key": SHORT}, "the client certificate DIR/client.p12 has 2048 bits"),
+        ("client", {"key": OLD_CURVE}, "the client certificate DIR/client.p12 has 192 bits"),
         (
-            "short",
-            "the client certificate DIR/client.p12 has 2048 bits",
-            "RSA keys of 3072 bits or more, or EC keys of 256, as MindSpore's security level asks for",
-        ),
-        (
-            "curve",
-            "the client certificate DIR/client.p12 has 192 bits",
-            "RSA keys of 3072 bits or more, or EC keys of 256, as MindSpore's security level asks for",
-        ),
-        (
-            "foreign",
+            "client",
+            {"signer": FOREIGN},
             "the client certificate DIR/client.p12 is not signed by the authority DIR/ca.pem",
-            "server and client certificates of one authority",
         ),
-        (
-            "no keyid",
-            "the client certificate DIR/client.p12 has no authorityKeyIdentifier",
-            "the key identifier of its authority, which MindSpore compares",
-        ),
-        (
-            "revoked",
-            "the server certificate DIR/server.p12 is revoked by the revocation list DIR/crl.pem",
-            "certificates that are not revoked",
-        ),
-        (
-            "old list",
-            "the revocation list DIR/crl.pem was due to be replaced on ",
-            "a revocation list that still holds",
-        ),
-        (
-            "foreign list",
-            "the revocation list DIR/crl.pem is not signed by the authority DIR/ca.pem",
-            "the authority's own revocation list",
-        ),
-        ("no p12", "MS_TLS_SERVER_PASSWORD does not open DIR/server.p12", "a p12 file and its password"),
+        ("client", {"keyid": False}, "the client certificate DIR/client.p12 has no authorityKeyIdentifier"),
+        ("revoked", {}, "the server certificate DIR/server.p12 is revoked by the revocation list DIR/crl.pem"),
+        ("list", {"days": -1}, "the revocation list DIR/crl.pem was due to be replaced on "),
+        ("list", {"signer": FOREIGN}, "the revocation list DIR/crl.pem is not signed by the authority DIR/ca.pem"),
+        ("no p12", {}, "MS_TLS_SERVER_PASSWORD does not open DIR/server.p12"),
     ],
 )
-def test_certificates_that_mindspore_cannot_use_are_findings(hand_in, site, how, found_there, expected):
-    spoil(site, how)
+def test_certificates_that_mindspore_cannot_use_are_findings(hand_in, site, role, changes, text):
+    if role in ("client", "server"):
+        site.bundle(role, **changes)
+    elif role == "no p12":
+        (site.folder / "server.p12").write_text("nothing")
+    else:
+        site.revoke(*([site.serials["server"]] if role == "revoked" else []), **changes)
     result = hand_in()
-    [(check, text, wanted, _)] = found(result)
-    assert check == "tls"
-    assert text.startswith(found_there.replace("DIR", str(site.folder)))
-    assert wanted == expected
+    [(check, shown)] = found(result)
+    assert check == "tls" and shown.startswith(text.replace("DIR", str(site.folder)))
     assert result["files"] == {}
 
 
 def test_a_wrong_password_and_none(hand_in, site):
     result = hand_in(**{**PASSWORDS, "client_password": "guessed-4713", "server_password": ""})
     assert found(result) == [
-        (
-            "job_secret_env",
-            "no MS_TLS_SERVER_PASSWORD",
-            f"the password of {site.folder}/server.p12",
-            "add MS_TLS_SERVER_PASSWORD to job_secret_env, with its value from Ansible Vault",
-        ),
-        (
-            "tls",
-            f"MS_TLS_CLIENT_PASSWORD does not open {site.folder}/client.p12",
-            "a p12 file and its password",
-            "correct MS_TLS_CLIENT_PASSWORD in job_secret_env, or the file",
-        ),
+        ("job_secret_env", "no MS_TLS_SERVER_PASSWORD"),
+        ("tls", f"MS_TLS_CLIENT_PASSWORD does not open {site.folder}/client.p12"),
     ]
 
 
 def test_files_that_are_missing_unknown_or_not_there(hand_in, site):
-    assert [text for _, text, _, _ in found(hand_in(certificates={"ca": "a", "serve": "b"}, revoked=["x"]))] == [
+    assert [text for _, text in found(hand_in(certificates={"ca": "a", "serve": "b"}, revoked=["x"]))] == [
         "no server",
         "no client",
         "a file named serve",
         "together with job_tls_certificates",
     ]
     (site.folder / "ca.pem").unlink()
-    [(check, text, _, _)] = found(hand_in())
+    [(check, text)] = found(hand_in())
     assert (check, text.partition(":")[0]) == ("job_tls_certificates", f"{site.folder}/ca.pem")
