@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from job_samples import VENV, briefly, job_file, make_job, wrong
 
 PROJECT = Path(__file__).resolve().parents[4]
+TORCHRUN = "job_launcher: torchrun"
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.sampled_from(["auto", "none"])
@@ -112,26 +113,16 @@ def test_a_full_job_file():
         ({"env": {"A": [1]}}, "A is a list"),
         ({"env": ["A=1"]}, "a list"),
         ({"env": {"KEY": 1}, "secret_env": ["KEY"]}, "KEY in job_env and in job_secret_env"),
-        (
-            {"progress_pattern": "step ([0-9]+"},
-            "not a regular expression: missing ), unterminated subpattern at position 5",
-        ),
+        ({"progress_pattern": "a("}, "not a regular expression: missing ), unterminated subpattern at position 1"),
         ({"progress_pattern": "step [0-9]+"}, "a regular expression without named groups, such as (?P<step>[0-9]+)"),
-        (
-            {"progress_pattern": "(?P<step>a{99999999999})"},
-            "not a regular expression: the repetition number is too large",
-        ),
+        ({"progress_pattern": "a{99999999999}"}, "not a regular expression: the repetition number is too large"),
         ({"data": "/data/digits"}, "'/data/digits'"),
         ({"packages": [["torch"]]}, "[['torch']]"),
     ],
 )
 def test_each_rule_has_a_finding(changes, found):
-    key = next(
-        name
-        for name in ("job_ranks_per_node", *(f"job_{changed}" for changed in changes))
-        if name.removeprefix("job_") in changes
-    )
-    assert briefly(wrong(**changes)) == [("", key, found)]
+    key = "ranks_per_node" if "ranks_per_node" in changes else next(iter(changes))
+    assert briefly(wrong(**changes)) == [("", f"job_{key}", found)]
 
 
 def test_secret_variables_obey_the_same_rules_and_never_show_a_value():
@@ -141,30 +132,21 @@ def test_secret_variables_obey_the_same_rules_and_never_show_a_value():
     ]
 
 
-def test_only_a_shell_knows_the_home_in_paths_on_nodes():
-    given = {"venv": "~/venv", "data": ["/data", "~/data"], "checkpoints": "~me/ck", "command": ["~/run.sh", "~/in"]}
-    found = wrong(**given)
+def test_paths_on_nodes_may_not_begin_with_the_home_folder():
+    found = wrong(venv="~/venv", data=["/data", "~/data"], checkpoints="~me/ck", command=["~/run.sh", "~/in"])
     assert [(finding.check, finding.found) for finding in found] == [
         ("job_venv", "~/venv"),
         ("job_data", "~/data"),
         ("job_checkpoints", "~me/ck"),
         ("job_command", "~/run.sh"),
     ]
-    assert found[1].action == "write the path on the nodes, such as {{ trainyard_state }}/data"
-    # What programs do with their own words is their business.
+    # Programs may read `~` in their own arguments and variables.
     assert make_job(command=["python", "train.py", "--data", "~/data"], env={"DATA": "~/data"}).env["DATA"] == "~/data"
 
 
 def test_all_findings_come_at_once():
     checks = [item.check for item in wrong(name="X", launcher="?", command="x", port=1, timeout=0, devices="?")]
     assert checks == ["job_launcher", "job_name", "job_command", "job_devices", "job_port", "job_timeout"]
-
-
-def test_a_misspelt_variable_is_named_with_the_right_one():
-    assert briefly(jobs.unknown_keys(["job_name", "job_proceses_per_node", "job_xyzzy"])) == [
-        ("", "job file", "unknown variable job_proceses_per_node"),
-        ("", "job file", "unknown variable job_xyzzy"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -185,52 +167,42 @@ def test_devices(value, devices):
 
 
 @pytest.mark.parametrize(
-    ("name", "likely"),
+    ("name", "action"),
     [
-        ("mpi", "mpirun"),
-        ("Torchrun", "torchrun"),
-        ("torch-run", "torchrun"),
-        ("ddp", "torchrun"),
-        ("accelerate", "torchrun"),
-        ("hccl", "rank_table"),
+        ("mpi", "did you mean mpirun?"),
+        ("Torchrun", "did you mean torchrun?"),
+        ("torch-run", "did you mean torchrun?"),
+        ("ddp", "did you mean torchrun?"),
+        ("accelerate", "did you mean torchrun?"),
+        ("hccl", "did you mean rank_table?"),
+        *((name, f"write job_scheduler: slurm and {TORCHRUN}") for name in ("slurm", "slrum", "srun")),
+        *((name, f"write job_scheduler: kubernetes and {TORCHRUN}") for name in ("kubernetes", "k8s")),
     ],
 )
-def test_a_misspelt_launcher_is_named_with_all_and_the_right_one(name, likely):
+def test_an_unknown_launcher_is_a_finding_with_the_likely_one(name, action):
     (finding,) = wrong(launcher=name)
     assert finding.expected == "one of direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun"
-    assert (finding.check, finding.found, finding.action) == ("job_launcher", repr(name), f"did you mean {likely}?")
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("slurm", "slurm"), ("slrum", "slurm"), ("srun", "slurm"), ("kubernetes", "kubernetes"), ("k8s", "kubernetes")],
-)
-def test_a_scheduler_as_launcher_is_a_finding(name, meant):
-    (finding,) = wrong(launcher=name)
-    assert (finding.check, finding.found) == ("job_launcher", repr(name))
-    assert finding.action == f"write job_scheduler: {meant} and job_launcher: torchrun"
+    assert (finding.check, finding.found, finding.action) == ("job_launcher", repr(name), action)
 
 
 @pytest.mark.parametrize(
     ("name", "action"),
     [("slrum", "did you mean slurm?"), ("k8s", "did you mean kubernetes?"), ("pbs", "choose one of these")],
 )
-def test_a_misspelt_scheduler_is_named_with_all_and_the_right_one(name, action):
+def test_an_unknown_scheduler_is_a_finding_with_the_likely_one(name, action):
     (finding,) = wrong(scheduler=name)
-    assert briefly([finding]) == [("", "job_scheduler", repr(name))]
+    assert (finding.check, finding.found, finding.action) == ("job_scheduler", repr(name), action)
 
 
-def test_a_launcher_that_the_scheduler_lacks_is_a_finding():
-    for name in ("slurm", "kubernetes"):
-        assert [each.check for each in wrong(scheduler=name, launcher="rank_table")] == ["job_launcher"]
+@pytest.mark.parametrize("name", ["slurm", "kubernetes"])
+def test_a_launcher_that_the_scheduler_cannot_use_is_a_finding(name):
+    assert [each.check for each in wrong(scheduler=name, launcher="rank_table")] == ["job_launcher"]
 
 
 def test_job_engine_of_older_job_files_is_a_finding_with_its_replacement():
     (finding,) = jobs.unknown_keys(["job_engine"])
     assert finding.found == "unknown variable job_engine"
-    assert finding.action == (
-        "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
-    )
+    assert "job_launcher" in finding.action and "job_scheduler: slurm" in finding.action
 
 
 def test_node_environment():
