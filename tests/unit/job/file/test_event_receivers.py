@@ -6,10 +6,9 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.job.file import event_receivers
-from ansible.module_utils.trainyard.job.record.events import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import briefly, job_file, make_job, texts, wrong
+from job_samples import briefly, job_file, make_job, wrong
 
 HOOK = "https://hooks.example.org/services/T0/B0/hunter2"
 SECRET = {"events_secret": "hunter2-hunter2-hunter2"}
@@ -42,47 +41,28 @@ def test_the_head_gets_complete_receivers():
     assert event_receivers.settings(job_file()) is None
 
 
-KEYS = "url, command or file, and beside it only; with url also form and ca_file"
-
-
 @pytest.mark.parametrize(
-    ("receiver", "found", "expected", "action"),
+    ("receiver", "found", "action"),
     [
-        ("hunter2", "none of url, command and file", KEYS, "name one of them for each receiver"),
-        ({"url": HOOK, "file": "/x"}, "url and file", KEYS, "name one of them for each receiver"),
-        ({"url": HOOK, "from": "json"}, "from beside url", KEYS, "did you mean form?"),
-        ({"file": "/x", "form": "json"}, "form beside file", KEYS, "leave it out"),
-        ({"url": HOOK, "form": "teams"}, "form: 'teams'", "one of json, slack", "correct form"),
-        (
-            {"url": HOOK, "only": ["end"]},
-            "only: ['end']",
-            f"a list out of {', '.join(KINDS)}",
-            "correct only, or leave it out",
-        ),
-        (
-            {"url": HOOK, "ca_file": "ca.pem"},
-            "ca_file: 'ca.pem'",
-            "an absolute path on the head node, of a file of certificates",
-            "correct ca_file",
-        ),
+        ("hunter2", "none of url, command and file", "name one of them for each receiver"),
+        ({"url": HOOK, "file": "/x"}, "url and file", "name one of them for each receiver"),
+        ({"url": HOOK, "from": "json"}, "from beside url", "did you mean form?"),
+        ({"file": "/x", "form": "json"}, "form beside file", "leave it out"),
+        ({"url": HOOK, "form": "teams"}, "form: 'teams'", "correct form"),
+        ({"url": HOOK, "only": ["end"]}, "only: ['end']", "correct only, or leave it out"),
+        ({"url": HOOK, "ca_file": "ca.pem"}, "ca_file: 'ca.pem'", "correct ca_file"),
         (
             {"command": ["tell", "hunter2"]},
             "no usable command",
-            "a list of words, first the absolute path of a program on the head node; no shell reads it",
             "write it as [/usr/local/bin/tell, --channel, training]",
         ),
-        (
-            {"file": "events.jsonl"},
-            "file: 'events.jsonl'",
-            "an absolute path on the head node, in a folder where the training user may write",
-            "write the whole path",
-        ),
+        ({"file": "events.jsonl"}, "file: 'events.jsonl'", "write the whole path"),
     ],
 )
-def test_an_invalid_receiver_is_a_finding(receiver, found, expected, action):
-    findings = wrong(events=[{"file": "/fine"}, receiver])
-    assert briefly(findings) == [("", "job_events, receiver 2", found)]
-    assert "hunter2" not in str(findings)
+def test_an_invalid_receiver_is_a_finding(receiver, found, action):
+    (finding,) = wrong(events=[{"file": "/fine"}, receiver])
+    assert (finding.check, finding.found, finding.action) == ("job_events, receiver 2", found, action)
+    assert "hunter2" not in str(finding)
 
 
 @pytest.mark.parametrize(
@@ -97,29 +77,26 @@ def test_an_invalid_address_is_not_quoted(url):
     assert finding.found == "no usable url" and "hunter2" not in str(finding)
 
 
-def test_receivers_of_another_shape_are_one_finding():
-    assert texts(wrong(events="hunter2, b"))[0][1:3] == ("job_events", "a str")
-    assert texts(wrong(events=[{"file": "/x"}] * 17))[0][2] == "17 receivers"
-
-
-def test_a_secret_that_can_be_guessed_is_refused_and_not_quoted():
-    (finding,) = wrong(**{"events_secret": "hunter2"})
-    assert briefly([finding]) == [("", "job_events_secret", "7 characters")]
+@pytest.mark.parametrize(
+    ("changes", "check", "found"),
+    [
+        ({"events": "hunter2, b"}, "job_events", "a str"),
+        ({"events": [{"file": "/x"}] * 17}, "job_events", "17 receivers"),
+        ({"events_secret": "hunter2"}, "job_events_secret", "7 characters"),
+        ({"metrics_folder": "metrics"}, "job_metrics_folder", "metrics"),
+    ],
+)
+def test_other_invalid_variables_are_findings_without_a_secret(changes, check, found):
+    (finding,) = wrong(**changes)
+    assert briefly([finding]) == [("", check, found)] and "hunter2" not in str(finding)
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
 def test_events_need_the_monitors_of_ssh(scheduler):
     findings = wrong(scheduler=scheduler, events=ALL, metrics_folder="/var/lib/trainyard-metrics")
-    assert [(each.check, each.expected) for each in findings] == [
-        (name, "job_scheduler: ssh, whose monitors send events and write metrics")
-        for name in ("job_events", "job_metrics_folder")
-    ]
+    assert [each.check for each in findings] == ["job_events", "job_metrics_folder"]
+    assert all(each.expected.startswith("job_scheduler: ssh") for each in findings)
     assert "hunter2" not in str(findings)
-
-
-def test_a_folder_of_metrics_is_an_absolute_path():
-    (finding,) = wrong(metrics_folder="metrics")
-    assert (finding.check, finding.found) == ("job_metrics_folder", "metrics")
 
 
 words = st.one_of(st.none(), st.integers(), st.text(max_size=12), st.lists(st.text(max_size=5), max_size=3))
