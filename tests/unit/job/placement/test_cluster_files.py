@@ -1,4 +1,4 @@
-"""The playbooks rank_table.yml and hostfile.yml: what they find and write, and the rules by which they do."""
+"""The playbooks rank_table.yml and hostfile.yml: their rules, and the files that they write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def record(number, **changes):
 
 
 def table(records, **settings):
-    """The table that the module writes of a plan."""
+    """Return the table that the module writes from a plan."""
     plan = cluster_files.plan_rank_table(records, {**SETTINGS, **settings})
     assert plan["findings"] == []
     servers = [
@@ -52,9 +52,8 @@ def found(plan, *names):
 def test_a_single_server_is_127_0_0_1_as_the_guides_table_has_it():
     made = table([record(0)], devices="[4,8)")
     assert rank_table.file_name(made) == "hccl_4p_4567_127.0.0.1.json"
-    assert [device["device_ip"] for device in made["server_list"][0]["device"]] == [
-        f"192.{number}.0.1" for number in (5, 6, 7, 8)
-    ]
+    devices = made["server_list"][0]["device"]
+    assert [device["device_ip"] for device in devices] == [f"192.{number}.0.1" for number in (5, 6, 7, 8)]
     assert rank_table.file_name(table([record(0)], server_ip="10.77.0.1")) == "hccl_8p_01234567_10.77.0.1.json"
     assert "host_ip" not in table([record(0, chip="a3")])["server_list"][0]
 
@@ -66,7 +65,7 @@ def test_several_servers_are_known_by_their_addresses_in_dictionary_order():
     assert table([record(1, chip="a3"), record(2, chip="a3")])["server_list"][0]["host_ip"] == "10.77.0.2"
 
 
-def test_logic_ids_are_given_and_physical_ones_written():
+def test_devices_are_chosen_by_logic_id_and_written_by_physical_id():
     made = table([record(0, devices=4, physical=[4, 5, 6, 7])], devices=[0, 2])
     assert [device["device_id"] for device in made["server_list"][0]["device"]] == ["4", "6"]
 
@@ -92,26 +91,26 @@ def test_all_that_keeps_a_table_from_being_written_comes_at_once():
         ("n3", "devices", "no Ascend device"),
         ("n3", "network", "eth2 10.77.0.3/16"),
     ]
-    said = json.dumps(plan["findings"])
-    assert "rank_table_network" in said and "job_" not in said
+    text = json.dumps(plan["findings"])
+    assert "rank_table_network" in text and "job_" not in text
 
 
-def test_devices_that_a_job_could_not_use_are_in_no_table():
-    ill = record(0, device3={"health": "Alarm"}, device4={"link": "down"})
-    other = record(1, chip="910")
-    assert found(cluster_files.plan_rank_table([ill, record(1)], SETTINGS)) == [
-        ("n1", "devices", "device 3 with health Alarm"),
-        ("n1", "devices", "device 4 with its link down"),
-    ]
-    assert found(cluster_files.plan_rank_table([record(0), record(2), other], SETTINGS)) == [
-        ("n2", "devices", "chip 910")
-    ]
-    refused = cluster_files.plan_rank_table([record(0, chip="910")], {**SETTINGS, "devices": [0, 1, 2]})
-    assert found(refused, "host", "action") == [
-        ("n1", "use a set of devices that the 910's links join: set rank_table_devices")
-    ]
-    # HCCL takes these: the module that writes the table warns.
-    assert cluster_files.plan_rank_table([record(0, chip="910")], {**SETTINGS, "devices": [0, 4]})["findings"] == []
+@pytest.mark.parametrize(
+    ("records", "settings", "expected"),
+    [
+        (
+            [record(0, device3={"health": "Alarm"}, device4={"link": "down"}), record(1)],
+            {},
+            [("n1", "devices", "device 3 with health Alarm"), ("n1", "devices", "device 4 with its link down")],
+        ),
+        ([record(0), record(2), record(1, chip="910")], {}, [("n2", "devices", "chip 910")]),
+        ([record(0, chip="910")], {"devices": [0, 1, 2]}, [("n1", "devices", "3 devices: 0, 1, 2 (chip 910)")]),
+        # HCCL takes these: the module that writes the table warns.
+        ([record(0, chip="910")], {"devices": [0, 4]}, []),
+    ],
+)
+def test_devices_that_a_job_could_not_use_are_in_no_table(records, settings, expected):
+    assert found(cluster_files.plan_rank_table(records, {**SETTINGS, **settings})) == expected
 
 
 def test_a_hostfile_has_the_addresses_and_the_number_of_devices():
@@ -132,10 +131,12 @@ def test_all_that_keeps_a_hostfile_from_being_written_comes_at_once():
         ("n1", "devices", "nvidia-smi failed"),
         ("n1", "network", "eth0 10.77.0.1/16"),
     ]
-    for slots in ("0", -1, True, "many", 1.5):
-        assert found(cluster_files.plan_hostfile([record(0)], {**HOSTFILE, "slots": slots})) == [
-            ("", "hostfile_slots", repr(slots))
-        ]
+
+
+@pytest.mark.parametrize("slots", ["0", -1, True, "many", 1.5])
+def test_an_invalid_number_of_slots_is_a_finding(slots):
+    plan = cluster_files.plan_hostfile([record(0)], {**HOSTFILE, "slots": slots})
+    assert found(plan) == [("", "hostfile_slots", repr(slots))]
 
 
 def inventory(text, **settings):
@@ -161,51 +162,52 @@ def test_an_inventory_has_the_hosts_of_a_hostfile_in_its_order():
 def test_different_slots_are_noted_at_each_host():
     plan = inventory("n1 slots=8\nn2 slots=4\nn3\n")
     assert plan["differing"] and "vars" not in yaml.safe_load(plan["text"])["compute"]
-    assert [line for line in plan["text"].splitlines() if "#" in line][1:] == [
-        "    n1:  # 8 slots",
-        "    n2:  # 4 slots",
-    ]
+    notes = [line.strip() for line in plan["text"].splitlines() if "#" in line][1:]
+    assert notes == ["n1:  # 8 slots", "n2:  # 4 slots"]
+
+
+TWICE = "n1 is in line 1 already"
+NO_NUMBER = "slots 'x' is no number of processes"
 
 
 @pytest.mark.parametrize(
     ("text", "settings", "expected"),
     [
-        ("n1 slots=8\nn1 slots=4\nn2 slots=x\n", {}, ["line 2 of /ops/hostfile: n1 is in line 1 already",
-                                                     "line 3 of /ops/hostfile: slots 'x' is no number of processes"]),
+        (
+            "n1 slots=8\nn1 slots=4\nn2 slots=x\n",
+            {},
+            [f"line {line} of /ops/hostfile: {text}" for line, text in ((2, TWICE), (3, NO_NUMBER))],
+        ),
         ("# none\n", {}, ["no host in /ops/hostfile"]),
         ("n_1 slots=8\n", {"folder": False}, ["/ops/hosts.yml, in no folder that is there"]),
         ("ip6-localhost slots=8\n", {}, ["host 'ip6-localhost' in /ops/hostfile"]),
         ("n1 slots=8\n", {"existing": "---\n"}, ["/ops/hosts.yml is there and differs"]),
         ("n1 slots=8\n", {"existing": "---\n", "overwrite": True}, []),
     ],
-)  # fmt: skip
+)
 def test_a_hostfile_that_makes_no_inventory(text, settings, expected):
     assert [each for (each,) in found(inventory(text, **settings), "found")] == expected
-
-
-# ---- the playbooks
 
 
 @pytest.fixture
 def run(tmp_path):
     """Run a playbook in a folder of its own against one local host, whose devices are replays."""
     settings = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "trainyard_become": False}
-    interpreter = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
-    hosts = {"compute": {"hosts": {"n1": {**settings, **interpreter}}}}
-    (tmp_path / "inventory.yml").write_text(yaml.safe_dump(hosts))
+    settings["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
+    (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"compute": {"hosts": {"n1": settings}}}))
     (tmp_path / "replay.conf").write_text("MODEL=910B3\nDEVICES=8\nCARD_CHIPS=1\n")
     (tmp_path / "replay.running").write_text("DRIVER=24.1.0\nFIRMWARE=7.5.0\n")
     (tmp_path / "hccn.conf").write_text("".join(f"address_{at}=192.168.{100 + at}.1\n" for at in range(8)))
     work = tmp_path / "work"
     work.mkdir()
+    path = f"{REPLAYS}:{os.environ['PATH']}"
     env = {
-        **os.environ,
         "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
         "REPLAY": str(tmp_path),
-        "PATH": f"{REPLAYS}:{os.environ['PATH']}",
-        "PWD": str(work),
+        "PATH": path,
     }
+    env = {**os.environ, **env, "PWD": str(work)}
 
     def play(book, *arguments):
         argv = ["ansible-playbook", PROJECT / "playbooks" / book, "-i", tmp_path / "inventory.yml", *arguments]
@@ -221,17 +223,10 @@ def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
     rc, text = run("rank_table.yml", *given, "--check", "--diff")
     assert rc == 0 and not path.exists() and '+ "device_ip": "192.168.104.1",' in text and "would be written" in text
     rc, text = run("rank_table.yml", *given)
-    devices = ",\n".join(
-        f'                {{\n                    "device_id": "{at}",\n'
-        f'                    "device_ip": "192.168.{100 + at}.1",\n                    "rank_id": "{at - 4}"\n'
-        "                }"
-        for at in (4, 5, 6, 7)
-    )
-    assert rc == 0 and path.read_text() == (
-        '{\n    "version": "1.0",\n    "server_count": "1",\n    "server_list": [\n        {\n'
-        f'            "server_id": "127.0.0.1",\n            "device": [\n{devices}\n            ],\n'
-        '            "host_nic_ip": "reserve"\n        }\n    ],\n    "status": "completed"\n}\n'
-    )
+    (entry,) = json.loads(path.read_text())["server_list"]
+    devices = [(each["device_id"], each["device_ip"], each["rank_id"]) for each in entry["device"]]
+    assert devices == [(str(at), f"192.168.{100 + at}.1", str(at - 4)) for at in (4, 5, 6, 7)]
+    assert rc == 0 and entry["server_id"] == "127.0.0.1" and entry["host_nic_ip"] == "reserve"
     assert f"{path} is written. To use it in a job: -e job_launcher=rank_table -e job_rank_table={path} -e" in text
     rc, text = run("rank_table.yml", *given)
     assert rc == 0 and f"{path} is up to date" in text and "changed=0" in text

@@ -1,4 +1,4 @@
-"""Hostfiles: every notation, every fault with its line, any text; and the module over them with real files."""
+"""Hostfiles: each notation, each error with its line, any text; and the module with real files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ counts = st.integers(1, 999_999_999)
 
 @st.composite
 def hostfiles(draw):
-    """A flavor, and hosts that it can express."""
+    """Draw a flavor, and hosts that it can express."""
     flavor = draw(st.sampled_from(FLAVORS))
     hosts = []
     for name in draw(st.lists(names, unique=True, max_size=8)):
@@ -35,7 +35,7 @@ def test_a_written_hostfile_is_read_back(given_hosts):
 
 @given(st.sampled_from(["openmpi", "deepspeed"]), st.lists(st.ip_addresses(v=6).map(str), unique=True))
 def test_ipv6_addresses_are_not_taken_for_a_name_with_slots(flavor, addresses):
-    # An address that ends in `::` is one that no host has.
+    # No host has an address that ends in `::`.
     hosts = [MpiHost(address, 4) for address in addresses if address[0] != ":" and address[-1] != ":"]
     assert parse(render(hosts, flavor)) == (hosts, {})
 
@@ -54,16 +54,14 @@ def test_texts_that_are_nearly_hostfiles_can_be_read(parts):
 
 
 def test_notations():
-    hosts = [MpiHost("10.0.0.1", 8, 16), MpiHost("n2", 4), MpiHost("n3")]
-    assert render(hosts, "openmpi") == "10.0.0.1 slots=8 max_slots=16\nn2 slots=4\nn3\n"
-    assert render([MpiHost("10.0.0.1", 8), MpiHost("n3")], "mpich") == "10.0.0.1:8\nn3\n"
-    assert render([MpiHost("10.0.0.1", 8)], "deepspeed") == "10.0.0.1 slots=8\n"
-
-
-def test_a_file_as_sites_write_it():
     text = "# rack 1\n\nn1\tslots=4   # the head\n  n2 slots = 4 max-slots=8\r\nn3 max_slots=2\nn4:6\n10.0.0.5\n"
     hosts = [MpiHost("n1", 4), MpiHost("n2", 4, 8), MpiHost("n3", None, 2), MpiHost("n4", 6), MpiHost("10.0.0.5")]
     assert parse(text) == (hosts, {})
+    assert render(hosts[1:3], "openmpi") == "n2 slots=4 max_slots=8\nn3 max_slots=2\n"
+    assert render([MpiHost("10.0.0.1", 8), MpiHost("n3")], "mpich") == "10.0.0.1:8\nn3\n"
+    assert render([MpiHost("10.0.0.1", 8)], "deepspeed") == "10.0.0.1 slots=8\n"
+    # A name that stands several times has as many slots.
+    assert parse("n1\nn2 // the spare\nn1 # again\nn1\n") == ([MpiHost("n1", 3), MpiHost("n2")], {})
 
 
 @pytest.mark.parametrize(
@@ -96,11 +94,7 @@ def test_each_fault_has_its_line(line, fault):
 
 def test_all_faults_are_found_at_once():
     _, problems = parse("n1 slots=0 rank=3\nn1\nn1\n")
-    assert problems == {
-        1: ["n1: slots is 0; expected 1 or more", "unknown key 'rank'; expected slots or max_slots"],
-        2: ["n1 is in line 1 already"],
-        3: ["n1 is in line 1 already"],
-    }
+    assert {line: len(texts) for line, texts in problems.items()} == {1: 2, 2: 1, 3: 1}
 
 
 @pytest.mark.parametrize(
@@ -118,9 +112,6 @@ def test_settings_that_a_flavor_lacks_are_not_written(flavor, host, fault):
     with pytest.raises(ValueError, match="n9: named twice") as refused:
         render([host, MpiHost("n9", 1), MpiHost("n9", 1)], flavor)
     assert str(refused.value) == f"{fault}; n9: named twice"
-
-
-# ---- the module
 
 
 @pytest.fixture
@@ -172,28 +163,17 @@ def test_a_hostfile_is_read_with_its_faults(call, tmp_path):
     (tmp_path / "hostfile").write_bytes(b"# \xff\nn1 slots=2\nn1 cpus=3\n")
     read, _ = call(state="parsed")
     assert read["hosts"] == [{"name": "n1", "slots": 2, "max_slots": None}]
-    assert read["problems"] == [
-        {"line": 3, "text": "unknown key 'cpus'; expected slots or max_slots"},
-        {"line": 3, "text": "n1 is in line 2 already"},
-    ]
+    assert [each["line"] for each in read["problems"]] == [3, 3]
     assert not read["changed"]
 
 
 def test_invalid_arguments_of_the_module(call):
     refused, path = call(hosts=[{"name": "n1", "slots": 0}, {"name": "n1"}])
-    assert refused["msg"] == (
-        f"{path} was not written: n1: slots is 0; expected 1 or more; n1: named twice. Correct the hosts."
-    )
-    assert call(hosts=[])[0]["msg"] == f"{path} was not written: no hosts. Correct the hosts."
-    assert "hosts" in call()[0]["msg"]
-    assert call(state="parsed")[0]["msg"] == f"no {path}. Expected a hostfile to read."
+    assert refused["msg"].startswith(f"{path} was not written: n1: slots is 0; expected 1 or more; n1: named twice")
+    assert "no hosts" in call(hosts=[])[0]["msg"] and "hosts" in call()[0]["msg"]
+    assert call(state="parsed")[0]["msg"].startswith(f"no {path}")
     path.mkdir()
-    assert call(state="parsed")[0]["msg"] == f"{path} cannot be read: Is a directory. Expected a hostfile, or no file."
-
-
-def test_a_name_that_stands_several_times_has_as_many_slots():
-    hosts, problems = parse("n1\nn2 // the spare\nn1 # again\nn1\nn3 slots=2\n")
-    assert (hosts, problems) == ([MpiHost("n1", 3), MpiHost("n2"), MpiHost("n3", 2)], {})
+    assert call(state="parsed")[0]["msg"].startswith(f"{path} cannot be read: Is a directory")
 
 
 def test_only_blanks_of_ascii_separate_words():

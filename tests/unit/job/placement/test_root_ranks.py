@@ -11,7 +11,7 @@ from job_samples import make_job, member
 
 
 def planned(user, *uids):
-    """The plan of a job of this user on nodes where we are those users."""
+    """Return the plan of a job of this user on nodes with agents of these users."""
     members = [member(number, **facts) for number, facts in enumerate({"uid": uid} for uid in uids)]
     where = Where("digits-1", "now", "", "/var/lib/trainyard", user)
     plan, findings = schedulers.plan(make_job(), members, Source(["train.py"]), where)
@@ -24,7 +24,7 @@ def planned(user, *uids):
     [
         ("root", (0, 0), ["n1", "n2"]),
         ("0", (0, 1000), ["n1"]),
-        # An agent that is no root starts ranks as itself, one that is root starts them as the user.
+        # An agent without root starts ranks as itself, an agent of root starts them as the user.
         ("root", (1000,), []),
         ("train", (0,), []),
     ],
@@ -33,12 +33,12 @@ def test_ranks_as_root_are_a_warning(user, uids, hosts):
     assert [each["host"] for each in planned(user, *uids)["warnings"]] == hosts
 
 
-def test_the_warning_says_what_to_do():
+def test_the_warning_has_the_hosts_and_an_action():
     text = warnings_text(planned("root", 0, 0))
     assert text.count("ranks' user on n1, n2") == 1
     assert "call ansible-playbook as an ordinary user" in text
 
 
-def test_where_ansible_becomes_root_it_is_refused():
+def test_ranks_as_root_are_refused_where_ansible_becomes_root():
     assert [each.found for each in root_ranks.refused("root", becomes=True)] == ["root"]
     assert root_ranks.refused("root", becomes=False) == root_ranks.refused("train", becomes=True) == []
