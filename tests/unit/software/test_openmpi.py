@@ -1,4 +1,4 @@
-"""The role openmpi: who builds, which nodes are odd, the judgement of its proof, the documentation of its modules."""
+"""The role openmpi: which node builds, findings on nodes, its verification, and the state of a machine."""
 
 from __future__ import annotations
 
@@ -11,64 +11,38 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import openmpi
 from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program, plan_builds
-from filters import FILTERS
+from job_samples import briefly
 
 PREFIX = "/opt/trainyard/openmpi-4.1.8"
 DEBIAN, UBUNTU = "debian 12 x86_64", "ubuntu 22.04 aarch64"
+SHA256 = "ab" * 32
 WANTED = {
-    "version": "4.1.8",
-    "sha256": "ab" * 32,
-    "prefix": PREFIX,
-    "options": ["--disable-mpi-fortran"],
-    "cuda": "auto",
-    "ucx": "auto",
-    "min_free_mb": 2000,
+    **{"version": "4.1.8", "sha256": SHA256, "prefix": PREFIX, "options": ["--disable-mpi-fortran"]},
+    **{"cuda": "auto", "ucx": "auto", "min_free_mb": 2000},
 }
-RECORD = {
-    "version": "4.1.8",
-    "sha256": "ab" * 32,
-    "platform": DEBIAN,
-    "configure": [f"--prefix={PREFIX}", "--without-cuda", "--without-ucx", "--disable-mpi-fortran"],
+CONFIGURE = [f"--prefix={PREFIX}", "--without-cuda", "--without-ucx", "--disable-mpi-fortran"]
+RECORD = {"version": "4.1.8", "sha256": SHA256, "platform": DEBIAN, "configure": CONFIGURE}
+STATE = {
+    **{"platform": DEBIAN, "free_mb": 9000, "mpi": {"version": "4.1.4", "path": "/usr/bin/mpirun"}, "record": None},
+    **{"prefix_kind": "none", "in_prefix": None, "link": "/opt/trainyard/openmpi", "link_kind": "none"},
+    **{"cuda": "", "ucx": ""},
 }
 
 
 def state(host, **changes):
-    return {
-        "host": host,
-        "hostname": host,
-        "platform": DEBIAN,
-        "free_mb": 9000,
-        "mpi": {"version": "4.1.4", "path": "/usr/bin/mpirun"},
-        "record": None,
-        "prefix_kind": "none",
-        "in_prefix": None,
-        "link": "/opt/trainyard/openmpi",
-        "link_kind": "none",
-        "cuda": "",
-        "ucx": "",
-        **changes,
-    }
+    return {**STATE, "host": host, "hostname": host, **changes}
 
 
 def actions(plan):
     return {host: (node["action"], node["source"]) for host, node in plan.items()}
 
 
-def texts(findings):
-    return [(finding.host, finding.check, finding.found) for finding in findings]
-
-
 def test_the_first_node_of_each_platform_builds_for_the_others():
     nodes = [state("n1"), state("n2"), state("u1", platform=UBUNTU), state("n3"), state("u2", platform=UBUNTU)]
     plan, findings = plan_builds(nodes, WANTED)
     assert findings == []
-    assert actions(plan) == {
-        "n1": ("build", "n1"),
-        "n2": ("copy", "n1"),
-        "u1": ("build", "u1"),
-        "n3": ("copy", "n1"),
-        "u2": ("copy", "u1"),
-    }
+    assert {host for host, node in plan.items() if node["action"] == "build"} == {"n1", "u1"}
+    assert actions(plan).items() >= {"n2": ("copy", "n1"), "n3": ("copy", "n1"), "u2": ("copy", "u1")}.items()
     assert plan["n1"]["record"] == RECORD
 
 
@@ -102,34 +76,28 @@ def test_findings_on_a_build_come_at_once():
         state("n5", free_mb=100),
         state("n6", free_mb=100, record=RECORD, prefix_kind="built"),
     ]
-    assert texts(plan_builds(nodes, WANTED)[1]) == [
+    assert briefly(plan_builds(nodes, WANTED)[1]) == [
         ("n3", "openmpi_prefix", f"{PREFIX}, which this role did not make"),
         ("n4", "link", "/opt/trainyard/openmpi, which is no link"),
         ("n5", "disk", f"100 MB free for {PREFIX}"),
         ("n2", "CUDA and UCX", "CUDA in no folder, UCX in /usr"),
     ]
     _, findings = plan_builds([state("n1")], {**WANTED, "cuda": "/opt/cuda"})
-    assert texts(findings) == [("n1", "openmpi_cuda", "no CUDA headers in /opt/cuda")]
+    assert briefly(findings) == [("n1", "openmpi_cuda", "no CUDA headers in /opt/cuda")]
 
 
-def test_odd_nodes_are_named():
-    nodes = [
-        state("n1"),
-        state("n2"),
-        state("n3", mpi={"version": "5.0.7", "path": "/usr/bin/mpirun"}),
-        state("n4", mpi=None),
-    ]
+def test_nodes_with_another_version_are_findings():
+    other = {"version": "5.0.7", "path": "/usr/bin/mpirun"}
+    nodes = [state("n1"), state("n2"), state("n3", mpi=other), state("n4", mpi=None)]
     findings = compare_versions(nodes, "")
-    assert texts(findings) == [
+    assert briefly(findings) == [
         ("n3", "Open MPI", "Open MPI 5.0.7 (/usr/bin/mpirun)"),
         ("n4", "Open MPI", "no mpirun that answers as Open MPI"),
     ]
     assert {finding.expected for finding in findings} == {"Open MPI 4.1.4, as on n1, n2"}
     assert [finding.host for finding in compare_versions(nodes[:2], "4.1.8")] == ["n1", "n2"]
     assert compare_versions(nodes[:2], "") == compare_versions(nodes[:2], "4.1.4") == []
-    assert texts(compare_versions([state("n1", mpi=None)], "")) == [
-        ("n1", "Open MPI", "no mpirun that answers as Open MPI")
-    ]
+    assert [finding.host for finding in compare_versions([state("n1", mpi=None)], "")] == ["n1"]
 
 
 def answers(*hosts, total=None):
@@ -141,6 +109,11 @@ def answers(*hosts, total=None):
 
 SLOTS = {"gpu1": 2, "gpu2": 2}
 NAMES = {"gpu1": "a", "gpu2": "b"}
+RULE = "-" * 74 + "\n"
+UNABLE = "ORTE was unable\n" * 6
+# A shell's message may come after mpirun's, or in the midst of it and after many lines of Open MPI's own.
+SHELL_LAST = f"{RULE}{UNABLE}{RULE}bash: orted: No such file\n"
+SHELL_WITHIN = "[n1:7] ORTE_ERROR_LOG\n" * 4 + f"{RULE}{UNABLE}ssh: not found\n{RULE}lost\n"
 
 
 def test_a_process_for_each_slot_on_the_right_hosts_is_right():
@@ -148,52 +121,32 @@ def test_a_process_for_each_slot_on_the_right_hosts_is_right():
 
 
 @pytest.mark.parametrize(
-    ("status", "output", "found"),
+    ("output", "found"),
     [
-        (0, answers("a", "a", "a", "b"), [("gpu1", "mpirun", "3 processes"), ("gpu2", "mpirun", "1 process")]),
-        (0, answers("a", "a", "b", "b", "c"), [("", "mpirun", "1 process on c")]),
-        (0, answers("a", "a", "b", "b", total=5), [("", "MPI_Allreduce", "sum 5 of the ranks 0, 1, 2, 3")]),
-        (1, "----\n b: no route\n", [("", "mpirun", "it ended with status 1 and printed: b: no route")]),
-        # A shell's message may come after mpirun's.
-        (
-            1,
-            "".join(("-" * 74 + "\n", "ORTE was unable\n" * 6, "-" * 74 + "\n", "bash: orted: No such file\n")),
-            [
-                (
-                    "",
-                    "mpirun",
-                    "it ended with status 1 and printed: bash: orted: No such file" + " / ORTE was unable" * 5,
-                )
-            ],
-        ),
-        # It may come in the midst of it, and after much that Open MPI says of itself.
-        (
-            1,
-            "".join(
-                (
-                    "[n1:7] ORTE_ERROR_LOG\n" * 4,
-                    "-" * 74 + "\n",
-                    "ORTE was unable\n" * 6,
-                    "ssh: not found\n",
-                    "-" * 74 + "\nlost\n",
-                )
-            ),
-            [
-                (
-                    "",
-                    "mpirun",
-                    "it ended with status 1 and printed: ssh: not found / lost" + " / [n1:7] ORTE_ERROR_LOG" * 4,
-                )
-            ],
-        ),
-        (124, "", [("", "mpirun", "it did not end in time and printed: nothing")]),
-        (0, "", [("", "mpirun", "it ended with status 0 and printed: nothing")]),
-        # All answered, and then it failed.
-        (1, answers("a", "a", "b", "b"), [("", "mpirun", "it ended with status 1 and printed: nothing")]),
+        (answers("a", "a", "a", "b"), [("gpu1", "mpirun", "3 processes"), ("gpu2", "mpirun", "1 process")]),
+        (answers("a", "a", "b", "b", "c"), [("", "mpirun", "1 process on c")]),
+        (answers("a", "a", "b", "b", total=5), [("", "MPI_Allreduce", "sum 5 of the ranks 0, 1, 2, 3")]),
     ],
 )
-def test_a_failed_verification_is_described(status, output, found):
-    assert texts(judge_program(SLOTS, NAMES, status, output)) == found
+def test_a_wrong_answer_is_described(output, found):
+    assert briefly(judge_program(SLOTS, NAMES, 0, output)) == found
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "printed"),
+    [
+        (1, "----\n b: no route\n", "b: no route"),
+        (1, SHELL_LAST, "bash: orted: No such file" + " / ORTE was unable" * 5),
+        (1, SHELL_WITHIN, "ssh: not found / lost" + " / [n1:7] ORTE_ERROR_LOG" * 4),
+        (124, "", "nothing"),
+        (0, "", "nothing"),
+        # All answered, and then it failed.
+        (1, answers("a", "a", "b", "b"), "nothing"),
+    ],
+)
+def test_a_failed_verification_is_described(status, output, printed):
+    end = "it did not end in time" if status == 124 else f"it ended with status {status}"
+    assert briefly(judge_program(SLOTS, NAMES, status, output)) == [("", "mpirun", f"{end} and printed: {printed}")]
 
 
 def run(module, capsys, **params):
@@ -225,39 +178,27 @@ def test_odd_versions_are_found_before_anything_is_started(capsys):
     assert [finding["host"] for finding in result["findings"]] == ["n2"]
 
 
-OFED = {
-    "version": "4.1.7a1",
-    "path": "/usr/mpi/gcc/openmpi-4.1.7a1/bin/mpirun",
-    "lib": "/usr/mpi/gcc/openmpi-4.1.7a1/lib64",
-}
-THERE = {**WANTED, "existing": True, "version": "", "prefix": "/usr/mpi/gcc/openmpi-4.1.7a1"}
+OFED_PREFIX = "/usr/mpi/gcc/openmpi-4.1.7a1"
+OFED = {"version": "4.1.7a1", "path": f"{OFED_PREFIX}/bin/mpirun", "lib": f"{OFED_PREFIX}/lib64"}
+THERE = {**WANTED, "existing": True, "version": "", "prefix": OFED_PREFIX}
 
 
 def test_an_existing_open_mpi_must_be_the_same_on_all_nodes():
     plan, findings = plan_builds([state("n1", in_prefix=OFED), state("n2", in_prefix=OFED)], THERE)
     assert findings == [] and {node["action"] for node in plan.values()} == {"none"}
-
-
-def test_nodes_without_the_open_mpi_of_the_prefix_are_findings():
     older = {**OFED, "version": "4.1.5a1"}
     nodes = [state("n1", in_prefix=OFED), state("n2", in_prefix=OFED), state("n3"), state("n4", in_prefix=older)]
-    _, findings = plan_builds(nodes, THERE)
-    assert texts(findings) == [
-        ("n3", "openmpi_prefix", "no /usr/mpi/gcc/openmpi-4.1.7a1/bin/mpirun that answers as Open MPI"),
+    assert briefly(plan_builds(nodes, THERE)[1]) == [
+        ("n3", "openmpi_prefix", f"no {OFED_PREFIX}/bin/mpirun that answers as Open MPI"),
         ("n4", "Open MPI", f"Open MPI 4.1.5a1 ({OFED['path']})"),
     ]
     _, findings = plan_builds([state("n1", in_prefix=OFED, link_kind="foreign")], {**THERE, "version": "4.1.4"})
     assert [finding.check for finding in findings] == ["link", "Open MPI"]
 
 
-def test_plan_as_a_filter():
-    result = FILTERS["openmpi_plan"]([state("n1")], WANTED)
-    assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
-
-
 SETTINGS = {
     **{"provider": "source", "version": "4.1.8", "manage_system": True, "sha256": 64 * "0", "local_file": ""},
-    **{"url": "https://x/y", "prefix": "/opt/trainyard/openmpi-4.1.8", "configure_options": ["--with-slurm"]},
+    **{"url": "https://x/y", "prefix": PREFIX, "configure_options": ["--with-slurm"]},
     **{"cuda": "auto", "ucx": "/opt/ucx", "verify_slots": 1},
 }
 

@@ -1,0 +1,24 @@
+"""Run Ansible's programs with the project's configuration."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class Run:
+    """The exit status of a program and its output, on one line as well."""
+
+    def __init__(self, done):
+        self.rc, self.stdout = done.returncode, done.stdout
+        self.output = done.stdout + done.stderr
+        self.text = " ".join(self.output.split())
+
+
+def run_ansible(*argv, cwd=PROJECT, timeout=300, **env):
+    """Run one of Ansible's programs; `env` adds to the environment."""
+    env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
+    return Run(subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False))
