@@ -1,4 +1,4 @@
-"""The plan of data sets, the made-up records, and the placing of files in a folder of this machine."""
+"""Data sets: their plan, the generated records, and their files in a folder."""
 
 import hashlib
 import io
@@ -24,24 +24,21 @@ def place(folder, **changes):
     dataset_files.place(folder, "generated", source, "", dataset_files.generate(**source))
 
 
+def reasons(folder, source=GENERATED):
+    return dataset_files.examine(folder, "generated", source, "")
+
+
 def test_cifar10_has_the_vendors_address_and_sum_of_the_format():
     binary, python = planned(name="cifar10"), planned(name="cifar10", format="python")
-    assert binary["url"].endswith("/cifar-10-binary.tar.gz")
-    assert python["url"].endswith("/cifar-10-python.tar.gz")
+    assert binary["url"].endswith("/cifar-10-binary.tar.gz") and python["url"].endswith("/cifar-10-python.tar.gz")
     assert binary["sha256"] != python["sha256"]
-
-
-def test_a_file_on_the_controller_replaces_the_address():
+    # An empty key counts as missing, and a file on the controller replaces the address.
+    assert planned(name="cifar10", url=None) == binary
     assert planned(name="cifar10", local_file="/srv/x.tar.gz")["url"] == ""
 
 
-def test_an_empty_key_counts_as_missing():
-    assert planned(name="cifar10", url=None) == planned(name="cifar10")
-
-
 def test_space_grows_with_the_records():
-    small = planned(name="generated", train_records=100, test_records=10)
-    large = planned(name="generated", train_records=10**6, test_records=10)
+    small, large = (planned(name="generated", train_records=count, test_records=10) for count in (100, 10**6))
     assert large["min_free_mb"] - small["min_free_mb"] > 3000
 
 
@@ -93,49 +90,50 @@ def test_a_class_is_nearer_to_itself_than_to_another():
     assert max(same) < min(others)
 
 
-def test_the_records_are_shared_out_over_five_batches():
-    assert list(datasets.generated_files(52, 10).values()) == [11, 11, 10, 10, 10, 10]
-
-
 def test_files_have_the_length_that_mindspore_reads_where_that_is_possible():
     made = planned(name="generated")
     assert set(datasets.generated_files(made["train_records"], made["test_records"]).values()) == {10_000}
     assert list(datasets.generated_files(10_000, 10_000)) == ["data_batch_1.bin", "test_batch.bin"]
     assert set(datasets.generated_files(70_000, 10_000).values()) == {10_000}
+    # Other numbers of records are shared out over five batches.
+    assert list(datasets.generated_files(52, 10).values()) == [11, 11, 10, 10, 10, 10]
 
 
 def test_a_placed_data_set_has_no_reasons(tmp_path):
     folder = tmp_path / "data" / "made"
-    assert dataset_files.examine(folder, "generated", GENERATED, "") == ["it is not there yet"]
+    assert reasons(folder) == ["it is not there yet"]
     place(folder)
-    assert dataset_files.examine(folder, "generated", GENERATED, "") == []
+    assert reasons(folder) == []
     assert [file.name for file in (tmp_path / "data").iterdir()] == ["made"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["dataset"], manifest["source"]) == ("generated", GENERATED)
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("name", "content", "reason"),
     [
-        (lambda file: file.unlink(), "data_batch_1.bin is gone"),
-        (lambda file: file.write_bytes(b"x"), "data_batch_1.bin has 1 bytes instead of 30730"),
-        (lambda file: file.write_bytes(bytes(30730)), "data_batch_1.bin was altered"),
+        ("data_batch_1.bin", None, "data_batch_1.bin is gone"),
+        ("data_batch_1.bin", b"x", "data_batch_1.bin has 1 bytes instead of 30730"),
+        ("data_batch_1.bin", bytes(30730), "data_batch_1.bin was altered"),
+        ("manifest.json", b"{", "manifest.json is damaged"),
     ],
-    ids=["gone", "cut off", "altered"],
+    ids=["gone", "cut off", "altered", "manifest"],
 )
-def test_damage_is_described(tmp_path, damage, told):
+def test_damage_is_described(tmp_path, name, content, reason):
     place(tmp_path / "made")
-    damage(tmp_path / "made" / "data_batch_1.bin")
-    assert dataset_files.examine(tmp_path / "made", "generated", GENERATED, "") == [told]
+    (tmp_path / "made" / name).unlink()
+    if content is not None:
+        (tmp_path / "made" / name).write_bytes(content)
+    assert reasons(tmp_path / "made") == [reason]
 
 
-def test_a_damaged_manifest_and_another_source_are_reasons(tmp_path):
+def test_another_source_is_a_reason(tmp_path):
     place(tmp_path / "made")
-    other = {**GENERATED, "seed": 2}
-    assert dataset_files.examine(tmp_path / "made", "generated", other, "") == ["it comes from another source"]
-    (tmp_path / "made" / "manifest.json").write_text("{")
-    assert dataset_files.examine(tmp_path / "made", "generated", GENERATED, "") == ["manifest.json is damaged"]
+    assert reasons(tmp_path / "made", {**GENERATED, "seed": 2}) == ["it comes from another source"]
 
 
 def test_a_failed_replacement_leaves_the_old_data_and_nothing_else(tmp_path):
+    (tmp_path / ".made.abc").mkdir()  # an interrupted run left it
     place(tmp_path / "made")
 
     def fail(folder):
@@ -144,20 +142,14 @@ def test_a_failed_replacement_leaves_the_old_data_and_nothing_else(tmp_path):
 
     with pytest.raises(dataset_files.DatasetFailure, match="on purpose"):
         dataset_files.place(tmp_path / "made", "generated", GENERATED, "", fail)
-    assert dataset_files.examine(tmp_path / "made", "generated", GENERATED, "") == []
-    assert [file.name for file in tmp_path.iterdir()] == ["made"]
-
-
-def test_the_rest_of_an_interrupted_run_is_removed(tmp_path):
-    (tmp_path / ".made.abc").mkdir()
-    place(tmp_path / "made")
+    assert reasons(tmp_path / "made") == []
     assert [file.name for file in tmp_path.iterdir()] == ["made"]
 
 
 def test_a_foreign_folder_is_a_finding(tmp_path):
     (tmp_path / "precious").write_text("x")
     with pytest.raises(dataset_files.DatasetFailure, match="was not placed by trainyard"):
-        dataset_files.examine(tmp_path, "generated", GENERATED, "")
+        reasons(tmp_path)
 
 
 def test_only_the_files_of_cifar10_are_taken_from_an_archive(tmp_path):
@@ -180,8 +172,8 @@ def test_only_the_files_of_cifar10_are_taken_from_an_archive(tmp_path):
     assert dataset_files.examine(tmp_path / "d", "cifar10", {}, "") == []
     (tmp_path / "d/test_batch").unlink()
     (inner / "data_batch_1").unlink()
-    told = ["data_batch_1 is gone", "test_batch is gone"]
-    assert dataset_files.examine(tmp_path / "d", "cifar10", {}, "") == told
+    gone = ["data_batch_1 is gone", "test_batch is gone"]
+    assert dataset_files.examine(tmp_path / "d", "cifar10", {}, "") == gone
     assert not (tmp_path / "outside").exists()
 
 
@@ -201,9 +193,3 @@ def test_other_digits_than_scikit_learns_are_refused(tmp_path):
         wheel.writestr("other", "")
     with pytest.raises(dataset_files.DatasetFailure, match="give scikit-learn's wheel"):
         dataset_files.take_digits(tmp_path / "w.whl")(tmp_path / "out")
-
-
-def test_the_manifest_names_the_source(tmp_path):
-    place(tmp_path / "made")
-    manifest = json.loads((tmp_path / "made" / "manifest.json").read_text())
-    assert (manifest["dataset"], manifest["source"]) == ("generated", GENERATED)

@@ -11,6 +11,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import openmpi
 from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program, plan_builds
+from filters import FILTERS
 from job_samples import briefly
 
 PREFIX = "/opt/trainyard/openmpi-4.1.8"
@@ -194,6 +195,11 @@ def test_an_existing_open_mpi_must_be_the_same_on_all_nodes():
     ]
     _, findings = plan_builds([state("n1", in_prefix=OFED, link_kind="foreign")], {**THERE, "version": "4.1.4"})
     assert [finding.check for finding in findings] == ["link", "Open MPI"]
+
+
+def test_plan_as_a_filter():
+    result = FILTERS["openmpi_plan"]([state("n1")], WANTED)
+    assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
 
 
 SETTINGS = {
