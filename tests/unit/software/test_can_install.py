@@ -14,6 +14,7 @@ from ansible.module_utils.trainyard_node.software import datasets
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import look
 from ansible_run import run_ansible
+from environment_samples import ENVIRONMENT
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +44,9 @@ def served(tmp_path, monkeypatch):
         server.shutdown()
 
 
-DEFAULTS = {
-    **{"interpreter": sys.executable, "python_min": "", "python_max": "", "min_free_mb": 0, "constraints": []},
-    **{
-        "packages": ["torch==2.13.0+cu126"],
-        "index_url": "",
-        "extra_index_urls": [],
-        "find_links": [],
-        "no_index": False,
-    },
-    **{"pip_args": [], "wheels": {}, "libraries": [], "verify_script": "", "verify_user": "", "verify_timeout": 0},
-    **{"verify_environment": {}, "verify": False},
-}
-
-
 def asked_for(tmp_path, pip="", **given):
-    environment = {"path": str(tmp_path / "venv"), **DEFAULTS, **given}
+    own = {"path": str(tmp_path / "venv"), "interpreter": sys.executable, "packages": ["torch==2.13.0+cu126"]}
+    environment = {**ENVIRONMENT, **own, **given}
     request = {"environment": environment, "prefix": "pytorch", "manage_system": True}
     return can_install(requests={"pytorch": request}, pip=pip)
 

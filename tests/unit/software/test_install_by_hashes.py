@@ -1,4 +1,4 @@
-"""What pip is told to install, and what it then refuses: real environments, wheels of a few lines, no network."""
+"""Installation by hashes: real environments, wheels of a few lines, no network."""
 
 import hashlib
 import io
@@ -14,6 +14,7 @@ from ansible.module_utils.trainyard_node.software import python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.environment_work import Work
 from ansible.module_utils.trainyard_node.software.python_environment import EnvironmentFailure
+from environment_samples import ENVIRONMENT
 
 
 def wheel(folder, name, *needs, version="1.0", text=""):
@@ -31,7 +32,7 @@ def wheel(folder, name, *needs, version="1.0", text=""):
 
 
 def archive(folder, name, ran):
-    """Write a source archive that leaves a file when it is installed, as it runs code of its own then."""
+    """Write a source archive whose build leaves the file `ran`."""
     backend = f"""import pathlib, zipfile
 pathlib.Path({str(ran)!r}).touch()
 def build_wheel(folder, config_settings=None, metadata_directory=None):
@@ -69,14 +70,8 @@ class Site:
         )
 
     def params(self, *packages, **given):
-        return {
-            **{"path": str(self.path), "interpreter": sys._base_executable, "python_min": "", "python_max": ""},
-            **{"packages": list(packages), "constraints": [], "index_url": "", "extra_index_urls": []},
-            **{"find_links": [str(self.wheels)], "no_index": True, "pip_args": [], "wheels": {}, "libraries": []},
-            **{"min_free_mb": 0, "verify_script": "", "verify_user": "", "verify_timeout": 0, "verify": False},
-            **{"verify_environment": {}, "lock": self.lock},
-            **given,
-        }
+        own = {"path": str(self.path), "interpreter": sys._base_executable, "packages": list(packages)}
+        return {**ENVIRONMENT, **own, "find_links": [str(self.wheels)], "no_index": True, "lock": self.lock, **given}
 
     def install(self, *packages, **given):
         """Return what is installed, and expect nothing to do afterwards."""
@@ -108,14 +103,14 @@ def site(tmp_path, monkeypatch, bare):
 
 
 def test_another_file_of_a_locked_package_is_refused_until_its_hash_is_given(site):
-    """Also of one that no list of packages names, but another package needs."""
+    """The package is one that only another package needs."""
     other = wheel(site.wheels, "need", text="somebody else's")
     with pytest.raises(EnvironmentFailure) as refused:
         site.install("frame==1.0")
-    said = str(refused.value)
-    assert "pip could not install frame==1.0 into" in said
-    assert f"need==1.0 at file://{site.wheels}/need-1.0-py3-none-any.whl has the sha256 {other}" in said
-    assert f"(need==1.0 --hash=sha256:{other})" in said
+    text = str(refused.value)
+    assert "pip could not install frame==1.0 into" in text
+    assert f"need==1.0 at file://{site.wheels}/need-1.0-py3-none-any.whl has the sha256 {other}" in text
+    assert f"(need==1.0 --hash=sha256:{other})" in text
     mine = [f"need==1.0 --hash=sha256:{other}"]
     assert site.install("frame==1.0", *mine) == {"frame": "1.0", "need": "1.0"}
 

@@ -1,4 +1,4 @@
-"""Which Open MPI a machine has."""
+"""Open MPI of a machine: its version and its place."""
 
 from __future__ import annotations
 
@@ -57,20 +57,19 @@ def test_the_version_is_read_from_the_answer(output, version):
 
 
 @pytest.mark.parametrize(("output", "version"), [(OPEN_MPI_4, "4.1.4"), (OPEN_MPI_5, "5.0.7")])
-def test_the_systems_open_mpi_is_found(machine, output, version):
-    assert node(machine(output, "/usr/bin/mpirun"))["mpi"] == {"version": version, "path": "/usr/bin/mpirun"}
+@pytest.mark.parametrize("path", ["/usr/bin/mpirun", "/usr/lib64/openmpi/bin/mpirun"], ids=["path", "rhel"])
+def test_the_systems_open_mpi_is_found(machine, output, version, path):
+    assert node(machine(output, path))["mpi"] == {"version": version, "path": path}
 
 
 def test_a_build_precedes_the_systems_open_mpi(machine):
     tree = machine(OPEN_MPI_5, "/usr/bin/mpirun", f"{PREFIX}/bin/mpirun")
-    assert read_mpi(tree, PREFIX) == {"version": "5.0.7", "path": f"{PREFIX}/bin/mpirun"}
-    assert read_mpi(tree, None) == {"version": "5.0.7", "path": "/usr/bin/mpirun"}
-    assert read_mpi(tree, "/elsewhere") == {"version": "5.0.7", "path": "/usr/bin/mpirun"}
-
-
-def test_rhels_package_outside_path_is_found(machine):
-    path = "/usr/lib64/openmpi/bin/mpirun"
-    assert read_mpi(machine(OPEN_MPI_4, path), PREFIX) == {"version": "4.1.4", "path": path}
+    for prefix, path in (
+        (PREFIX, f"{PREFIX}/bin/mpirun"),
+        (None, "/usr/bin/mpirun"),
+        ("/elsewhere", "/usr/bin/mpirun"),
+    ):
+        assert read_mpi(tree, prefix) == {"version": "5.0.7", "path": path}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_another_or_a_broken_mpi_is_none(machine, output, status):
 
 
 def test_beside_another_mpi_debians_second_name_counts(monkeypatch):
-    """Programs that answer, in a machine that is not a captured one; an Open MPI of its own is not looked for."""
+    """Real programs in a folder, and no Open MPI of this machine."""
     monkeypatch.setattr(openmpi, "_FOLDERS", ())
     monkeypatch.setenv("PATH", "")
     # Not below pytest's own folder, which only its user enters: root has them run by nobody.

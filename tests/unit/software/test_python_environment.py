@@ -1,7 +1,8 @@
-"""Virtual environments: what lies at a path, what pip is told, and how a proof ends. No package is installed here."""
+"""Virtual environments: their state, the options of pip, and the result of a verification. Nothing is installed."""
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from ansible.module_utils.trainyard_node.software import python_environment
 
 @pytest.fixture
 def venv(tmp_path):
-    """Something that looks like an environment to its reader: its interpreter is the one that runs the tests."""
+    """Return an environment whose interpreter is the one that runs the tests."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / python_environment.RECORD).write_text(json.dumps({"packages": {}}))
@@ -22,31 +23,31 @@ def program(script, timeout=60):
     return python_environment.Verification(script, "", timeout)
 
 
-def test_an_empty_or_missing_folder_is_absent(tmp_path):
-    assert python_environment.examine(tmp_path).kind == "absent"
-    assert python_environment.examine(tmp_path / "none").kind == "absent"
-
-
-def test_a_folder_without_our_record_is_foreign(tmp_path):
-    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    assert python_environment.examine(tmp_path).kind == "foreign"
-
-
-def test_a_marked_environment_is_unfinished(venv):
-    (venv / python_environment.BUILDING).touch()
-    assert python_environment.examine(venv).kind == "unfinished"
-
-
-def test_an_environment_without_its_interpreter_is_broken(venv):
-    (venv / "bin" / "python").unlink()
-    assert python_environment.examine(venv).kind == "broken"
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ("", "whole"),
+        ("unfinished", "unfinished"),
+        ("no python", "broken"),
+        ("no record", "foreign"),
+        ("empty", "absent"),
+    ],
+)
+def test_the_kind_of_an_environment(venv, change, kind):
+    if change == "unfinished":
+        (venv / python_environment.BUILDING).touch()
+    elif change == "no python":
+        (venv / "bin" / "python").unlink()
+    elif change == "no record":
+        (venv / python_environment.RECORD).unlink()
+    elif change == "empty":
+        shutil.rmtree(venv)
+    assert python_environment.examine(venv).kind == kind
 
 
 def test_a_complete_environment_has_its_python_and_packages(venv):
     state = python_environment.examine(venv)
-    assert state.kind == "whole"
-    assert state.python == sys.version_info[:3]
-    assert "pytest" in state.packages
+    assert state.python == sys.version_info[:3] and "pytest" in state.packages
 
 
 def test_a_removed_package_is_lost():
@@ -59,19 +60,15 @@ def test_a_new_environment_is_unfinished_until_it_is_complete(tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "old")
-    # `true` stands in for a Python that makes an environment, as only what happens around it is looked at.
+    # `true` replaces the Python that makes an environment.
     python_environment.make(tmp_path, python_environment.Interpreter("true", (3, 11, 2), True))
     assert [file.name for file in tmp_path.iterdir()] == [python_environment.BUILDING]
 
 
 def test_addresses_reach_pip_by_its_environment_only():
     sources = python_environment.Sources("http://u:secret@x/", ["http://a", "http://b"], ["/w"], True, [], [])
-    assert sources.environment() == {
-        "PIP_INDEX_URL": "http://u:secret@x/",
-        "PIP_EXTRA_INDEX_URL": "http://a http://b",
-        "PIP_FIND_LINKS": "/w",
-        "PIP_NO_INDEX": "1",
-    }
+    names = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX")
+    assert sources.environment() == dict(zip(names, ("http://u:secret@x/", "http://a http://b", "/w", "1")))
     assert python_environment.Sources().environment() == {}
 
 
@@ -92,7 +89,7 @@ def test_a_verification_returns_its_last_line(venv):
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "text"),
     [
         ("import sys; print('{}'); sys.exit(4)", "failed with status 4"),
         ("print('no json')", "failed with status 0: no json"),
@@ -100,8 +97,8 @@ def test_a_verification_returns_its_last_line(venv):
         ("import no_such_module", "No module named 'no_such_module'"),
     ],
 )
-def test_a_failed_verification_quotes_its_last_lines(venv, script, said):
-    with pytest.raises(python_environment.EnvironmentFailure, match=said):
+def test_a_failed_verification_quotes_its_last_lines(venv, script, text):
+    with pytest.raises(python_environment.EnvironmentFailure, match=text):
         program(script).run(venv, python_environment.examine(venv))
 
 
@@ -110,19 +107,14 @@ def test_a_verification_that_hangs_is_ended(venv):
         program("import threading; threading.Event().wait()", timeout=1).run(venv, python_environment.examine(venv))
 
 
-def test_a_verification_counts_only_for_the_packages_and_the_program_it_was_made_with():
+def test_a_verification_counts_only_for_its_packages_and_its_program():
     state = python_environment.State("whole", (3, 11, 2), {"a": "1"})
-    assert program("x").identity(state) == program("x").identity(state)
-    assert program("x").identity(state) != program("y").identity(state)
-    assert program("x").identity(state) != program("x").identity(
-        python_environment.State("whole", (3, 11, 2), {"a": "2"})
-    )
-    assert program("x").identity(state) != program("x").identity(
-        python_environment.State("whole", (3, 12, 0), {"a": "1"})
-    )
-    assert program("x").identity(state) != python_environment.Verification("x", "", 60, {"DEVICE": "GPU"}).identity(
-        state
-    )
+    own = program("x").identity(state)
+    assert own == program("x").identity(state)
+    assert own != program("y").identity(state)
+    assert own != program("x").identity(replace(state, packages={"a": "2"}))
+    assert own != program("x").identity(replace(state, python=(3, 12, 0)))
+    assert own != python_environment.Verification("x", "", 60, {"DEVICE": "GPU"}).identity(state)
 
 
 def test_a_verification_gets_the_environment_that_it_is_given(venv):
@@ -132,12 +124,11 @@ def test_a_verification_gets_the_environment_that_it_is_given(venv):
 
 
 def test_only_the_sum_of_a_wheel_is_recorded():
-    assert python_environment.wheel_sums(
-        {"b": "https://me:secret@x/b.whl#sha256=2", "a": "file:///a.whl#sha256=1"}
-    ) == {"a": "1", "b": "2"}
+    wheels = {"b": "https://me:secret@x/b.whl#sha256=2", "a": "file:///a.whl#sha256=1"}
+    assert python_environment.wheel_sums(wheels) == {"a": "1", "b": "2"}
 
 
-def test_libraries_programs_and_headers_that_the_system_lacks(tmp_path, monkeypatch):
+def test_missing_libraries_programs_and_headers_of_the_system(tmp_path, monkeypatch):
     names = ["libc.so.6", "libnowhere.so.9", "sh", "no-such-program", "Python.h"]
     bare = python_environment.Interpreter("python3", (3, 11, 2), True)
     assert python_environment.lacking(names, bare) == ["libnowhere.so.9", "no-such-program", "Python.h"]
@@ -148,15 +139,14 @@ def test_libraries_programs_and_headers_that_the_system_lacks(tmp_path, monkeypa
     assert python_environment.lacking(["mine"], bare) == ["mine"]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_an_interpreter_tells_whether_its_headers_are_there(tmp_path, there):
-    """A Python that says of its headers that they are in another folder."""
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_interpreter_reports_its_headers(tmp_path, installed):
     headers = tmp_path / "include"
     headers.mkdir()
-    if there:
+    if installed:
         (headers / "Python.h").touch()
     python = tmp_path / "python"
     code = f"import sysconfig; sysconfig.get_path = lambda name: {str(headers)!r}; exec(sys.argv[1])"
     python.write_text(f"""#!/bin/sh\nexec {sys.executable} -I -c "import sys; {code}" "$3"\n""")
     python.chmod(0o755)
-    assert python_environment.describe(str(python)).has_headers is there
+    assert python_environment.describe(str(python)).has_headers is installed

@@ -1,16 +1,13 @@
-"""The role python_runtime and what extensions are compiled with, in check mode: nothing is installed here."""
+"""The role python_runtime with the packages that compile extensions, in check mode: nothing is installed."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from ansible_run import run_ansible
 
-PROJECT = Path(__file__).resolve().parents[3]
 CALL = ["ansible-playbook", "-i", "localhost,", "-c", "local", "--check"]
 PLAY = """
 - hosts: localhost
@@ -28,31 +25,20 @@ PLAY = """
 
 @pytest.fixture
 def run(tmp_path):
-    """Run the role with a Python that has no headers, and return how it ended and what it printed, on one line."""
+    """Run the role with a Python that has no headers."""
     python = tmp_path / "python3"
     code = "import sys, sysconfig; sysconfig.get_path = lambda name: '/nowhere'; exec(sys.argv[1])"
-    # describe() calls it with -I -c and a program; anything else is as always.
+    # describe() calls it with -I -c and a program.
     itself = f"exec {sys.executable}"
     python.write_text(f'#!/bin/sh\n[ "$1" = -I ] && {itself} -I -c "{code}" "$3"\n{itself} "$@"\n')
     python.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY)
 
     def run(**given):
-        given = {
-            "python_runtime_root": str(tmp_path / "venvs"),
-            "python_runtime_interpreter": str(python),
-            "ansible_python_interpreter": sys.executable,
-            **given,
-        }
-        done = subprocess.run(
-            [*CALL, tmp_path / "play.yml", "-e", json.dumps(given)],
-            env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
+        own = {"python_runtime_root": str(tmp_path / "venvs"), "python_runtime_interpreter": str(python)}
+        given = {**own, "ansible_python_interpreter": sys.executable, **given}
+        done = run_ansible(*CALL, str(tmp_path / "play.yml"), "-e", json.dumps(given))
+        return done.rc, done.text
 
     return run
 

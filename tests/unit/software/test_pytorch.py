@@ -1,12 +1,11 @@
-"""PyTorch: which packages a request is, and that another build does not pass for it."""
+"""PyTorch: the packages of a request, and nodes with another build."""
 
 import json
-import os
-import subprocess
 
 import pytest
 from actions import PROJECT
 from ansible.module_utils.trainyard.software import pytorch
+from ansible_run import run_ansible
 
 
 @pytest.mark.parametrize(
@@ -80,14 +79,7 @@ STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}
 def test_nodes_with_another_build_are_named(tmp_path, given, pin, other):
     playbook = tmp_path / "build.yml"
     playbook.write_text(PLAY)
-    done = subprocess.run(
-        ["ansible-playbook", "-i", "a,b,", str(playbook), "-e", json.dumps(given)],
-        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout.strip().splitlines()[0].strip() == pin, done.stdout + done.stderr
-    assert (done.returncode == 0) == (other == "")
+    done = run_ansible("ansible-playbook", "-i", "a,b,", str(playbook), "-e", json.dumps(given))
+    assert done.stdout.strip().splitlines()[0].strip() == pin, done.output
+    assert (done.rc == 0) == (other == "")
     assert other in done.stdout

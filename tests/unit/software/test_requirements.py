@@ -1,4 +1,4 @@
-"""Pinned requirements: what counts as a pin, and when it is installed."""
+"""Pinned requirements: their syntax, and the versions and wheels that meet them."""
 
 import pytest
 from ansible.module_utils.trainyard.software import requirements
@@ -11,18 +11,8 @@ PYTHON = (3, 11)
 @pytest.mark.parametrize(
     "text",
     [
-        "numpy",
-        "numpy>=2",
-        "numpy==2.*",
-        "numpy===2",
-        "numpy==",
-        "==2",
-        "numpy==2,<3",
-        "numpy==2; os_name == 'nt'",
-        "numpy @ https://x/y.whl",
-        "-r other.txt",
-        "numpy==2 --hash=sha256:0",
-        "numpy==2\nother",
+        *("numpy", "numpy>=2", "numpy==2.*", "numpy===2", "numpy==", "==2", "numpy==2,<3", "numpy==2; os_name == 'nt'"),
+        *("numpy @ https://x/y.whl", "-r other.txt", "numpy==2 --hash=sha256:0", "numpy==2\nother"),
     ],
 )
 def test_a_requirement_without_a_pin_is_quoted(text):
@@ -117,7 +107,7 @@ def test_a_wheel_of_the_wanted_version_is_accepted(address):
 
 
 @pytest.mark.parametrize(
-    ("name", "address", "said"),
+    ("name", "address", "text"),
     [
         ("markupsafe", MARKUPSAFE.partition("#")[0], "expected https://.../NAME-VERSION-...whl#sha256=<64 hex"),
         ("markupsafe", f"https://x/MarkupSafe-3.0.4.tar.gz{SUM}", "the wheel of markupsafe is 'https://x/MarkupSafe-3"),
@@ -126,9 +116,9 @@ def test_a_wheel_of_the_wanted_version_is_accepted(address):
         ("numpy", MARKUPSAFE, "there is a wheel of numpy, but numpy is not among the packages"),
     ],
 )
-def test_a_wheel_of_another_package_or_version_is_a_finding(name, address, said):
+def test_a_wheel_of_another_package_or_version_is_a_finding(name, address, text):
     pins, _ = requirements.parse_all(["MarkupSafe==3.0.4"], PYTHON)
-    assert said in " ".join(requirements.wheel_findings({name: address}, pins))
+    assert text in " ".join(requirements.wheel_findings({name: address}, pins))
 
 
 def test_a_password_in_the_address_of_a_wheel_is_not_shown():
@@ -139,6 +129,5 @@ def test_a_password_in_the_address_of_a_wheel_is_not_shown():
 
 def test_a_local_version_is_percent_encoded_in_an_address():
     pins, _ = requirements.parse_all(["torch==2.13.0+cpu"], PYTHON)
-    assert (
-        requirements.wheel_findings({"torch": f"https://x/torch-2.13.0%2Bcpu-cp311-cp311-linux.whl{SUM}"}, pins) == []
-    )
+    address = f"https://x/torch-2.13.0%2Bcpu-cp311-cp311-linux.whl{SUM}"
+    assert requirements.wheel_findings({"torch": address}, pins) == []
