@@ -28,11 +28,7 @@ def test_a_possible_request_has_no_finding(settings):
     ("settings", "found", "named"),
     [
         ({"version": "latest"}, "oneflow_version is 'latest'", "0.9.0"),
-        (
-            {"version": "0.9.1", "python_min": "3.8"},
-            "OneFlow 0.9.1 is not known here",
-            "0.5.0 for Python 3.8; 0.6.0 for Python 3.8 to 3.9",
-        ),
+        ({"version": "0.9.1", "python_min": "3.8"}, "OneFlow 0.9.1 is not known here", "0.6.0 for Python 3.8 to 3.9"),
         ({"version": "0.9.0", "packages": ["numpy==1.24.0"]}, "oneflow_packages has 'numpy==1.24.0'", "below 1.24"),
         ({"version": "0.9.0", "packages": ["Protobuf == 3.21"]}, "'Protobuf == 3.21'", "protobuf below 3.21"),
         ({"version": "0.7.0"}, "no package index has OneFlow 0.7.0", "0.7.0+cu102, 0.7.0+cu112, 0.7.0+cpu"),

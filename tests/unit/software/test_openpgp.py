@@ -34,14 +34,10 @@ def packet(tag, body, old=False):
     return bytes([0xC0 | tag, 0xFF]) + len(body).to_bytes(4, "big") + body
 
 
-def test_a_key_that_gpg_wrote_is_read():
-    assert openpgp.fingerprints(GPG_KEY.encode()) == [GPG_FINGERPRINT]
-
-
-def test_binary_and_armored_are_the_same():
+def test_a_key_that_gpg_wrote_is_read_binary_and_armored():
     body = "".join(line for line in GPG_KEY.splitlines() if line and not line.startswith(("-", "=")))
-    assert openpgp.fingerprints(base64.b64decode(body)) == [GPG_FINGERPRINT]
-    assert openpgp.is_armored(GPG_KEY.encode()) and not openpgp.is_armored(base64.b64decode(body))
+    for data, armored in ((GPG_KEY.encode(), True), (base64.b64decode(body), False)):
+        assert openpgp.fingerprints(data) == [GPG_FINGERPRINT] and openpgp.is_armored(data) is armored
 
 
 def test_every_primary_key_in_a_file_counts():
@@ -80,7 +76,7 @@ def test_fingerprints_are_compared_however_they_are_written():
     assert openpgp.normal("eb69 3b30:35CD") == "EB693B3035CD"
 
 
-def test_the_stand_ins_key_has_the_fingerprint_that_it_says(tmp_path, monkeypatch):
+def test_the_fake_repositorys_key_has_its_fingerprint(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(FIXTURES / "nvidia_repository"))
     monkeypatch.delitem(sys.modules, "signing", raising=False)
     import signing

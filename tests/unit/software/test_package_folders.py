@@ -1,4 +1,4 @@
-"""Where a virtual environment finds packages: real environments that layer others, compared with their Python."""
+"""Packages that a virtual environment finds: real environments that layer others, compared with their Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def layer(folder, name, *pth, package=""):
-    """A real environment with these .pth files and a package of the layer's name; returns its site-packages."""
+    """Make an environment with these .pth files and a package of the layer's name; return its site-packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / name], check=True)
     (site,) = (folder / name / "lib").glob("python*/site-packages")
     (site / f"{package or name}-1.0.dist-info").mkdir()
@@ -41,7 +41,7 @@ print(json.dumps({each.metadata["Name"]: each.version for each in importlib.meta
     ],
 )
 def test_a_venv_that_layers_another_has_the_packages_that_its_python_finds(tmp_path, lines):
-    """One layer more below the base: Python follows it only where the base was added by site.addsitedir."""
+    """Python follows a layer below the base only where site.addsitedir added the base."""
     floor = layer(tmp_path, "floor")
     base = layer(tmp_path, "base", f"{floor}\n")
     layer(tmp_path, "top", lines.format(base=base, python=base.parent.name))

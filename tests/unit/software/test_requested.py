@@ -4,13 +4,8 @@ from ansible.module_utils.trainyard.software import requested
 from ansible.module_utils.trainyard.software.package_index import Offered
 from filters import FILTERS
 
-ARCHIVE = {
-    "what": "data set cifar10",
-    "variables": "local_file",
-    "url": "",
-    "local_file": "/a.tar.gz",
-    "sha256": "0f" * 32,
-}
+SOURCE = {"what": "data set cifar10", "variables": "local_file", "url": "", "local_file": "/a.tar.gz"}
+ARCHIVE = {**SOURCE, "sha256": "0f" * 32}
 DIGITS = {"what": "data set digits", "variables": "dataset_index_url", "url": "", "local_file": "", "sha256": ""}
 
 
