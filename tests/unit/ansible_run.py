@@ -17,8 +17,18 @@ class Run:
         self.output = done.stdout + done.stderr
         self.text = " ".join(self.output.split())
 
+    def expect(self, rc, *facts):
+        """Assert the exit status and that the output has these facts, on one line."""
+        assert self.rc == rc, self.output
+        assert [fact for fact in facts if fact not in self.text] == [], self.output
+
 
 def run_ansible(*argv, cwd=PROJECT, timeout=300, **env):
     """Run one of Ansible's programs; `env` adds to the environment."""
     env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
     return Run(subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False))
+
+
+def extra(*given):
+    """Return an option -e for each of these."""
+    return [word for each in given for word in ("-e", each)]

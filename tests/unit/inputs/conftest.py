@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.inputs.job_file import from_here
+from ansible_run import PROJECT, run_ansible
 from documented import SMALLEST
 
-PROJECT = Path(__file__).resolve().parents[3]
 SHOW = """
 - hosts: %s
   gather_facts: false
@@ -25,15 +23,6 @@ SHOW = """
 """
 
 
-class Run:
-    """How ansible-playbook ended and what it printed, on one line as well."""
-
-    def __init__(self, done):
-        self.rc = done.returncode
-        self.output = done.stdout + done.stderr
-        self.text = " ".join(self.output.split())
-
-
 @pytest.fixture
 def playbook(tmp_path):
     """Run a playbook with an inventory: its text, the path of one, or None for no option -i."""
@@ -46,10 +35,7 @@ def playbook(tmp_path):
             options = ["-i", str(path)]
         elif inventory:
             options = ["-i", str(inventory)]
-        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
-        argv = ["ansible-playbook", *options, book, *arguments]
-        done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300)
-        return Run(done)
+        return run_ansible("ansible-playbook", *options, book, *arguments, cwd=cwd, **env)
 
     return run
 
@@ -66,3 +52,21 @@ def show(playbook, tmp_path):
         return {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
 
     return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write files of these texts by path."""
+
+    def run(texts):
+        for name, text in texts.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+            (tmp_path / name).write_text(text)
+
+    return run
+
+
+@pytest.fixture
+def here(tmp_path):
+    """Return the test's folder as playbooks name it, which are called in the project's folder."""
+    return from_here(str(tmp_path), str(PROJECT))
