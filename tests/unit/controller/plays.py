@@ -1,0 +1,31 @@
+"""Runs of ansible-playbook over hosts that are this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from job_cluster import PATIENCE_S
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def command(folder, text, hosts, *options, **environment):
+    """Return the command and the arguments of subprocess that play a text over hosts with these variables."""
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    compute = {name: {**local, **variables} for name, variables in hosts.items()}
+    (folder / "hosts.json").write_text(json.dumps({"compute": {"hosts": compute}}))
+    (folder / "play.yml").write_text(text)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    env |= {"ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOME": str(folder)}
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    argv = [program, "-i", str(folder / "hosts.json"), str(folder / "play.yml"), *options]
+    return argv, {"env": {**env, **environment}, "cwd": folder, "text": True}
+
+
+def play(folder, text, hosts, *options, **environment):
+    argv, arguments = command(folder, text, hosts, *options, **environment)
+    return subprocess.run(argv, **arguments, capture_output=True, check=False, timeout=PATIENCE_S)
