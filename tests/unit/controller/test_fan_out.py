@@ -1,12 +1,11 @@
 """One question to many hosts: real ansible-playbook runs over connections of this machine, and hosts that misbehave.
 
-The hosts are this machine by the connection `local`; what a host is said to do wrong, a program in place of its Python,
-of sudo or of sshd does. The simulated hosts of benchmarks/ stand in where their number is what matters.
+The hosts are this machine by the connection `local`. A program in place of their Python, of sudo or of sshd misbehaves.
+The simulated hosts of benchmarks/ serve where their number matters.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -21,8 +20,8 @@ import pytest
 from ansible.module_utils.trainyard.cluster.unreachable import cause
 from ansible.module_utils.trainyard_controller import agent_code
 from job_cluster import PATIENCE_S
+from plays import PROJECT, play
 
-PROJECT = Path(__file__).resolve().parents[3]
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 PLAY = """
 - name: Ask
@@ -63,35 +62,29 @@ VERIFY = """
 
 @pytest.fixture
 def ask(tmp_path):
-    """Play PLAY over hosts with these variables; returns the answers by host, and what stood on the screen."""
+    """Play PLAY over hosts with these variables; returns the answers by host, and the text of the screen."""
 
-    def run(hosts, *options, play=PLAY, **extra):
-        everybody = {name: {"ansible_connection": "local", "ansible_python_interpreter": PYTHON, **variables}
-                     for name, variables in hosts.items()}  # fmt: skip
-        (tmp_path / "hosts.json").write_text(json.dumps({"compute": {"hosts": everybody}}))
-        (tmp_path / "play.yml").write_text(play)
-        program = str(Path(sys.executable).with_name("ansible-playbook"))
-        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        env.update(
-            ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"),
-            ANSIBLE_CONNECTION_PLUGINS=str(PROJECT / "benchmarks/simulated"),
-            ANSIBLE_HOME=str(tmp_path),
-            # Kept connections have sockets there, whose path may be too long for one.
-            ANSIBLE_SSH_ARGS="-o ControlMaster=no",
-            HOME=str(tmp_path),
-        )
+    def run(hosts, *options, text=PLAY, **extra):
         noted = tmp_path / "asked.json"
-        given = json.dumps({"noted": str(noted), **extra})
-        argv = [program, "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.yml"), "-e", given, *options]
-        done = subprocess.run(
-            argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
+        options = ("-e", json.dumps({"noted": str(noted), **extra}), *options)
+        hosts = {name: {"ansible_python_interpreter": PYTHON, **variables} for name, variables in hosts.items()}
+        environment = {
+            "ANSIBLE_CONNECTION_PLUGINS": str(PROJECT / "benchmarks/simulated"),
+            # Shared connections have sockets there, whose path may be too long for one.
+            "ANSIBLE_SSH_ARGS": "-o ControlMaster=no",
+            "HOME": str(tmp_path),
+        }
+        done = play(tmp_path, text, hosts, *options, **environment)
         assert noted.exists(), done.stdout + done.stderr
         answers = json.loads(noted.read_text())["answers"]
         assert list(answers) == list(hosts)
         return answers, done.stdout + done.stderr
 
     return run
+
+
+REFUSED = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+REFUSED_TEXT = "ssh: connect to host 127.0.0.1 port 1: Connection refused"
 
 
 def program(folder, name, text):
@@ -112,7 +105,7 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
         return {"ansible_python_interpreter": program(tmp_path, name, text)}
 
     listener = socket.create_server(("127.0.0.1", 0))
-    silent = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_ssh_common_args": "-F none"}
+    sudo = program(tmp_path, "sudo", "echo 'sudo: a password is required' >&2; exit 1")
     hosts = {
         "well": {},
         "hangs": by("hangs", "exec sleep 600"),
@@ -121,36 +114,32 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
         "brace": by("brace", f'echo "{{ welcome"; exec {PYTHON} "$@"'),
         "chatty": by("chatty", f'echo welcome; {PYTHON} "$@"; echo bye'),
         "without": {"ansible_python_interpreter": "/nowhere/python3"},
-        "refused": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
-        "no_banner": {**silent, "ansible_port": listener.getsockname()[1]},
-        "password": {
-            "ansible_become": True,
-            "ansible_become_user": "nobody",
-            "ansible_become_exe": program(tmp_path, "sudo", "echo 'sudo: a password is required' >&2; exit 1"),
-        },
+        "refused": REFUSED,
+        "no_banner": {**REFUSED, "ansible_port": listener.getsockname()[1], "ansible_ssh_common_args": "-F none"},
+        "password": {"ansible_become": True, "ansible_become_user": "nobody", "ansible_become_exe": sudo},
         "no_plugin": {"ansible_connection": "pigeon"},
     }
     with listener:
         answers, _ = ask({**hosts, "last": {}}, "-T", "1", limit=20)
     assert answers["well"] == answers["last"] == answers["chatty"] == {"folders": []}
-    told = {host: found(answer) for host, answer in answers.items() if "folders" not in answer}
-    assert told.pop("password") == ("become", "sudo requires a password")
-    assert told.pop("brace") == ("login", "it prints before the answer: { welcome")
-    assert told.pop("without")[0] == "Python"
-    assert told.pop("dies") == ("answer", '{"node": {"ho (exit status 7)')
-    assert told.pop("rubbish") == ("answer", "Segfault (exit status 139)")
-    assert told.pop("refused") == ("reach", "ssh: connect to host 127.0.0.1 port 1: Connection refused")
-    assert told.pop("no_banner")[0] == "reach"
+    errors = {host: found(answer) for host, answer in answers.items() if "folders" not in answer}
+    assert errors.pop("password") == ("become", "sudo requires a password")
+    assert errors.pop("brace") == ("login", "it prints before the answer: { welcome")
+    assert errors.pop("without")[0] == "Python"
+    assert errors.pop("dies") == ("answer", '{"node": {"ho (exit status 7)')
+    assert errors.pop("rubbish") == ("answer", "Segfault (exit status 139)")
+    assert errors.pop("refused") == ("reach", REFUSED_TEXT)
+    assert errors.pop("no_banner")[0] == "reach"
     assert answers["no_plugin"]["msg"].startswith("the connection plugin 'pigeon' was not found")
     assert answers["hangs"]["msg"] == "no answer within 22 s"
-    assert set(told) == {"hangs", "no_plugin"}
+    assert set(errors) == {"hangs", "no_plugin"}
 
 
 def test_one_dead_host_among_two_hundred(ask, tmp_path):
     (tmp_path / "facts.json").write_text('{"networks": {"interfaces": []}}')
     simulated = {"ansible_connection": "nowhere", "simulated_facts": str(tmp_path / "facts.json")}
     hosts = {f"n{number}": {**simulated, "simulated_address": "10.0.0.1"} for number in range(200)}
-    hosts["n57"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    hosts["n57"] = REFUSED
     answers, _ = ask(hosts)
     assert [host for host, answer in answers.items() if "findings" not in answer] == ["n57"]
     assert answers["n57"]["unreachable"] is True
@@ -182,53 +171,41 @@ OF_EACH = """
 def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_path):
     (tmp_path / "b/2/jobs/one").mkdir(parents=True)
     (tmp_path / "b/2/jobs/one/node_plan.json").write_text('{"job_id": "one"}')
-    hosts = {name: {"ansible_connection": "local", "ansible_python_interpreter": PYTHON} for name in ("a", "b")}
-    (tmp_path / "hosts.json").write_text(json.dumps({"compute": {"hosts": hosts}}))
+    hosts = {name: {"ansible_python_interpreter": PYTHON} for name in ("a", "b")}
 
-    (tmp_path / "play.yml").write_text(OF_EACH)
-
-    def run(*options, **variables):
-        argv = ["ansible-playbook", "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.yml"), *options]
-        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
-        env.update(variables)
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    def run(*options, **environment):
+        done = play(tmp_path, OF_EACH, hosts, *options, ANSIBLE_CALLBACK_RESULT_FORMAT="json", **environment)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
-    status, said = run()
-    assert status == 0 and "'a': {'folders': []}, 'b': {'folders': [{'job_id': 'one'" in said, said
-    status, said = run("-e", '{"ansible_python_interpreter": "/nowhere/python3"}')
-    assert status == 2 and "1 finding: 1. Python on a, b found no /nowhere/python3" in said, said
-    status, said = run("-e", "with_clock=true")
-    assert status == 0 and said.count("'clock': {'offset_s': ") == 2, said
+    status, text = run()
+    assert status == 0 and "'a': {'folders': []}, 'b': {'folders': [{'job_id': 'one'" in text, text
+    status, text = run("-e", '{"ansible_python_interpreter": "/nowhere/python3"}')
+    assert status == 2 and "1 finding: 1. Python on a, b found no /nowhere/python3" in text, text
+    status, text = run("-e", "with_clock=true")
+    assert status == 0 and text.count("'clock': {'offset_s': ") == 2, text
     program(tmp_path, "date", "echo soon")
-    status, said = run("-e", "with_clock=true", PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert status == 2 and "`date +%s.%N` printed 'soon" in said, said
+    status, text = run("-e", "with_clock=true", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert status == 2 and "`date +%s.%N` printed 'soon" in text, text
 
 
-def test_limit_leaves_out_and_check_mode_asks(ask):
-    answers, _ = ask({"a": {}, "b": {}, "c": {}}, "--limit", "a,c,localhost", "--check")
-    assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
-
-
-def test_limit_may_stand_in_a_file(ask, tmp_path):
+@pytest.mark.parametrize("limit", ["a,c,localhost", "@{folder}/retry,c"])
+def test_limit_leaves_out_and_check_mode_asks(ask, tmp_path, limit):
     (tmp_path / "retry").write_text("a\nlocalhost\n")
-    answers, _ = ask({"a": {}, "b": {}, "c": {}}, "--limit", f"@{tmp_path}/retry,c")
+    answers, _ = ask({"a": {}, "b": {}, "c": {}}, "--limit", limit.format(folder=tmp_path), "--check")
     assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
 
 
 def test_a_verification_names_silent_hosts_and_checks_the_others(ask, tmp_path):
-    hangs = program(tmp_path, "hangs", "exec sleep 600")
     hosts = {
         "well": {},
-        "hangs": {"ansible_python_interpreter": hangs},
-        "refused": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
+        "hangs": {"ansible_python_interpreter": program(tmp_path, "hangs", "exec sleep 600")},
+        "refused": REFUSED,
         "other": {},
         "unknown": {"ansible_host": "{{ nowhere }}", "ansible_connection": "ssh"},
     }
     given = {"trainyard_become": False, "trainyard_manage_system": False, "verify_task_timeout_s": 20}
     # No machine has that network, so nobody listens.
-    given["verify_network"] = "203.0.113.0/24"
-    answers, _ = ask(hosts, "-T", "1", play=VERIFY, **given)
+    answers, _ = ask(hosts, "-T", "1", text=VERIFY, **given, verify_network="203.0.113.0/24")
     noted = json.loads((tmp_path / "asked.json").read_text())
     for host in ("well", "other"):
         clock = answers[host]["clock"]
@@ -238,16 +215,16 @@ def test_a_verification_names_silent_hosts_and_checks_the_others(ask, tmp_path):
     drift = {check["name"]: check["state"] for check in noted["drift"]}
     assert (drift["kernel"], drift["time offset"]) == ("pass", "pass")
     answer = [check for check in noted["reach"] if check["name"] == "answer"]
-    said = {check["hosts"][0]: (check["state"], check["found"]) for check in answer}
-    assert said.pop("refused") == ("fail", "ssh: connect to host 127.0.0.1 port 1: Connection refused")
-    assert said.pop("hangs") == ("unknown", "no answer within 22 s")
-    assert said["unknown"][0] == "unknown" and "nowhere" in said["unknown"][1] and set(said) == {"unknown"}
+    found = {check["hosts"][0]: (check["state"], check["found"]) for check in answer}
+    assert found.pop("refused") == ("fail", REFUSED_TEXT)
+    assert found.pop("hangs") == ("unknown", "no answer within 22 s")
+    assert found["unknown"][0] == "unknown" and "nowhere" in found["unknown"][1] and set(found) == {"unknown"}
     reach = {(check["name"], check["state"]): check for check in noted["reach"] if check["name"] != "answer"}
     assert reach["job address", "fail"]["hosts"] == ["well", "other"]
     assert ("ssh", "not_asked") in reach and noted["usable"] == []
 
 
-def test_become_is_as_the_inventory_and_the_task_say(ask, tmp_path):
+def test_become_follows_inventory_and_task(ask, tmp_path):
     text = f'echo became >> {tmp_path}/became; while [ "$1" != -u ]; do shift; done; shift 2; exec "$@"'
     sudo = program(tmp_path, "sudo", text)
     vars_ = {"ansible_become_exe": sudo, "ansible_become_user": "nobody"}
@@ -262,7 +239,7 @@ def test_become_is_as_the_inventory_and_the_task_say(ask, tmp_path):
 
 
 def test_templates_and_a_password_of_the_command_line_hold(ask, tmp_path):
-    """A fake sudo that asks, as the real one does, and says what it was given."""
+    """A fake sudo that asks, as the real one does, and notes the password."""
     text = f"""
 while [ "$1" != -u ]; do case "$1" in -p) prompt=$2; shift;; esac; shift; done; shift 2
 printf '%s' "$prompt" >&2; read -r word; echo "$word" > {tmp_path}/word
@@ -272,58 +249,55 @@ exec "$@"
     variables = {"ansible_become_exe": "{{ tool }}", "ansible_become_user": "nobody"}
     variables["tool"] = program(tmp_path, "sudo", text)
     (tmp_path / "password").write_text("hunter2\n")
-    answers, said = ask({"a": variables}, "--become-password-file", str(tmp_path / "password"), becomes=True)
+    answers, screen = ask({"a": variables}, "--become-password-file", str(tmp_path / "password"), becomes=True)
     assert answers == {"a": {"folders": []}} and (tmp_path / "word").read_text() == "hunter2\n"
-    assert "hunter2" not in said
+    assert "hunter2" not in screen
 
 
-def test_the_agent_is_whole_and_needs_nothing_but_python(tmp_path):
+def test_the_agent_is_complete_and_needs_nothing_but_python(tmp_path):
     """All modules that any question imports, on a Python without site packages and without the project."""
     with zipfile.ZipFile(tmp_path / "agent.zip", "w") as archive:
         archive.writestr("agent/__init__.py", "")
         for path, content in agent_code.modules().items():
             archive.writestr(path, content)
-    names = [path.removesuffix(".py").replace("/", ".") for path in agent_code.modules()]
-    names = [name for name in names if not name.endswith("__init__")]
+    paths = [path for path in agent_code.modules() if not path.endswith("__init__.py")]
+    names = [path.removesuffix(".py").replace("/", ".") for path in paths]
     code = f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.zip')!r})\nimport " + ", ".join(names)
     done = subprocess.run([PYTHON, "-IS", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "agent.trainyard_node.job.run.monitor" in names and "agent.trainyard.job.placement.placement" not in names
 
 
-def bootstrap(home, message, python=PYTHON):
-    done = subprocess.run(
-        ["/bin/sh", "-c", agent_code.command(("/nowhere/python3", python))],
-        input=message, capture_output=True, check=False, env={"HOME": str(home), "PATH": os.defpath},
-    )  # fmt: skip
-    return agent_code.read("mark", done.stdout)[0], done
+def bootstrap(home, message):
+    argv = ["/bin/sh", "-c", agent_code.command(("/nowhere/python3", PYTHON))]
+    env = {"HOME": str(home), "PATH": os.defpath}
+    done = subprocess.run(argv, input=message, capture_output=True, check=False, env=env)
+    return agent_code.read("mark", done.stdout)[0]
 
 
-@pytest.fixture
-def shared():
-    return json.dumps({"state_dir": "/nowhere", "of_schedulers": []}).encode()
+SHARED = json.dumps({"state_dir": "/nowhere", "of_schedulers": []}).encode()
 
 
-def test_a_node_keeps_the_agent_and_says_when_it_lacks_it(tmp_path, shared, monkeypatch):
+def test_a_node_keeps_the_agent_and_says_when_it_lacks_it(tmp_path, monkeypatch):
     home = agent_home(tmp_path)
     named = f"test-{os.getpid()}-{time.monotonic_ns()}"
     monkeypatch.setattr(agent_code, "digest", lambda: named)
 
     def ask(with_agent):
-        return bootstrap(tmp_path, agent_code.message("mark", "folders", shared, {}, 30, with_agent))[0]
+        return bootstrap(tmp_path, agent_code.message("mark", "folders", SHARED, {}, 30, with_agent))
 
     try:
         assert ask(False) == {"agent_missing": True}
         assert ask(True) == {"folders": []}
-        kept = home / named
-        assert (kept.stat().st_mode & 0o777, kept.stat().st_uid) == (0o700, os.geteuid())
+        stored = home / named
+        assert (stored.stat().st_mode & 0o777, stored.stat().st_uid) == (0o700, os.geteuid())
         assert ask(False) == {"folders": []}
-        # One that others may write is not run, and one that is broken is asked for again.
-        kept.chmod(0o777)
+        # An agent that others may write is not run, and a broken one is requested again.
+        stored.chmod(0o777)
         assert ask(False) == {"agent_missing": True}
-        kept.chmod(0o700)
-        (kept / "agent" / "trainyard_node" / "agent.py").unlink()
-        assert ask(False) == {"agent_missing": True} and not kept.exists()
+        stored.chmod(0o700)
+        (stored / "agent" / "trainyard_node" / "agent.py").unlink()
+        assert ask(False) == {"agent_missing": True} and not stored.exists()
     finally:
         shutil.rmtree(home / named, ignore_errors=True)
 
@@ -332,9 +306,8 @@ def agent_home(tmp_path):
     return Path("/var/cache/trainyard") if os.geteuid() == 0 else tmp_path / ".cache" / "trainyard"
 
 
-def test_a_question_that_fails_or_takes_too_long_says_so(tmp_path, shared):
-    told = agent_code.message("mark", "folders", b"{}", {}, 30, True)
-    answer, _ = bootstrap(tmp_path, told)
+def test_a_question_that_fails_or_takes_too_long_has_a_message(tmp_path):
+    answer = bootstrap(tmp_path, agent_code.message("mark", "folders", b"{}", {}, 30, True))
     assert answer["failed"] is True and answer["msg"].startswith("TypeError: folders() missing") and answer["exception"]
     job = {"job_id": "x", "job_dir": str(tmp_path / "x"), "wait_s": 60}
     (tmp_path / "x").mkdir()
@@ -342,15 +315,15 @@ def test_a_question_that_fails_or_takes_too_long_says_so(tmp_path, shared):
     from ansible.module_utils.trainyard_node.job.run import processes
 
     (tmp_path / "x" / "monitor.json").write_text(json.dumps({"pid": pid, "start_time": processes.start_time(pid)}))
-    answer, _ = bootstrap(tmp_path, agent_code.message("mark", "state", b"{}", job, 0.5, True))
+    answer = bootstrap(tmp_path, agent_code.message("mark", "state", b"{}", job, 0.5, True))
     assert answer == {"failed": True, "msg": "no answer within 0.5 s"}
 
 
-def test_a_python_that_is_too_old_says_which_it_is(tmp_path, shared, monkeypatch):
+def test_a_python_that_is_too_old_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_code, "OLDEST", (9, 0))
-    answer, _ = bootstrap(tmp_path, agent_code.message("mark", "folders", shared, {}, 30, False))
-    check, said = found(answer)
-    assert check == "Python" and said.startswith("Python 3.")
+    answer = bootstrap(tmp_path, agent_code.message("mark", "folders", SHARED, {}, 30, False))
+    check, text = found(answer)
+    assert check == "Python" and text.startswith("Python 3.")
 
 
 def test_thousands_of_hosts_hold_one_command():
@@ -367,18 +340,13 @@ def test_secrets_are_in_no_argument_list():
 # ---- side by side
 
 
-@dataclasses.dataclass
-class Host:
-    name: str
-
-
 @pytest.fixture
 def side_by_side():
     """In a process of its own, as it belongs to the controller: hosts by what they do, window, limit; the answers."""
 
     def run(hosts, window, limit_s):
         code = f"""
-import sys, time, json, subprocess, threading, dataclasses
+import os, sys, time, json, subprocess, threading, dataclasses
 import ansible.module_utils
 ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
 from ansible.module_utils.trainyard_controller import fan_out
@@ -407,9 +375,9 @@ fan_out.display.display = shown.append
 fan_out._TELL_EVERY_S = -1.0
 hosts, window, limit_s = [Host(name) for name in does], int(sys.argv[2]), float(sys.argv[3])
 answers = fan_out.side_by_side(hosts, visit, window, limit_s, fan_out._tell)
-left = subprocess.run(["pgrep", "-P", str(__import__("os").getpid()), "sleep"], capture_output=True, text=True).stdout
+left = subprocess.run(["pgrep", "-P", str(os.getpid()), "sleep"], capture_output=True, text=True).stdout
 print(json.dumps([answers, most, left, shown[-1]]), flush=True)
-__import__("os")._exit(0)
+os._exit(0)
 """
         argv = [sys.executable, "-c", code, json.dumps(hosts), str(window), str(limit_s)]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
