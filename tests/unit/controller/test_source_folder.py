@@ -20,13 +20,19 @@ def folder(tmp_path):
     return made
 
 
+def add(folder, *names, text=""):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def unpacked(source):
     with tarfile.open(fileobj=io.BytesIO(source.archive)) as archive:
         return {info.name: info.linkname if info.issym() else archive.extractfile(info).read() for info in archive}
 
 
-def names_of(left_out):
-    return {reason: list(names) for reason, names in left_out.items()}
+def left_out(folder):
+    return {reason: list(names) for reason, names in source_folder.read(str(folder)).left_out.items()}
 
 
 def test_an_empty_source_is_an_empty_archive():
@@ -37,10 +43,8 @@ def test_a_folder_that_is_missing_has_no_files(tmp_path):
     assert source_folder.read(str(tmp_path / "nowhere")).files is None
 
 
-def test_what_is_not_sent_is_named_with_its_reason(folder):
-    for name in (".git", "sub/__pycache__", "__pycache__"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "x").touch()
+def test_files_that_are_not_sent_are_named_with_the_reason(folder):
+    add(folder, ".git/x", "sub/__pycache__/x", "__pycache__/x")
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         # A path of pytest's own may be too long for a socket.
@@ -51,7 +55,7 @@ def test_what_is_not_sent_is_named_with_its_reason(folder):
     (folder / "round").symlink_to("round")
     source = source_folder.read(str(folder))
     assert (source.files, source.findings) == (["train.py"], [])
-    assert names_of(source.left_out) == {
+    assert left_out(folder) == {
         "never sent": [".git/", "__pycache__/"],
         "no regular file": ["ctl.sock", "pipe"],
         "broken link": ["gone", "round"],
@@ -60,28 +64,23 @@ def test_what_is_not_sent_is_named_with_its_reason(folder):
 
 
 def test_trainyardignore_decides_as_git_would(folder):
-    (folder / ".trainyardignore").write_text("# big ones\n*.bin\n!keep.bin\n/data/\n")
-    (folder / ".gitignore").write_text("train.py\n")
-    (folder / "data").mkdir()
-    (folder / "sub" / "data").mkdir(parents=True)
-    for name in ("a.bin", "keep.bin", "data/x", "sub/data/x", "sub/b.bin"):
-        (folder / name).touch()
-    source = source_folder.read(str(folder))
-    assert source.files == [".gitignore", ".trainyardignore", "keep.bin", "sub/data/x", "train.py"]
-    assert names_of(source.left_out) == {".trainyardignore": ["data/", "a.bin", "sub/b.bin"]}
+    add(folder, ".trainyardignore", text="# big ones\n*.bin\n!keep.bin\n/data/\n")
+    add(folder, ".gitignore", text="train.py\n")
+    add(folder, "a.bin", "keep.bin", "data/x", "sub/data/x", "sub/b.bin")
+    files = source_folder.read(str(folder)).files
+    assert files == [".gitignore", ".trainyardignore", "keep.bin", "sub/data/x", "train.py"]
+    assert left_out(folder) == {".trainyardignore": ["data/", "a.bin", "sub/b.bin"]}
 
 
 def test_gitignore_decides_where_there_is_no_trainyardignore(folder):
-    (folder / ".gitignore").write_text("*.pt\n")
-    (folder / "last.pt").touch()
-    source = source_folder.read(str(folder))
-    assert names_of(source.left_out) == {".gitignore": ["last.pt"]}
-    assert source_folder.left_out_text(source) == "last.pt (.gitignore)"
+    add(folder, ".gitignore", text="*.pt\n")
+    add(folder, "last.pt")
+    assert left_out(folder) == {".gitignore": ["last.pt"]}
+    assert source_folder.left_out_text(source_folder.read(str(folder))) == "last.pt (.gitignore)"
 
 
-def test_links_inside_the_folder_stay_links_that_hold_anywhere(folder, tmp_path):
-    (folder / "data" / "v1").mkdir(parents=True)
-    (folder / "data" / "v1" / "x").write_text("1")
+def test_links_inside_the_folder_stay_links_that_work_anywhere(folder, tmp_path):
+    add(folder, "data/v1/x", text="1")
     (folder / "current").symlink_to("data/v1")
     (folder / "data" / "script").symlink_to("../train.py")
     (folder / "absolute").symlink_to(folder / "train.py")
@@ -105,9 +104,7 @@ def test_links_inside_the_folder_stay_links_that_hold_anywhere(folder, tmp_path)
 
 @pytest.mark.parametrize("target", ["../secret", "{tmp}/secret", "../secrets", "../nowhere"])
 def test_a_link_that_leaves_the_folder_is_refused(folder, tmp_path, target):
-    (tmp_path / "secret").write_text("a private key")
-    (tmp_path / "secrets").mkdir()
-    (tmp_path / "secrets" / "x").write_text("a private key")
+    add(tmp_path, "secret", "secrets/x", text="a private key")
     (folder / "innocent").symlink_to("data.txt")
     (folder / "data.txt").symlink_to(target.format(tmp=tmp_path))
     source = source_folder.read(str(folder))
@@ -118,26 +115,22 @@ def test_a_link_that_leaves_the_folder_is_refused(folder, tmp_path, target):
 
 
 def test_a_link_through_another_one_is_refused_too(folder, tmp_path):
-    (tmp_path / "secrets").mkdir()
-    (tmp_path / "secrets" / "x").write_text("a private key")
+    add(tmp_path, "secrets/x", text="a private key")
     (folder / "way").symlink_to(tmp_path / "secrets")
     (folder / "data.txt").symlink_to("way/x")
     (finding,) = source_folder.read(str(folder)).findings
     assert f"data.txt -> {tmp_path}/secrets/x" in finding.found
 
 
-def test_a_link_to_what_is_left_out_is_left_out(folder):
-    (folder / ".git").mkdir()
-    (folder / ".git" / "config").touch()
+def test_a_link_to_a_file_that_is_left_out_is_left_out(folder):
+    add(folder, ".git/config", "data/x")
+    add(folder, ".gitignore", text="data/\n")
     (folder / "config").symlink_to(".git/config")
-    (folder / ".gitignore").write_text("data/\n")
-    (folder / "data").mkdir()
-    (folder / "data" / "x").touch()
     (folder / "x").symlink_to("data/x")
-    assert names_of(source_folder.read(str(folder)).left_out)["link to what is left out"] == ["config", "x"]
+    assert left_out(folder)["link to what is left out"] == ["config", "x"]
 
 
-def test_the_whole_machine_is_no_source():
+def test_the_root_of_the_machine_is_no_source():
     (finding,) = source_folder.read("/").findings
     assert finding.found == "/, the whole machine"
 
