@@ -337,9 +337,6 @@ def test_secrets_are_in_no_argument_list():
     assert "hunter2" not in command and len(command) < 20_000
 
 
-# ---- side by side
-
-
 @pytest.fixture
 def side_by_side():
     """In a process of its own, as it belongs to the controller: hosts by what they do, window, limit; the answers."""

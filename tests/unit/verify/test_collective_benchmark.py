@@ -21,9 +21,6 @@ SIXTEEN, GLOO, WRONG = "2.19-all_reduce-16-h100.txt", "trainyard-all_reduce-gloo
 PCIE_4 = {"link_gen_max": 4, "link_width_max": 16}
 
 
-# -- what a sound run is
-
-
 def test_a_complete_run_passes_by_its_largest_size_and_not_by_its_average():
     moved = {host: (traffic(0), traffic(100 * GIB)) for host in HOSTS}
     record = checked(SIXTEEN, ranks=16, nodes=H100, hosts=HOSTS, exact_hosts=True, traffic=moved)
@@ -130,9 +127,6 @@ def test_a_failed_job_is_the_reason_unless_the_output_has_a_better_one():
     assert checked(SIXTEEN, busbw=1.0, job_failure=failure)["state"] == "fail"
 
 
-# -- ranks and hosts
-
-
 @pytest.mark.parametrize(
     ("asked", "state", "reason"),
     [
@@ -206,9 +200,6 @@ def test_logs_of_ranks_are_read_together():
     silent = parse("n2:1:2 [0] NCCL INFO Using network Socket\n")
     assert verify(merge([silent, parse(read(GLOO))]), Asked(busbw=1.0, ranks=4))["state"] == "pass"
     assert verify(merge([]), Asked())["reason"] == "no log"
-
-
-# -- what is expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What came of a phase, which roles are verified where, which hosts take part in jobs, and that all know the phases."""
+"""Outcomes of phases and roles, which roles are verified where, which hosts run jobs, and the phases' names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import yaml
 from ansible.module_utils.trainyard.findings.checks import PHASES, STATES, outcomes, worst
 from ansible.module_utils.trainyard.verify.phases import first_job, job_hosts, phase_outcome, verified_roles
 from ansible.module_utils.trainyard.verify.report import FIRST_PHASES
+from ansible.module_utils.trainyard.verify.software import check_role
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLE = PROJECT / "roles/verify"
@@ -139,3 +140,37 @@ def test_every_phase_runs_and_has_its_place_among_those_to_begin_with():
 def test_the_first_job_fits_the_cluster(hosts, frameworks, job):
     assert first_job(hosts, frameworks) == job
     assert not job or (PROJECT / job).is_file()
+
+
+PASSED = {"fault": ""}
+
+
+def test_a_role_that_passes_everywhere_is_one_check():
+    (check,) = check_role("nccl", HOSTS, dict.fromkeys(HOSTS, PASSED), AGAIN)
+    assert (check.state, check.hosts, check.name) == ("pass", (), "nccl")
+
+
+def test_equal_faults_of_nodes_are_one_check_that_names_them():
+    fault = {"fault": "pytorch: torch 2.12.0\nfound instead", "all": False}
+    results = {"n1": fault, "n2": PASSED, "n3": fault, "n4": {"fault": "no environment", "all": False}}
+    checks = check_role("pytorch", list(results), results, AGAIN)
+    assert [(check.state, check.hosts, check.reason) for check in checks] == [
+        ("fail", ("n1", "n3"), "pytorch: torch 2.12.0"),
+        ("fail", ("n4",), "no environment"),
+    ]
+    assert checks[0].found == "pytorch: torch 2.12.0\nfound instead"
+    assert checks[0].action.endswith(f"{AGAIN} --tags pytorch")
+
+
+@pytest.mark.parametrize(
+    ("result", "state", "named"),
+    [
+        ({"n1": {"fault": "NCCL is not the same", "all": True}}, "fail", ()),
+        ({"n1": {"fault": "NCCL is not the same", "all": False}}, "fail", ("n1",)),
+        # A node without a result is unknown and never a pass.
+        ({"n1": PASSED, "n2": PASSED}, "unknown", ("n3",)),
+    ],
+)
+def test_a_fault_ends_the_verification_of_nodes_without_a_result(result, state, named):
+    (check,) = check_role("nccl", HOSTS[:3], result, AGAIN)
+    assert (check.state, check.hosts) == (state, named)

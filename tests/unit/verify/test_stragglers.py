@@ -71,9 +71,6 @@ def failed(checked):
     return {host for host, state in state_of(checked).items() if state == "fail"}
 
 
-# Schedules
-
-
 @given(st.integers(min_value=0, max_value=80), st.integers(min_value=1, max_value=6))
 def test_a_round_never_asks_a_host_twice(count, rounds):
     hosts = names(count)
@@ -113,9 +110,6 @@ def test_two_hosts_have_one_pair_and_one_has_none():
 def test_a_host_named_twice_is_refused():
     with pytest.raises(ValueError, match="hosts named twice: n1; expected: each host once"):
         first_rounds(["n1", "n2", "n1"])
-
-
-# The result
 
 
 def test_equal_nodes_are_at_the_median():

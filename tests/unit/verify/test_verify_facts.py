@@ -165,9 +165,6 @@ def test_the_module(folder, capsys, check_mode):
     assert (result["changed"], result["host"], result["facts"]["driver"]) == (False, "n1", "570.86.15")
 
 
-# nvidia-smi -q -x
-
-
 def test_an_older_gpu_counts_bits_and_retires_pages():
     (gpu,), wrong = parse_query(VOLTA)
     assert wrong == ""

@@ -114,6 +114,9 @@ def test_a_cell_is_the_last_measurement_of_a_pair_with_the_one_before():
     assert list(zip(crosses["y"], crosses["x"])) == [("n1", "n3"), ("n3", "n1")]
 
 
+LONG = [f"{'a' * 30}{number}{'a' * 11}" for number in (1, 2)]
+
+
 @pytest.mark.parametrize(
     ("hosts", "names"),
     [
@@ -122,10 +125,7 @@ def test_a_cell_is_the_last_measurement_of_a_pair_with_the_one_before():
         (["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.2"]),
         (["10.0.0.1", "11.0.0.2"], ["10.0.0.1", "11.0.0.2"]),
         (["a" * 30], ["a" * 11 + ".." + "a" * 11]),
-        (
-            [f"{'a' * 30}{number}{'a' * 11}" for number in (1, 2)],
-            [f"{'a' * 30}{number}{'a' * 11}" for number in (1, 2)],
-        ),
+        (LONG, LONG),
     ],
 )
 def test_names_on_axes_are_short_and_differ(hosts, names):

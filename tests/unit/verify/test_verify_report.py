@@ -31,9 +31,6 @@ def schema_errors(report):
     return list(SCHEMA.iter_errors(json.loads(json.dumps(report, allow_nan=False))))
 
 
-# ---- result
-
-
 @pytest.mark.parametrize(
     ("states", "state", "code"),
     [
@@ -85,8 +82,6 @@ def test_a_node_is_as_bad_as_what_names_it():
     assert report["nodes"][0]["address"] == "10.0.0.1" and report["nodes"][1]["facts"] == {}
 
 
-# ---- what to do first
-
 XID = [("devices", "Xid", "fail", ["n1"])]
 
 
@@ -119,9 +114,6 @@ def test_the_first_step_without_a_reason_has_what_was_found():
     assert verify_report.first_text(first) == "n3: found 6.1, expected 6.5"
     assert verify_report.first_text({**first, "reason": "n3 is slow"}) == "n3 is slow"
     assert verify_report.first_text({**first, "reason": "n30 is slow"}) == "n3: n30 is slow"
-
-
-# ---- the terminal
 
 
 def test_what_the_terminal_shows(golden):
@@ -203,9 +195,6 @@ def test_many_faults_stay_readable_on_the_terminal():
     assert "  ... 180 more in the report" in text and len(text.splitlines()) < 60
 
 
-# ---- report.json
-
-
 @pytest.mark.parametrize("options", [{}, {"bad": False}, {"hostile": True}, {"rounds": 4}])
 def test_reports_follow_the_published_schema(options):
     assert schema_errors(finished(5, **options)) == []
@@ -244,9 +233,6 @@ def test_stragglers_appear_in_report_and_page():
     assert 'id="pairs"' in verify_page(report, b"")
 
 
-# ---- what may not be in a report
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -282,9 +268,6 @@ def test_a_secret_in_a_check_reaches_no_file():
         assert "hunter2" not in written
 
 
-# ---- JUnit
-
-
 def test_checks_become_test_cases():
     drift = [kernel(reason="another kernel"), ("os", "unknown"), ("cuda", "skipped"), ("nccl", "pass")]
     pairs = {"name": "stragglers", "state": "skipped", "reason": "one node only"}
@@ -306,9 +289,6 @@ def test_junit_is_xml_for_any_text(text):
     report = reported([phase("drift", check("drift", text, "fail", [text], found=text, reason=text))], hosts=[text])
     root = ET.fromstring(junit(report).encode())  # noqa: S314
     assert len(list(root.iter("failure"))) == 1
-
-
-# ---- the files
 
 
 def test_three_files_are_written_with_the_result(tmp_path):
