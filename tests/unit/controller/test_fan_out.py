@@ -400,6 +400,6 @@ def test_no_more_are_visited_at_once_than_there_are_forks(side_by_side):
 
 
 def test_progress_distinguishes_hosts_with_and_without_answer(side_by_side):
-    """That a visit is over is no answer; what a node says of its own trouble is one."""
+    """The end of a visit is no answer, but an error that a node reports is one."""
     *_, shown = side_by_side({"n1": "well", "n2": "gone", "n3": "hang", "n4": "raise", "n5": "gone"}, 5, 1.0)
     assert shown == "  2 of 5 nodes have answered, 3 gave no answer"

@@ -19,7 +19,7 @@ def test_logs_and_metrics_are_written_and_replaced(tmp_path):
     assert written(tmp_path) == {"logs/rank_0": "", "logs/rank_1": "two\n", "metrics.jsonl": "{}\n"}
 
 
-def test_of_a_job_that_is_over_a_longer_log_stays(tmp_path):
+def test_a_longer_log_of_an_ended_job_stays(tmp_path):
     write_logs(tmp_path, sent(rank_0="all of it\n", rank_1="short\n"), keep=True)
     write_logs(tmp_path, sent(rank_0="of it\n", rank_1="not so short\n"), keep=True)
     assert written(tmp_path) == {"logs/rank_0": "all of it\n", "logs/rank_1": "not so short\n"}

@@ -10,7 +10,7 @@ TARGET = {"provider": "network_repo", "version": "550.127.08", "flavour": "open"
 BEFORE = {"provider": "network_repo", "packages": {"nvidia-smi": "550.54.15-1"}}
 
 
-def test_what_is_noted_is_read_again_and_stands_there_for_people(act, tmp_path):
+def test_a_table_is_read_again_and_has_a_text(act, tmp_path):
     def table(**given):
         return act("nvidia_upgrade_table", runs=str(tmp_path), cluster="c", **given)
 
@@ -34,7 +34,7 @@ def test_what_is_noted_is_read_again_and_stands_there_for_people(act, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"nodes": []}', '{"nodes": {"n1": 3}}'])
-def test_a_table_that_is_none_is_not_written_over(act, tmp_path, content):
+def test_a_malformed_table_is_not_overwritten(act, tmp_path, content):
     folder = tmp_path / "nvidia-upgrade-c"
     folder.mkdir()
     (folder / "table.json").write_text(content)

@@ -35,7 +35,7 @@ def test_a_check_survives_the_way_between_modules(check):
         ([], "skipped"),
     ],
 )
-def test_the_worst_state_decides_and_what_was_not_asked_for_verifies_nothing(states, expected):
+def test_the_worst_state_decides_and_skipped_checks_verify_nothing(states, expected):
     assert worst(states) == expected
 
 
@@ -47,12 +47,12 @@ def test_states_and_phases_that_do_not_exist_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("states", "said"),
+    ("states", "text"),
     [
         (["pass", "skipped", "skipped"], "1 passed, 2 not applicable"),
         (["skipped", "unknown", "fail", "pass"], "1 passed, 1 failed, 1 unknown, 1 not applicable"),
         ([], ""),
     ],
 )
-def test_every_outcome_is_counted_by_itself(states, said):
-    assert outcomes(states) == said
+def test_every_outcome_is_counted_by_itself(states, text):
+    assert outcomes(states) == text

@@ -1,4 +1,4 @@
-"""Reports of verifications, from phases and checks or composed as a whole."""
+"""Reports of verifications, from phases and checks or composed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two reports of a verification side by side: bandwidths, findings, versions, and what one of them did not look at."""
+"""Two reports of a verification side by side: bandwidths, findings, versions, and items that only one has."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -139,27 +140,20 @@ def program(tmp_path):
     return source
 
 
+ALL_PAIRS = list(map(list, itertools.combinations(HOSTS, 2)))
+
+
 @pytest.mark.parametrize(
-    ("params", "pairs"),
-    [
-        ({}, [["n1", "n2"], ["n1", "n3"], ["n1", "n4"], ["n2", "n3"], ["n2", "n4"], ["n3", "n4"]]),
-        ({"schedule": [[["n4", "n1"]]]}, [["n1", "n4"]]),
-    ],
+    ("rounds", "schedule", "pairs"),
+    [("2", [], ALL_PAIRS), ("full", [], ALL_PAIRS), ("2", [[["n4", "n1"]]], [["n1", "n4"]])],
 )
-@pytest.mark.parametrize("rounds", ["2", "full"])
-def test_schedules(program, tmp_path, monkeypatch, params, rounds, pairs):
+def test_schedules(program, tmp_path, monkeypatch, rounds, schedule, pairs):
     monkeypatch.setattr(measured_runs.tempfile, "tempdir", str(tmp_path))
-    chosen, source = measured_runs.prepare_pairs(
-        **{"hosts": HOSTS, "rounds": rounds, "schedule": [], "source": program, **params}
-    )
+    chosen, source = measured_runs.prepare_pairs(HOSTS, rounds, schedule, program)
     assert sorted(sorted(pair) for each in chosen for pair in each) == pairs
-    folder = tmp_path / source
-    assert sorted(path.name for path in folder.iterdir()) == ["pairs.py", "schedule.json"]
-    assert json.loads((folder / "schedule.json").read_text())["rounds"] == chosen
-
-
-def test_one_host_has_no_schedule(program):
-    assert measured_runs.prepare_pairs(hosts=["n1"], rounds="2", schedule=[], source=program) == ([], "")
+    assert sorted(path.name for path in (tmp_path / source).iterdir()) == ["pairs.py", "schedule.json"]
+    assert json.loads((tmp_path / source / "schedule.json").read_text())["rounds"] == chosen
+    assert measured_runs.prepare_pairs(["n1"], "2", [], program) == ([], "")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_jobs_run_on_usable_hosts_and_only_for_the_requested_phases():
     (["n1", "n2"], {"frameworks": ["openmpi"]}, "pairs need PyTorch on every node: add pytorch to"),
     (["n1", "n2"], {"frameworks": ["openmpi"], "pair_venv": True}, ""),
 ])  # fmt: skip
-def test_where_there_are_no_pairs_it_says_why(usable, given, why):
+def test_missing_pairs_have_a_reason(usable, given, why):
     found = jobs(usable, **given)
     assert found["no_pairs"].startswith(why) and bool(found["no_pairs"]) == bool(why)
     assert bool(found["pairs"]) == (not why)

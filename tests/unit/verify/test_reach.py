@@ -139,15 +139,12 @@ def test_pairs_are_named_where_no_node_explains_them(pairs, hosts, reason):
     assert (check.state, check.hosts, check.reason) == ("fail", hosts, reason)
 
 
-def test_a_listener_that_ended_early_is_no_result_about_the_network():
+def test_a_listener_that_ended_early_or_never_started_is_no_result_about_the_network():
     checks, failures = network(ways(("n1", "n3"), ("n2", "n3"), reason="connection refused"), dead=["n3"])
     assert (summary(checks), failures) == ([("unknown", ("n3",))], [])
     assert checks[0].found == "its listener ended early"
     # After all others had connected, it is no fault.
     assert summary(network(dead=["n3"])[0]) == [("pass", ())]
-
-
-def test_a_node_that_could_not_listen_is_unknown():
     assert summary(network(mute=["n2"])[0]) == [("unknown", ("n2",))]
 
 

@@ -54,7 +54,7 @@ def test_nodes_of_another_kind_are_not_compared():
     assert topology({"n1": "a", "n2": "b"}, n1=node(), n2=node(*MOVED)).state == "pass"
 
 
-def test_a_table_that_is_not_whole_is_unknown_and_not_compared():
+def test_an_incomplete_table_is_unknown_and_not_compared():
     cut = node(table=TABLE[: TABLE.index("GPU3\tNV2")])
     check = topology(n1=node(), n2=cut, n3=node())
     assert (check.state, check.hosts) == ("unknown", ("n2",))

@@ -1,4 +1,4 @@
-"""What verify_facts reads of a machine, and what nvidia-smi's XML and the kernel log say in its place."""
+"""Facts that verify_facts reads of a machine, of nvidia-smi's XML and of the kernel log."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_fabric_that_is_completed_without_success_is_not_well(state, status, f
     assert gpu["fabric"] == found
 
 
-def test_a_gpu_that_has_to_be_reset_says_so_in_another_field():
+def test_a_gpu_that_has_to_be_reset_reports_it_in_another_field():
     text = re.sub(r"<replay_counter>[^<]*<", "<replay_counter>[GPU requires reset]<", VOLTA)
     (gpu,) = parse_query(text)[0]
     assert (gpu["replays"], gpu["recovery"]) == (None, "Reset")
