@@ -1,4 +1,4 @@
-"""Every command that is printed can be pasted: a shell and Ansible's own parsing find in it what was meant."""
+"""Every command that is printed can be pasted: a shell and Ansible's own parsing read it as it was meant."""
 
 from __future__ import annotations
 
@@ -116,14 +116,12 @@ def commands(inventory):
         }
         for host, version in zip(HOSTS, "123")
     ]  # fmt: skip
-    clocks = check_clocks({HOSTS[0]: None}, 1.0, inventory)
     broken = {host: {"failed": True, "msg": "it broke"} for host in HOSTS}
     rows = {HOSTS[0]: {"row": {HOSTS[1]: False}, "failures": [], "logins": 1}, **broken}
+    speeds = [(HOSTS[0], HOSTS[1], 9.0, 0), (HOSTS[1], HOSTS[2], 1.0, 0), (HOSTS[0], HOSTS[2], 9.0, 3)]
     pairs = [
-        {"hosts": [first, second], "round": number, "busbw": busbw, "wrong": wrong, "error": ""}
-        for number, (first, second, busbw, wrong) in enumerate(
-            [(HOSTS[0], HOSTS[1], 9.0, 0), (HOSTS[1], HOSTS[2], 1.0, 0), (HOSTS[0], HOSTS[2], 9.0, 3)]
-        )
+        {"hosts": hosts, "round": number, "busbw": busbw, "wrong": wrong, "error": ""}
+        for number, (*hosts, busbw, wrong) in enumerate(speeds)
     ]
     checked = stragglers.verify(HOSTS, pairs, inventory=inventory)
     record = {
@@ -132,14 +130,12 @@ def commands(inventory):
     }  # fmt: skip
     checks = [
         *drift.check_nodes(nodes, inventory=inventory),
-        *clocks,
+        *check_clocks({HOSTS[0]: None}, 1.0, inventory),
         *reach.verify(broken, {}, {}, {}, rows, user="train", inventory=inventory)[0],
         *reach.check_ssh(rows, "train", inventory)[0],
         *benchmark_checks(record, again),
         *straggler_checks(checked, again),
-        *software.check_role(
-            "pytorch", HOSTS, {HOSTS[0]: {"fault": "gone", "all": False}}, playbook("site.yml", inventory)
-        ),
+        *software.check_role("pytorch", HOSTS, {HOSTS[0]: {"fault": "gone", "all": False}}, again),
     ]
     report = build(
         report_id="verify-1", cluster="lab", inventory=inventory, started=0, finished=1, hosts=HOSTS, nodes=[],
@@ -152,11 +148,8 @@ def commands(inventory):
     texts += [finding.action for finding in findings]
     texts.append(job_text.explain(SUMMARY, "runs/train-1", "/jobs/train-1", [], inventory=inventory))
     texts.append(FILTERS["printed_command"]("playbooks/collective_check.yml", inventory, {"check_framework": "mpi"}))
-    return [
-        found
-        for text in texts
-        for found in re.findall(r"\bansible(?:-playbook \S+\.yml| ).*?(?=; does it answer|$)", text, re.M)
-    ]
+    pattern = re.compile(r"\bansible(?:-playbook \S+\.yml| ).*?(?=; does it answer|$)", re.M)
+    return [found for text in texts for found in pattern.findall(text)]
 
 
 FOLDER = cleaning.Folder("train-1", "/jobs/train-1", 5.0, running=True)

@@ -18,6 +18,8 @@ KEYS = [
 ]  # fmt: skip
 A100, L40S = "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 SIXTEEN, GLOO, WRONG = "2.19-all_reduce-16-h100.txt", "trainyard-all_reduce-gloo.txt", "2.19-all_reduce-wrong.txt"
+SOUND = ["2.10-all_reduce-8-v100.txt", "2.13-all_gather-16-a100.txt", "2.17-all_reduce-16-h100-tagged.txt"]
+SOUND += ["2.19-alltoall-16-h100.txt", "2.19-all_reduce-2-processes-of-8.json"]
 PCIE_4 = {"link_gen_max": 4, "link_width_max": 16}
 
 
@@ -50,11 +52,7 @@ def test_a_complete_run_passes_by_its_largest_size_and_not_by_its_average():
         ("2.10-broadcast-8-v100-unchecked.txt", "unknown", "the results were not checked (-c 0)"),
         ("2.19-all_reduce-unchecked.json", "unknown", "the results were not checked (-c 0)"),
         ("2.19-all_reduce-nan.json", "unknown", "no bus bandwidth was printed at the largest size"),
-        ("2.10-all_reduce-8-v100.txt", "pass", ""),
-        ("2.13-all_gather-16-a100.txt", "pass", ""),
-        ("2.17-all_reduce-16-h100-tagged.txt", "pass", ""),
-        ("2.19-alltoall-16-h100.txt", "pass", ""),
-        ("2.19-all_reduce-2-processes-of-8.json", "pass", ""),
+        *((name, "pass", "") for name in SOUND),
     ],
 )
 def test_the_state_of_outputs_with_a_bandwidth_that_all_of_them_reach(name, state, reason):
@@ -203,22 +201,19 @@ def test_logs_of_ranks_are_read_together():
 
 
 @pytest.mark.parametrize(
-    ("collective", "ranks", "value"),
+    ("collective", "factors"),
     [
-        ("all_reduce", 2, 1.0),
-        ("all_reduce", 16, 1.875),
-        ("all_reduce", 1, 0.0),
-        ("all_gather", 4, 0.75),
-        ("reduce_scatter", 4, 0.75),
-        ("alltoall", 8, 0.875),
-        ("broadcast", 8, 1.0),
-        ("sendrecv", 2, 1.0),
-        ("anything", 2, None),
-        ("all_reduce", 0, None),
+        ("all_reduce", {0: None, 1: 0.0, 2: 1.0, 16: 1.875}),
+        ("all_gather", {4: 0.75}),
+        ("reduce_scatter", {4: 0.75}),
+        ("alltoall", {8: 0.875}),
+        ("broadcast", {8: 1.0}),
+        ("sendrecv", {2: 1.0}),
+        ("anything", {2: None}),
     ],
 )
-def test_factors(collective, ranks, value):
-    assert factor(collective, ranks) == value
+def test_factors(collective, factors):
+    assert {ranks: factor(collective, ranks) for ranks in factors} == factors
 
 
 @pytest.mark.parametrize(

@@ -151,25 +151,14 @@ def test_only_phases_with_checks_are_verified():
     assert report["coverage"] == {
         "checked": ["reach"], "not_applicable": ["drift", "stragglers"], "not_asked": ["software", "bandwidth"],
     }  # fmt: skip
-    text = verify_report.terminal_text(report, "runs/verify-1")
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[:4] == [
-        "The cluster lab is verified in reach. 1 check passed on 1 node in 0:01:05.",
-        "not applicable drift, stragglers",
-        "not asked for software, bandwidth",
-        "",
-    ]
-    assert lines[4] == f"drift n/a 25 not applicable {alone}"
-    assert lines[5].endswith("1 passed, 2 not applicable, 1 not asked for verify_ssh is false; there is one node")
-    assert lines[6] == "stragglers n/a there are no two nodes"
+    text = " ".join(verify_report.terminal_text(report, "runs/verify-1").split())
+    assert text.startswith(
+        "The cluster lab is verified in reach. 1 check passed on 1 node in 0:01:05. not applicable drift"
+    )
+    assert "not asked for software, bandwidth drift n/a 25 not applicable" in text
+    assert "1 passed, 2 not applicable, 1 not asked for verify_ssh is false; there is one node stragglers n/a" in text
     page = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
-    for each in (
-        "verified in reach",
-        "Not applicable: drift, stragglers.",
-        "Not asked for: software, bandwidth.",
-        alone,
-    ):
-        assert each in page
+    assert "Not applicable: drift, stragglers." in page and "Not asked for: software, bandwidth." in page
     assert "skipped" not in page + text
 
 
@@ -220,12 +209,9 @@ def test_the_schema_finds_what_is_wrong(path, value):
 
 def test_stragglers_appear_in_report_and_page():
     hosts = [f"n{number}" for number in range(1, 6)]
-    slow = [
-        {"hosts": pair, "round": number, "busbw": 2.0 if "n4" in pair else 5.0, "wrong": 0, "error": ""}
-        for number, each in enumerate(first_rounds(hosts, 3))
-        for pair in each
-    ]
-    report = {**reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=verify(hosts, slow)), "text": ""}
+    pairs = [(pair, number) for number, pairs in enumerate(first_rounds(hosts, 3)) for pair in pairs]
+    speeds = [{"hosts": pair, "round": number, "busbw": 2.0 if "n4" in pair else 5.0} for pair, number in pairs]
+    report = {**reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=verify(hosts, speeds)), "text": ""}
     assert schema_errors(report) == []
     assert report["first"]["hosts"] == ["n4"] and report["exit_code"] == 2
     assert 'id="pairs"' in verify_page(report, b"")
