@@ -35,12 +35,11 @@ PLAY = """
         shared: {state_dir: /nowhere, of_schedulers: []}
         limit_s: "{{ limit | default(60) }}"
       become: "{{ becomes | default(false) }}"
-      register: asked
-    - name: Note what came
-      ansible.builtin.copy:
-        content: "{{ asked | to_json }}"
-        dest: "{{ noted }}"
-        mode: "0600"
+      register: result
+"""
+NOTE = """
+    - name: Note the result
+      ansible.builtin.copy: {content: "{{ result | to_json }}", dest: "{{ noted }}", mode: "0600"}
       check_mode: false
 """
 VERIFY = """
@@ -48,15 +47,13 @@ VERIFY = """
   hosts: localhost
   gather_facts: false
   tasks:
-    - name: Look at the nodes
+    - name: Read the nodes
       ansible.builtin.include_role: {name: verify}
-    - name: Note what came
-      ansible.builtin.copy:
-        content: >-
+    - name: Collect the results
+      ansible.builtin.set_fact:
+        result: >-
           {{ {'answers': __verify_facts.answers, 'drift': verify_drift, 'reach': verify_reach,
-              'usable': verify_usable} | to_json }}
-        dest: "{{ noted }}"
-        mode: "0600"
+              'usable': verify_usable} }}
 """
 
 
@@ -74,7 +71,7 @@ def ask(tmp_path):
             "ANSIBLE_SSH_ARGS": "-o ControlMaster=no",
             "HOME": str(tmp_path),
         }
-        done = play(tmp_path, text, hosts, *options, **environment)
+        done = play(tmp_path, text + NOTE, hosts, *options, **environment)
         assert noted.exists(), done.stdout + done.stderr
         answers = json.loads(noted.read_text())["answers"]
         assert list(answers) == list(hosts)
