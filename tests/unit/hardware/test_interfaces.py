@@ -27,27 +27,13 @@ def port(device, number=1, link_layer="InfiniBand", active=True):
     return {**place, "rate_gbps": 400.0, "netdev": None, "active": active, **states}
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"),
-    [
-        ("400 Gb/sec (4X NDR)", 400.0),
-        ("2.5 Gb/sec (1X SDR)", 2.5),
-        ("10 Gb/sec (4X SDR)\n", 10.0),
-        ("", None),
-        ("unknown", None),
-        ("-1 Gb/sec", None),
-    ],
-)
-def test_rate(text, rate):
-    assert networks.parse_rate(text) == rate
-
-
-@pytest.mark.parametrize(
-    ("text", "state"),
-    [("4: ACTIVE\n", "ACTIVE"), ("5: LinkUp", "LinkUp"), ("1: DOWN", "DOWN"), ("ACTIVE", None), ("", None)],
-)
-def test_state(text, state):
-    assert networks.parse_state(text) == state
+def test_rates_and_states():
+    rates = {"400 Gb/sec (4X NDR)": 400.0, "2.5 Gb/sec (1X SDR)": 2.5, "10 Gb/sec (4X SDR)\n": 10.0}
+    for text, rate in (rates | dict.fromkeys(("", "unknown", "-1 Gb/sec"))).items():
+        assert networks.parse_rate(text) == rate
+    states = {"4: ACTIVE\n": "ACTIVE", "5: LinkUp": "LinkUp", "1: DOWN": "DOWN", "ACTIVE": None, "": None}
+    for text, state in states.items():
+        assert networks.parse_state(text) == state
 
 
 def test_representors():
@@ -179,9 +165,7 @@ def test_hca_list_is_exact_sorted_and_active_only():
     assert networks.nccl_ib_hca(ports) == "=mlx5_0:1,mlx5_0:2,mlx5_2:1,mlx5_10:1"
     assert networks.nccl_ib_hca([port("mlx5_1", active=False)]) == ""
     assert networks.nccl_ib_hca([]) == ""
-
-
-def test_infiniband_and_roce_are_never_mixed():
+    # InfiniBand and RoCE are never mixed.
     roce = port("mlx5_bond_0", link_layer="Ethernet")
     assert networks.nccl_ib_hca([roce, port("mlx5_0")]) == "=mlx5_0:1"
     assert networks.nccl_ib_hca([roce, port("mlx5_0", active=False)]) == "=mlx5_bond_0:1"
