@@ -34,8 +34,7 @@ def test_table_list_and_bus_of_eight_gpus_are_one_record():
     assert {device["memory_mib"] for device in found["devices"]} == {40536}
     assert found["devices"][7]["uuid"] == "GPU-00000007-1111-2222-3333-444444444444"
 
-
-def test_the_table_alone_reports_cut_names_and_missing_values():
+    # The table alone.
     found = captures.accelerators(part("a100_8", "nvidia-smi"))
     assert found["problems"] == [] and found["devices"][0]["uuid"] is None
     assert found["notes"][0] == "GPU 0: nvidia-smi's table cuts the name `NVIDIA A100-SXM...`"
