@@ -26,14 +26,14 @@ def test_the_modules_return_facts_and_change_nothing(tmp_path, capsys, check_mod
     def read(module, name, **params):
         root = str(unfold(name, tmp_path / name))
         result = run(module, capsys, root=root, _ansible_check_mode=check_mode, **params)
-        assert result.pop("changed") is False
-        return next(value for value in result.values() if isinstance(value, dict) and "root" not in value)
+        assert result["changed"] is False
+        return result
 
-    accelerators = read(accelerator_info, "gpu8_infiniband")
+    accelerators = read(accelerator_info, "gpu8_infiniband")["accelerators"]
     assert (accelerators["count"], accelerators["vendor"]) == (8, "nvidia")
-    networks = read(network_info, "roce_bond")
+    networks = read(network_info, "roce_bond")["networks"]
     assert {port["netdev"] for port in networks["rdma"]} == {"bond0", "enp99s0f0np0"}
-    node = read(node_info, "port_down", packages=["torch"], venv="/opt/trainyard/venvs/pytorch")
+    node = read(node_info, "port_down", packages=["torch"], venv="/opt/trainyard/venvs/pytorch")["node"]
     assert (node["hostname"], node["packages"], node["venv"]["exists"]) == ("dgx1-03", {"torch": None}, False)
     assert node["unused_ports"].endswith("-65535") and len(node["fingerprint"]) == 64
 
