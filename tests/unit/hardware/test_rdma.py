@@ -48,11 +48,8 @@ def texts(findings):
     return [(finding.host, finding.check, finding.found, finding.expected) for finding in findings]
 
 
-def test_equal_nodes_without_a_declaration_are_right(networks):
-    assert judge([state("g1", networks("gpu8_infiniband")), state("g2", networks("gpu8_infiniband"))]) == []
-
-
 def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
+    assert judge([state("g1", networks("gpu8_infiniband")), state("g2", networks("gpu8_infiniband"))]) == []
     node = state("g1", networks("gpu8_infiniband"), **DECLARED)
     assert judge([node]) == []
     assert texts(judge([{**node, "expected": "9"}])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
@@ -119,9 +116,7 @@ def test_a_node_without_devices_is_told_from_one_that_has_none_on_purpose(networ
     assert (finding.host, finding.found) == ("p1", found)
     assert action in finding.action
     assert judge([state("p1", networks("plain"), **{"virtual": changes.get("virtual", ""), "expected": "0"})]) == []
-
-
-def test_devices_of_a_node_that_declares_none_are_found(networks):
+    # Devices of a node that declares none.
     assert texts(judge([state("r1", networks("port_down"), expected="0")]))[0][3] == "none: rdma_expected is 0"
 
 
