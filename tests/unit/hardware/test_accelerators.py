@@ -22,16 +22,30 @@ def test_one_gpu_is_read_completely():
     }
 
 
-def test_memory_shared_with_the_cpu_is_unknown_and_no_problem():
-    found = acc.parse_nvidia_query("0, GPU-1, [N/A], 0000000F:01:00.0, 580.95.05, [N/A], NVIDIA GB10")
-    assert (found["devices"][0]["memory_mib"], found["devices"][0]["pci"]) == (None, "000f:01:00.0")
-    assert found["problems"] == []
+NAMES = ("index", "memory_mib", "pci", "mig")
+LOST = "Unable to determine the device handle for GPU1: 0000:65:00.0: Unknown Error"
 
 
-def test_mig_is_noted_and_is_no_problem():
-    found = acc.parse_nvidia_query(GPU.replace("Disabled", "Enabled"))
-    assert (found["devices"][0]["mig"], found["problems"]) == (True, [])
-    assert found["notes"][0].startswith("GPU 0: MIG is enabled")
+@pytest.mark.parametrize(
+    ("line", "values", "problem", "note"),
+    [
+        # Memory is shared with the CPU.
+        ("0, GPU-1, [N/A], 0000000F:01:00.0, 580.95.05, [N/A], NVIDIA GB10", (0, None, "000f:01:00.0", False), "", ""),
+        (GPU.replace("Disabled", "Enabled"), (0, 81559, "0000:1b:00.0", True), "", "GPU 0: MIG is enabled"),
+        (f"3, {'[Unknown Error], ' * 3}550.90.07, [N/A], [N/A]", (3, None, None, False),
+         "GPU 3: nvidia-smi reports `[Unknown Error]` instead of a UUID", ""),
+        (GPU.replace("81559", "[GPU requires reset]"), (0, None, "0000:1b:00.0", False),
+         "GPU 0: nvidia-smi reports memory.total `[GPU requires reset]`", ""),
+        (f"{GPU}\n{LOST}", (0, 81559, "0000:1b:00.0", False), LOST, ""),
+        (f"\ufeff{GPU}\r\n", (0, 81559, "0000:1b:00.0", False), "", ""),
+    ],
+)  # fmt: skip
+def test_lines_of_nvidia_smi(line, values, problem, note):
+    found = acc.parse_nvidia_query(line)
+    (device,) = found["devices"]
+    assert tuple(device[name] for name in NAMES) == values
+    assert problem in "".join(found["problems"][:1]) and bool(found["problems"]) == bool(problem)
+    assert note in "".join(found["notes"]) and bool(found["notes"]) == bool(note)
 
 
 def test_driver_without_mig_has_one_field_less():
@@ -39,20 +53,6 @@ def test_driver_without_mig_has_one_field_less():
     found = acc.parse_nvidia_query(line, acc.NVIDIA_FIELDS_BEFORE_MIG)
     assert (found["devices"][0]["model"], found["driver"]) == ("Tesla V100-SXM2-32GB", "418.226.00")
     assert found["problems"] == []
-
-
-def test_a_gpu_that_does_not_answer_is_a_problem_and_keeps_its_index():
-    found = acc.parse_nvidia_query("3, [Unknown Error], [Unknown Error], [Unknown Error], 550.90.07, [N/A], [N/A]")
-    assert [device["index"] for device in found["devices"]] == [3]
-    assert "GPU 3: nvidia-smi reports `[Unknown Error]` instead of a UUID" in found["problems"][0]
-
-
-def test_a_lost_gpu_among_good_ones_is_a_problem():
-    found = acc.parse_nvidia_query(
-        f"{GPU}\nUnable to determine the device handle for GPU1: 0000:65:00.0: Unknown Error"
-    )
-    assert len(found["devices"]) == 1
-    assert "Unable to determine the device handle" in found["problems"][0]
 
 
 @pytest.mark.parametrize(
@@ -128,30 +128,33 @@ def test_two_chips_of_one_npu_are_two_devices():
     ]
 
 
-def test_without_a_map_devices_are_counted_and_this_is_noted():
-    found = acc.parse_npu_info(HEALTHY, None)
-    assert [device["index"] for device in found["devices"]] == [0, 1]
+EXTRA = "\t1                    0                    2                    10                   Ascend910\n"
+ERROR = "dcmi module initialize failed. ret is -8005"
+
+
+@pytest.mark.parametrize(
+    ("table", "mapping", "problem"),
+    [
+        (TABLE.format(health="Alarm"), MAP, "NPU 0 (Ascend910): health is `Alarm`, expected `OK`"),
+        (HEALTHY, MAP + EXTRA, "NPU 1 chip 0 has a logic id"),
+        (HEALTHY, "\n".join(MAP.splitlines()[:2]), "NPU 0 chip 1 is in `npu-smi info` but has no logic id"),
+        (HEALTHY, MAP + MAP.splitlines()[1] + "\n", "npu-smi info -m lists a chip or a logic id twice"),
+        (HEALTHY, None, "has no list of processes: it may have been cut"),
+        (ERROR, "", "npu-smi info listed no NPU: dcmi module initialize failed"),
+    ],
+)
+def test_problems_of_npus(table, mapping, problem):
+    found = acc.parse_npu_info(table, mapping)
+    assert problem in "".join(found["problems"]) and found["vendor"] == "ascend"
+    if mapping == MAP:
+        devices = [(device["card"], device["chip"], device["health"]) for device in found["devices"]]
+        assert devices == [(0, 0, "OK"), (0, 1, "Alarm")]
+
+
+def test_without_a_map_devices_are_counted_and_drivers_before_22_print_no_processes():
+    found = acc.parse_npu_info(HEALTHY.replace("25.0.rc1", "21.0.4  "), None)
+    assert ([device["index"] for device in found["devices"]], found["problems"]) == ([0, 1], [])
     assert "numbered by their order" in found["notes"][0]
-
-
-def test_a_sick_npu_is_a_problem():
-    found = acc.parse_npu_info(TABLE.format(health="Alarm"), MAP)
-    assert "NPU 0 (Ascend910): health is `Alarm`, expected `OK`" in found["problems"][0]
-    assert [device["health"] for device in found["devices"]] == ["OK", "Alarm"]
-    assert [(device["card"], device["chip"]) for device in found["devices"]] == [(0, 0), (0, 1)]
-
-
-def test_an_npu_missing_from_either_table_is_a_problem():
-    extra = MAP + "\t1                    0                    2                    10                   Ascend910\n"
-    assert "NPU 1 chip 0 has a logic id" in acc.parse_npu_info(HEALTHY, extra)["problems"][0]
-    fewer = acc.parse_npu_info(HEALTHY, "\n".join(MAP.splitlines()[:2]))
-    assert "NPU 0 chip 1 is in `npu-smi info` but has no logic id" in fewer["problems"][0]
-
-
-def test_an_error_of_the_driver_is_no_empty_node():
-    found = acc.parse_npu_info("dcmi module initialize failed. ret is -8005", "")
-    assert found["vendor"] == "ascend"
-    assert "npu-smi info listed no NPU: dcmi module initialize failed" in found["problems"][-1]
 
 
 WORDS = st.lists(
@@ -180,12 +183,6 @@ def test_pci_addresses_are_read_or_refused(text):
     assert address is None or acc.pci_address(address) == address
 
 
-def test_a_word_for_no_value_is_a_problem_and_no_value():
-    found = acc.parse_nvidia_query(GPU.replace("81559", "[GPU requires reset]"))
-    assert found["devices"][0]["memory_mib"] is None
-    assert found["problems"][0].startswith("GPU 0: nvidia-smi reports memory.total `[GPU requires reset]`")
-
-
 def test_an_index_of_any_size_costs_no_memory():
     """A line that lacks its first field begins with another number; all indexes below one of these fit no machine."""
     problems = acc.parse_nvidia_query(GPU.replace("0, GPU-1", f"{'9' * 30}, GPU-1"))["problems"]
@@ -199,8 +196,6 @@ def test_a_table_whose_lines_are_doubled_counts_no_npu_twice():
     found = acc.parse_npu_info(doubled, MAP)
     assert found["devices"] == acc.parse_npu_info(HEALTHY, MAP)["devices"]
     assert "twice, or the line of the NPU between is missing" in found["problems"][0]
-    again = acc.parse_npu_info(HEALTHY, MAP + MAP.splitlines()[1] + "\n")
-    assert "npu-smi info -m lists a chip or a logic id twice" in again["problems"][0]
 
 
 PROCESSES = "| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |\n"
@@ -218,12 +213,6 @@ def test_no_npu_vanishes_from_a_table_with_a_missing_row_or_a_cut_end():
         found = acc.parse_npu_info("".join(part), None)
         fewer = [(each["card"], each["chip"]) for each in found["devices"]] != [(0, 0), (0, 1)]
         assert found["problems"] or not fewer, part
-
-
-def test_drivers_before_22_print_no_list_of_processes():
-    old = HEALTHY.replace("25.0.rc1", "21.0.4  ")
-    assert acc.parse_npu_info(old, None)["problems"] == []
-    assert "has no list of processes: it may have been cut" in acc.parse_npu_info(HEALTHY, None)["problems"][0]
 
 
 @pytest.mark.parametrize(("parse", "text"), [
