@@ -62,12 +62,6 @@ def test_missing_values_of_a_gpu_are_unknown(reading, key):
     assert (check.state, check.hosts, check.found) == ("unknown", ("n2",), "n2: GPU 1: no answer")
 
 
-def test_ecc_that_is_switched_off_is_no_pass(reading):
-    machine = reading()
-    machine["gpus"][0]["ecc"] = "Disabled"
-    assert only(check_devices({"n1": machine}), "GPU ECC errors").state == "unknown"
-
-
 def test_one_fault_and_one_silent_gpu_are_two_records(reading):
     machine, silent = reading("gpu2_errors"), reading()
     silent["gpus"][0]["uncorrected"] = None
@@ -75,7 +69,7 @@ def test_one_fault_and_one_silent_gpu_are_two_records(reading):
     assert [(check.state, check.hosts) for check in found] == [("fail", ("n1",)), ("unknown", ("n2",))]
 
 
-def test_the_same_fault_on_many_nodes_is_said_once(reading):
+def test_the_same_fault_on_many_nodes_is_one_record(reading):
     checks = check_devices({f"n{number}": reading("gpu2_errors") for number in range(1, 101)})
     assert only(checks, "GPU ECC errors").found == "n1 to n100: GPU 1: 2 uncorrected"
 
@@ -97,11 +91,30 @@ def test_a_driver_that_does_not_answer_fails_and_nothing_about_gpus_passes(readi
     assert not [check for check in checks if check.name.startswith("GPU ") and check.state == "pass"]
 
 
-def test_a_port_that_others_use_has_to_carry_traffic(reading):
-    down = reading()
-    down["rdma"][1].update(state="DOWN", physical_state="Polling", active=False)
-    check = only(check_devices({"n1": reading(), "n2": down, "n3": reading()}), "RDMA ports")
-    assert (check.state, check.hosts, check.found) == ("fail", ("n2",), "n2: mlx5_3:1 DOWN (Polling)")
+DOWN = {"state": "DOWN", "physical_state": "Polling", "active": False}
+INIT = {"state": "INIT", "physical_state": "LinkUp", "active": False}
+
+
+HOSTS = ("n1", "n2", "n3")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ports", "state", "found"),
+    [
+        (("n2",), {1: DOWN}, "fail", "n2: mlx5_3:1 DOWN (Polling)"),
+        # A port that no node uses has no cable.
+        (HOSTS, {1: DOWN}, "pass", "3 are ACTIVE"),
+        (HOSTS, {0: INIT, 1: INIT}, "fail", "n1, n2, n3: no port that carries traffic"),
+        (("n2",), {0: {"state": None, "active": False}}, "unknown", "n2: mlx5_0:1 has no readable state"),
+    ],
+)
+def test_ports_have_to_carry_traffic(reading, hosts, ports, state, found):
+    machines = {host: reading() for host in HOSTS}
+    for host in hosts:
+        for number, changes in ports.items():
+            machines[host]["rdma"][number].update(changes)
+    check = only(check_devices(machines), "RDMA ports")
+    assert (check.state, check.hosts, check.found) == (state, () if state == "pass" else hosts, found)
 
 
 def test_a_port_that_is_missing_where_others_have_it_fails(reading):
@@ -117,21 +130,6 @@ def test_a_port_that_is_missing_where_others_have_it_fails(reading):
     assert only(check_devices(machines, groups=groups), "RDMA ports").hosts == ("n5",)
 
 
-def test_a_port_that_nobody_uses_is_not_cabled(reading):
-    machines = {}
-    for host in ("n1", "n2"):
-        machines[host] = reading()
-        machines[host]["rdma"][1].update(state="DOWN", physical_state="Disabled", active=False)
-    assert only(check_devices(machines), "RDMA ports").state == "pass"
-
-
-def test_a_node_without_any_port_that_carries_traffic_fails(reading):
-    machine = reading()
-    for port in machine["rdma"]:
-        port.update(state="INIT", physical_state="LinkUp", active=False)
-    assert only(check_devices({"n1": machine}), "RDMA ports").found == "n1: no port that carries traffic"
-
-
 def test_a_link_at_a_lower_rate_than_others_of_its_group_fails(reading):
     machines = {host: reading() for host in ("n1", "n2", "n3")}
     machines["n3"]["rdma"][0]["rate_gbps"] = 200.0
@@ -139,13 +137,6 @@ def test_a_link_at_a_lower_rate_than_others_of_its_group_fails(reading):
     assert (check.state, check.hosts, check.found) == ("fail", ("n3",), "n3: mlx5_0:1 200 Gb/s of 400")
     groups = {"n1": "new", "n2": "new", "n3": "old"}
     assert only(check_devices(machines, groups=groups), "RDMA rate").state == "pass"
-
-
-def test_a_port_without_a_readable_state_is_unknown(reading):
-    machine = reading()
-    machine["rdma"][0].update(state=None, active=False)
-    check = only(check_devices({"n1": reading(), "n2": machine}), "RDMA ports")
-    assert (check.state, check.hosts) == ("unknown", ("n2",))
 
 
 NPU = {"index": 0, "physical_id": 4, "health": "OK", "link": "up"}
