@@ -6,8 +6,6 @@ import pytest
 from ansible.module_utils.trainyard.nvidia import upgrade
 from driver_upgrades import NEW, OLD, driver, entry, node, planned, settled, states
 from filters import FILTERS
-from hypothesis import given
-from hypothesis import strategies as st
 
 PROGRAM = {"build": "pass", "run": "pass", "detail": "the sum over 8 processes is right", "with": ["nccl"]}
 LIBRARY = {"kind": "ours", "error": "", "unloaded": ""}
@@ -62,14 +60,3 @@ def test_what_waits_for_its_reboot_waits_for_its_programs_too_and_they_are_tried
     assert (found["table"]["n1"]["before"], found["batches"]) == (before, [["n1"], ["n2"]])
     sick = FILTERS["nvidia_upgrade_before"](driver(), parts={"NCCL": "no"})
     assert states(planned([node(version=NEW)], {"n1": entry("reboot due", before=sick)}))["n1"] == "upgraded"
-
-
-PARTS = st.dictionaries(st.sampled_from(["CUDA program of /a", "NCCL", "cuDNN"]), st.sampled_from(["", "no"]))
-
-
-@given(PARTS, PARTS)
-def test_a_node_goes_back_just_where_something_that_worked_works_no_longer(before, now):
-    found = settled(driver(version=NEW), before=upgrade.previous(driver(), "", before), parts=now)
-    lost = [name for name, fault in before.items() if not fault and now.get(name, "gone")]
-    assert (found["state"] == "going back") == bool(lost)
-    assert all(name in found["why"] for name in lost)
