@@ -14,13 +14,9 @@ KERNEL = "6.1.0-56-amd64"
 DEBIAN = "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>"
 VENDOR = "cudatools <cudatools@nvidia.com>"
 OPEN = (
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22-I3-B17-02-5)"
-    "  Tue Sep 23 09:55:41 UTC 2025\nGCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04.2)\n"
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  Tue Sep 23 09:55:41 UTC 2025\n"
 )
-PROPRIETARY = (
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.103.01  Thu Jan  6 12:10:04 UTC 2022\n"
-    "GCC version:  gcc version 9.4.0 (Ubuntu 9.4.0-1ubuntu1~20.04.2)\n"
-)
+PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.103.01  Thu Jan  6 12:10:04 UTC 2022\n"
 INSTALLER_LOG = "1.0-105917 (470.103.01)\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n1: /usr/bin/nvidia-smi\n"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 MAKE_LOG = f"""DKMS make.log for nvidia-current-open-550.163.01 for kernel {KERNEL} (x86_64)
@@ -150,9 +146,7 @@ def machine(tmp_path):
 
 
 MODINFO = f"commands/modinfo.{KERNEL}.nvidia-current.out"
-DPKG = "\n".join(
-    f"{name}\t535.309.01-0+deb12u1\tii \t{DEBIAN}" for name in ("nvidia-kernel-dkms", "nvidia-smi", "libnvidia-ml1")
-)
+DPKG = f"nvidia-kernel-dkms\t535.309.01-0+deb12u1\tii \t{DEBIAN}\nnvidia-smi\t535.309.01-0+deb12u1\tii \t{DEBIAN}"
 RUNNING = {
     "commands/dpkg-query.out": DPKG,
     "commands/apt-mark.out": "nvidia-kernel-dkms\nlinux-image-amd64\n",
