@@ -195,7 +195,7 @@ def test_a_fault_is_found(node, name, stack, changes, check, found):
         ("mixed", "mindspore-cuda11.6", part("cudnn", provider="network_repo"), "cuDNN", "cuDNN 8.5.0.96 from NVIDIA"),
     ],
 )  # fmt: skip
-def test_what_is_only_said(node, name, stack, changes, check, found):
+def test_a_warning(node, name, stack, changes, check, found):
     judged = judge(node(name, stack, **changes))
     assert len(found_by(judged.warnings, check, found)) == 1
     assert not found_by(judged.findings, check, found)
@@ -204,7 +204,7 @@ def test_what_is_only_said(node, name, stack, changes, check, found):
 @pytest.mark.parametrize(
     ("name", "stack", "changes", "check"),
     [
-        # Right at the limit, each beside a case above that is past it.
+        # At the limit; a case above is beyond it.
         ("v100", "pytorch-cuda12", part("driver", version="580.159.04"), "GPU and driver"),
         ("b200", "pytorch-cuda13", part("driver", version="580.65.06"), "CUDA and driver"),
         ("v100", "v100-runfile", {"kernel": {"running": "5.16.20-1-generic"}}, "kernel"),
@@ -256,7 +256,7 @@ def test_a_driver_from_elsewhere_is_checked_by_its_version(node):
     assert judge(newer).findings == []
 
 
-def test_a_runfile_of_another_version_needs_its_own_file_and_sum(node):
+def test_another_runfile_needs_its_own_file_and_sum(node):
     host = node("v100", "v100-runfile", overrides={"driver": {"version": "470.256.02"}})
     assert {"nvidia_driver_url", "nvidia_driver_sha256"} <= set(checks(judge(host).findings))
     host["settings"].update(file="/srv/NVIDIA-Linux-x86_64-470.256.02.run", sha256="ab" * 32)
