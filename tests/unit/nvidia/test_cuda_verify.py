@@ -61,7 +61,7 @@ def test_a_missing_device_is_a_state_only_where_none_is_declared(program, declar
     assert [finding.action.startswith(action) for finding in findings] == ([] if action is None else [True])
 
 
-def test_errors_of_a_compiler_are_told_from_its_remarks():
+def test_errors_of_a_compiler():
     output = "verify.cu(3): error: identifier x\n1 error detected in the compilation\nremark\n"
     assert cuda_verify.compiler_error(output) == output.replace("\nremark\n", "").replace("\n", " / ")
     assert cuda_verify.compiler_error("/usr/bin/ld: cannot find -lnccl\n") == "/usr/bin/ld: cannot find -lnccl"
