@@ -124,7 +124,7 @@ def test_wrong_results_are_counted_also_as_a_float():
     assert output.out_of_bounds == 12
 
 
-def test_json_of_numbers_that_are_none():
+def test_json_without_finite_numbers():
     nan = found("2.19-all_reduce-nan.json")
     assert nan.rows[-1].out_of_place.busbw is None and math.isnan(nan.average)
     inf = found("2.19-all_reduce-inf.json")
