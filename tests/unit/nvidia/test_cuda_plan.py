@@ -42,11 +42,8 @@ def test_several_toolkits_side_by_side():
     assert findings == [] and all(one["install"] for one in nodes["toolkits"])
     homes = [HOME, "/usr/local/cuda-12.6", f"{ROOT}/cuda-13.0", f"{ROOT}/cuda-11.4.4"]
     assert [one["home"] for one in nodes["toolkits"]] == homes
-    assert nodes["packages"] == [
-        {"name": "cuda-toolkit-12-4", "version": "12.4.1"},
-        {"name": "cuda-nvcc-12-4", "version": "12.4.131"},
-        {"name": "cuda-toolkit-12-6", "version": ""},
-    ]
+    packages = {"cuda-toolkit-12-4": "12.4.1", "cuda-nvcc-12-4": "12.4.131", "cuda-toolkit-12-6": ""}
+    assert {one["name"]: one["version"] for one in nodes["packages"]} == packages
     assert nodes["default"] == f"{ROOT}/cuda-13.0"
 
 
@@ -55,6 +52,10 @@ def test_the_first_is_the_default_and_none_is_possible():
     assert plan(records, toolkits=there)[0]["default"] == f"{ROOT}/cuda-13.0"
     assert plan(records, toolkits=there, default="none")[0]["default"] == ""
     assert plan([])[0]["default"] == ""
+    # Debian's package brings its own compiler.
+    nodes, findings = plan([{"provider": "distro"}])
+    assert (findings, nodes["default"]) == ([], f"{ROOT}/cuda-distro")
+    assert nodes["toolkits"][0]["packages"] == [{"name": "nvidia-cuda-toolkit", "version": ""}]
 
 
 SAME = {"record": {"sha256": SHA256}}
@@ -122,13 +123,6 @@ def test_a_newer_compiler_is_a_finding_with_an_alternative():
     assert finding.action.startswith("install a gcc 13 and name it as cuda_toolkit_host_compiler")
 
 
-def test_debians_package_brings_its_own_compiler():
-    nodes, findings = plan([{"provider": "distro"}])
-    assert findings == []
-    assert nodes["toolkits"][0]["packages"] == [{"name": "nvidia-cuda-toolkit", "version": ""}]
-    assert nodes["default"] == f"{ROOT}/cuda-distro"
-
-
 def test_a_toolkits_own_headers_count_more_than_the_table():
     """Debian's 12.4 is patched for gcc 14, say."""
     there = {HOME: toolkit("12.4.131", newest_gcc="14")}
@@ -184,9 +178,7 @@ def test_the_default_is_not_removed_without_another_one():
     nodes, findings = cuda_plan.plan_toolkits([{**node, "default": "none"}], WANTED)
     assert findings == []
     assert [one["home"] for one in nodes["n1"]["remove"]] == [HOME]
-
-
-def test_a_requested_version_is_not_removed_and_an_unknown_one_no_default():
+    # A requested version is not removed, and an unknown one is no default.
     _, findings = plan([repository("12.4.1")], absent=["12.4"], default="12.6")
     assert [finding.check for finding in findings] == ["cuda_toolkit_default", "cuda_toolkit_absent"]
 
