@@ -263,14 +263,12 @@ def test_another_runfile_needs_its_own_file_and_sum(node):
     assert judge(host).findings == []
 
 
-def test_an_accepted_check_does_not_stop(node):
+def test_accepted_checks_and_unverified_rules_do_not_stop(node):
     host = node("v100", "v100-runfile", kernel={"running": "5.17.0-1-generic"})
     assert checks(judge(host).findings) == ["kernel", "nvidia_stack"]
     accepted = judge(host, accept=["kernel"])
     assert accepted.findings == [] and "kernel" in checks(accepted.warnings)
-
-
-def test_an_unverified_rule_only_warns(node):
+    # A rule that is not verified only warns.
     rules = copy.deepcopy(RULES)
     next(row for row in rules["generations"] if row["name"] == "volta")["verified"] = False
     judged = judge(node("v100", "pytorch-cuda12", **part("driver", version="590.48.01")), rules=rules)
@@ -298,12 +296,18 @@ def test_a_wrong_choice_is_a_finding(node, stack, overrides, found, expected):
     assert judged.findings[0].expected.startswith(expected) and judged.warnings == []
 
 
-def test_address_and_sum_go_with_the_version_that_they_belong_to():
+def test_parts_of_a_stack_with_overrides():
+    """Address and sum belong to one version."""
     parts, wrong = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"version": "470.256.02"}})
     assert wrong == []
     assert "url" not in parts["driver"] and "sha256" not in parts["driver"]
     kept, _ = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"url": "https://mirror/x.run"}})
     assert (kept["driver"]["url"], len(kept["driver"]["sha256"])) == ("https://mirror/x.run", 64)
+    # YAML reads versions as numbers.
+    numbers = {"driver": {"branch": 570}, "cuda": {"version": 12.8}, "nccl": {"cuda": 12.8}}
+    parts, wrong = nvidia_stack.choose("h", CATALOG, "pytorch-cuda12", numbers)
+    assert (wrong, parts["driver"]["branch"], parts["driver"]["version"]) == ([], "570", "")
+    assert parts["cuda"]["version"] == parts["nccl"]["cuda"] == "12.8"
 
 
 def test_a_choice_without_a_name_is_checked_like_a_stack(node):
@@ -313,14 +317,6 @@ def test_a_choice_without_a_name_is_checked_like_a_stack(node):
     assert judged.parts["v100"] == {**own, "driver": driver}
     assert judged.table.startswith("nvidia_stack_overrides: driver 590.48.01 proprietary (network_repo)\n")
     assert checks(judged.findings) == ["GPU and driver", "nvidia_stack"]
-
-
-def test_versions_that_yaml_reads_as_numbers_are_versions():
-    numbers = {"driver": {"branch": 570}, "cuda": {"version": 12.8}, "nccl": {"cuda": 12.8}}
-    parts, wrong = nvidia_stack.choose("h", CATALOG, "pytorch-cuda12", numbers)
-    assert wrong == []
-    assert (parts["driver"]["branch"], parts["driver"]["version"]) == ("570", "")
-    assert (parts["cuda"]["version"], parts["nccl"]["cuda"]) == ("12.8", "12.8")
 
 
 def test_the_gpus_decide_on_the_flavour(node):
