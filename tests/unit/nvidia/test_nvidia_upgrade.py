@@ -153,15 +153,13 @@ def test_bad_input_is_a_finding_and_nothing_is_planned(nodes, settings, check, f
     assert one == check and found in text and made["batches"] == []
 
 
-def test_what_no_package_list_has_at_that_version_could_not_be_had_again(monkeypatch):
+def test_old_packages_that_no_package_list_offers(monkeypatch):
     versions = {"nvidia-smi": ["550.54.150-1", "550.54.15-1"], "libcuda1": ["550.54.15-2"]}
     offers = {name: [Offer(version, "http://a", "", "") for version in each] for name, each in versions.items()}
     monkeypatch.setattr(driver_apt.machine, "read_offers", lambda names: (offers, {}))
     before = dict.fromkeys(("nvidia-smi", "libcuda1", "nvidia-modprobe"), "550.54.15-1")
     assert driver_apt.missing(before) == ["libcuda1 550.54.15-1", "nvidia-modprobe 550.54.15-1"]
-
-
-def test_who_has_no_way_back_goes_when_that_is_accepted():
+    # The user may accept that, and a node without a driver needs none.
     assert planned([node(missing=["nvidia-smi 1"])], without_way_back=True)["batches"] == [["n1"]]
     assert planned([node(driver=driver(provider="none", version="", packages={}, loaded=""))])["batches"] == [["n1"]]
 
