@@ -47,10 +47,13 @@ def test_dkms_status(line, found):
     assert driver.read_dkms(f"{line}\n") == ([dict(zip(names, found.split(" ")))] if found else [])
 
 
-def test_proc_version():
+def test_proc_version_and_log_of_the_installer():
     assert driver.read_proc_version(OPEN) == ("580.95.05", "open")
     assert driver.read_proc_version(PROPRIETARY) == ("470.103.01", "proprietary")
     assert driver.read_proc_version(None) == driver.read_proc_version("NVRM") == ("", "")
+    newer = "550.127.08\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n"
+    found = [driver.read_installer_log(text) for text in (INSTALLER_LOG, newer, "", None)]
+    assert found == ["470.103.01", "550.127.08", "", ""]
 
 
 def test_modinfo_of_both_flavours():
@@ -58,12 +61,6 @@ def test_modinfo_of_both_flavours():
     assert list(driver.read_modinfo(signed).values()) == ["550.127.08", "open", "trainyard MOK"]
     assert driver.read_modinfo("version: 470.256.02\nlicense: NVIDIA\n")["flavour"] == "proprietary"
     assert not any(driver.read_modinfo("modinfo: ERROR: Module nvidia not found.").values())
-
-
-def test_trace_of_the_installer():
-    newer = "550.127.08\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n"
-    found = [driver.read_installer_log(text) for text in (INSTALLER_LOG, newer, "", None)]
-    assert found == ["470.103.01", "550.127.08", "", ""]
 
 
 def test_fabric_manager_and_smi():
