@@ -65,7 +65,9 @@ def test_the_package_of_the_module_has_the_name_of_its_branch(given, first):
     assert planned(given)[0]["roots"][0] == first
 
 
-def test_a_distributions_driver_comes_without_an_x_server():
+def test_a_distributions_driver_comes_without_an_x_server_or_a_pin():
+    assert planned()[0]["pinning"] == ["nvidia-driver-pinning-550.127.08", "nvidia-driver-pinning-550"]
+    assert planned({"provider": "distro"})[0]["pinning"] == []
     names = {name for names in planned(distro("470"))[0]["roots"] for name in names}
     assert names >= {"nvidia-tesla-470-smi", "libnvidia-tesla-470-cuda1", "nvidia-persistenced"}
     assert not [name for name in names if "xserver" in name or name.endswith("-driver")]
@@ -85,11 +87,6 @@ def test_fabric_manager_comes_where_nvswitches_are(version, names):
     assert planned({"version": version})[0]["roots"][1:] == []
     assert planned({"version": version, "fabric_manager": "true"})[0]["roots"][1:] == [names]
     assert planned({"version": version, "fabric_manager": "false"}, facts={"nvswitches": 4})[0]["roots"][1:] == []
-
-
-def test_the_vendors_own_pin_is_the_exact_one_if_there_is():
-    assert planned()[0]["pinning"] == ["nvidia-driver-pinning-550.127.08", "nvidia-driver-pinning-550"]
-    assert planned({"provider": "distro"})[0]["pinning"] == []
 
 
 @pytest.mark.parametrize(
@@ -201,8 +198,5 @@ DEBIAN_OR_UBUNTU = ["nvidia-kernel-dkms", "nvidia-headless-535-server"]
 def test_offers_of_the_package_that_decides(given, names, version, begins):
     [offer] = FILTERS["nvidia_driver_offers"]({**SETTINGS, **given})
     assert (offer["names"][: len(names)], offer["version"], offer["begins"]) == (names, version, begins)
-
-
-def test_no_offers_without_packages():
-    for given in ({"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}):
-        assert plan.offers({**SETTINGS, **given}) == []
+    for other in ({"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}):
+        assert plan.offers({**SETTINGS, **given, **other}) == []
