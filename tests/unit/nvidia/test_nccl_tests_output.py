@@ -118,13 +118,11 @@ def test_unchecked_results(name):
     assert (output.unchecked_rows, output.out_of_bounds) == (UNCHECKED[name], 0), "the footer says OK in either case"
 
 
-def test_wrong_results_are_counted_also_as_a_float():
+def test_wrong_and_infinite_results():
     output = found("2.19-all_reduce-wrong.txt")
     assert [row.out_of_place.wrong for row in output.rows] == [0] * 3 + [131072, 262144, 524288] + [1250000] * 3
     assert output.out_of_bounds == 12
-
-
-def test_json_without_finite_numbers():
+    # Numbers of JSON that are not finite.
     nan = found("2.19-all_reduce-nan.json")
     assert nan.rows[-1].out_of_place.busbw is None and math.isnan(nan.average)
     inf = found("2.19-all_reduce-inf.json")
