@@ -135,31 +135,27 @@ def test_a_run_on_some_nodes_keeps_what_was_built_for_all():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "cuda", "expected"),
+    ("gpus", "cuda", "host", "text"),
     [
-        (V100, "13.0.88", "CUDA 13 compiles for sm_75 and newer"),
-        (H100, "11.4.152", "sm_90 needs CUDA 11.8 or newer"),
-        (B200, "12.6.20", "sm_100 needs CUDA 12.8 or newer; sm_120 needs CUDA 12.8 or newer"),
+        ([[A100], [V100]], "13.0.88", "n2", "CUDA 13 compiles for sm_75 and newer"),
+        ([[A100], [H100]], "11.4.152", "n2", "sm_90 needs CUDA 11.8 or newer"),
+        ([[A100], [B200]], "12.6.20", "n2", "sm_100 needs CUDA 12.8 or newer; sm_120 needs CUDA 12.8 or newer"),
+        ([[NEW, NEW], [H100]], "12.4.131", "n1", "2x unknown GPU 0x9999"),
+        ([[]], "12.4.131", "n1", "none on any node that this build is for"),
     ],
 )
-def test_a_cuda_that_does_not_compile_for_the_gpus_is_found_first(gpu, cuda, expected):
-    _, findings = plan_builds([state("n1", A100, cuda=cuda), state("n2", gpu, cuda=cuda)], WANTED)
-    assert [(finding.host, finding.check, finding.expected) for finding in findings] == [("n2", "GPUs", expected)]
+def test_gpus_without_flags_that_cuda_compiles_for(gpus, cuda, host, text):
+    _, (finding,) = plan_builds([state(f"n{n}", *each, cuda=cuda) for n, each in enumerate(gpus, start=1)], WANTED)
+    assert (finding.host, finding.check) == (host, "GPUs")
+    assert text in (finding.found, finding.expected)
 
 
-def test_given_flags_are_held_to_the_same_rules():
+def test_given_flags_are_checked_by_the_same_rules():
     wanted = {**WANTED, "gencode": flags(60, 90)}
     plan, findings = plan_builds([state("n1")], wanted)
     assert findings == [] and plan["n1"]["record"]["make"][-1] == f"NVCC_GENCODE={flags(60, 90)}"
     _, findings = plan_builds([state("n1", cuda="13.0.88")], wanted)
     assert texts(findings) == [("n1", "NVCC_GENCODE", f"{flags(60, 90)} with CUDA 13.0.88")]
-
-
-def test_gpus_that_nobody_knows_or_has_need_flags():
-    _, findings = plan_builds([state("n1", NEW, NEW), state("n2", H100)], WANTED)
-    assert texts(findings) == [("n1", "GPUs", "2x unknown GPU 0x9999")]
-    _, findings = plan_builds([state("n1"), state("n2")], WANTED)
-    assert [(one.host, one.check) for one in findings] == [("n1", "GPUs"), ("n2", "GPUs")]
 
 
 def test_every_generation_has_flags_that_some_cuda_takes():
