@@ -11,23 +11,18 @@ from ansible.module_utils.trainyard.hardware.gpu_rules import check_gpus
 
 MACHINE = (Path(__file__).resolve().parents[2] / "fixtures/verify/gpu2.tree").read_text()
 SOUND = re.search(r"<nvidia_smi_log>.*?</nvidia_smi_log>", MACHINE, re.DOTALL)[0]
-# Each check with the value of the first GPU, and a faulty value.
+# Each value of the first GPU that is checked, and a faulty value.
 JUDGED = {
-    "persistence_mode": ("Enabled", "Disabled"),
-    "max_link_gen": ("5", "5"),
-    "max_link_width": ("16x", "16x"),
-    "current_link_width": ("16x", "8x"),
-    "clocks_event_reason_hw_slowdown": ("Not Active", "Active"),
-    "clocks_event_reason_hw_thermal_slowdown": ("Not Active", "Active"),
-    "clocks_event_reason_sw_thermal_slowdown": ("Not Active", "Active"),
-    "current_ecc": ("Enabled", "Disabled"),
-    "sram_uncorrectable_parity": ("0", "1"),
-    "dram_uncorrectable": ("0", "2"),
-    "remapped_row_pending": ("No", "Yes"),
-    "remapped_row_failure": ("No", "Yes"),
-    "gpu_recovery_action": ("None", "Reset"),
-    "state": ("Completed", "In Progress"),
-    "status": ("Success", "Failure"),
+    **{"persistence_mode": ("Enabled", "Disabled"), "current_ecc": ("Enabled", "Disabled")},
+    **{"max_link_gen": ("5", "5"), "max_link_width": ("16x", "16x"), "current_link_width": ("16x", "8x")},
+    **{f"clocks_event_reason_{name}_slowdown": ("Not Active", "Active") for name in ("hw", "hw_thermal", "sw_thermal")},
+    **{"sram_uncorrectable_parity": ("0", "1"), "dram_uncorrectable": ("0", "2")},
+    **{"remapped_row_pending": ("No", "Yes"), "remapped_row_failure": ("No", "Yes")},
+    **{
+        "gpu_recovery_action": ("None", "Reset"),
+        "state": ("Completed", "In Progress"),
+        "status": ("Success", "Failure"),
+    },
 }
 WITHHELD = ("[Unknown Error]", "Unknown Error", "Insufficient Permissions", "ERR!", "GPU is lost", "GPU requires reset")
 
@@ -67,7 +62,7 @@ def test_a_fault_is_one_whatever_could_not_be_read_beside_it(name):
             assert all(found[check] != "pass" for check in wrong), (other, found)
 
 
-def test_a_link_that_is_slow_in_an_unknown_state_of_work_is_unknown():
+def test_a_slow_link_in_an_unknown_power_state_is_unknown():
     assert states(saying("performance_state", "P8", "[Unknown Error]"))["GPU PCIe generation"] == "unknown"
 
 
