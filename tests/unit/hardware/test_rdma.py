@@ -52,7 +52,12 @@ def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
     assert judge([state("g1", networks("gpu8_infiniband")), state("g2", networks("gpu8_infiniband"))]) == []
     node = state("g1", networks("gpu8_infiniband"), **DECLARED)
     assert judge([node]) == []
-    assert texts(judge([{**node, "expected": "9"}])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
+    more = {**node, "expected": "9"}
+    assert texts(judge([more])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
+    assert [finding["host"] for finding in FILTERS["rdma_findings"]([more, state("p1", networks("plain"))])] == [
+        "g1",
+        "p1",
+    ]
 
 
 def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):
@@ -147,9 +152,3 @@ def test_no_declaration_breaks_the_judgement(ports, expected):
     networks = {"interfaces": [], "rdma": [port], "nccl_conf": [], "nccl_settings": {}, "problems": []}
     findings = judge([state("n1", networks, ports=ports, expected=expected)])
     assert findings and all(finding.found and finding.expected for finding in findings)
-
-
-def test_the_filter_returns_all_findings(networks):
-    nodes = [state("p1", networks("plain")), state("d1", networks("port_down"), rate_gbps=100)]
-    found = FILTERS["rdma_findings"](nodes)
-    assert [finding["host"] for finding in found] == ["p1"]
