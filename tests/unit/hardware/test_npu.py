@@ -156,7 +156,7 @@ def test_the_variable_ends_at_the_first_other_word(value, shown):
     assert npu.visible_devices(value) == shown
 
 
-def test_a_link_that_is_down_and_a_network_that_is_ill_are_problems():
+def test_links_networks_and_addresses_that_are_problems():
     given = {**ports(), 1: port("192.1.0.6"), 2: port("192.1.0.8", DOWN), 5: port("192.1.0.11", DOWN)}
     given[6] = port("192.1.0.12", UP, npu.Answer(0, "net health status: Socket fail\n"))
     given[7] = port("192.1.0.13", UP, npu.Answer(0, "net health status: Init\n"))
@@ -175,9 +175,7 @@ def test_the_devices_of_an_a3_have_numbers_in_their_super_pod():
     assert (found["chip"], found["super_pod_id"], found["problems"]) == ("a3", "0", [])
     assert [one["super_device_id"] for one in found["devices"]][:3] == ["16777216", "16777217", "16777218"]
     assert "have no network address: collectives stay inside the super pod" in found["notes"][0]
-
-
-def test_an_a3_without_a_super_pod_is_a_problem():
+    # A device without a super pod.
     found = npu.assemble(a3(1), ports=ports(), spods={(0, 0): npu.Answer(0, SPOD), (0, 1): NO_SPOD})
     assert "device 1 (physical id) has no super device id" in found["problems"][0]
     assert "expected one" in found["problems"][1]
