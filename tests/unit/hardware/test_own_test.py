@@ -58,11 +58,8 @@ def run(tmp_path):
         env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_TEST", "PYTEST"))},
             "PATH": f"{PROJECT / 'tests/fixtures' / STAND_INS[kind]}:{os.environ['PATH']}",
-            "TMPDIR": str(tmp_path / "work"),
-            "TRAINYARD_TEST_REPORTS": str(tmp_path / "reports"),
-            "TRAINYARD_TEST_TORCH": "/absent/python3",
-            "TRAINYARD_TEST_CUDA": "/absent/cuda",
-            **environment,
+            **{"TMPDIR": str(tmp_path / "work"), "TRAINYARD_TEST_REPORTS": str(tmp_path / "reports")},
+            **{"TRAINYARD_TEST_TORCH": "/absent/python3", "TRAINYARD_TEST_CUDA": "/absent/cuda", **environment},
         }
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/hardware/test_{kind}.py", *options]
         done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
@@ -192,8 +189,8 @@ def test_a_folder_of_captures_becomes_a_tree(tmp_path):
     (machine / "commands/odd.out").write_text("one\nEOF\ntwo")
     (tmp_path / "again.tree").write_text(fold(machine))
     again = unfold("again", tmp_path / "b", tmp_path)
-    read = [read_accelerators(Tree(str(folder))) for folder in (machine, again)]
-    assert read[0] == read[1] and read[0]["devices"]
+    first, second = (read_accelerators(Tree(str(folder))) for folder in (machine, again))
+    assert first == second and first["devices"]
     assert (again / "link").readlink() == Path("empty") and (again / "empty").is_dir()
     assert (again / "commands/odd.out").read_text() == "one\nEOF\ntwo\n"
 
