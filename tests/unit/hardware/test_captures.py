@@ -51,7 +51,6 @@ MIG = """\
 | N/A   34C    P0             56W /  400W |      37MiB /  40960MiB |     N/A      Default |
 |                                         |                        |              Enabled |
 +-----------------------------------------+------------------------+----------------------+
-+-----------------------------------------------------------------------------------------+
 | MIG devices:                                                                            |
 +------------------+----------------------------------+-----------+-----------------------+
 | GPU  GI  CI  MIG |                     Memory-Usage |        Vol|      Shared           |
@@ -70,7 +69,7 @@ def test_memory_of_a_mig_slice_is_not_that_of_its_gpu():
     lines = MIG.splitlines(keepends=True)
     # The row with the GPU's own memory is lost, or says nothing; and the heads of both tables with it.
     for own in ("", lines[1].replace("37MiB /  40960MiB", "             N/A  ")):
-        for rest in (lines[2:], lines[10:]):
+        for rest in (lines[2:], lines[9:]):
             found = captures.accelerators("".join([lines[0], own, *rest]))
             assert [(each["memory_mib"], each["mig"]) for each in found["devices"]] == [(None, True)]
             assert "GPU 0: nvidia-smi's table has no memory of it" in found["problems"]
