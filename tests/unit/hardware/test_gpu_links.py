@@ -72,13 +72,8 @@ def test_a_model_that_is_made_for_nvlink_of_which_another_line_stands_there_is_u
     assert (check.state, check.found) == ("unknown", "n1: nvidia-smi nvlink shows nothing for them")
 
 
-@pytest.mark.parametrize(
-    "alone",
-    [
-        node(gpu(0, 0)),  # a virtual machine with one of eight
-        node(gpu(0, 0, 0, "NVIDIA L40S"), gpu(1, 0, 0, "NVIDIA L40S")),
-        node(gpu(0, 0, 0, "Tesla T4"), gpu(1, 0, 0, "Tesla T4"), nvlinks=False),
-    ],
-)
-def test_gpus_that_nvlink_joins_with_nobody_are_not_judged(alone):
-    assert judge(n1=alone).state == "skipped"
+def test_gpus_without_nvlinks_to_others_are_skipped():
+    virtual_machine = node(gpu(0, 0))
+    l40s = node(*(gpu(index, 0, 0, "NVIDIA L40S") for index in (0, 1)))
+    t4 = node(*(gpu(index, 0, 0, "Tesla T4") for index in (0, 1)), nvlinks=False)
+    assert [judge(n1=each).state for each in (virtual_machine, l40s, t4)] == ["skipped"] * 3
