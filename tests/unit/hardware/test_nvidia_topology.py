@@ -30,9 +30,7 @@ def test_a_head_without_affinities_and_one_with_the_names_of_network_devices():
     found = parse_topology(TABLES["p100_8_mlx4"])
     assert (found["problems"], found["nics"], found["numa"]) == ([], ["mlx4_0"], {})
     assert found["links"]["GPU4"]["mlx4_0"] == "SYS" and found["cpus"]["GPU4"] == "10-19,30-39"
-
-
-def test_network_devices_without_their_legend_are_not_guessed():
+    # Network devices without their legend are not guessed.
     found = parse_topology(TABLES["rtx4090_8_no_legend"])
     assert found["problems"] == ["nvidia-smi topo -m: no NIC legend for NIC0, NIC1; they are dropped"]
     assert found["nics"] == [] and found["gpus"] == list(range(8)) and set(found["links"]["GPU6"].values()) == {"SYS"}
