@@ -198,21 +198,19 @@ def test_findings_about_a_driver(machine, changed, settings, check, found):
 
 
 def test_a_module_that_is_only_added_is_no_module(machine):
-    files = {**RUNNING, "commands/dkms.out": "nvidia-current/535.309.01: added\n"}
-    del files[MODINFO], files[f"lib/modules/{KERNEL}/build/Makefile"]
-    del files["sys/module/nvidia/version"], files["proc/driver/nvidia/version"]
-    ((check, found),) = judged(machine(files), gpus=False)
-    assert check == "kernel module"
-    assert "nvidia-current/535.309.01 added" in found and "headers are not installed" in found
-
-
-def test_a_failed_build_is_a_finding_with_the_compilers_errors(machine):
     files = {**RUNNING, "commands/dkms.out": "nvidia-current-open/535.309.01: added\n"}
     del files[MODINFO]
     files["var/lib/dkms/nvidia-current-open/535.309.01/build/make.log"] = MAKE_LOG
     ((check, found),) = judged(machine(files))
-    assert check == "kernel module"
-    assert "errors of the build: /var/lib/dkms/" in found and "nvidia-drm-drv.c:193:6: error" in found
+    assert check == "kernel module" and "errors of the build: /var/lib/dkms/" in found
+    assert "nvidia-drm-drv.c:193:6: error" in found and "nvidia-current-open/535.309.01 added" in found
+
+
+def test_headers_of_a_missing_module_are_named(machine):
+    files = {**RUNNING, "commands/dkms.out": "nvidia-current/535.309.01: added\n"}
+    del files[MODINFO], files[f"lib/modules/{KERNEL}/build/Makefile"]
+    ((check, found),) = judged(machine(files))
+    assert check == "kernel module" and "headers are not installed" in found
 
 
 def test_packages_that_are_missing_or_half_installed(machine):
