@@ -1,4 +1,4 @@
-"""The catalog of stacks and the rules they are judged by, as data: whole, known, with their sources."""
+"""The catalog of stacks and their rules as data: complete, known, with their sources."""
 
 from __future__ import annotations
 
