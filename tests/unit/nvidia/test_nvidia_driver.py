@@ -197,7 +197,7 @@ def test_findings_about_a_driver(machine, changed, settings, check, found):
     assert one == check and found in text
 
 
-def test_a_module_that_is_only_added_is_no_module(machine):
+def test_a_failed_build_is_a_finding_with_the_compilers_errors(machine):
     files = {**RUNNING, "commands/dkms.out": "nvidia-current-open/535.309.01: added\n"}
     del files[MODINFO]
     files["var/lib/dkms/nvidia-current-open/535.309.01/build/make.log"] = MAKE_LOG
