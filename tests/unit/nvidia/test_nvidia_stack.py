@@ -341,6 +341,12 @@ def test_the_table_has_a_line_for_each_kind_of_host(node):
     assert "550.54.15 -> 580.95.05 open" in lines[4]
 
 
+def test_each_host_is_checked_with_its_own_stack(node):
+    judged = judge(node("v100", "v100-runfile"), node("b200", "pytorch-cuda13"))
+    assert judged.findings == []
+    assert [judged.parts[host]["cuda"]["version"] for host in ("v100", "b200")] == ["11.4.4", "13.0"]
+
+
 PARTS = st.sampled_from(("driver", "cuda", "nccl", "openmpi", "framework", "other"))
 FIELDS = st.sampled_from(("provider", "version", "branch", "cuda", "name", "build", "x"))
 VALUES = st.text(max_size=8) | st.integers() | st.none() | st.sampled_from(("none", "runfile", "12.4"))
