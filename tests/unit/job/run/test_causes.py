@@ -148,7 +148,7 @@ def test_a_full_disk_of_any_node_is_evidence(reason):
     ("OSError: [Errno 28] No space left on device\nValueError: no picture", ""),
     ("No space left on device\n" + "step\n" * 15, ""), ("", ""),
 ])  # fmt: skip
-def test_a_program_that_ended_for_want_of_room(log, said):
+def test_a_program_that_ended_as_its_disk_was_full(log, said):
     assert causes.no_room(log) == (f"it could not write: {said}" if said else "")
 
 
