@@ -1,7 +1,5 @@
 """Real monitors with real processes: if one rank fails, the job stops on every node."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -33,9 +31,8 @@ def test_a_job_on_three_nodes_succeeds(cluster):
     assert job.over()["state"] == "succeeded"
     job.all_ended()
     assert [node.end()["state"] for node in job.nodes] == ["succeeded"] * 3
-    assert [node.exits() for node in job.nodes] == [
-        {f"rank{rank}": (0, None) for rank in ranks} for ranks in ((0, 1), (2, 3), (4, 5))
-    ]
+    exits = [{f"rank{rank}": (0, None) for rank in (first, first + 1)} for first in (0, 2, 4)]
+    assert [node.exits() for node in job.nodes] == exits
     state = job.state()
     assert (state["state"], state["ranks_running"], state["world_size"]) == ("succeeded", 0, 6)
     # Also the last line, written just before the end, counts.
@@ -146,16 +143,6 @@ def test_a_process_gets_the_planned_environment_and_nothing_else(cluster):
     assert env == {**process["env"], "A": "planned", "HOME": "/elsewhere", "API_KEY": "secret"}
 
 
-def test_an_id_that_was_used_again_is_another_process(cluster):
-    job = cluster(["wait"])
-    job.head.start()
-    mine = wait_for(lambda: job.head.read("monitor.json"), "monitor.json")
-    assert processes.start_time(mine["pid"]) == mine["start_time"]
-    assert processes.monitor_alive(job.head.dir)
-    write_json(job.head.dir / "monitor.json", {**mine, "start_time": mine["start_time"] - 1})
-    assert not processes.monitor_alive(job.head.dir)
-
-
 def test_a_monitor_that_is_started_after_the_end_changes_nothing(cluster):
     job = cluster(["train"]).start()
     job.head.go()
@@ -198,10 +185,8 @@ def test_the_exit_of_a_rank_wakes_all_monitors(cluster, monkeypatch):
         for number in (0, 1):
             runs = [(node, f"rank{rank}", number) for rank, node in enumerate(job.nodes)]
             wait_for(lambda runs=runs: all(attempt(*run[:2]) == run[2] for run in runs), f"attempt {number}")
-            wait_for(
-                lambda: len(nodes[0].loop.state.nodes.last) == 2 and all(node.runner.followed for node in nodes),
-                "both nodes",
-            )
+            wait_for(lambda: len(nodes[0].loop.state.nodes.last) == 2, "both nodes")
+            wait_for(lambda: all(node.runner.followed for node in nodes), "both runners")
             os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
 
     ends = in_this_process(job, kill)
