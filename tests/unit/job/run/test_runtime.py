@@ -1,7 +1,5 @@
 """trainyard.pyz: the program that runs on the nodes, started as agents and systemd start it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -28,6 +26,12 @@ def command(job_dir, *argv):
     return [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), *argv]
 
 
+def run(job_dir, *argv, **options):
+    """Run a command of the zip as rank 5."""
+    options = {"env": env_of(job_dir), "capture_output": True, "text": True, **options}
+    return subprocess.run(command(job_dir, *argv), **options, check=False)
+
+
 def env_of(job_dir, **changes):
     return {"TRAINYARD_JOB_DIR": str(job_dir), "RANK": "5", "PATH": os.defpath, **changes}
 
@@ -38,11 +42,10 @@ def test_the_zip_holds_only_modules_of_the_project(job_dir):
     assert "__main__.py" in names and "runtime/trainyard_node/job/run/monitor.py" in names
     assert not [name for name in names if "ansible" in name or not name.endswith((".py", ".pyc"))]
     # Each module finds its imports in the zip.
-    modules = [
-        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names if name[-3:] == ".py"
-    ]
+    files = [name.removesuffix(".py").removesuffix("/__init__") for name in names if name.endswith(".py")]
     load = f"import importlib, sys; sys.path.insert(0, {str(job_dir / 'trainyard.pyz')!r})\n"
-    load += f"for name in {sorted({*modules} - {'__main__'})}: importlib.import_module(name)"
+    modules = sorted({file.replace("/", ".") for file in files} - {"__main__"})
+    load += f"for name in {modules}: importlib.import_module(name)"
     done = subprocess.run([sys.executable, "-IS", "-c", load], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -50,13 +53,12 @@ def test_the_zip_holds_only_modules_of_the_project(job_dir):
 def test_exits_of_its_commands(job_dir):
     """A rank that cannot be started ends as in a shell."""
     for program, status in (("no-such-program", 127), ("/etc/hostname", 126)):
-        done = subprocess.run(command(job_dir, "rank", program), env=env_of(job_dir), check=False)
-        assert done.returncode == status
+        assert run(job_dir, "rank", program).returncode == status
         assert f"trainyard: cannot start '{program}': " in (job_dir / "logs" / "rank_5.log").read_text()
-    done = subprocess.run(command(job_dir, "dance"), capture_output=True, text=True, check=False)
+    done = run(job_dir, "dance")
     assert (done.returncode, done.stderr) == (64, "trainyard: unknown command 'dance'\n")
     result = {"SERVICE_RESULT": "oom-kill", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
-    subprocess.run(command(job_dir, "record", str(job_dir), "rank0"), env=result, check=True)
+    run(job_dir, "record", str(job_dir), "rank0", env=result)
     assert read_exits(job_dir)["rank0"]["result"] == "oom-kill"
 
 
@@ -72,8 +74,7 @@ def test_its_text_and_its_code_each_suffice(job_dir, kind):
             if name.endswith((".pyc", "__main__.py", "runtime/__init__.py")) or kind == ".py":
                 half.writestr(name, content)
     (job_dir / "half").replace(whole)
-    done = subprocess.run(command(job_dir, "rank", "sh", "-c", "echo started"), env=env_of(job_dir), check=False)
-    assert done.returncode == 0
+    assert run(job_dir, "rank", "sh", "-c", "echo started").returncode == 0
     assert (job_dir / "logs" / "rank_5.log").read_text() == "started\n"
 
 
@@ -81,9 +82,10 @@ def test_its_text_and_its_code_each_suffice(job_dir, kind):
 def test_a_rank_under_an_agent_writes_to_the_log_of_its_global_rank(job_dir, before, heading):
     env = env_of(job_dir, LOCAL_RANK="1")
     (job_dir / "logs" / "rank_5.log").write_text(before)
-    rank = command(job_dir, "rank", "sh", "-c", "echo out $LOCAL_RANK; echo err >&2; cat; exit 3")
-    done = subprocess.run(rank, env=env, input=b"not read", capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
+    done = run(
+        job_dir, "rank", "sh", "-c", "echo out $LOCAL_RANK; echo err >&2; cat; exit 3", env=env, input="not read"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
     assert (job_dir / "logs" / "rank_5.log").read_text() == f"{before}{heading}out 1\nerr\n"
 
 
@@ -96,7 +98,7 @@ def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job
     spec = {"processes": [process], "base_env": {"PATH": os.defpath}, "secret_env": {}, "max_restarts": 3}
     (job_dir / "node_plan.json").write_text(json.dumps(spec))
     (job_dir / "attempts.json").write_text('{"": 1, "rank0": 1}')
-    subprocess.run(command(job_dir, "exec", str(job_dir), "rank0"), env=env_of(job_dir), check=True)
+    run(job_dir, "exec", str(job_dir), "rank0")
     assert log.read_text() == "--- started again, attempt 3 ---\n/records/rank0/attempt_1 2\n"
 
 
