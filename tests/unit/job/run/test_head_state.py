@@ -1,11 +1,8 @@
 """How a job goes on: nodes report, and the head decides. No process, no socket, no real time."""
 
-from __future__ import annotations
-
 import json
 import signal
 
-import pytest
 from ansible.module_utils.trainyard.job.run import attempt_watch, messages
 from ansible.module_utils.trainyard.job.run.attempt_watch import GRACE_S, JOIN_S
 from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
@@ -93,23 +90,15 @@ def test_the_cause_may_be_reported_second():
     assert job.end["failure"] == cause
 
 
-@pytest.mark.parametrize(
-    ("number", "changes", "at_once"),
-    [
-        (signal.SIGKILL, {}, True),
-        # Survivors die of SIGABRT, and perhaps of SIGSEGV.
-        (signal.SIGABRT, {}, False),
-        (signal.SIGSEGV, {}, False),
-        # An agent knows of no rank: what its ranks and the others report is waited for.
-        (signal.SIGKILL, {"rank": None, "ranks": [0, 1]}, False),
-    ],
-)
-def test_only_a_rank_that_was_killed_from_outside_is_blamed_at_once(number, changes, at_once):
-    job = SimulatedJob().run(1)
-    job.changes["n1"] = {"failures": [failed("n1", 0, 10.0)]}
-    job.changes["n2"] = {"failures": [failed("n2", 1, 10.1, exit_code=None, signal=int(number), **changes)]}
-    job.step()
-    assert bool(job.end) == at_once
+def test_only_a_rank_that_was_killed_from_outside_is_blamed_at_once():
+    """Survivors die of SIGABRT, and perhaps of SIGSEGV; an agent knows of no rank."""
+    agent = {"rank": None, "ranks": [0, 1]}
+    for number, changes in ((signal.SIGKILL, {}), (signal.SIGABRT, {}), (signal.SIGSEGV, {}), (signal.SIGKILL, agent)):
+        job = SimulatedJob().run(1)
+        job.changes["n1"] = {"failures": [failed("n1", 0, 10.0)]}
+        job.changes["n2"] = {"failures": [failed("n2", 1, 10.1, exit_code=None, signal=int(number), **changes)]}
+        job.step()
+        assert bool(job.end) == (number == signal.SIGKILL and not changes)
 
 
 # ---- nodes that are not there
@@ -190,17 +179,15 @@ def test_a_process_that_can_come_back_starts_again_alone():
 
 
 def test_a_node_that_was_silent_may_come_back_for_a_restart_within_a_time():
-    for comes_back in (True, False):
-        job = SimulatedJob(max_restarts=3, rejoin_s=100).run(2)
-        job.silent.add("n2")
-        job.run(50)
-        assert job.history[0]["failure"]["kind"] == "silent" and not job.end
-        if comes_back:
-            job.silent.clear()
-            assert job.run(5).orders[-1] == Start(1)
-        else:
-            failure = job.run(80).end["failure"]
-            assert (failure["kind"], failure["hosts"], failure["after_s"]) == ("not_back", ["n2"], 100)
+    job, lost = (SimulatedJob(max_restarts=3, rejoin_s=100).run(2) for _ in range(2))
+    for each in (job, lost):
+        each.silent.add("n2")
+        each.run(50)
+        assert each.history[0]["failure"]["kind"] == "silent" and not each.end
+    job.silent.clear()
+    assert job.run(5).orders[-1] == Start(1)
+    failure = lost.run(80).end["failure"]
+    assert (failure["kind"], failure["hosts"], failure["after_s"]) == ("not_back", ["n2"], 100)
 
 
 def test_a_head_that_rebooted_continues_from_its_record():
