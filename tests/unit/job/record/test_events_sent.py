@@ -1,7 +1,5 @@
 """Events reach real receivers, a server that is slow, down, hangs or answers 500 among them; the job waits for none."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json
@@ -88,15 +86,17 @@ def receiver(monkeypatch):
 
 @pytest.fixture
 def sending(tmp_path):
-    """Make a sender to receivers as a job file has them."""
+    """Make a sender to receivers as a job file has them; its job has started, and perhaps ended."""
     (tmp_path / "logs").mkdir()
 
-    def make(*receivers, env=None, answer_s=5.0, **given):
+    def make(*receivers, env=None, answer_s=5.0, ends=False, starts=True, **given):
         settings = event_receivers.settings({"job_events": list(receivers), "job_events_secret": SECRET, **given})
         assert len(settings["receivers"]) == len(receivers)
         deliver = sender.Delivery(tmp_path, SECRET, env or {}, {"HOME": str(tmp_path)}, lambda start: start())
         deliver.answer_s = deliver.command_s = answer_s
         made.append(sender.Sender(settings, {"TOKEN": "hunter2"}, deliver))
+        for changes in [(None, state())] * starts + [(state(), ended())] * ends:
+            made[-1].send_changes(*changes)
         return made[-1]
 
     made = []
@@ -116,17 +116,13 @@ def stands(found, **expected):
 
 
 def test_a_webhook_gets_signed_events(receiver, sending):
-    told = sending({"url": receiver.up().url})
-    told.send_changes(None, state())
-    told.send_changes(state(), ended())
+    told = sending({"url": receiver.up().url}, ends=True)
     stands(told, sent=2, waiting=0, lost=0, why="")
     assert receiver.kinds() == ["started", "ended"]
     path, headers, body = receiver.requests[0]
     assert (path, headers["Content-Type"]) == (HINT, "application/json")
     assert headers["X-Trainyard-Signature"] == events.signature(SECRET, headers["X-Trainyard-Timestamp"], body)
-    slack = sending({"url": receiver.url, "form": "slack", "only": ["ended"]})
-    slack.send_changes(None, state())
-    slack.send_changes(state(), ended())
+    slack = sending({"url": receiver.url, "form": "slack", "only": ["ended"]}, ends=True)
     stands(slack, sent=1, waiting=0)
     _, headers, body = receiver.requests[2]
     assert json.loads(body) == {"text": "digits-20261123-051500: failed after 0:00:10"}
@@ -136,22 +132,18 @@ def test_a_webhook_gets_signed_events(receiver, sending):
 def test_a_receiver_that_hangs_or_answers_500_gets_the_same_event_again(receiver, sending, capfd):
     receiver.statuses = [500, 503, 429]
     told = sending({"url": receiver.up().url})
-    told.send_changes(None, state())
     stands(told, sent=1, waiting=0, lost=0)
     assert len({said["id"] for said in receiver.events()}) == 1 and len(receiver.events()) == 4
     out = capfd.readouterr().out
     assert "events to webhook 127.0.0.1: answered 500\n" in out and "hunter2" not in out
     receiver.held = 1
     slow = sending({"url": receiver.url}, answer_s=0.3)
-    slow.send_changes(None, state())
     stands(slow, sent=1, waiting=0)
     assert len(receiver.requests) == 6
 
 
 def test_a_receiver_that_was_down_gets_all_events(receiver, sending, capfd):
-    told = sending({"url": receiver.url})
-    told.send_changes(None, state())
-    told.send_changes(state(), ended())
+    told = sending({"url": receiver.url}, ends=True)
     stands(told, waiting=2, why="not reached: Connection refused")
     receiver.up()
     stands(told, sent=2, waiting=0, why="")
@@ -181,7 +173,6 @@ def test_a_receiver_that_drips_bytes_is_given_up(sending, monkeypatch, scheme, b
 
         threading.Thread(target=drip, daemon=True).start()
         told = sending({"url": f"{scheme}://127.0.0.1:{server.getsockname()[1]}/"}, answer_s=0.4)
-        told.send_changes(None, state())
         wait_for(lambda: told.as_list()[0]["sent"] == sent and told.as_list()[0]["why"].startswith(why), "the end")
         wait_for(lambda: sent or told.as_list()[0]["why"], "why not")
         over.set()
@@ -189,9 +180,7 @@ def test_a_receiver_that_drips_bytes_is_given_up(sending, monkeypatch, scheme, b
 
 def test_one_receiver_waits_for_no_other(receiver, sending, tmp_path):
     receiver.held = 1
-    told = sending({"url": receiver.up().url}, {"file": str(tmp_path / "events.jsonl")}, answer_s=60.0)
-    told.send_changes(None, state())
-    told.send_changes(state(), ended())
+    told = sending({"url": receiver.up().url}, {"file": str(tmp_path / "events.jsonl")}, answer_s=60.0, ends=True)
     wait_for(lambda: told.as_list()[1]["sent"] == 2, "the file")
     assert told.as_list()[0]["sent"] == 0 and told.as_list()[0]["waiting"] == 2
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
@@ -203,7 +192,6 @@ def test_a_refusal_and_a_redirect_are_final(receiver, sending):
     elsewhere = Receiver().up()
     receiver.statuses, receiver.headers = [404, 307], {"Location": elsewhere.url}
     told = sending({"url": receiver.up().url})
-    told.send_changes(None, state())
     stands(told, lost=1, waiting=0, why="answered 404")
     told.send_changes(state(), ended())
     stands(told, lost=2, waiting=0, why="answered 307, and redirects are not followed")
@@ -211,7 +199,7 @@ def test_a_refusal_and_a_redirect_are_final(receiver, sending):
     assert elsewhere.requests == []
 
 
-def test_a_certificate_of_nobody_is_not_trusted(sending, monkeypatch, tmp_path):
+def test_an_unknown_certificate_is_not_trusted(sending, monkeypatch, tmp_path):
     monkeypatch.setattr(events, "FIRST_WAIT_S", 0.05)
     pair = tmp_path / "key.pem", tmp_path / "cert.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
@@ -224,26 +212,22 @@ def test_a_certificate_of_nobody_is_not_trusted(sending, monkeypatch, tmp_path):
     secure.server.socket = context.wrap_socket(secure.server.socket, server_side=True)
     url = f"https://localhost:{secure.port}/"
     told = sending({"url": url})
-    told.send_changes(None, state())
     wait_for(lambda: "certificate" in told.as_list()[0]["why"], f"a refusal: {told.as_list()}")
     assert secure.requests == []
     known = sending({"url": url, "ca_file": str(pair[1])})
-    known.send_changes(None, state())
     stands(known, sent=1, waiting=0)
     secure.down()
 
 
-def test_a_proxy_of_the_ranks_is_asked_but_for_its_exceptions(receiver, sending):
+def test_the_proxy_of_the_ranks_and_its_exceptions(receiver, sending):
     proxy = receiver.up()
     env = {"http_proxy": f"http://me:word@127.0.0.1:{proxy.port}", "NO_PROXY": "inside.example.org"}
     told = sending({"url": "http://hooks.example.org/in?a=1"}, env=env)
-    told.send_changes(None, state())
     stands(told, sent=1, waiting=0)
     path, headers, _ = proxy.requests[0]
     assert (path, headers["Host"]) == ("http://hooks.example.org/in?a=1", "hooks.example.org")
     assert headers["Proxy-Authorization"] == "Basic bWU6d29yZA=="
     exempt = sending({"url": "http://127.0.0.1:1/"}, env={**env, "NO_PROXY": "127.0.0.1"})
-    exempt.send_changes(None, state())
     wait_for(lambda: exempt.as_list()[0]["why"] == "not reached: Connection refused", "the receiver itself")
     assert len(proxy.requests) == 1
 
@@ -264,17 +248,14 @@ def test_a_command_gets_the_event_and_no_shell(sending, tmp_path, monkeypatch):
     (tmp_path / "tell.py").write_text(TELL)
     tell = [sys.executable, str(tmp_path / "tell.py"), str(tmp_path / "told")]
     told = sending({"command": [*tell, "0", "$HOME; x"]})
-    told.send_changes(None, state())
     stands(told, sent=1, waiting=0)
     heard = json.loads((tmp_path / "told").read_text())
     assert (heard["event"], heard["argv"]) == ("started", ["0", "$HOME; x"])
     assert {"HOME", "PATH", "TRAINYARD_EVENT", "TRAINYARD_JOB_ID"} <= set(heard["env"])
     assert (tmp_path / "logs/events.log").read_text() == "heard started\n"
     failing = sending({"command": [*tell, "3"]})
-    failing.send_changes(None, state())
     stands(failing, lost=1, waiting=0, why="ended with status 3")
     absent = sending({"command": ["/nowhere/tell"]})
-    absent.send_changes(None, state())
     stands(absent, lost=1, waiting=0, why="cannot be started: No such file or directory")
 
 
@@ -283,7 +264,6 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(sending, tmp_
     slow += "time.sleep(600)"
     (tmp_path / "pids").mkdir()
     told = sending({"command": [sys.executable, "-c", slow, str(tmp_path / "pids")]}, answer_s=1.0)
-    told.send_changes(None, state())
     stands(told, lost=1, waiting=0, why="took longer than 1 s")
     pids = [int(path.name) for path in (tmp_path / "pids").iterdir()]
     assert pids
@@ -299,7 +279,6 @@ def test_only_a_regular_file_is_written(kind, sending, tmp_path, monkeypatch):
     victim.touch()
     {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
     told = sending({"file": str(path)})
-    told.send_changes(None, state())
     stands(told, lost=1, waiting=0)
     assert victim.read_text() == ""
 
@@ -307,8 +286,7 @@ def test_only_a_regular_file_is_written(kind, sending, tmp_path, monkeypatch):
 def test_the_last_event_has_a_short_time(receiver, sending, monkeypatch):
     monkeypatch.setattr(sender, "LAST_PAUSE_S", 0.05)
     monkeypatch.setattr(events, "FIRST_WAIT_S", 60.0)
-    told = sending({"url": receiver.url})
-    told.send_changes(state(), ended())
+    told = sending({"url": receiver.url}, starts=False, ends=True)
     stands(told, waiting=1, why="not reached: Connection refused")
     assert not told.finished()
     receiver.up()
