@@ -1,7 +1,6 @@
 """Where real ranks are, read by py-spy and from /proc: each hangs in a way of its own, and nothing disturbs them."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import os
 import shutil
@@ -89,26 +88,17 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_all_of_them_go_on(j
 
 
 def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
-    roles = {
-        "launcher": {},
-        "scheduler": {"RANK_ID": "0", "MS_ROLE": "MS_SCHED"},
-        "worker": {"RANK_ID": "0", "MS_ROLE": "MS_WORKER"},
-    }
-    started = {}
-    try:
-        for role, env in roles.items():
-            env = {"TRAINYARD_JOB_ID": "under-msrun", **env}
-            started[role] = subprocess.Popen(
-                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env=env
-            )
-        pid = started["launcher"].pid
-        (tmp_path / "agent.pid.json").write_text(json.dumps({"pid": pid, "start_time": processes.start_time(pid)}))
+    argv, job = [sys.executable, "-c", "import sys; sys.stdin.read()"], {"TRAINYARD_JOB_ID": "under-msrun"}
+    with contextlib.ExitStack() as started:
+        launcher, _, worker = (
+            started.enter_context(subprocess.Popen(argv, stdin=subprocess.PIPE, env={**job, **env}))
+            for env in ({}, *({"RANK_ID": "0", "MS_ROLE": role} for role in ("MS_SCHED", "MS_WORKER")))
+        )
+        pid = {"pid": launcher.pid, "start_time": processes.start_time(launcher.pid)}
+        (tmp_path / "agent.pid.json").write_text(json.dumps(pid))
         known = stacks.started_ranks(tmp_path, [{"name": "agent", "ranks": [0]}])
         found = stacks.of_job("under-msrun", tmp_path, "", known)
-        assert [(rank.rank, rank.pid) for rank in found] == [(0, started["worker"].pid)]
-    finally:
-        for process in started.values():
-            process.communicate()
+        assert [(rank.rank, rank.pid) for rank in found] == [(0, worker.pid)]
 
 
 @pytest.mark.parametrize(
@@ -116,15 +106,12 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
     [
         ({"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "1"}, "6"),
         ({"CUDA_VISIBLE_DEVICES": "4,6", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, "4"),
-        # MindSpore's workers know their place among the visible ones by this name alone.
+        # MindSpore's workers know their place among the visible ones by this name alone; msrun sets it without devices.
         ({"ASCEND_RT_VISIBLE_DEVICES": "4,6", "DEVICE_ID": "1"}, "6"),
         ({"RANK_TABLE_FILE": "rank_table.json", "DEVICE_ID": "6", "LOCAL_RANK": "1"}, "6"),
         ({"CUDA_VISIBLE_DEVICES": "4", "LOCAL_RANK": "1"}, "4"),
         ({"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "2"}, ""),
-        ({"CUDA_VISIBLE_DEVICES": "4,6"}, ""),
-        # msrun sets it on nodes without devices.
-        ({"DEVICE_ID": "0"}, ""),
-        ({"LOCAL_RANK": "0"}, ""),
+        *((env, "") for env in ({"CUDA_VISIBLE_DEVICES": "4,6"}, {"DEVICE_ID": "0"}, {"LOCAL_RANK": "0"})),
     ],
 )
 def test_the_device_is_the_one_that_the_rank_sees(env, device):
