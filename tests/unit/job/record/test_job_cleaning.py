@@ -1,7 +1,5 @@
 """Which job folders go, and which stay."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -69,12 +67,9 @@ def test_choices_that_are_refused(job_id, days, check, found):
 
 
 RUNS = [
-    {"job_id": "waits", "kind": "slurm", "planned": 0},
-    {"job_id": "over", "kind": "slurm", "planned": 0},
-    {"job_id": "silent", "kind": "slurm", "planned": 0},
-    {"job_id": "pods", "kind": "kubernetes", "planned": 0},
+    *({"job_id": job_id, "kind": "slurm", "planned": 0} for job_id in ("waits", "over", "silent")),
+    *({"job_id": job_id, "kind": "kubernetes", "planned": 0} for job_id in ("pods", "trains")),
     {"job_id": "gone", "kind": "kubernetes", "planned": 60 * DAY_S},
-    {"job_id": "trains", "kind": "kubernetes", "planned": 0},
 ]
 ANSWERS = {
     "waits": {"state": "pending"},
@@ -152,7 +147,7 @@ def test_folders_of_this_machine(tmp_path):
     assert (found["ended-1"]["size_mib"], found["ended-1"]["job_dir"]) == (3, str(jobs / "ended-1"))
 
 
-def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(tmp_path):
+def test_a_folder_of_slurm_has_the_age_of_its_last_write(tmp_path):
     folder = tmp_path / "shared" / "jobs" / "digits-1"
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "rank_0.log").write_text("step 1/3")
