@@ -1,7 +1,5 @@
 """From its end to its removal: what playbooks say of one run on this machine, and what they leave as it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -63,6 +61,13 @@ def test_root_starts_no_ranks_that_would_be_roots(site, ended):
     [refused] = set(site.runs.iterdir()) - before
     assert "nothing was started" in said and (refused / "findings.json").exists() and not (refused / "logs").exists()
     shutil.rmtree(refused)
+
+
+@pytest.mark.parametrize("book", ["stop", "clean"])
+def test_stop_and_clean_guess_no_job(site, ended, book):
+    before = content(ended)
+    status, said = site.play(f"playbooks/{book}.yml")
+    assert status == 2 and "found neither job_id" in said and content(ended) == before, said
 
 
 GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sleep(0.05)"
