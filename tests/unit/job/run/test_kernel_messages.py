@@ -52,7 +52,7 @@ def test_messages_of_interest_are_known_in_both_forms(text):
     ["usb 1-1: new high-speed USB device", "mlx5_core 0000:3b:00.0 ens1f0np0: Link up", "eno1: NIC Link is Up 1 Gbps",
      "systemd[1]: Started a unit that says Link downloads", "audit: type=1400"],
 )  # fmt: skip
-def test_what_is_of_no_interest_is_left_out(text):
+def test_other_messages_are_ignored(text):
     assert kernel_messages.parse([f"1790000000.2 n1 kernel: {text}"], 0, 2e9, 0.0) == []
 
 
@@ -65,7 +65,7 @@ def message(time, text, kind="link"):
     return {"time": time, "kind": kind, "text": text}
 
 
-def test_of_many_nodes_what_lies_around_the_failure_is_told_once():
+def test_messages_around_a_failure_are_merged_over_nodes():
     failure = {"kind": "exit", "time": 1000.0}
     n1 = [message(500.0, "too old"), message(990.0, "Link down"), message(1010.0, "too late")]
     told = {"n1": n1, "n2": [message(990.0, "Link down")]}
