@@ -1,7 +1,5 @@
 """The rank that failed first: captured reports of torchrun and mpirun, exit statuses, and the order of causes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -60,11 +58,11 @@ def test_a_report_that_is_cut_off_is_read_or_left(length):
     assert cause is None or (cause["rank"], cause["exit_code"]) == (3, 7)
 
 
-def exited(code, at, rank: int | None = 0):
+def exited(code, at, rank=0):
     return {"rank": rank, "exit_code": code, "signal": None, "time": at}
 
 
-def killed(number, at, rank: int | None = 0):
+def killed(number, at, rank=0):
     return {"rank": rank, "exit_code": None, "signal": int(number), "time": at}
 
 
@@ -72,11 +70,9 @@ def killed(number, at, rank: int | None = 0):
     ("cause", "consequence"),
     [
         (exited(7, 1.0), exited(1, 1.5)),
-        (killed(signal.SIGKILL, 2.0), exited(1, 1.0)),
-        (killed(signal.SIGSEGV, 2.0), exited(1, 1.0)),
+        *((killed(number, 2.0), exited(1, 1.0)) for number in (signal.SIGKILL, signal.SIGSEGV)),
+        *((exited(1, 1.0), killed(number, 2.0)) for number in (signal.SIGABRT, signal.SIGTERM)),
         (exited(1, 2.0), exited(1, 1.0, rank=None)),
-        (exited(1, 1.0), killed(signal.SIGABRT, 2.0)),
-        (exited(1, 1.0), killed(signal.SIGTERM, 2.0)),
         (killed(signal.SIGKILL, 2.0, rank=None), exited(1, 1.0)),
         (killed(signal.SIGTERM, 1.0), exited(1, 2.0)),
     ],
@@ -96,8 +92,7 @@ def test_the_cause_comes_before_its_consequences(cause, consequence):
         # Results of systemd.
         (("success", "exited", "0"), 0, None, "success"),
         (("exit-code", "exited", "7"), 7, None, "exit-code"),
-        (("signal", "killed", "KILL"), None, 9, "signal"),
-        (("signal", "killed", "SIGKILL"), None, 9, "signal"),
+        *((("signal", "killed", name), None, 9, "signal") for name in ("KILL", "SIGKILL", "9")),
         (("core-dump", "dumped", "SEGV"), None, 11, "core-dump"),
         (("core-dump", "dumped", "ABRT"), None, 6, "core-dump"),
         (("oom-kill", "killed", "KILL"), None, 9, "oom-kill"),
@@ -144,7 +139,7 @@ def process(folder, pid, name=b"sleep", state="S", start=356789, job_id="", cgro
 
 
 @pytest.mark.parametrize("name", [b"sleep", b"a b) S 1 (c", b")))", "трени".encode()[:9], b""])
-def test_the_start_time_whatever_the_name_of_the_process(tmp_path, name):
+def test_the_start_time_with_any_name_of_the_process(tmp_path, name):
     process(tmp_path, 4711, name=name)
     assert processes.start_time(4711, tmp_path) == 356789
     assert processes.command_line(4711, tmp_path) == f"/usr/bin/{name.decode(errors='replace')} 10"
