@@ -1,7 +1,5 @@
 """Ctrl-C at each moment of a launch: one of four answers, and it is true on the node."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -32,7 +30,7 @@ def test_a_first_signal_waits_for_facts_unless_nothing_was_started():
         assert first[phase].text.endswith("Ctrl-C again leaves at once.")
 
 
-def test_a_second_signal_leaves_with_what_is_known():
+def test_a_second_signal_leaves_at_once():
     again = {phase: react(phase, True, "digits-1", HOW) for phase in Phase}
     assert {phase for phase, reaction in again.items() if not reaction.leaves} == {Phase.REPORTED}
     for phase in (Phase.STARTING, Phase.WATCHING, Phase.ENDED, Phase.ENDING):
@@ -155,10 +153,8 @@ def test_a_job_that_was_starting_goes_on_everywhere(launch, tmp_path):
     run.hold.unlink()
     assert run.end() == 130
     assert f"Job {run.job_id} has started on all its nodes, and goes on." in run.said
-    assert (
-        f"playbooks/stop.yml -i {from_here(str(tmp_path), str(PROJECT))}/inventory.yml -e job_id={run.job_id}"
-        in run.said
-    )
+    inventory = f"{from_here(str(tmp_path), str(PROJECT))}/inventory.yml"
+    assert f"playbooks/stop.yml -i {inventory} -e job_id={run.job_id}" in run.said
     assert processes.of_job(run.job_id)
     assert known_runs.find(run.runs)["job_id"] == run.job_id
 
