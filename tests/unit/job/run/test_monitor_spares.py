@@ -1,7 +1,5 @@
 """Real monitors: a spare takes the place of a node, without the controller."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -32,31 +30,6 @@ def lose(node):
     os.kill(node.monitor.pid, signal.SIGKILL)
     node.monitor.wait()
     wait_for(lambda: not node.left(), "the processes of a lost node to end with it")
-
-
-def test_a_spare_takes_the_place_of_a_lost_node_with_the_same_rank(cluster):
-    job = cluster(["train"], ["train"], ["train"], max_restarts=2, spares=1).start()
-    lost, spare = job.nodes[1], job.nodes[3]
-    assert spare.exits() == {} and not list((spare.dir / "source").glob("up-*"))
-    lose(lost)
-    on(job, "n4", 1, 1)
-    for host, rank in (("n1", 0), ("n3", 2)):
-        on(job, host, rank, 1)
-    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 3 else None, "all ranks")
-    (restart,) = state["restarts"]["history"]
-    assert (restart["replaced"], restart["spare"]) == ("n2", "n4")
-    assert state["restarts"]["members"] == ["n1", "n4", "n3"] and state["restarts"]["spares"] == []
-    # The node that was lost comes back, and has nothing to do any more.
-    lost.start()
-    end = wait_for(lambda: lost.end(), "the end of n2")
-    assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n4")
-    lost.monitor.wait()
-    assert lost.left() == []
-    for node in (job.nodes[0], job.nodes[2], spare):
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    job.all_ended()
-    assert spare.exits() == {"rank1": (0, None)}
 
 
 def test_ranks_of_a_spare_count_as_running_only_once_they_were_started(cluster):
@@ -185,9 +158,11 @@ def told(node, name):
     return words[3:], environment["MACHINES"], environment["OTHER"], (node.dir / "hostfile").read_text()
 
 
-def test_every_node_gets_the_address_of_the_spare(cluster):
+def test_a_spare_takes_the_place_of_a_lost_node_and_every_node_gets_its_address(cluster):
     job = telling(cluster(["train"], ["train"], ["train"], max_restarts=2, spares=1)).start()
-    lose(job.nodes[1])
+    lost, spare = job.nodes[1], job.nodes[3]
+    assert spare.exits() == {} and not list((spare.dir / "source").glob("up-*"))
+    lose(lost)
     now = "127.0.0.1,127.0.0.4,127.0.0.3"
     for host, rank in (("n1", 0), ("n4", 1), ("n3", 2)):
         node = on(job, host, rank, 1)
@@ -195,9 +170,21 @@ def test_every_node_gets_the_address_of_the_spare(cluster):
         table = json.loads((node.dir / "table.json").read_text())["server_list"]
         assert [each["server_id"] for each in table] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
         assert [each["device"][0]["device_ip"][-1] for each in table] == ["1", "4", "3"]
+    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 3 else None, "all ranks")
+    (restart,) = state["restarts"]["history"]
+    assert (restart["replaced"], restart["spare"]) == ("n2", "n4")
+    assert state["restarts"]["members"] == ["n1", "n4", "n3"] and state["restarts"]["spares"] == []
+    # The lost node comes back and has nothing to do any more.
+    lost.start()
+    end = wait_for(lambda: lost.end(), "the end of n2")
+    assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n4")
+    lost.monitor.wait()
+    assert lost.left() == []
+    for node in (job.nodes[0], job.nodes[2], spare):
         node.go()
     assert job.over()["state"] == "succeeded"
-    job.all_ended(but=("n2",))
+    job.all_ended()
+    assert spare.exits() == {"rank1": (0, None)}
 
 
 def by_mpirun(cluster):
