@@ -1,7 +1,5 @@
 """Ranks that never meet: a job of several that succeeds as many trainings of one. Real sockets on 127.0.0.1."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -17,7 +15,8 @@ from ansible.module_utils.trainyard_node.job.run import rank_connections as node
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import wait_for
-from job_samples import make_job, make_plan, member, summary_of
+from job_samples import summary_of
+from test_report import both, plan
 
 HEAD, JOB = "127.0.0.1", f"meeting-{os.getpid()}"
 SPEC = {"job_id": JOB, "hosts": [], "node_rank": 1, "world_size": 2, "launcher": "torchrun"}
@@ -186,20 +185,14 @@ APART = {"head": "n1", "hosts": ["n2", "n3"], "looks": 30, "launchers": []}
         ("direct", {"n2": BY_ITSELF, "n3": BY_ITSELF}, {**APART, "launchers": ["torchrun"]}),
     ],
 )
-def test_ranks_trained_apart_where_every_node_has_looked_and_none_met(launcher, reported, found):
+def test_ranks_trained_apart_where_every_node_sampled_and_none_met(launcher, reported, found):
     assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], reported) == found
 
 
 def summary(meeting_n2, state="succeeded"):
-    end = {"state": state, "finished": 160.0}
-    cluster = {"started": 100.0, "elapsed_s": 60.0, "end": end, "metrics": {}, "ranks_running": 0}
-    known = {"known": True, "left": 0, "processes": [], "monitor_alive": False}
-    monitor = {"started": 100.0, "end": end, "meeting": None}
-    results = {
-        "n1": {**known, "monitor": monitor, "cluster": cluster},
-        "n2": {**known, "monitor": {**monitor, "meeting": meeting_n2}, "cluster": None},
-    }
-    return summary_of(make_plan(make_job(), [member(0), member(1)]).as_dict(), results)
+    results = both({"state": state, "finished": 1072.5}, launcher="torchrun")
+    results["n1"]["monitor"]["meeting"], results["n2"]["monitor"]["meeting"] = None, meeting_n2
+    return summary_of(plan("torchrun"), results)
 
 
 def test_a_job_that_succeeded_apart_has_a_warning():
