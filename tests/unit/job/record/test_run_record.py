@@ -1,7 +1,5 @@
 """The record of a run: what a later question changes in it, and what not; with the texts that go with it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math
@@ -10,32 +8,19 @@ import pytest
 from ansible.module_utils.trainyard.job.record import run_record
 from ansible.module_utils.trainyard.job.record.cleaning import KUBERNETES
 from ansible.module_utils.trainyard_controller import cleaning, reporting
-from job_samples import make_job, make_plan, member, summary_of
+from job_samples import summary_of
+from test_report import answer as of_node
+from test_report import head_says, plan
 
 NOTHING = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
 WELL = {"exit_code": 0, "signal": None, "result": "success", "time": 1070.0}
 
 
-def plan(**changes):
-    return {**make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict(), **changes}
-
-
 def says(state=None, left=0, ended=WELL, metrics=None):
     """Return the answers of two nodes: the job runs, or has ended."""
     end = {"state": state, "finished": 1072.5, "failure": None} if state else None
-    cluster = {"started": 1000.0, "elapsed_s": 72.5, "ranks_running": 0 if end else 2, "end": end}
-    cluster["metrics"] = {"step": 40.0, "loss": 0.25} if metrics is None else metrics
-    return {
-        f"n{number}": {
-            "known": True,
-            "monitor_alive": not end,
-            "left": left if end else 3,
-            "monitor": {"started": 1000.0, "end": end},
-            "cluster": cluster if number == 1 else None,
-            "processes": [{"name": f"rank{number - 1}", "ranks": [number - 1], "exit": ended if end else None}],
-        }
-        for number in (1, 2)
-    }
+    node = {"end": end, "left": left if end else 3, "alive": not end, "exits": (ended, ended) if end else ()}
+    return {"n1": of_node(1, cluster=head_says(end, metrics, 0 if end else 4), **node), "n2": of_node(2, **node)}
 
 
 def summary(results, unreachable=None, **asked):
@@ -56,7 +41,7 @@ def test_a_final_record_stays(state):
         assert run_record.settle(final, answer) == final
 
 
-def test_what_is_not_final_follows_the_nodes():
+def test_other_records_follow_the_nodes():
     assert run_record.settle(None, RUNNING) == RUNNING
     for answer in ANSWERS:
         if answer["state"] != "lost":
@@ -149,7 +134,7 @@ def test_one_report_is_written_at_a_time(run_dir, monkeypatch):
 
 def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):
     scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "ranks_per_node": 1}
-    (run_dir / "plan.json").write_text(json.dumps(plan(engine=scheduler, launcher="slurm", nodes=[])))
+    (run_dir / "plan.json").write_text(json.dumps({**plan(), "engine": scheduler, "launcher": "slurm", "nodes": []}))
     (run_dir / "summary.json").write_text(json.dumps(summary(says("succeeded"))))
     before = content(run_dir)
     failed = {"failed": True, "msg": "slurm_load_jobs error: Unable to contact slurm controller"}
