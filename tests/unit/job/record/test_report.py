@@ -1,7 +1,5 @@
 """Texts for users: findings before a job, and how a job ended, for each state and each kind of failure."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,7 +10,7 @@ from job_samples import make_job, make_plan, member, summary_of
 from test_slow_ranks import NAMED
 
 
-def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
+def test_sigkill_of_a_pod_names_kubectl():
     failure = {"kind": "exit", "host": "d-0", "process": "rank0", "rank": 0, "ranks": [0], "signal": 9}
     summary = {"failure": failure, "nodes": [{"host": "d-0", "ranks": [0]}], "engine": {"kind": "kubernetes"}}
     assert "(kubectl describe pod d-0 tells)" in job_text.cause(summary, "")[1]
@@ -75,29 +73,17 @@ def plan(launcher="direct"):
 def answer(number, *, end=None, cluster=None, left=0, alive=False, exits=(), launcher="direct"):
     """What job_process_info says on node `number`."""
     processes = plan(launcher)["nodes"][number - 1]["processes"]
-    known = dict(zip((process["name"] for process in processes), exits))
-    return {
-        "known": True,
-        "monitor_alive": alive,
-        "left": left,
-        "processes": [
-            {"name": process["name"], "ranks": process["ranks"], "exit": known.get(process["name"])}
-            for process in processes
-        ],
-        "monitor": {"started": 1000.5, "end": end, "ranks_running": 2},
-        "cluster": cluster,
-    }
+    found = [{"name": process["name"], "ranks": process["ranks"], "exit": None} for process in processes]
+    for process, how in zip(found, exits):
+        process["exit"] = how
+    node = {"known": True, "monitor_alive": alive, "left": left, "processes": found, "cluster": cluster}
+    return {**node, "monitor": {"started": 1000.5, "end": end, "ranks_running": 2}}
 
 
 def head_says(end, metrics=None, running=0):
-    return {
-        "started": 1000.0,
-        "elapsed_s": 72.5,
-        "ranks_running": running,
-        "world_size": 4,
-        "metrics": metrics if metrics is not None else {"step": 40.0, "loss": 0.25},
-        "end": end,
-    }
+    metrics = {"step": 40.0, "loss": 0.25} if metrics is None else metrics
+    head = {"started": 1000.0, "elapsed_s": 72.5, "world_size": 4, "ranks_running": running}
+    return {**head, "metrics": metrics, "end": end}
 
 
 def explained(results, *, unreachable=None, not_started=None, tail=(), launcher="direct"):
@@ -130,15 +116,9 @@ def test_a_job_that_succeeded():
         *LAST,
     ]
     assert (summary["state"], summary["elapsed_s"], summary["failure"]) == ("succeeded", 72.5, None)
-    assert summary["nodes"][1] == {
-        "host": "n2",
-        "node_rank": 1,
-        "state": "ended",
-        "why": "",
-        "ranks": [2, 3],
-        "processes": [{"name": f"rank{rank}", "ranks": [rank], "log": f"rank_{rank}.log", **well} for rank in (2, 3)],
-        "carried": None,
-    }
+    processes = [{"name": f"rank{rank}", "ranks": [rank], "log": f"rank_{rank}.log", **well} for rank in (2, 3)]
+    node = {"host": "n2", "node_rank": 1, "state": "ended", "why": "", "ranks": [2, 3], "carried": None}
+    assert summary["nodes"][1] == {**node, "processes": processes}
 
 
 AGENT = {"process": "agent", "ranks": [2, 3], "rank": None}
