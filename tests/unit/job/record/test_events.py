@@ -1,7 +1,5 @@
 """Events: changes between two states of a job, the fields that leave the cluster, and the queues."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json
@@ -24,20 +22,11 @@ RESTART = {"elapsed_s": 61.5, "reason": "rank 1 on n2: killed by SIGKILL", "fail
 
 def state(**changes):
     """Return the head's cluster.json of a job of 2 ranks on 2 nodes."""
-    found = {
-        "job_id": "digits-20261123-051500",
-        "state": "running",
-        "started": 1790000000.0,
-        "elapsed_s": 10.0,
-        "metrics": {},
-        "loss_not_a_number": None,
-        "world_size": 2,
-        "ranks_running": 2,
-        "nodes": {host: {"ranks_running": 1, "silent_s": 0.1} for host in ("n1", "n2")},
-        "restarts": {"history": []},
-        "end": None,
-        **changes,
-    }
+    nodes = {host: {"ranks_running": 1, "silent_s": 0.1} for host in ("n1", "n2")}
+    job = {"job_id": "digits-20261123-051500", "state": "running", "started": 1790000000.0, "elapsed_s": 10.0}
+    size = {"world_size": 2, "ranks_running": 2, "nodes": nodes}
+    none = {"metrics": {}, "loss_not_a_number": None, "restarts": {"history": []}, "end": None}
+    found = {**job, **size, **none, **changes}
     assert misfit(found, CLUSTER) == ""
     return found
 
