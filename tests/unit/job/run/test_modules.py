@@ -1,7 +1,5 @@
 """Answers of a node's agent, with real processes where it starts some."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -46,17 +44,11 @@ def job(tmp_path, monkeypatch):
         info = tarfile.TarInfo("train.py")
         info.size = len(script)
         archive.addfile(info, io.BytesIO(script))
-    yield {
-        "job_id": job_id,
-        "job_dir": str(job_dir),
-        "node_plan": part,
-        "source_archive": base64.b64encode(content.getvalue()).decode(),
-        "files": [],
-        "secret_env": {"KEY": "hunter2"},
-        "secret_files": {"tls/client.p12": base64.b64encode(b"a key").decode()},
-        "token": "a token",
-        "user": ME,
-    }
+    source = base64.b64encode(content.getvalue()).decode()
+    key = base64.b64encode(b"a key").decode()
+    secrets = {"secret_env": {"KEY": "hunter2"}, "secret_files": {"tls/client.p12": key}, "token": "a token"}
+    about = {"job_id": job_id, "job_dir": str(job_dir), "node_plan": part, "files": [], "user": ME}
+    yield {**about, **secrets, "source_archive": source}
     processes.end(job_id, grace_s=0.0)
 
 
