@@ -1,7 +1,5 @@
 """Preflight over all nodes: containers, interfaces, proxies, scripts that differ; one list of what all nodes say."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest
@@ -46,15 +44,11 @@ def test_containers_behind_the_addresses_of_their_machines():
 @pytest.mark.parametrize(
     ("changes", "job"),
     [
-        # As in a lab: all on one machine, where a bridge joins them, whatever its network.
-        ({"boot_id": "the same"}, {}),
-        # Host networking: the machine's own interface.
-        ({"kind": "physical"}, {}),
-        # Somebody has said which network spans the machines.
+        ({"boot_id": "the same"}, {}),  # one machine, where a bridge joins them
+        ({"kind": "physical"}, {}),  # host networking
         ({}, {"network": "172.17.0.0/16"}),
         ({}, {"network": "eth0"}),
-        # No container, such as a machine with a VLAN behind an address that is translated.
-        ({"engine": ""}, {}),
+        ({"engine": ""}, {}),  # a machine with a VLAN behind an address that is translated
     ],
 )
 def test_containers_that_reach_each_other_are_not_refused(changes, job):
