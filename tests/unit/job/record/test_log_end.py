@@ -1,7 +1,5 @@
 """The part of the log that is shown of a rank that failed, and an abort after the training has ended."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
@@ -40,7 +38,7 @@ def test_a_stack_that_is_printed_last_does_not_hide_the_programs_error(stack):
     assert shown[-2:] == [f"... {len(STACKS[stack])} lines of a stack", "the end"]
 
 
-def test_what_is_no_error_of_the_program_is_not_put_first():
+def test_messages_of_cleanup_are_not_put_first():
     others = ["Exception ignored in: <function Pool.__del__>", "AttributeError: 'NoneType' has no attribute 'close'"]
     others.append("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ")
     assert telling([*TRACEBACK, *others, *map(str, range(40))], 15)[0] == ERROR
@@ -74,9 +72,8 @@ def test_a_rank_that_aborts_after_its_training_is_named_as_that(tmp_path, by_she
     program = "import os, sys; print('step 5/5 loss 0.2', flush=True)\n"
     program += f"print({TERMINATED[0]!r}, file=sys.stderr, flush=True); os.abort()"
     with Cluster(tmp_path / "cluster", ["wait"]) as job:
-        argv = [sys.executable, "-c", program]
-        if by_shell:
-            argv = ["bash", "-c", '"$0" "$@"; exit $?', *argv]
+        shell = ["bash", "-c", '"$0" "$@"; exit $?'] if by_shell else []
+        argv = [*shell, sys.executable, "-c", program]
         job.head.spec["processes"][0]["argv"] = argv
         (job.head.dir / "node_plan.json").write_text(json.dumps(job.head.spec))
         job.head.start()
