@@ -1,7 +1,5 @@
 """Which run is meant by a name where several may run: what runs comes first, and nothing is stopped by a guess."""
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -34,12 +32,10 @@ class Site:
     def ask(self, question, own, *, limit_s=120.0):
         assert question == "running"
         self.asked.append({host: [job["job_id"] for job in about["jobs"]] for host, about in own.items()})
-        return {
-            host: GONE
-            if host in self.silent
-            else {"running": {job["job_id"]: LINE for job in about["jobs"] if job["job_id"] in self.running}}
-            for host, about in own.items()
+        answers = {
+            host: {"running": dict.fromkeys({*jobs} & {*self.running}, LINE)} for host, jobs in self.asked[-1].items()
         }
+        return {host: GONE if host in self.silent else answer for host, answer in answers.items()}
 
     def find(self, **named):
         return known_runs.find(self.runs, ask=self.ask, **named)
