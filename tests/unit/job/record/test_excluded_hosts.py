@@ -1,7 +1,5 @@
 """The record of excluded hosts: its content, and who may add to it."""
 
-from __future__ import annotations
-
 import json
 import threading
 

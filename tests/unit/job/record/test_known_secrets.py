@@ -1,7 +1,5 @@
 """Secrets whose values are known are masked in what ranks print, wherever it is read."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -73,7 +71,7 @@ def test_logs_are_masked_in_place_and_keep_their_length(tmp_path):
     assert (logs / "rank_0.log").read_bytes() == b"\xff KEY=******* \r *******\n"
 
 
-def test_of_a_very_long_log_what_can_be_brought_is_masked(tmp_path, monkeypatch):
+def test_the_ends_of_a_very_long_log_are_masked(tmp_path, monkeypatch):
     monkeypatch.setattr(log_secrets, "MOST_BYTES", 100)
     monkeypatch.setattr(log_secrets, "FIRST_BYTES", 50)
     (tmp_path / "logs").mkdir()

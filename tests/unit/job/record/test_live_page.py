@@ -1,7 +1,5 @@
 """The page of a job that runs: asked of all nodes, written anew, and left alone once the job is over."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """Metrics for Prometheus: what is rendered, the file by which node_exporter hears of a job, and the dashboard."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The page of a job: how it ended, curves, the state of each process."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

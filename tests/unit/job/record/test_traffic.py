@@ -36,7 +36,7 @@ def ports(rdma, eth=1000):
     return {"mlx5_0:1": {"sent": rdma, "received": rdma}, "eth0": {"sent": eth, "received": eth}}
 
 
-def test_what_nccl_chose_is_a_record_and_a_sentence():
+def test_the_record_and_text_of_nccls_choice():
     job = summary(IB, n1=ports(2 * 10**9), n2=ports(10**9))
     devices = {"networks": ["IB"], "channels": {"IB": 1}, "devices": {"IB": ["mlx5_1:1"]}}
     assert job["nccl"] == {**devices, "gdrdma": 1, "inside": {"P2P": 1}}
@@ -95,7 +95,7 @@ def test_any_output_of_ranks_gives_a_json_record(lines):
     job_traffic.lines({"nccl": record, "nodes": []})
 
 
-def test_the_variable_asks_nccl_and_contradicts_nobody():
+def test_job_nccl_info_sets_nccl_debug():
     env = make_job(nccl_info=True).env
     assert (env["NCCL_DEBUG"], env["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET")
     assert "NCCL_DEBUG" not in make_job().env

@@ -1,7 +1,5 @@
 """How a job is watched: what is shown of it, and when its watcher gives up."""
 
-from __future__ import annotations
-
 import time as real_time
 
 import pytest
@@ -160,7 +158,7 @@ def test_a_head_that_comes_back_is_waited_for_while_restarts_are_left(clock, res
     assert job.patience_s == watching.GIVE_UP_S + over_after_s
 
 
-def test_a_scheduler_that_knows_nothing_of_the_job_is_not_asked_again(clock, tmp_path, monkeypatch):
+def test_a_scheduler_without_the_job_is_queried_once(clock, tmp_path, monkeypatch):
     answers = [{"state": "pending", "line": ""}, GONE, {"failed": True, "msg": "no such job"}]
 
     class Job:

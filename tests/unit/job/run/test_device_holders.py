@@ -1,7 +1,5 @@
 """Devices that are not free before the next attempt: with a fake /proc and a fake nvidia-smi."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -51,7 +49,7 @@ def tool(folder, monkeypatch, text, status=0):
     monkeypatch.setattr(holders.shutil, "which", lambda _: str(path))
 
 
-def test_nvidias_driver_is_asked_for_the_devices_of_the_job(proc, monkeypatch, tmp_path):
+def test_nvidia_smi_queries_the_devices_of_the_job(proc, monkeypatch, tmp_path):
     folder, add = proc
     add(11, "python", 50)
     add(12, "mps", 50)

@@ -1,7 +1,5 @@
 """PyTorch's flight recorder and NCCL's RAS report on ranks that hang, and cannot harm the reader."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import socket
@@ -70,7 +68,7 @@ def test_a_dump_that_would_call_something_is_refused(protocol, tmp_path, monkeyp
      b"\x80\x02\x8a\xff", pickle.dumps([1], 2), pickle.dumps({"entries": [{"process_group": 1}]}, 2),
      pickle.dumps({"entries": [entry("x")]}, 2)],
 )  # fmt: skip
-def test_what_is_no_dump_is_refused(content):
+def test_dumps_of_another_form_are_refused(content):
     with pytest.raises(ValueError, match="no dump"):
         flight_recorder.read(content)
 
@@ -107,7 +105,7 @@ def test_a_file_that_is_no_dump_blocks_nothing(tmp_path):
     assert large == "a dump of more than 8 MiB, which is not read" and "\x1b" not in text
 
 
-def test_a_dump_is_asked_for_through_the_pipe_of_the_rank(tmp_path):
+def test_a_dump_is_requested_through_the_pipe_of_the_rank(tmp_path):
     env = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/ask_"}
     os.mkfifo(tmp_path / "ask_3.pipe")
     evidence.ask_for_dump(env, 3)  # nobody reads

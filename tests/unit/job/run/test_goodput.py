@@ -69,7 +69,7 @@ NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 
 
 @given(st.lists(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=5), max_size=4), st.floats(0, 1e9))
-def test_whatever_ranks_print_goodput_is_a_share_or_unknown(attempts, elapsed_s):
+def test_goodput_of_any_output_is_a_share_or_unknown(attempts, elapsed_s):
     paces, now = [], 0.0
     for lines in attempts:
         pace = None

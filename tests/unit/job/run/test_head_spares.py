@@ -1,7 +1,5 @@
 """When spares replace nodes, and when a restart waits for nodes: nodes report, and the head decides."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state

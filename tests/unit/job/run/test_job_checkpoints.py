@@ -1,7 +1,5 @@
 """Checkpoints from outside: names, forms, which is the newest complete one; real files, and a real monitor."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

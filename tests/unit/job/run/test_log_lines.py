@@ -1,7 +1,5 @@
 """Lines of ranks as they come: which are meant, what of a log is read, what is folded, and how they are watched."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """A job that hangs, with real monitors and ranks: noticed, told with stacks of all ranks, ended or started again."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

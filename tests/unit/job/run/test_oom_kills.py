@@ -1,7 +1,5 @@
 """The counters of the kernel's OOM killer: which are read, and what a failure says of them."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -67,7 +67,7 @@ def test_logs_of_programs(name):
 
 
 @pytest.mark.parametrize("line", (CORPUS / "not_progress.log").read_text().splitlines())
-def test_what_is_no_progress_of_the_training_is_not_read(line):
+def test_other_lines_are_no_progress(line):
     assert parse_line(line, PATTERN) is None
 
 

@@ -1,7 +1,5 @@
 """What holds a node up, out of composed files of /proc and of both kinds of cgroups, and out of this machine's own."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -45,7 +43,7 @@ def test_a_quota_is_found_in_any_group_above_a_process(write, groups, folder):
     assert slow_node.texts(now, now, root) == [load]
 
 
-def test_heat_and_pressure_are_said_where_there_are_any(write):
+def test_heat_and_pressure_are_reported(write):
     hot = "sys/devices/system/cpu/cpu{}/thermal_throttle/package_throttle_count"
     root = write(**{hot.format(0): "3\n", hot.format(1): "9\n"})
     before = slow_node.count([], root)

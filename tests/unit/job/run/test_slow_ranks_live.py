@@ -1,7 +1,5 @@
 """How often real ranks are found asleep, and what monitors tell each other of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

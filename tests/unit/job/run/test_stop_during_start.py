@@ -1,7 +1,5 @@
 """stop.yml at each moment of a launch: the launch ends, nothing of the job runs, and both say so."""
 
-from __future__ import annotations
-
 import json
 import os
 
