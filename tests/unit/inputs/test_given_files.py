@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.inputs.job_file import from_here
 
-PROJECT = Path(__file__).resolve().parents[3]
-JOB = "job_name: probe\njob_command: [hostname]\njob_launcher: direct\njob_venv: ''\njob_packages: []\n"
 HERE = 'ansible_connection: local, ansible_python_interpreter: "{{ ansible_playbook_python }}"'
+JOB = "job_name: probe\njob_command: [hostname]\njob_launcher: direct\njob_venv: ''\njob_packages: []\n"
 
 
 @pytest.fixture
@@ -31,36 +28,30 @@ def call(playbook, tmp_path):
     return run
 
 
-def shown(path):
-    """Return a path as playbooks name it, which are called in the project's folder."""
-    return from_here(str(path), str(PROJECT))
-
-
 def encrypt(path, password):
-    subprocess.run(
-        ["ansible-vault", "encrypt", "--vault-password-file", password, path], check=True, capture_output=True
-    )
+    argv = ["ansible-vault", "encrypt", "--vault-password-file", password, path]
+    subprocess.run(argv, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("way", ["@{}", "job={}"])
-def test_a_job_file_in_another_encoding_is_a_finding(call, tmp_path, way):
+def test_a_job_file_in_another_encoding_is_a_finding(call, tmp_path, way, here):
     file = tmp_path / "job.yml"
     file.write_bytes(JOB.encode() + b"note: caf\xe9\n")
     rc, text = call("launch.yml", "-e", way.format(file))
-    assert (rc, f"found byte 0xe9 in {shown(file)}, line 6 expected text in UTF-8" in text) == (2, True)
+    assert (rc, f"found byte 0xe9 in {here}/job.yml, line 6 expected text in UTF-8" in text) == (2, True)
 
 
 @pytest.mark.parametrize("way", ["@{}", "job={}"])
-def test_an_encrypted_job_file_needs_its_password(call, tmp_path, way):
+def test_an_encrypted_job_file_needs_its_password(call, tmp_path, way, here):
     file = tmp_path / "job.yml"
     file.write_text(JOB)
     encrypt(file, tmp_path / "password")
-    rc, text = call("launch.yml", "-e", way.format(file))
-    assert (rc, f"found {shown(file)} is encrypted, and there is no password" in text) == (2, True)
-    rc, text = call("launch.yml", "-e", way.format(file), "--vault-password-file", str(tmp_path / "wrong"))
-    assert (rc, f"found no password that was given decrypts {shown(file)}" in text) == (2, True)
-    right = ["--vault-password-file", str(tmp_path / "password")]
-    rc, text = call("launch.yml", "-e", way.format(file), "-e", "job_nodes=-1", *right)
+    given = ["launch.yml", "-e", way.format(file)]
+    rc, text = call(*given)
+    assert (rc, f"found {here}/job.yml is encrypted, and there is no password" in text) == (2, True)
+    rc, text = call(*given, "--vault-password-file", str(tmp_path / "wrong"))
+    assert (rc, f"found no password that was given decrypts {here}/job.yml" in text) == (2, True)
+    rc, text = call(*given, "-e", "job_nodes=-1", "--vault-password-file", str(tmp_path / "password"))
     assert (rc, "1 finding" in text, "job_nodes found -1" in text) == (2, True, True)
 
 
@@ -105,15 +96,15 @@ def test_an_unwritable_folder_of_runs_is_a_finding(call, book, tmp_path):
     assert f"found {tmp_path}/file: Not a directory, and there is no {tmp_path}/file/runs" in text
 
 
-def test_findings_of_a_job_name_the_place_of_each_variable(call, tmp_path):
+def test_findings_of_a_job_name_the_place_of_each_variable(call, tmp_path, here):
     file = tmp_path / "job.yml"
     file.write_text(f'{JOB}job_timeout: "0"\n')
     (tmp_path / "inventory" / "group_vars" / "all.yml").write_text("job_port: 80\n")
     rc, text = call("launch.yml", "-e", f"@{file}", "-e", "job_nodes=-1")
     assert (rc, "3 findings" in text) == (2, True)
-    assert "do correct job_nodes (job_nodes is given on the command line)" in text
-    assert f"do correct job_timeout (job_timeout is given in {shown(file)}, line 6)" in text
-    assert f"do correct job_port (job_port is given in {shown(tmp_path)}/inventory/group_vars/all.yml, line 1)" in text
+    assert "(job_nodes is given on the command line)" in text
+    assert f"(job_timeout is given in {here}/job.yml, line 6)" in text
+    assert f"(job_port is given in {here}/inventory/group_vars/all.yml, line 1)" in text
 
 
 def test_a_source_may_be_in_the_users_home(call, monkeypatch, tmp_path):
