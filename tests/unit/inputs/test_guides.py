@@ -1,9 +1,8 @@
-"""Every block of docs/guides.md, as printed, passes site.yml's look at the hosts that its guide is for."""
+"""Every block of docs/guides.md, as printed, passes site.yml's checks on the hosts that its guide is for."""
 
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS, rank_log_name
 from ansible.module_utils.trainyard.job.placement.process import agent_log
+from ansible_run import run_ansible
 from captured_tree import unfold
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -23,13 +23,13 @@ SECTIONS = {
 }
 MACHINES = {"MindSpore on GPUs": "v100_ubuntu2204", "PyTorch on V100 with InfiniBand": "v100_ubuntu2204"}
 BUILDS = "https://mirror.example.org/pytorch"
-# What this machine is that the guide's hosts are not (it runs the survey), and addresses that it may not reach.
+# Checks that only this machine fails, as it is not one of the guide's hosts, and addresses that it may not reach.
 OF_THIS_MACHINE = re.compile(r"host name|operating system|packages|space|package repository|source of |Python of ")
 
 
 @pytest.fixture(scope="module")
 def index():
-    """Two package indexes on the loopback: /simple has what is OFFERED, /whl a folder for each build of torch."""
+    """Serve two package indexes: /simple has the OFFERED versions, /whl a folder for each build of torch."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -54,7 +54,7 @@ def index():
         server.shutdown()
 
 
-# What PyPI has of the packages that the roles pin by themselves, as far as a guide's block chooses their version.
+# Versions on PyPI of the packages that the roles pin, where a guide's block chooses the version.
 OFFERED = {
     "torch": ["2.7.1", "2.13.0"],
     "numpy": ["1.23.5", "1.26.4", "2.0.2", "2.2.6", "2.4.6"],
@@ -71,7 +71,7 @@ OFFERED = {
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path):
+def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path, monkeypatch):
     text = SECTIONS[title]
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1].replace(BUILDS, f"{index}/whl")
     groups = set(re.findall(r"`(nvidia|rdma)`", "".join(re.findall(r"Hosts also stand in the group.*?\.", text))))
@@ -81,9 +81,9 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path):
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
     (tmp_path / "group_vars/all.yml").write_text(block)
-    # This machine's own indexes are none of these tests'.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    environment |= {"ANSIBLE_NOCOLOR": "1", "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    environment = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
     (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}/simple\n")
     if title in MACHINES:
         # The modules that read a machine for NVIDIA's stack read the composed one.
@@ -95,21 +95,13 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path):
             (tmp_path / "library" / name).write_text(module.replace('"default": "/"}', f'"default": "{tree}"}}'))
         environment["ANSIBLE_LIBRARY"] = f"{tmp_path}/library:{PROJECT}/library"
     given = {"trainyard_become": False, "trainyard_free_gib": 0, "trainyard_root": f"{tmp_path}/root"}
-    done = subprocess.run(
-        ["ansible-playbook", "playbooks/validate.yml", "-i", str(tmp_path / "hosts.yml"), "-e", json.dumps(given)],
-        cwd=PROJECT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert "Check the hosts" in said, said
-    stops = said.partition("These hosts cannot become nodes yet")[2]
+    options = ["-i", str(tmp_path / "hosts.yml"), "-e", json.dumps(given)]
+    run = run_ansible("ansible-playbook", "playbooks/validate.yml", *options, **environment)
+    assert "Check the hosts" in run.output, run.output
+    stops = run.output.partition("These hosts cannot become nodes yet")[2]
     found = re.findall(r"^  \d+\. (.+)$", stops, re.MULTILINE)
-    assert done.returncode == (2 if found else 0), said
-    assert [check for check in found if not OF_THIS_MACHINE.match(check)] == [], said
+    assert run.rc == (2 if found else 0), run.output
+    assert [check for check in found if not OF_THIS_MACHINE.match(check)] == [], run.output
 
 
 def test_the_guides_name_logs_that_launchers_write():
