@@ -24,8 +24,9 @@ class Run:
 
 
 def run_ansible(*argv, cwd=PROJECT, timeout=300, **env):
-    """Run one of Ansible's programs; `env` adds to the environment."""
+    """Run one of Ansible's programs; `env` adds to the environment, and None takes a variable out of it."""
     env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
+    env = {name: value for name, value in env.items() if value is not None}
     return Run(subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False))
 
 

@@ -1,19 +1,16 @@
-"""Texts for programs that YAML takes for numbers, truth values or dates."""
+"""Texts for programs that YAML reads as numbers, truth values or dates."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import yaml
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, TEXTS, Place
 from ansible.module_utils.trainyard_controller import yaml_texts
+from ansible_run import PROJECT
 from documented import KNOWN
 from hypothesis import given
 from hypothesis import strategies as st
-
-PROJECT = Path(__file__).resolve().parents[3]
 
 
 def changed(text, line, name):
@@ -32,31 +29,14 @@ def test_values_that_yaml_changes_are_named_with_their_lines(written, becomes):
     text = f"job_name: x\njob_env:\n  B: 1\n  A: {written}  # why\n"
     assert changed(text, 2, "job_env") == [("A", written, 4, becomes)]
     assert changed(f"job_env: {{B: 1, A: {written}}}", 1, "job_env") == [("A", written, 1, becomes)]
-    assert changed(f"all: {{vars: {{job_command: [x, {written}]}}}}", 1, "job_command") == [
-        ("word 2", written, 1, becomes)
-    ]
+    inline = f"all: {{vars: {{job_command: [x, {written}]}}}}"
+    assert changed(inline, 1, "job_command") == [("word 2", written, 1, becomes)]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "1",
-        "-1",
-        "0",
-        "0.5",
-        "1e3",
-        "1e-3",
-        "true",
-        "false",
-        "text",
-        "'0123'",
-        '"yes"',
-        "10.0.0.1",
-        "null",
-        "~",
-        "1.2.3",
-    ],
-)
+PLAIN = ["1", "-1", "0", "0.5", "1e3", "1e-3", "true", "false", "text", "10.0.0.1", "null", "~", "1.2.3"]
+
+
+@pytest.mark.parametrize("written", [*PLAIN, "'0123'", '"yes"'])
 def test_unchanged_values_have_no_finding(written):
     assert changed(f"job_env: {{A: {written}}}", 1, "job_env") == []
 
@@ -68,39 +48,35 @@ def test_unreadable_values_are_ignored():
     assert changed("job_env: !vault |\n  a\n", 1, "job_env") == []
 
 
-@given(
-    st.dictionaries(st.from_regex(r"[A-Z]{1,4}", fullmatch=True), st.one_of(st.text(), st.integers(), st.booleans()))
-)
+values = st.one_of(st.text(), st.integers(), st.booleans())
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Z]{1,4}", fullmatch=True), values))
 def test_values_that_a_program_wrote_are_unchanged(env):
     assert changed(yaml.safe_dump({"job_env": env}), 1, "job_env") == []
 
 
-def test_the_finding_says_to_quote_and_shows_no_secret():
+def test_the_finding_has_the_quoted_text_and_shows_no_secret():
     place = Place("in jobs/x.yml, line 4", "jobs/x.yml")
     finding = inputs.retyped("job_env", "A", "0123", "83", place)
-    assert (finding.check, finding.found, finding.action) == (
-        "job_env", "A: 0123 in jobs/x.yml, line 4, which YAML reads as 83", 'put it in quotes: A: "0123"'
-    )  # fmt: skip
+    assert (finding.check, finding.action) == ("job_env", 'put it in quotes: A: "0123"')
+    assert finding.found == "A: 0123 in jobs/x.yml, line 4, which YAML reads as 83"
     assert inputs.retyped("job_command", "word 3", "010", "8", place).action == 'put it in quotes: "010"'
     for name, part in (("job_secret_env", "PIN"), ("job_env", "API_TOKEN")):
-        assert "0123" not in str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
-        assert "83" not in str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
+        text = str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
+        assert "0123" not in text and "83" not in text
 
 
 def test_variables_with_texts_are_documented():
     assert set(KNOWN) >= TEXTS
-    assert {name for name in KNOWN if name.endswith(("_env", "_environment"))} - TEXTS == {
-        "python_runtime_verify_environment"  # set by roles alone
-    }
+    environments = {name for name in KNOWN if name.endswith(("_env", "_environment"))}
+    # Only roles set the last one.
+    assert environments - TEXTS == {"python_runtime_verify_environment"}
 
 
 def test_the_projects_job_files_and_documents_have_no_such_text():
     checked = 0
-    for path in [
-        *PROJECT.glob("jobs/*.yml"),
-        *PROJECT.glob("molecule/**/*.yml"),
-        *PROJECT.glob("inventories/**/*.yml"),
-    ]:
+    for path in (path for folder in ("jobs", "molecule", "inventories") for path in (PROJECT / folder).rglob("*.yml")):
         for (_, name), node in yaml_texts.nodes(path.read_text()).items():
             if name in TEXTS:
                 checked += 1
