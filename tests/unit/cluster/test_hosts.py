@@ -22,23 +22,19 @@ from hypothesis import strategies as st
 SETTINGS = ClusterSettings("train", 2000, "train", 2000, "", None, 1048576)
 
 
+RECORD = {
+    **{"connect": "10.0.0.1", "addresses": ["10.0.0.1"], "default_address": "10.0.0.1", "user": None, "uid_owner": ""},
+    **{"gid_owner": "", "group_gid": None, "hard_limits": {"memlock": None, "nofile": 1048576}},
+    **{"can_raise_limits": True, "nr_open": 1048576, "container": ""},
+}
+
+
 def node(name: str = "n1", **changes: object) -> Node:
-    record: dict[str, object] = {
-        "name": name,
-        "hostname": name,
-        "connect": "10.0.0.1",
-        "addresses": ["10.0.0.1"],
-        "default_address": "10.0.0.1",
-        "user": None,
-        "uid_owner": "",
-        "gid_owner": "",
-        "group_gid": None,
-        "hard_limits": {"memlock": None, "nofile": 1048576},
-        "can_raise_limits": True,
-        "nr_open": 1048576,
-        "container": "",
-    }
-    return Node.from_dict({**record, **changes})
+    return Node.from_dict({**RECORD, "name": name, "hostname": name, **changes})
+
+
+def at(name: str, address: str, **changes: object) -> Node:
+    return node(name, connect=address, addresses=[address], **changes)
 
 
 def texts(*nodes: Node, settings: ClusterSettings = SETTINGS) -> list[str]:
@@ -46,33 +42,30 @@ def texts(*nodes: Node, settings: ClusterSettings = SETTINGS) -> list[str]:
 
 
 def test_two_healthy_nodes_become_entries_in_inventory_order() -> None:
-    nodes = [node("n2", hostname="gpu-17"), node("n1", connect="10.0.0.2", addresses=["10.0.0.2"])]
+    nodes = [node("n2", hostname="gpu-17"), at("n1", "10.0.0.2")]
     planned = plan_cluster(nodes, SETTINGS)
     assert planned.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
-    assert planned.findings == ()
-    assert planned.exceptions == ()
+    assert planned.findings == planned.exceptions == ()
     assert planned.limits["n2"] == {"memlock": None, "nofile": 1048576}
 
 
 def test_duplicate_host_names_share_one_finding() -> None:
-    nodes = [
-        node(f"n{i}", hostname=name, connect=f"10.0.0.{i}", addresses=[f"10.0.0.{i}"])
-        for i, name in enumerate(["a", "A", "b", "b", "c"])
-    ]
+    names = ["a", "A", "b", "b", "c"]
+    nodes = [at(f"n{i}", f"10.0.0.{i}", hostname=name) for i, name in enumerate(names)]
     findings = [f for f in plan_cluster(nodes, SETTINGS).findings if f.check == "kernel host names"]
     assert [f.found for f in findings] == ["'a' on n0, n1; 'b' on n2, n3"]
 
 
 @pytest.mark.parametrize("hostname", ["localhost", "a b", "", "n2"])
 def test_an_illegal_host_name_and_that_of_another_node_are_findings(hostname: str) -> None:
-    other = node("n2", hostname="x", connect="10.0.0.2", addresses=["10.0.0.2"])
+    other = at("n2", "10.0.0.2", hostname="x")
     assert [text.split("|")[:2] for text in texts(node(hostname=hostname), other)] == [["n1", "kernel host name"]]
 
 
 def test_taken_ids_and_a_user_with_other_ids_are_findings() -> None:
     found = texts(
         node("n1", user={"uid": 1001, "gid": 2000}, uid_owner="alice"),
-        node("n2", connect="10.0.0.2", addresses=["10.0.0.2"], gid_owner="staff2", group_gid=7),
+        at("n2", "10.0.0.2", gid_owner="staff2", group_gid=7),
     )
     assert found == [
         "n1|uid of the training user|train has uid 1001|uid 2000, the same on all nodes",
@@ -104,9 +97,8 @@ def test_an_existing_user_with_the_right_ids_is_accepted() -> None:
     ],
 )
 def test_the_address_of_a_node(connect: str, network: str, address: str) -> None:
-    one = node(
-        connect=connect, addresses=["10.0.0.1", "10.0.0.7", "192.168.1.5", "fd00::1"], default_address="192.168.1.5"
-    )
+    addresses = ["10.0.0.1", "10.0.0.7", "192.168.1.5", "fd00::1"]
+    one = node(connect=connect, addresses=addresses, default_address="192.168.1.5")
     assert node_address(one, network) == (address, None)
 
 
@@ -116,9 +108,7 @@ def test_the_address_of_a_node(connect: str, network: str, address: str) -> None
 )
 def test_a_node_without_usable_address(connect: str, network: str, default: str) -> None:
     address, finding = node_address(node(connect=connect, default_address=default), network)
-    assert address == ""
-    assert finding is not None
-    assert "trainyard_network" in finding.action
+    assert address == "" and finding is not None and "trainyard_network" in finding.action
 
 
 def test_two_nodes_at_one_address() -> None:
@@ -126,10 +116,9 @@ def test_two_nodes_at_one_address() -> None:
 
 
 def test_limits_that_cannot_be_raised_are_an_exception() -> None:
-    planned = plan_cluster(
-        [node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False, container="podman")], SETTINGS
-    )
-    assert planned.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
+    hard = {"memlock": 8388608, "nofile": 20000}
+    planned = plan_cluster([node(hard_limits=hard, can_raise_limits=False, container="podman")], SETTINGS)
+    assert planned.limits["n1"] == hard
     assert [text.split(":")[0] for text in planned.exceptions] == ["n1", "n1"]
     assert "memlock stays at 8192 KiB instead of unlimited" in planned.exceptions[0]
     assert "container (podman)" in planned.exceptions[0]
@@ -170,7 +159,7 @@ ENTRIES = [Entry("10.0.0.1", ("n1",)), Entry("10.0.0.2", ("n2", "gpu-17"))]
 
 
 def resolve(text: str, name: str) -> str | None:
-    """Resolve as hosts(5) says: the first line that holds the name."""
+    """Resolve as hosts(5) specifies: the first line that holds the name."""
     for line in text.split("\n"):
         fields = line.partition("#")[0].split()
         if name.lower() in [field.lower() for field in fields[1:]]:
@@ -181,10 +170,8 @@ def resolve(text: str, name: str) -> str | None:
 def test_an_installers_loopback_line_loses_only_the_nodes_names() -> None:
     text, conflicts = rewrite_hosts("127.0.0.1 localhost\n127.0.1.1\tn1.example.org n1 # installer\n", ENTRIES, "c")
     assert conflicts == []
-    assert text == (
-        "127.0.0.1 localhost\n127.0.1.1 n1.example.org # installer\n"
-        "# BEGIN trainyard c\n10.0.0.1 n1\n10.0.0.2 n2 gpu-17\n# END trainyard c\n"
-    )
+    assert text.startswith("127.0.0.1 localhost\n127.0.1.1 n1.example.org # installer\n# BEGIN trainyard c\n")
+    assert text.endswith("10.0.0.1 n1\n10.0.0.2 n2 gpu-17\n# END trainyard c\n")
 
 
 def test_a_contradicting_line_is_a_conflict_and_an_equal_one_is_not() -> None:
@@ -229,40 +216,20 @@ def test_any_hosts_file_becomes_correct_or_a_conflict(before: str) -> None:
     text, conflicts = rewrite_hosts(before, ENTRIES, "c")
     assert rewrite_hosts(text, ENTRIES, "c") == (text, rewrite_hosts(text, ENTRIES, "c")[1])
     if not conflicts:
-        for entry in ENTRIES:
-            for name in entry.names:
-                found = resolve(text, name)
-                assert found is not None
-                assert ipaddress.ip_address(found) == ipaddress.ip_address(entry.address)
+        for name, address in ((name, entry.address) for entry in ENTRIES for name in entry.names):
+            found = resolve(text, name)
+            assert found is not None and ipaddress.ip_address(found) == ipaddress.ip_address(address)
     ours = {"n1", "n2", "gpu-17"}
     for line in before.split("\n"):
         if line and not ours & {word.lower() for word in line.partition("#")[0].split()}:
             assert line in text.split("\n")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "localhost",
-        "LocalHost",
-        "localhost4",
-        "localhost.localdomain",
-        "n1.localhost",
-        "ip6-loopback",
-        "a b",
-        "a\tb",
-        "a\n",
-        "a\n10.0.0.9 github.com",
-        "a#b",
-        "#",
-        "",
-        "a\x00",
-        "n\u00e4",
-        "-n1",
-        "n1.",
-        "n1:22",
-    ],
-)
+LOCAL = ["localhost", "LocalHost", "localhost4", "localhost.localdomain", "n1.localhost", "ip6-loopback"]
+BROKEN = ["a b", "a\tb", "a\n", "a\n10.0.0.9 github.com", "a#b", "#", "", "a\x00", "n\u00e4", "-n1", "n1.", "n1:22"]
+
+
+@pytest.mark.parametrize("name", [*LOCAL, *BROKEN])
 def test_names_that_a_hosts_file_cannot_hold_are_rejected(name: str) -> None:
     assert [finding.found for finding in inventory_findings([name])] == [repr(name)]
     assert any(text.startswith(f"|name in the inventory|{name!r}|") for text in texts(node(name, hostname="n1")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import socket
@@ -25,8 +26,7 @@ def captured(tmp_path):
 
 
 def facts(tree, **changes):
-    given = {"packages": [], "venv": None, "user": None}
-    return read_node(tree, **{**given, **changes})
+    return read_node(tree, **{"packages": [], "venv": None, "user": None, **changes})
 
 
 def by_name(networks):
@@ -79,20 +79,17 @@ def test_eight_gpus_with_infiniband(captured):
     accelerators = node["accelerators"]
     assert (accelerators["vendor"], accelerators["driver"]) == ("nvidia", "550.90.07")
     assert [device["index"] for device in accelerators["devices"]] == list(range(8))
-    assert {(device["model"], device["memory_mib"]) for device in accelerators["devices"]} == {
-        ("NVIDIA H100 80GB HBM3", 81559)
-    }
+    models = {(device["model"], device["memory_mib"]) for device in accelerators["devices"]}
+    assert models == {("NVIDIA H100 80GB HBM3", 81559)}
     assert accelerators["devices"][0]["pci"] == "0000:1b:00.0"
     assert accelerators["problems"] == [] and accelerators["notes"] == []
     networks = node["networks"]
     port = by_port(networks)["mlx5_10", 1]
-    assert (port["state"], port["rate_gbps"], port["link_layer"], port["netdev"], port["active"]) == (
-        "ACTIVE", 400.0, "InfiniBand", "ib6", True
-    )  # fmt: skip
+    assert (port["state"], port["rate_gbps"], port["link_layer"]) == ("ACTIVE", 400.0, "InfiniBand")
+    assert port["netdev"] == "ib6" and port["active"] is True
     assert [item["device"] for item in networks["rdma"]][-3:] == ["mlx5_10", "mlx5_11", "mlx5_bond_0"]
-    assert nccl_ib_hca(networks["rdma"]) == (
-        "=mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"
-    )
+    ports = [f"mlx5_{number}:1" for number in (0, 3, 4, 5, 6, 9, 10, 11)]
+    assert nccl_ib_hca(networks["rdma"]) == "=" + ",".join(ports)
     kinds = {name: item["kind"] for name, item in by_name(networks).items()}
     assert kinds["bond0"] == "bond" and kinds["docker0"] == "bridge" and kinds["veth3f1c2aa"] == "virtual"
     assert by_name(networks)["bond0"]["speed_mbps"] == 200000
@@ -143,39 +140,31 @@ def test_gpu_links_are_limited_by_device_and_slot(captured):
         for path, (speed, width) in ((folder, ("32.0 GT/s PCIe", "16")), (folder.parent, slot)):
             (path / "max_link_speed").write_text(f"{speed}\n")
             (path / "max_link_width").write_text(f"{width}\n")
-    found = {device["pci"]: (device.get("link_gen_max"), device.get("link_width_max"))
-             for device in read_accelerators(tree)["devices"]}  # fmt: skip
-    assert [found[address] for address in pci[:3]] == [(4, 8), (5, 16), (None, None)]
+    devices = {device["pci"]: device for device in read_accelerators(tree)["devices"]}
+    found = [(devices[address].get("link_gen_max"), devices[address].get("link_width_max")) for address in pci[:3]]
+    assert found == [(4, 8), (5, 16), (None, None)]
 
 
 def test_eight_ascend_npus(captured):
     accelerators = facts(captured("ascend8"))["accelerators"]
     assert (accelerators["vendor"], accelerators["driver"], accelerators["problems"]) == ("ascend", "24.1.0", [])
-    assert [(device["index"], device["physical_id"]) for device in accelerators["devices"]] == [
-        (number, number) for number in range(8)
-    ]
+    numbers = [(device["index"], device["physical_id"]) for device in accelerators["devices"]]
+    assert numbers == [(number, number) for number in range(8)]
     device = accelerators["devices"][2]
     assert (device["model"], device["memory_mib"], device["pci"]) == ("Ascend 910B3", 65536, "0000:81:00.0")
     assert (device["physical_id"], device["health"], device["card"], device["chip"]) == (2, "OK", 2, 0)
 
 
-def test_a_broken_driver_is_a_problem(captured):
-    found = read_accelerators(captured("broken_driver"))
-    assert (found["vendor"], found["devices"]) == ("nvidia", [])
-    assert len(found["problems"]) == 1
-    assert "nvidia-smi exited with status 9" in found["problems"][0]
-    assert "the PCI bus shows 2 NVIDIA GPU(s)" in found["problems"][0]
-
-
-def test_gpus_without_a_driver_are_a_problem(captured):
+def test_a_broken_or_missing_driver_is_a_problem(captured):
     tree = captured("broken_driver")
+    found = read_accelerators(tree)
+    assert (found["vendor"], found["devices"]) == ("nvidia", [])
+    (problem,) = found["problems"]
+    assert "nvidia-smi exited with status 9" in problem and "the PCI bus shows 2 NVIDIA GPU(s)" in problem
     tree.path("commands/nvidia-smi.query-gpu.out").unlink()
     found = read_accelerators(tree)
-    assert found["vendor"] == "nvidia"
-    assert found["problems"] == [
-        "the PCI bus shows 2 NVIDIA GPU(s) (0000:3b:00.0, 0000:d8:00.0) but nvidia-smi is not installed: "
-        "install the driver, or nothing can use them"
-    ]
+    (problem,) = found["problems"]
+    assert found["vendor"] == "nvidia" and "(0000:3b:00.0, 0000:d8:00.0) but nvidia-smi is not installed" in problem
 
 
 def test_an_old_driver_is_queried_again_without_mig(captured):
@@ -213,9 +202,8 @@ def test_a_container_with_some_of_the_gpus_is_healthy(captured):
 def test_a_module_older_than_the_user_space_is_a_problem(captured):
     tree = captured("gpu8_infiniband")
     tree.path("sys/module/nvidia/version").write_text("535.183.01\n")
-    assert read_accelerators(tree)["problems"] == [
-        "the running kernel module is 535.183.01 but the driver's user space is 550.90.07: restart the node"
-    ]
+    (problem,) = read_accelerators(tree)["problems"]
+    assert "module is 535.183.01" in problem and "550.90.07: restart the node" in problem
 
 
 def test_an_unreadable_port_is_a_problem(captured):
@@ -230,24 +218,22 @@ def test_systemd_is_used_by_root_only(captured, monkeypatch, euid):
     assert facts(captured("gpu8_infiniband"))["service_manager"] == ("systemd" if euid == 0 else "none")
 
 
-def test_packages_are_read_from_folder_names(tmp_path):
-    packages = tmp_path / "opt/venv/lib/python3.11/site-packages"
-    for name in ("torch-2.13.0+cpu.dist-info", "scikit_learn-1.7.2.dist-info", "old-1.0-py3.11.egg-info", "torch"):
-        (packages / name).mkdir(parents=True)
-    names = ["Torch", "scikit-learn", "old", "numpy"]
-    assert package_versions(Tree(str(tmp_path)), "/opt/venv", names) == {
-        "Torch": "2.13.0+cpu",
-        "scikit-learn": "1.7.2",
-        "old": "1.0",
-        "numpy": None,
-    }
+@pytest.mark.parametrize(
+    ("folder", "name", "version"),
+    [
+        ("torch-2.13.0+cpu.dist-info", "Torch", "2.13.0+cpu"),
+        ("scikit_learn-1.7.2.dist-info", "scikit-learn", "1.7.2"),
+        ("old-1.0-py3.11.egg-info", "old", "1.0"),
+        ("numpy", "numpy", None),
+        # Builds of MindSpore before 2.0 have the device in their name.
+        ("mindspore_gpu-1.10.0.dist-info", "mindspore", "1.10.0"),
+        ("mindspore_ascend-1.10.0.dist-info", "mindspore", "1.10.0"),
+    ],
+)
+def test_packages_are_read_from_folder_names(tmp_path, folder, name, version):
+    (tmp_path / "opt/venv/lib/python3.11/site-packages" / folder).mkdir(parents=True)
+    assert package_versions(Tree(str(tmp_path)), "/opt/venv", [name]) == {name: version}
     assert package_versions(Tree(str(tmp_path)), "/opt/none", ["torch"]) == {"torch": None}
-
-
-@pytest.mark.parametrize("name", ["mindspore_gpu-1.10.0", "mindspore_ascend-1.10.0", "mindspore-1.10.0"])
-def test_builds_of_mindspore_before_2_0_count_by_all_names(tmp_path, name):
-    (tmp_path / f"opt/venv/lib/python3.9/site-packages/{name}.dist-info").mkdir(parents=True)
-    assert package_versions(Tree(str(tmp_path)), "/opt/venv", ["mindspore"]) == {"mindspore": "1.10.0"}
 
 
 def test_a_venv_may_include_the_systems_packages(tmp_path):
@@ -258,20 +244,13 @@ def test_a_venv_may_include_the_systems_packages(tmp_path):
     assert package_versions(Tree(str(tmp_path)), "/opt/venv", ["mpi4py"]) == {"mpi4py": "3.1.4"}
     config.write_text("home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n")
     assert package_versions(Tree(str(tmp_path)), "/opt/venv", ["mpi4py"]) == {"mpi4py": None}
-    assert facts(Tree(str(tmp_path)), venv="/opt/venv")["venv"] == {
-        "path": "/opt/venv",
-        "exists": False,
-        "python": "3.11.2",
-    }
+    venv = {"path": "/opt/venv", "exists": False, "python": "3.11.2"}
+    assert facts(Tree(str(tmp_path)), venv="/opt/venv")["venv"] == venv
 
 
 def test_versions_match_importlib():
-    import importlib.metadata
-
-    assert package_versions(Tree(), sys.prefix, ["hypothesis", "no-such-thing"]) == {
-        "hypothesis": importlib.metadata.version("hypothesis"),
-        "no-such-thing": None,
-    }
+    found = package_versions(Tree(), sys.prefix, ["hypothesis", "no-such-thing"])
+    assert found == {"hypothesis": importlib.metadata.version("hypothesis"), "no-such-thing": None}
 
 
 def test_unused_ports_are_neither_ephemeral_reserved_nor_used(tmp_path):
@@ -314,16 +293,12 @@ def test_the_fingerprint_changes_with_the_facts(captured):
     tree = captured("gpu8_infiniband")
     first = facts(tree)
     assert fingerprint({**first, "unused_ports": "10000-10001"}) == first["fingerprint"]
-    without_veth = json.loads(json.dumps(first))
-    without_veth["networks"]["interfaces"] = [
-        {**item, "addresses": []} if item["name"].startswith("veth") else item
-        for item in first["networks"]["interfaces"]
-    ]
-    removed = json.loads(json.dumps(without_veth))
-    removed["networks"]["interfaces"] = [
-        item for item in removed["networks"]["interfaces"] if not item["name"].startswith("veth")
-    ]
-    assert fingerprint(without_veth) == fingerprint(removed), "containers come and go"
+    without, removed = (json.loads(json.dumps(first)) for _ in range(2))
+    for item in without["networks"]["interfaces"]:
+        if item["name"].startswith("veth"):
+            removed["networks"]["interfaces"].remove(item)
+            item["addresses"] = []
+    assert fingerprint(without) == fingerprint(removed), "containers come and go"
     tree.path("sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
     assert facts(tree)["fingerprint"] != first["fingerprint"]
 
