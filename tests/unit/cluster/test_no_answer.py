@@ -1,51 +1,42 @@
 """Causes for hosts without an answer, from real results of Ansible (tests/fixtures/answers)."""
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.unreachable import UNREADABLE, cause, findings, reason
 from ansible.module_utils.trainyard.findings.findings import render
+from ansible_run import PROJECT, run_ansible
 
-PROJECT = Path(__file__).resolve().parents[3]
 CAPTURED = json.loads((PROJECT / "tests/fixtures/answers/ansible-2.19.json").read_text())["answers"]
 WITHOUT = "install it or set trainyard_become: false"
 ALLOW = "allow sudo for the connecting user, or set trainyard_become: false"
+STRICT = "No ED25519 host key is known and you have requested strict checking. Host key verification failed."
 CAUSES = {
     "no sudo": ("become", "no sudo here", WITHOUT),
     "local connection, no sudo": ("become", "no sudo here", WITHOUT),
     "local connection, no sudo by its path": ("become", "no sudo here", WITHOUT),
     "no doas": ("become", "no doas here", WITHOUT),
-    "sudo wants a password": (
-        "become",
-        "sudo requires a password",
-        "give the password with -K, allow sudo without one (NOPASSWD in sudoers), or set trainyard_become: false",
-    ),
+    "sudo wants a password": ("become", "sudo requires a password", "give the password with -K"),
     "wrong password": ("become", "the password for sudo is wrong", "correct it (-K)"),
     "wrong su password": ("become", "the password for su is wrong", "correct it (-K)"),
     "not in sudoers": ("become", "plain is not in the sudoers file.", ALLOW),
     "no such user": ("become", "sudo: unknown user nosuchuser", ALLOW),
-    "name unknown": ("reach", "ssh: Could not resolve hostname: Name or service not known", None),
-    "port refused": ("reach", "ssh: connect to port 9: Connection refused", None),
-    "no route": ("reach", "ssh: connect to port 22: No route to host", None),
-    "key refused": ("reach", "noaccess: Permission denied (publickey).", None),
-    "host key unknown": (
-        "reach",
-        "No ED25519 host key is known and you have requested strict checking. Host key verification failed.",
-        None,
-    ),
-    "profile that ends": ("answer", "This account is currently not available. (exit status 1)", None),
-    "no login shell": ("answer", "This account is currently not available. (exit status 1)", None),
+    "name unknown": ("reach", "ssh: Could not resolve hostname: Name or service not known", ""),
+    "port refused": ("reach", "ssh: connect to port 9: Connection refused", ""),
+    "no route": ("reach", "ssh: connect to port 22: No route to host", ""),
+    "key refused": ("reach", "noaccess: Permission denied (publickey).", ""),
+    "host key unknown": ("reach", STRICT, ""),
+    "profile that ends": ("answer", "This account is currently not available. (exit status 1)", ""),
+    "no login shell": ("answer", "This account is currently not available. (exit status 1)", ""),
 }
 ONLY_MODULES = {
     "no Python": ("Python", "no /usr/bin/python9"),
     "banner with a brace": ("login", "it prints before the answer: {maintenance: tonight}"),
 }
 ADDRESS = {"name unknown": "gone.invalid", "no route": "10.84.0.99", "host key unknown": "10.84.0.12"}
+PYENV = "pyenv: python3.13: command not found\n\nThe `python3.13' command exists in\n  3.13.0\n"
 
 
 @pytest.mark.parametrize("kind", ["module", "raw"])
@@ -54,7 +45,7 @@ def test_real_results_become_a_cause(name, kind):
     check, found, action = CAUSES[name]
     why = cause(CAPTURED[name][kind], ADDRESS.get(name, "10.84.0.11"))
     assert (why.check, why.found) == (check, found)
-    assert action is None or why.action == action
+    assert why.action.startswith(action)
 
 
 @pytest.mark.parametrize("name", ONLY_MODULES)
@@ -98,24 +89,17 @@ def test_a_python_before_3_7_is_found_in_the_wrappers_traceback_only():
 
 
 @pytest.mark.parametrize(
-    ("stderr", "check", "found"),
+    ("stderr", "rc", "check", "found"),
     [
-        ("pyenv: python3.13: command not found\n\nThe `python3.13' command exists in\n  3.13.0\n", "Python",
-         "pyenv: python3.13: command not found"),
-        ("Traceback (most recent call last):\n  x\nImportError: no module zlib\n", "answer",
-         "ImportError: no module zlib (exit status 1)"),
+        (PYENV, 1, "Python", "pyenv: python3.13: command not found"),
+        ("Traceback:\n  x\nImportError: no module zlib\n", 1, "answer", "ImportError: no module zlib (exit status 1)"),
+        ("", 137, "answer", "no output (exit status 137)"),
     ],
-)  # fmt: skip
-def test_a_broken_python_is_the_cause(stderr, check, found):
+)
+def test_a_broken_python_is_the_cause(stderr, rc, check, found):
     text = "Module result deserialization failed: No start of json char found"
-    why = cause({"msg": text, "rc": 1, "module_stderr": stderr, "module_stdout": ""})
+    why = cause({"msg": text, "rc": rc, "module_stderr": stderr, "module_stdout": ""})
     assert (why.check, why.found) == (check, found)
-
-
-def test_an_empty_answer_has_its_exit_status():
-    answer = {"msg": "Module result deserialization failed: No start of json char found", "rc": 137,
-              "module_stdout": "", "module_stderr": ""}  # fmt: skip
-    assert cause(answer).found == "no output (exit status 137)"
 
 
 def test_the_reason_is_one_line_with_the_action():
@@ -137,29 +121,23 @@ def test_hosts_with_one_cause_share_one_block(golden):
 
 
 def playbook(name, inventory, tmp_path, *options):
-    """Run a playbook of the project on a composed inventory; return its status and what it printed."""
+    """Run a playbook of the project on a composed inventory."""
     path = tmp_path / "hosts.json"
     path.write_text(json.dumps(inventory))
-    done = subprocess.run(
-        ["ansible-playbook", str(PROJECT / name), "-i", str(path), "-e", f"trainyard_runs={tmp_path}/runs", *options],
-        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    options = ["-i", str(path), "-e", f"trainyard_runs={tmp_path}/runs", *options]
+    return run_ansible("ansible-playbook", str(PROJECT / name), *options)
 
 
 def test_unresolvable_hosts_are_one_block_of_validate(tmp_path):
     hosts = {f"gpu{number:02d}": {"ansible_host": f"gpu{number:02d}.invalid"} for number in range(1, 17)}
-    status, output = playbook("playbooks/validate.yml", {"compute": {"hosts": hosts}}, tmp_path)
-    assert status == 2
+    run = playbook("playbooks/validate.yml", {"compute": {"hosts": hosts}}, tmp_path)
+    assert run.rc == 2
     # A slow machine announces the four tasks.
-    assert len(output.strip().splitlines()) <= 20, output
-    assert output.count("reach on gpu01 to gpu16") == output.count("Could not resolve hostname") == 1, output
-    assert "fatal" not in output and "unreachable" not in output and "RECAP" not in output
+    assert len(run.output.strip().splitlines()) <= 20, run.output
+    assert run.output.count("reach on gpu01 to gpu16") == run.output.count("Could not resolve hostname") == 1, (
+        run.output
+    )
+    assert not re.search("fatal|unreachable|RECAP", run.output), run.output
 
 
 @pytest.fixture
@@ -178,13 +156,11 @@ def silent_hosts(tmp_path):
     return {"compute": {"hosts": hosts, "vars": {**state, "trainyard_manage_system": False}}}
 
 
-BLOCKS = ["become on gpu1 to gpu4 found no sudo here", "Python on bare found no /nowhere/python3",
-          "login on loud found it prints before the answer: {maintenance: tonight}"]  # fmt: skip
-
-
-def one_line(output):
-    """Return the output on one line."""
-    return re.sub(r"\s+", " ", output)
+BLOCKS = [
+    "become on gpu1 to gpu4 found no sudo here",
+    "Python on bare found no /nowhere/python3",
+    "login on loud found it prints before the answer: {maintenance: tonight}",
+]
 
 
 @pytest.mark.parametrize("name", ["launch.yml", "playbooks/provision.yml"])
@@ -192,16 +168,15 @@ def test_a_playbook_reports_all_causes_at_once(silent_hosts, tmp_path, name):
     job = tmp_path / "job.yml"
     job.write_text("{job_name: x, job_launcher: direct, job_command: [python3, x.py], job_ranks_per_node: 1}")
     options = ["-e", f"@{job}"] if name == "launch.yml" else []
-    status, output = playbook(name, silent_hosts, tmp_path, *options)
-    assert status == 2
-    for block in BLOCKS:
-        assert one_line(output).count(block) == 1, output
-    assert not [word for word in ("deserialization", "Premature", "fatal") if word in output]
+    run = playbook(name, silent_hosts, tmp_path, *options)
+    assert run.rc == 2 and [run.text.count(block) for block in BLOCKS] == [1, 1, 1], run.output
+    assert not re.search("deserialization|Premature|fatal", run.output), run.output
 
 
 def test_a_verification_reports_the_causes_as_checks(silent_hosts, tmp_path):
-    status, output = playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}')
-    assert status == 2
-    assert "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected" in one_line(output), output
-    assert "reach: answer on bare: fail found Python: no /nowhere/python3 expected" in one_line(output), output
-    assert "reach: answer on loud: fail found login: it prints before the answer" in one_line(output), output
+    playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}').expect(
+        2,
+        "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected",
+        "reach: answer on bare: fail found Python: no /nowhere/python3 expected",
+        "reach: answer on loud: fail found login: it prints before the answer",
+    )

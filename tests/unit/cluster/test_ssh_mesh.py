@@ -64,17 +64,9 @@ KEY = "ssh-ed25519 " + base64.b64encode(b"one").decode()
 
 
 def certificate(**changes: object) -> Certificate:
-    values = {
-        "kind": "host",
-        "key": fingerprint(KEY),
-        "authority": "SHA256:H",
-        "identity": "c:n1:host",
-        "serial": 1,
-        "valid_from": NOW - 3600,
-        "valid_to": NOW + 300 * DAY,
-        "principals": ("n1",),
-    }
-    return Certificate(**{**values, **changes})
+    values = {"kind": "host", "key": fingerprint(KEY), "authority": "SHA256:H", "identity": "c:n1:host", "serial": 1}
+    times = {"valid_from": NOW - 3600, "valid_to": NOW + 300 * DAY}
+    return Certificate(**{**values, **times, "principals": ("n1",), **changes})
 
 
 REQUEST = Request("n1", "host", KEY, ("n1",))
@@ -82,16 +74,8 @@ REQUEST = Request("n1", "host", KEY, ("n1",))
 
 def test_certificates_are_parsed() -> None:
     host, user = parse_certificates(TWO)
-    assert host == Certificate(
-        "host",
-        "SHA256:jWJqzOT7ao+l81wacd6Hn+jLn40FFxASU9/76p+a+DA",
-        "SHA256:5JlPOndBXHth9e6JxYdAoPQGtqdEFYdc2YPCredsAX0",
-        "c:n1:host",
-        5,
-        NOW,
-        NOW + 365 * DAY,
-        ("n1", "10.0.0.1"),
-    )
+    key, authority = (f"SHA256:{line.split('SHA256:')[1].split()[0]}" for line in TWO.splitlines()[2:4])
+    assert host == Certificate("host", key, authority, "c:n1:host", 5, NOW, NOW + 365 * DAY, ("n1", "10.0.0.1"))
     assert (user.kind, user.identity, user.valid_to, user.principals) == ("user", 'a "quoted" id', float("inf"), ())
     assert (host.options, user.options) == ((), ("permit-pty",))
 
@@ -144,16 +128,11 @@ def test_reasons_for_a_new_certificate(changes: dict[str, object], reason: str) 
 
 
 def test_the_newest_certificate_of_key_kind_and_authority_is_used() -> None:
-    given_out = [
-        certificate(),
-        certificate(serial=3),
-        certificate(serial=9, kind="user"),
-        certificate(serial=8, authority="SHA256:X"),
-        certificate(serial=7, key="SHA256:other"),
-    ]
-    assert newest(REQUEST, given_out, POLICY) == 1
-    assert newest(REQUEST, given_out[2:], POLICY) is None
-    assert newest(Request("n1", "host", "", ("n1",)), given_out, POLICY) is None
+    issued = [certificate(), certificate(serial=3), certificate(serial=9, kind="user")]
+    issued += [certificate(serial=8, authority="SHA256:X"), certificate(serial=7, key="SHA256:other")]
+    assert newest(REQUEST, issued, POLICY) == 1
+    assert newest(REQUEST, issued[2:], POLICY) is None
+    assert newest(Request("n1", "host", "", ("n1",)), issued, POLICY) is None
 
 
 def test_durations_that_would_renew_in_every_run_are_rejected() -> None:
@@ -163,38 +142,31 @@ def test_durations_that_would_renew_in_every_run_are_rejected() -> None:
 
 
 def mesh_node(name: str, **changes: object) -> MeshNode:
-    record = {
-        "addresses": ["10.0.0.1", "172.17.0.1"],
-        "default_address": "10.0.0.1",
-        "host_key": KEY,
-        "user_key": "",
-        "findings": [],
-    }
-    return MeshNode.from_dict(name, {**record, **changes})
+    record = {"addresses": ["10.0.0.1", "172.17.0.1"], "default_address": "10.0.0.1", "host_key": KEY, "user_key": ""}
+    return MeshNode.from_dict(name, {**record, "findings": [], **changes})
 
 
 @pytest.mark.parametrize(
-    ("inventory", "names"),
+    ("host", "names"),
     [
-        ([{"name": "n1"}], {"n1": ("n1",)}),
-        ([{"name": "n1", "ansible_host": "127.0.0.1"}], {"n1": ("n1",)}),
+        ({"name": "n1"}, ("n1",)),
+        ({"name": "n1", "ansible_host": "127.0.0.1"}, ("n1",)),
         (
-            [{"name": "n1", "ansible_host": "10.0.0.1", "ssh_mesh_extra_principals": ["n1-ib", "10.0.0.1"]}],
-            {"n1": ("n1", "10.0.0.1", "n1-ib")},
+            {"name": "n1", "ansible_host": "10.0.0.1", "ssh_mesh_extra_principals": ["n1-ib", "10.0.0.1"]},
+            ("n1", "10.0.0.1", "n1-ib"),
         ),
-        # The first label is also a name of the node, unless other nodes have it.
-        ([{"name": "gpu1.example.org"}], {"gpu1.example.org": ("gpu1.example.org", "gpu1")}),
-        ([{"name": "a", "ansible_host": "gpu1.example.org"}], {"a": ("a", "gpu1.example.org", "gpu1")}),
-        (
-            [{"name": "gpu1.example.org"}, {"name": "GPU1"}, {"name": "n.a"}, {"name": "n.b"}],
-            {"gpu1.example.org": ("gpu1.example.org",), "GPU1": ("GPU1",), "n.a": ("n.a",), "n.b": ("n.b",)},
-        ),
+        # The first label is also a name of the node.
+        ({"name": "gpu1.example.org"}, ("gpu1.example.org", "gpu1")),
+        ({"name": "a", "ansible_host": "gpu1.example.org"}, ("a", "gpu1.example.org", "gpu1")),
     ],
 )
-def test_a_nodes_names_come_from_the_inventory(
-    inventory: list[dict[str, object]], names: dict[str, tuple[str, ...]]
-) -> None:
-    assert declared_names(inventory) == names
+def test_a_nodes_names_come_from_the_inventory(host: dict[str, object], names: tuple[str, ...]) -> None:
+    assert declared_names([host]) == {host["name"]: names}
+
+
+def test_a_first_label_of_several_nodes_is_no_name() -> None:
+    names = ["gpu1.example.org", "GPU1", "n.a", "n.b"]
+    assert declared_names([{"name": name} for name in names]) == {name: (name,) for name in names}
 
 
 def test_undeclared_addresses_are_findings() -> None:
@@ -206,7 +178,7 @@ def test_undeclared_addresses_are_findings() -> None:
 
     assert found(["10.0.0.0/24"], "n1", "10.0.0.1") == ["10.0.0.7"]
     assert found(["10.0.0.0/24"], "n1", "10.0.0.1", "10.0.0.7") == []
-    # Without a network, the default route counts where nothing else is known.
+    # Without a network, the default route counts where no other address is declared.
     assert (found([], "n1"), found([], "n1", "192.0.2.1")) == (["10.0.0.1"], [])
 
 
@@ -255,9 +227,8 @@ def test_a_lost_key_is_revoked_while_its_node_stays() -> None:
     assert to_be_revoked(issued, {}, ["n1"], "other") == {}
     known = {lost: "n1", fingerprint(KEY): "n1"}
     assert mesh_findings([mesh_node("n1")], [REQUEST], {}, [lost], known) == []
-    assert [each.found for each in mesh_findings([], [], {}, ["SHA256:typo"], known)] == [
-        "SHA256:typo, which has no certificate of this authority"
-    ]
+    (unknown,) = mesh_findings([], [], {}, ["SHA256:typo"], known)
+    assert unknown.found.startswith("SHA256:typo, which has no certificate")
 
 
 def test_a_node_that_still_uses_a_revoked_key_is_a_finding() -> None:
