@@ -32,19 +32,15 @@ def test_any_other_limits_file_is_an_error(text: str) -> None:
 
 
 def test_addresses_without_loopback_link_local_and_temporary_ones() -> None:
-    links = [
-        {"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1", "scope": "host"}]},
-        {
-            "ifname": "eth0",
-            "addr_info": [
-                {"family": "inet6", "local": "fd00::1", "scope": "global"},
-                {"family": "inet6", "local": "fd00::99", "scope": "global", "temporary": True},
-                {"family": "inet6", "local": "fe80::1", "scope": "link"},
-                {"family": "inet", "local": "10.0.0.1", "scope": "global"},
-            ],
-        },
-        {},
+    inet6, inet = {"family": "inet6", "scope": "global"}, {"family": "inet", "scope": "global"}
+    addresses = [
+        {**inet6, "local": "fd00::1"},
+        {**inet6, "local": "fd00::99", "temporary": True},
+        {**inet6, "local": "fe80::1", "scope": "link"},
+        {**inet, "local": "10.0.0.1"},
     ]
+    loopback = {"ifname": "lo", "addr_info": [{**inet, "local": "127.0.0.1", "scope": "host"}]}
+    links = [loopback, {"ifname": "eth0", "addr_info": addresses}, {}]
     assert parse_addresses(json.dumps(links)) == ["10.0.0.1", "fd00::1"]
     assert parse_addresses("") == []
 

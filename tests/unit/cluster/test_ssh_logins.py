@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 TURNED_AWAY = "kex_exchange_identification: read: Connection reset by peer"
+CHANGED = "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @"
+UNKNOWN = "No ED25519 host key is known for n4 and you have requested strict checking."
 
 
 @pytest.fixture
 def login(tmp_path, monkeypatch):
-    """Return a login with an `ssh` that fails some times with a message; it returns the reason and the attempts."""
+    """Return a function that logs in with an `ssh` that fails some times, and returns the reason and the attempts."""
     monkeypatch.setattr(ssh_logins, "_PAUSE_S", 0.01)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
@@ -68,9 +70,7 @@ def test_every_node_tests_and_is_tested_by_as_many(count: int, most: int, data: 
 
 
 @given(st.integers(2, 20), st.none() | st.integers(1, 30), st.data())
-def test_pairs_of_changed_nodes_and_one_pair_of_others_are_tested(
-    count: int, most: int | None, data: st.DataObject
-) -> None:
+def test_pairs_of_changed_nodes_and_one_pair_of_others_are_tested(count, most, data):
     names = [f"n{i}" for i in range(count)]
     changed = data.draw(st.sets(st.sampled_from(names)))
     pairs = {(own, one) for own in names for one in peers(names, own, most)}
@@ -103,16 +103,8 @@ def test_the_number_of_peers_is_parsed() -> None:
     [
         ("train@n4: Permission denied (publickey).\n", "train@n4: Permission denied (publickey)."),
         ("", "ssh ended with exit status 255 and without a message"),
-        (
-            "@@@@@@@\n@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n@@@@@@@\nHost key verification failed.\n",
-            "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @; Host key verification failed.",
-        ),
-        (
-            "No ED25519 host key is known for n4 and you have requested strict checking.\n"
-            "Host key verification failed.\n",
-            "No ED25519 host key is known for n4 and you have requested strict checking.; "
-            "Host key verification failed.",
-        ),
+        (f"@@@@@@@\n{CHANGED}\n@@@@@@@\nHost key verification failed.\n", f"{CHANGED}; Host key verification failed."),
+        (f"{UNKNOWN}\nHost key verification failed.\n", f"{UNKNOWN}; Host key verification failed."),
     ],
 )
 def test_ssh_reasons_are_parsed(output: str, reason: str) -> None:
@@ -127,22 +119,15 @@ def test_a_failure_always_has_one_line_as_reason(output: str, status: int) -> No
 
 
 def test_a_pair_with_one_reason_is_one_record() -> None:
-    records = failure_records(
-        "n1",
-        [
-            ("n4", "n4", "train@n4: Permission denied (publickey)."),
-            ("n4", "10.0.0.4", "train@10.0.0.4: Permission denied (publickey)."),
-            ("n3", "n3", "ssh: Could not resolve hostname n3: Name or service not known"),
-        ],
+    denied, unresolved = (
+        "Permission denied (publickey).",
+        "ssh: Could not resolve hostname n3: Name or service not known",
     )
+    failures = [("n4", "n4", f"train@n4: {denied}"), ("n4", "10.0.0.4", f"train@10.0.0.4: {denied}")]
+    records = failure_records("n1", [*failures, ("n3", "n3", unresolved)])
     assert records == [
-        {"host": "n1", "peer": "n4", "targets": "n4, 10.0.0.4", "reason": "train@n4: Permission denied (publickey)."},
-        {
-            "host": "n1",
-            "peer": "n3",
-            "targets": "n3",
-            "reason": "ssh: Could not resolve hostname n3: Name or service not known",
-        },
+        {"host": "n1", "peer": "n4", "targets": "n4, 10.0.0.4", "reason": f"train@n4: {denied}"},
+        {"host": "n1", "peer": "n3", "targets": "n3", "reason": unresolved},
     ]
 
 

@@ -26,12 +26,9 @@ def test_all_pieces_are_in_one_line():
     assert render({}, "train") == ""
 
 
-def test_values_with_spaces_are_quoted():
+def test_values_with_spaces_are_quoted_and_path_needs_a_folder():
     piece = {"variables": {"NVCC_PREPEND_FLAGS": "-ccbin g++-11"}}
     assert render({"cuda": piece}, "train").endswith('SetEnv "NVCC_PREPEND_FLAGS=-ccbin g++-11"\n')
-
-
-def test_a_piece_without_folders_does_not_set_path():
     assert assignments({"nccl": {"variables": {"NCCL_HOME": "/opt/nccl"}}}) == ["NCCL_HOME=/opt/nccl"]
 
 

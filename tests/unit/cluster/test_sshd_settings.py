@@ -16,10 +16,8 @@ casignaturealgorithms ssh-ed25519,rsa-sha2-512
 
 def checks(text: str) -> list[str]:
     settings = parse_sshd_settings(text)
-    return [
-        finding.found
-        for finding in sshd_findings("n1", settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")
-    ]
+    findings = sshd_findings("n1", settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")
+    return [finding.found for finding in findings]
 
 
 @pytest.mark.parametrize(

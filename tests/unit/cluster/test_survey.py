@@ -8,19 +8,14 @@ FREE = {"/opt/trainyard": 5.0}
 
 
 def record(name, become=None, **facts):
-    values = {
-        "hostname": name,
-        "os_id": "debian",
-        "os_version": "12",
-        "python": "3.11.2",
-        "free:/opt/trainyard": str(6 * 1024 * 1024),
-        **facts,
-    }
+    values = {"hostname": name, "os_id": "debian", "os_version": "12", "python": "3.11.2"}
+    values = {**values, "free:/opt/trainyard": str(6 * 1024 * 1024), **facts}
     stdout = "".join(f"trainyard:{key}={value}\r\n" for key, value in values.items())
+    probe = {"rc": 0, "stdout": "Welcome!\n" + stdout}
     return {
         "name": name,
         "connect": f"10.0.0.{name[1:]}",
-        "probe": {"rc": 0, "stdout": "Welcome!\n" + stdout},
+        "probe": probe,
         "become": become or {"rc": 0, "stdout": "0\n"},
     }
 
@@ -32,9 +27,8 @@ def findings_of(*records, check_system=True):
 def test_healthy_hosts_have_no_finding_and_are_described():
     nodes = [record("n1"), record("n2", os_id="ubuntu", os_version="24.04", python="3.12.3")]
     assert findings_of(*nodes) == []
-    assert describe_nodes([Survey.from_dict(node) for node in nodes]) == (
-        "2 nodes: debian 12, ubuntu 24.04; Python 3.11.2, 3.12.3; at least 6 GiB free"
-    )
+    text = describe_nodes([Survey.from_dict(node) for node in nodes])
+    assert text == "2 nodes: debian 12, ubuntu 24.04; Python 3.11.2, 3.12.3; at least 6 GiB free"
 
 
 @pytest.mark.parametrize(
@@ -60,32 +54,20 @@ def test_an_old_system_has_an_action():
     for way in ("upgrade the node", "ansible_python_interpreter", "trainyard_manage_system=false"):
         assert way in system.action
     assert (python.found, python.expected) == ("Python 3.6.9", "Python 3.9 or newer")
-    assert python.action == "install a newer one beside it and name that in ansible_python_interpreter"
+    assert "ansible_python_interpreter" in python.action
     # The advice works.
     assert findings_of(record("n1", **{**bionic, "python": "3.11.9"}), check_system=False) == []
 
 
-def test_any_system_is_accepted_if_trainyard_does_not_manage_it():
-    assert findings_of(record("n1", os_id="fedora", os_version="43"), check_system=False) == []
+FAILED = {"rc": 1, "msg": "non-zero return code", "stdout": ""}
 
 
 @pytest.mark.parametrize(
     ("become", "found"),
     [
-        (
-            {"rc": 1, "msg": "non-zero return code", "stdout": "", "stderr": "sudo: a password is required\n"},
-            "sudo requires a password",
-        ),
-        (
-            {
-                "rc": 127,
-                "msg": "non-zero return code",
-                "stdout": "bash: line 1: sudo: command not found\r\n",
-                "stderr": "Shared connection to n1 closed.\r\n",
-            },
-            "no sudo here",
-        ),
-        ({"rc": 1, "msg": "non-zero return code", "stdout": "No root.\n"}, "No root. (exit status 1)"),
+        ({**FAILED, "stderr": "sudo: a password is required\n"}, "sudo requires a password"),
+        ({**FAILED, "rc": 127, "stdout": "bash: line 1: sudo: command not found\r\n"}, "no sudo here"),
+        ({**FAILED, "stdout": "No root.\n"}, "No root. (exit status 1)"),
         ({"rc": 0, "stdout": "1000\n"}, "became uid 1000"),
         ({"failed": True, "msg": "Task failed: Missing sudo password"}, "sudo requires a password"),
     ],
@@ -100,15 +82,11 @@ def test_privileges_that_are_not_requested_are_not_checked():
 
 
 def test_an_unreachable_host_is_one_finding_and_others_are_checked():
-    silent = {
-        "name": "n2",
-        "connect": "10.0.0.2",
-        "probe": {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"},
-    }
+    probe = {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}
+    silent = {"name": "n2", "connect": "10.0.0.2", "probe": probe}
     findings = findings_of(record("n1", python="3.8.0"), silent)
     assert [(finding.host, finding.check) for finding in findings] == [("n2", "reach"), ("n1", "Python")]
-    assert findings[0].found == "timed out"
-    assert findings[0].expected == "a node that answers over ssh, at 10.0.0.2"
+    assert findings[0].found == "timed out" and findings[0].expected.endswith("at 10.0.0.2")
 
 
 def test_a_login_that_prints_a_brace_is_a_finding():
@@ -125,10 +103,9 @@ def test_duplicate_names_and_addresses_name_all_hosts():
     twin = {**record("n2", hostname="N1.example.org"), "connect": "10.0.0.1"}
     findings = findings_of(record("n1"), twin, record("n3"))
     assert [(finding.host, finding.check, finding.found) for finding in findings] == [
-        ("n1", "host name", "n1 on n1, n2"),
-        ("n2", "host name", "n1 on n1, n2"),
-        ("n1", "inventory", "10.0.0.1 on n1, n2"),
-        ("n2", "inventory", "10.0.0.1 on n1, n2"),
+        (host, check, f"{name} on n1, n2")
+        for check, name in (("host name", "n1"), ("inventory", "10.0.0.1"))
+        for host in ("n1", "n2")
     ]
 
 
@@ -143,10 +120,8 @@ def test_a_thousand_hosts_with_one_problem_are_one_block(reachable):
         address = f"10.2.{number // 250}.{number % 250}"
         node = {**record(f"gpu{number:04d}", hostname="image", python="3.8.1"), "connect": address}
         if not reachable:
-            node["probe"] = {
-                "unreachable": True,
-                "msg": f"ssh: connect to host {address} port 22: Connection timed out",
-            }
+            message = f"ssh: connect to host {address} port 22: Connection timed out"
+            node["probe"] = {"unreachable": True, "msg": message}
         nodes.append(node)
     text = render(findings_of(*nodes), "{count} {findings}:")
     assert len(text.splitlines()) == (11 if reachable else 6) and len(text) < 700, text
