@@ -1,7 +1,5 @@
 """The module node_files: folders and files in one call, idempotent and with check mode."""
 
-from __future__ import annotations
-
 import grp
 import json
 import os

@@ -1,7 +1,5 @@
 """Facts of captured machines (tests/fixtures/nodes) and of this one."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

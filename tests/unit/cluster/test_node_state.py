@@ -1,7 +1,5 @@
 """The state of a node compared with the requested one: files, packages, clock."""
 
-from __future__ import annotations
-
 import grp
 import json
 import os

@@ -1,7 +1,5 @@
 """The environment of ssh sessions: the pieces of several roles in one SetEnv line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

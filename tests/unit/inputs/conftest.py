@@ -1,7 +1,5 @@
 """Run playbooks with inventories that are written for them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

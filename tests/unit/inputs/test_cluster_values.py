@@ -1,7 +1,5 @@
 """Folders, uid and stack that no cluster can have."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.inputs import cluster_values
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place

@@ -1,7 +1,5 @@
 """What users give, through ansible-playbook itself: values of the documented types, findings and defaults."""
 
-from __future__ import annotations
-
 import getpass
 import json
 

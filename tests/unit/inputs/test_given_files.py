@@ -1,7 +1,5 @@
 """Files that users give: text in UTF-8, encrypted ones with their password, templates whose variables are set."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

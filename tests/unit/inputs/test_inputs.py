@@ -1,7 +1,5 @@
 """Every documented variable: its texts become values, or a finding says how to write it."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls without an inventory, or with one that does not exist: nothing runs."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.inputs import inventories
 from ansible_run import PROJECT

@@ -1,7 +1,5 @@
 """Calls of a playbook from another folder, where Ansible does not find the project's configuration."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

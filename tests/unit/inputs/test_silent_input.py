@@ -1,7 +1,5 @@
 """Input that Ansible accepts in silence: misspelt names, values that YAML changes, several options for a variable."""
 
-from __future__ import annotations
-
 import pytest
 from ansible_run import extra
 from documented import HERE

@@ -1,7 +1,5 @@
 """Texts for programs that YAML reads as numbers, truth values or dates."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from ansible.module_utils.trainyard.inputs import variables as inputs

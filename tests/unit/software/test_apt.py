@@ -1,7 +1,5 @@
 """Exact versions with apt: offers, resolution, transactions, pins, sources, and the reason of a failed update."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The role openmpi: which node builds, findings on nodes, its verification, and the state of a machine."""
 
-from __future__ import annotations
-
 import json
 
 import openmpi_state

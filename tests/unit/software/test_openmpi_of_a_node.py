@@ -1,7 +1,5 @@
 """Open MPI of a machine: its version and its place."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fingerprints of key files, compared with gpg's where a key was made by gpg."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

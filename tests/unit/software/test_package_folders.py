@@ -1,7 +1,5 @@
 """Packages that a virtual environment finds: real environments that layer others, compared with their Python."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

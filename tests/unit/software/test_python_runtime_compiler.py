@@ -1,7 +1,5 @@
 """The role python_runtime with the packages that compile extensions, in check mode: nothing is installed."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """The command of a job: a launcher inside the job's own, and text that only a shell would understand."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

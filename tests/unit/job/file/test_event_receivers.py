@@ -1,7 +1,5 @@
 """Receivers of events: each rule of job_events, and no address in any text."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

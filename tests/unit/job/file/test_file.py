@@ -1,7 +1,5 @@
 """The job file: every rule with its message, and free-form input that must never crash."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Start scripts that leave their processes in the background, run as ranks with real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """TLS of MindSpore jobs: the authority that makes certificates, and given ones."""
 
-from __future__ import annotations
-
 import base64
 import concurrent.futures
 import json

@@ -1,7 +1,5 @@
 """The playbooks rank_table.yml and hostfile.yml: their rules, and the files that they write."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Hostfiles: each notation, each error with its line, any text; and the module with real files."""
 
-from __future__ import annotations
-
 import json
 
 import mpi_hostfile

@@ -1,7 +1,5 @@
 """Launcher rank_table: the table and environment of each rank, and the devices that no job can have."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

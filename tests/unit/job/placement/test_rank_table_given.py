@@ -1,7 +1,5 @@
 """Rank tables that are given: sent as they are, or refused with all that differs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Ranks that would run as root: refused where Ansible becomes root, a warning where it is root already."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement import root_ranks

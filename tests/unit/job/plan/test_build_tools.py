@@ -1,7 +1,5 @@
 """Jobs that compile extensions while they run: their detection, and the warning where a node cannot compile."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.job.plan import build_tools
 from ansible.module_utils.trainyard.job.schedulers.records import Source

@@ -1,7 +1,5 @@
 """Packages that a job's script imports and its Python lacks: found where that is certain, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import stat

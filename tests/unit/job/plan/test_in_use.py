@@ -1,7 +1,5 @@
 """Processes that use a node: open GPUs in /proc. molecule/nvidia_driver checks the folder of a job."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard_node.job.plan import in_use
 from ansible.module_utils.trainyard_node.slurm import set_aside

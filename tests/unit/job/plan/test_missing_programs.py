@@ -1,7 +1,5 @@
 """Launchers, modules and programs that the job's Python lacks, with real virtual environments on this machine."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

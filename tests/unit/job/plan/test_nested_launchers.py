@@ -1,7 +1,5 @@
 """Start scripts in job_source that call a launcher by themselves: found before the job starts."""
 
-from __future__ import annotations
-
 import pytest
 from ansible.module_utils.trainyard.job.plan import nested_launchers
 from hypothesis import given

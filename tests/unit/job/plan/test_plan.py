@@ -1,7 +1,5 @@
 """Placement, launchers and plan: any number of nodes and slots, every rule with its message, captured machines."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

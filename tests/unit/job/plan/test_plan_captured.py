@@ -1,7 +1,5 @@
 """Plans for captured machines, and what is said of a plan."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

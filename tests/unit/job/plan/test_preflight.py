@@ -1,7 +1,5 @@
 """Preflight on this very machine: real ports, real processes, real folders."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

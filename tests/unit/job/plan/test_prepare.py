@@ -1,7 +1,5 @@
 """Preparing a job: the visits to nodes, cached facts, the written plan and the jobs that are refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

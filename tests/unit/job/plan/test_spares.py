@@ -1,7 +1,5 @@
 """Spares: their plan for each place, their choice, and the jobs that cannot have any."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """TLS of MindSpore jobs: variables of a job file, the plan, and the meaning of MindSpore's messages."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
