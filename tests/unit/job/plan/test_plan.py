@@ -188,89 +188,86 @@ def test_all_faults_of_all_nodes_are_found_at_once():
     assert findings[1].expected.endswith("10.77.0.1") and findings[0].expected == "one of train.py"
 
 
-def test_a_package_that_no_node_has():
-    _, findings = planned(make_job(packages=["torch"]), [member(0), member(1)])
-    assert briefly(findings) == [(host, "versions", f"no torch in {VENV}") for host in ("n1", "n2")]
+BROKEN = {"vendor": "nvidia", "devices": [], "problems": ["nvidia-smi: could not communicate"]}
+TWIN = Member("n2", "10.77.0.1", node_facts(0, hostname="n2"), {}, {})
+FOUR = {"launcher": "direct", "ranks_per_node": 4}
 
 
-def test_too_few_devices_and_devices_that_are_not_there():
-    job = make_job(launcher="direct", ranks_per_node=4)
-    _, findings = planned(job, [member(0, devices=4), member(1, devices=2)])
-    assert briefly(findings) == [("n2", "devices", "2 devices")]
-    _, findings = planned(make_job(devices=[1, 2]), [member(0, devices=2), member(1)])
-    assert briefly(findings) == [("n1", "devices", "0, 1 on the node"), ("n2", "devices", "no device on the node")]
-    _, findings = planned(make_job(devices=[5]), [member(0, devices=1)])
-    assert [(item.found, item.expected) for item in findings] == [("0 on the node", "device 5")]
-    _, findings = planned(job, [member(0, devices=4), member(1, devices=1)])
-    assert [item.found for item in findings] == ["1 device"]
-
-
-def test_many_times_more_processes_than_processors():
-    _, findings = planned(make_job(ranks_per_node=500), [member(0, cpus=2), member(1, cpus=32)])
-    assert briefly(findings) == [("n1", "job_ranks_per_node", "500 processes on 2 processors")]
-    _, findings = planned(make_job(ranks_per_node=17, devices="none"), [member(0, cpus=1, devices=4)])
-    assert [item.found for item in findings] == ["17 processes on 1 processor"]
-    # A few for each processor are how one tries a program; with devices each process has its own.
-    make_plan(make_job(ranks_per_node=32), [member(0, cpus=2)])
-    make_plan(make_job(), [member(0, cpus=1, devices=24)])
-
-
-def test_a_driver_that_does_not_answer_stops_only_a_job_that_wants_devices():
-    broken = {"vendor": "nvidia", "devices": [], "problems": ["nvidia-smi: could not communicate"]}
-    _, findings = planned(make_job(), [member(0, accelerators=broken)])
-    assert briefly(findings) == [("n1", "devices", "nvidia-smi: could not communicate")]
-    assert make_plan(make_job(devices="none"), [member(0, accelerators=broken)]).placement.world_size == 1
+def gpus(*counts):
+    return [member(number, devices=count) for number, count in enumerate(counts)]
 
 
 @pytest.mark.parametrize(
-    ("job", "members", "found"),
+    ("job", "members", "check", "found"),
     [
+        ({"packages": ["torch"]}, gpus(0, 0), "versions", {"n1": f"no torch in {VENV}", "n2": f"no torch in {VENV}"}),
+        (FOUR, gpus(4, 2), "devices", {"n2": "2 devices"}),
+        (FOUR, gpus(4, 1), "devices", {"n2": "1 device"}),
+        ({"devices": [1, 2]}, gpus(2, 0), "devices", {"n1": "0, 1 on the node", "n2": "no device on the node"}),
+        ({"devices": [5]}, gpus(1), "devices", {"n1": "0 on the node"}),
+        ({"devices": [0]}, gpus(0), "devices", {"n1": "no device on the node"}),
+        ({}, [member(0, accelerators=BROKEN)], "devices", {"n1": "nvidia-smi: could not communicate"}),
+        # A launcher that needs as many devices on each node.
+        ({}, gpus(4, 2, 4), "devices", {"n1": "4 devices", "n3": "4 devices"}),
         (
-            {"network": "10.99.0.0/16"},
-            [member(0), member(1)],
-            [("n1", "network", "eth0 10.77.0.1/16"), ("n2", "network", "eth1 10.77.0.2/16")],
+            {"ranks_per_node": 500},
+            [member(0, cpus=2), member(1, cpus=32)],
+            *("job_ranks_per_node", {"n1": "500 processes on 2 processors"}),
         ),
-        ({"network": "eth7", "devices": [0]}, [member(0)], [("n1", "devices"), ("n1", "network")]),
+        (
+            {"ranks_per_node": 17, "devices": "none"},
+            [member(0, cpus=1, devices=4)],
+            *("job_ranks_per_node", {"n1": "17 processes on 1 processor"}),
+        ),
+        ({"network": "10.99.0.0/16"}, gpus(0, 0), "network", {"n1": "eth0 10.77.0.1/16", "n2": "eth1 10.77.0.2/16"}),
         (
             {},
-            [member(0), Member("n2", "10.77.0.1", node_facts(0, hostname="n2"), {}, {})],
-            [(a, "network", f"address 10.77.0.1, which {b} has too") for a, b in (("n1", "n2"), ("n2", "n1"))],
+            [member(0), TWIN],
+            "network",
+            {"n1": "address 10.77.0.1, which n2 has too", "n2": "address 10.77.0.1, which n1 has too"},
         ),
+        ({"venv": ""}, gpus(0), "job_venv", {"": "nothing"}),
     ],
 )
-def test_networks_and_addresses_that_do_not_fit(job, members, found):
-    assert [item[: len(found[0])] for item in briefly(planned(make_job(**job), members)[1])] == found
+def test_each_rule_has_its_findings(job, members, check, found):
+    findings = planned(make_job(**job), members)[1]
+    assert briefly(findings) == [(host, check, text) for host, text in found.items()]
 
 
-def test_source_that_is_not_there():
-    _, findings = planned(make_job(source="training"), [member(0)], files=None)
-    assert briefly(findings) == [("", "job_source", "no folder 'training' on the controller")]
-    _, findings = planned(make_job(source="training"), [member(0)], files=["a.py", "b/c.py"])
-    assert briefly(findings) == [("", "job_command", "no train.py in training")]
-    _, findings = planned(make_job(), [member(0)], files=[])
-    assert findings[0].expected == "one of the files of job_source"
+def test_findings_of_a_node_are_complete_without_its_network():
+    _, findings = planned(make_job(network="eth7", devices=[0]), [member(0)])
+    assert [item.check for item in findings] == ["devices", "network"]
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("source", "files", "check", "found"),
     [
-        ["python", "./train.py"],
-        ["python", "/opt/train.py"],
-        ["python", "/opt/train.py", "--config=eval.py"],
-        ["python", "-m", "train"],
-        ["./train.py"],
+        ("training", None, "job_source", "no folder 'training' on the controller"),
+        ("training", ["a.py", "b/c.py"], "job_command", "no train.py in training"),
+        ("", [], "job_command", "no train.py in an empty job_source"),
     ],
 )
-def test_commands_without_a_missing_program(command):
-    make_plan(make_job(command=command), [member(0)])
+def test_a_missing_source_is_a_finding(source, files, check, found):
+    assert briefly(planned(make_job(source=source), [member(0)], files=files)[1]) == [("", check, found)]
 
 
-def test_launchers_have_findings_for_jobs_they_cannot_run():
-    _, findings = planned(make_job(), [member(0, devices=4), member(1, devices=2), member(2, devices=4)])
-    assert briefly(findings) == [(host, "devices", "4 devices") for host in ("n1", "n3")]
-    assert findings[0].expected.startswith("2,")
-    _, findings = planned(make_job(venv=""), [member(0)])
-    assert briefly(findings) == [("", "job_venv", "nothing")]
+@pytest.mark.parametrize(
+    ("job", "facts"),
+    [
+        ({"command": ["python", "./train.py"]}, {}),
+        ({"command": ["python", "/opt/train.py"]}, {}),
+        ({"command": ["python", "/opt/train.py", "--config=eval.py"]}, {}),
+        ({"command": ["python", "-m", "train"]}, {}),
+        ({"command": ["./train.py"]}, {}),
+        # A driver that does not answer stops only a job that uses devices.
+        ({"devices": "none"}, {"accelerators": BROKEN}),
+        # A few processes for each processor are how one tries a program; with devices each process has its own.
+        ({"ranks_per_node": 32}, {"cpus": 2}),
+        ({}, {"cpus": 1, "devices": 24}),
+    ],
+)
+def test_jobs_without_a_finding(job, facts):
+    make_plan(make_job(**job), [member(0, **facts)])
 
 
 def test_every_node_plan_names_the_folder_of_environments():
