@@ -12,10 +12,9 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS, rank_log_name
 from ansible.module_utils.trainyard.job.placement.process import agent_log
-from ansible_run import run_ansible
+from ansible_run import PROJECT, run_ansible
 from captured_tree import unfold
 
-PROJECT = Path(__file__).resolve().parents[3]
 PAGE = (PROJECT / "docs/guides.md").read_text()
 # The sections with a block, and the composed machine that stands for the hosts of each guide where GPUs decide.
 SECTIONS = {

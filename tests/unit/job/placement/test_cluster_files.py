@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,9 +9,9 @@ from ansible.module_utils.trainyard.ascend import rank_table
 from ansible.module_utils.trainyard.findings.findings import faults
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.placement.hostfile import parse
+from ansible_run import PROJECT, run_ansible
 from rank_table_samples import server
 
-PROJECT = Path(__file__).resolve().parents[4]
 REPLAYS = PROJECT / "tests/fixtures/ascend"
 SETTINGS = {"devices": "auto", "network": "", "server_ip": "", "path": "/ops/table.json", "folder": True}
 HOSTFILE = {"slots": "auto", "flavor": "openmpi", "network": "", "path": "/ops/hostfile", "folder": True}
@@ -198,19 +196,11 @@ def run(tmp_path):
     (tmp_path / "hccn.conf").write_text("".join(f"address_{at}=192.168.{100 + at}.1\n" for at in range(8)))
     work = tmp_path / "work"
     work.mkdir()
-    path = f"{REPLAYS}:{os.environ['PATH']}"
-    env = {
-        "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
-        "ANSIBLE_NOCOLOR": "1",
-        "REPLAY": str(tmp_path),
-        "PATH": path,
-    }
-    env = {**os.environ, **env, "PWD": str(work)}
+    env = {"REPLAY": str(tmp_path), "PATH": f"{REPLAYS}:{os.environ['PATH']}", "PWD": str(work)}
 
     def play(book, *arguments):
         argv = ["ansible-playbook", PROJECT / "playbooks" / book, "-i", tmp_path / "inventory.yml", *arguments]
-        done = subprocess.run(argv, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=300)
-        return done.returncode, " ".join((done.stdout + done.stderr).split())
+        return run_ansible(*argv, cwd=work, **env)
 
     return play
 
@@ -218,40 +208,37 @@ def run(tmp_path):
 def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
     path = tmp_path / "work/hccl_4p_4567_127.0.0.1.json"
     given = ("-e", "rank_table_devices=[4,8)")
-    rc, text = run("rank_table.yml", *given, "--check", "--diff")
-    assert rc == 0 and not path.exists() and '+ "device_ip": "192.168.104.1",' in text and "would be written" in text
-    rc, text = run("rank_table.yml", *given)
+    run("rank_table.yml", *given, "--check", "--diff").expect(0, '+ "device_ip": "192.168.104.1",', "would be written")
+    assert not path.exists()
+    usage = f"{path} is written. To use it in a job: -e job_launcher=rank_table -e job_rank_table={path} -e"
+    run("rank_table.yml", *given).expect(0, usage)
     (entry,) = json.loads(path.read_text())["server_list"]
     devices = [(each["device_id"], each["device_ip"], each["rank_id"]) for each in entry["device"]]
     assert devices == [(str(at), f"192.168.{100 + at}.1", str(at - 4)) for at in (4, 5, 6, 7)]
-    assert rc == 0 and entry["server_id"] == "127.0.0.1" and entry["host_nic_ip"] == "reserve"
-    assert f"{path} is written. To use it in a job: -e job_launcher=rank_table -e job_rank_table={path} -e" in text
-    rc, text = run("rank_table.yml", *given)
-    assert rc == 0 and f"{path} is up to date" in text and "changed=0" in text
+    assert entry["server_id"] == "127.0.0.1" and entry["host_nic_ip"] == "reserve"
+    run("rank_table.yml", *given).expect(0, f"{path} is up to date", "changed=0")
     path.write_text("{}")
-    rc, text = run("rank_table.yml", *given)
-    assert rc == 2 and f"1 finding. 1. file found {path} is there and differs" in text and path.read_text() == "{}"
-    rc, _ = run("rank_table.yml", *given, "-e", "rank_table_overwrite=true")
-    assert rc == 0 and json.loads(path.read_text())["status"] == "completed"
+    run("rank_table.yml", *given).expect(2, f"1 finding. 1. file found {path} is there and differs")
+    assert path.read_text() == "{}"
+    run("rank_table.yml", *given, "-e", "rank_table_overwrite=true").expect(0)
+    assert json.loads(path.read_text())["status"] == "completed"
 
 
 def test_a_hostfile_becomes_an_inventory_and_is_written_of_one(run, tmp_path):
     hostfile, made = tmp_path / "work/hostfile", tmp_path / "work/mine.yml"
-    rc, text = run("hostfile.yml", "-e", "hostfile_flavor=deepspeed")
-    assert rc == 0 and hostfile.read_text() == "127.0.0.1 slots=8\n" and f"{hostfile} is written." in text
-    rc, text = run("hostfile.yml", "-e", "hostfile_slots=4")
-    assert rc == 2 and f"1. file found {hostfile} is there and differs" in text
+    run("hostfile.yml", "-e", "hostfile_flavor=deepspeed").expect(0, f"{hostfile} is written.")
+    assert hostfile.read_text() == "127.0.0.1 slots=8\n"
+    run("hostfile.yml", "-e", "hostfile_slots=4").expect(2, f"1. file found {hostfile} is there and differs")
     hostfile.write_text("node-1 slots=8\nnode-2 slots=8\n")
     given = ("-e", "hostfile_from=hostfile", "-e", "hostfile_path=mine.yml")
-    rc, text = run("hostfile.yml", *given, "--check")
-    assert rc == 0 and not made.exists() and f"{made} would be written." in text
+    run("hostfile.yml", *given, "--check").expect(0, f"{made} would be written.")
+    assert not made.exists()
     for changed in (1, 0):
-        rc, text = run("hostfile.yml", *given)
-        assert rc == 0 and f"changed={changed}" in text, text
-    assert yaml.safe_load(made.read_text())["compute"] == {
-        "hosts": {"node-1": None, "node-2": None},
-        "vars": {"job_ranks_per_node": 8},
-    }
-    rc, text = run("hostfile.yml", "-e", "hostfile_from=nowhere", "-e", "hostfile_path=no/folder.yml")
-    assert rc == 2 and f"2 findings: the inventory was not written. 1. hostfile_from found no file {tmp_path}" in text
-    assert f"2. hostfile_path found {tmp_path}/work/no/folder.yml, in no folder that is there" in text
+        run("hostfile.yml", *given).expect(0, f"changed={changed}")
+    hosts = {"node-1": None, "node-2": None}
+    assert yaml.safe_load(made.read_text())["compute"] == {"hosts": hosts, "vars": {"job_ranks_per_node": 8}}
+    run("hostfile.yml", "-e", "hostfile_from=nowhere", "-e", "hostfile_path=no/folder.yml").expect(
+        2,
+        f"2 findings: the inventory was not written. 1. hostfile_from found no file {tmp_path}",
+        f"2. hostfile_path found {tmp_path}/work/no/folder.yml, in no folder that is there",
+    )
