@@ -67,7 +67,7 @@ options:
     type: path
     required: true
   all_reduce:
-    description: The program all_reduce_perf of nccl-tests on the nodes, for the gate; it need not be there.
+    description: The program all_reduce_perf of nccl-tests on the nodes, for the health check; it need not be there.
     type: path
     required: true
   venvs:

@@ -49,7 +49,7 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
 
     node = probe(user=user, **facts)["node"]
     found = look(node_plan, user)
-    faults = gate.check(Tree(), node_plan, node) if node_plan["gate"] else gate.disk_findings(node_plan)
+    faults = gate.check(Tree(), node_plan, node) if node_plan["health_gate"] else gate.disk_findings(node_plan)
     # A limit that the node can never meet, or a folder that our user may not write, says nothing of the node.
     limits = gate.limit_findings(Tree(), node_plan)
     met = {gate.LIMITS[each.check] for each in limits}
@@ -58,7 +58,7 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     stale = node["fingerprint"] != node_plan["fingerprint"]
     # On what it was planned for, and if nobody else has the devices.
     others = {"devices", "user", gate.OF_USER, *gate.LIMITS}
-    through = node_plan["gate"] and not (stale or others.intersection(each.check for each in found))
+    through = node_plan["health_gate"] and not (stale or others.intersection(each.check for each in found))
     if through and not faults:
         faults = gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
     findings = [finding.as_dict() for finding in (*found, *faults)]

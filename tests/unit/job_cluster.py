@@ -203,7 +203,7 @@ class Cluster:
                 "supervision": "children",
                 "job_dir": str(here),
                 "devices": [],
-                "gate": False,
+                "health_gate": False,
                 "min_disk_mib": 0,
                 "min_memory_mib": 0,
                 "token": "the token of this job",

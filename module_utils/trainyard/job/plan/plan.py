@@ -98,7 +98,7 @@ class JobPlan:
             "data": list(job.data),
             "min_disk_mib": job.min_disk_mib,
             "min_memory_mib": job.min_memory_mib,
-            "gate": job.health_gate,
+            "health_gate": job.health_gate,
             "secret_env": list(job.secret_env),
             "progress_pattern": job.progress_pattern,
             "events": [dict(each) for each in job.events.receivers],
@@ -176,7 +176,7 @@ _OF_ALL = (
     "data",
     "min_disk_mib",
     "min_memory_mib",
-    "gate",
+    "health_gate",
     "metrics_folder",
 )
 

@@ -121,7 +121,7 @@ class NodeReports:
 
     def _clocks_off(self) -> dict[str, str]:
         """A report that was long on its way seems to be of an earlier time, so the latest counts."""
-        if not self._plan.get("gate") or not self._restarts.spares:
+        if not self._plan.get("health_gate") or not self._restarts.spares:
             return {}
         # Few monitors ever need it, and all would load it.
         from ...cluster.clocks import MOST_APART_S, apart

@@ -108,7 +108,7 @@ def limit_findings(tree: Tree, spec: Spec) -> list[Finding]:
         "job_min_disk_mib": shutil.disk_usage(folder).total >> 20,
     }
     limits = {
-        "job_min_memory_mib": spec["min_memory_mib"] if spec["gate"] else 0,
+        "job_min_memory_mib": spec["min_memory_mib"] if spec["health_gate"] else 0,
         "job_min_disk_mib": spec["min_disk_mib"],
     }
     return [

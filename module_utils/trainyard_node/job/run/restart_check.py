@@ -39,7 +39,7 @@ class RestartCheck:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         """Take the node plan. Nobody holds the devices of a job that begins now."""
         self._spec, self._devices = spec, list(spec.get("devices", ()))
-        self._whole = bool(spec.get("gate"))
+        self._whole = bool(spec.get("health_gate"))
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._earlier: Earlier | None = None
         self._thread: threading.Thread | None = None

@@ -104,7 +104,7 @@ def test_a_node_that_stays_unfit_is_replaced_at_once_or_ends_the_job(spares):
 
 
 def test_a_node_that_lost_a_link_or_has_another_time_gives_way_to_a_spare():
-    job = restarting(3, spares=2, gate=True)
+    job = restarting(3, spares=2, health_gate=True)
     ready = {"ready_for": {"": 1}}
     job.changes.update(n1=ready, n3={**ready, "suspect": "mlx5_0:1 lost its link 2 times"})
     job.changes["n2"] = {"time": job.time().epoch_s - 61}
@@ -119,7 +119,7 @@ def test_a_node_that_lost_a_link_or_has_another_time_gives_way_to_a_spare():
     reasons = {host: each["reason"] for host, each in job.state.restarts.excluded.items()}
     assert reasons == {"n3": "mlx5_0:1 lost its link 2 times", "n2": "clock: -61 s from the median of the nodes"}
     # With fewer spares than such nodes, all continue.
-    job = restarting(3, spares=1, gate=True)
+    job = restarting(3, spares=1, health_gate=True)
     for host in ("n1", "n2", "n3"):
         job.changes[host] = {"ready_for": {"": 1}, "suspect": "eth0 lost its link 1 time"}
     job.step()

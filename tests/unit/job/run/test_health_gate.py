@@ -28,7 +28,7 @@ STAND_IN = NODES.parent / "nccl_tests/all_reduce_perf"
 def spec(tmp_path):
     """A part of a job on the captured machine gpu2, of which nothing is wrong."""
     return {"host": "n1", "job_dir": str(tmp_path / "jobs" / "x"), "min_disk_mib": 1, "min_memory_mib": 256,
-            "devices": [0, 1], "interface": "ens6f0np0", "address": "10.20.0.1", "gate": True}  # fmt: skip
+            "devices": [0, 1], "interface": "ens6f0np0", "address": "10.20.0.1", "health_gate": True}  # fmt: skip
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_restart_has_gpus_add_up_once_on_a_node_that_passes_all_else(adds_up, 
     found = result_of(watch)
     assert found.excluded.startswith("memory: ") and found.waits and asked == [] and notified
     # A node without the health check is not checked.
-    assert restart_check.RestartCheck({**here, "gate": False}).result() == restart_check.Obstacle()
+    assert restart_check.RestartCheck({**here, "health_gate": False}).result() == restart_check.Obstacle()
     here["min_memory_mib"] = 0
     wait_for(lambda: result_of(watch) == restart_check.Obstacle(), "memory")
     assert asked == [here]
@@ -186,7 +186,7 @@ def result_of(watch):
 
 
 def test_a_check_before_a_restart_does_not_count_for_it(spec, monkeypatch):
-    watch = restart_check.RestartCheck({**spec, "gate": False})
+    watch = restart_check.RestartCheck({**spec, "health_gate": False})
     answers = iter(["python (process 7)", ""])
 
     def slow(devices, since):
@@ -230,7 +230,7 @@ def test_gpus_add_up_before_a_job_starts(tmp_path, adds_up):
     found = look()
     assert [each["check"] for each in found["findings"]] == ["collective"]
     assert found["unhealthy"][0].startswith("collective: all-reduce over GPUs 0,1: wrong results: ")
-    for other in ({"gate": False}, {"fingerprint": "of before"}):
+    for other in ({"health_gate": False}, {"fingerprint": "of before"}):
         assert look(**other)["unhealthy"] is None, other
     assert look(local_collective={})["unhealthy"] == []
     # A limit that no node could meet is a typo, and no reason to keep this node out of later jobs.

@@ -225,7 +225,7 @@ def test_a_node_checks_its_plan_and_reports_changed_facts(tmp_path):
     fits = {**part, "fingerprint": known["fingerprint"], "data": [], "devices": [], "packages": [], "program": "true"}
     fits = {**fits, "ssh_peers": [], "node_rank": 0, "min_disk_mib": 0, "program_path": os.defpath}
     before = time.time()
-    answer = ask("preflight", node_plan={**fits, "gate": False}, **WANTS)
+    answer = ask("preflight", node_plan={**fits, "health_gate": False}, **WANTS)
     clock = answer.pop("clock")
     assert before <= clock["begun"] <= clock["ended"] <= time.time()
     assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "unhealthy": None}

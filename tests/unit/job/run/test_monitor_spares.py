@@ -51,13 +51,13 @@ def sick(tmp_path):
     return {"PATH": f"{tool.parent}:{os.defpath}"}, file
 
 
-GATE = {"gate": True, "devices": [0, 1]}
+GATE = {"health_gate": True, "devices": [0, 1]}
 ECC = "GPU ECC errors: GPU 1: 2 uncorrected; GPU remapped rows: GPU 1: remapping pending; "
 
 
 def test_a_node_that_fails_the_check_before_a_restart_is_replaced_and_a_spare_is_checked_too(cluster, sick):
     environment, file = sick
-    job = cluster(["train"], ["train"], max_restarts=1, spares=2, n2=GATE, n3=GATE, n4={"gate": True})
+    job = cluster(["train"], ["train"], max_restarts=1, spares=2, n2=GATE, n3=GATE, n4={"health_gate": True})
     for node in job.nodes[1:3]:
         node.environment = environment
     job.start()
