@@ -175,7 +175,7 @@ def test_a_message_that_fits_is_drawn_of_every_kind():
         counts[name] += not misfit(message[name], FROM_NODE[name])
 
     draw()
-    assert min(counts[name] for name in ("report", "stacks", "waits")) > 3 and counts["stopped"], counts
+    assert min(counts[name] for name in ("report", "stacks", "samples")) > 3 and counts["stopped"], counts
 
 
 def test_what_goes_wrong_with_a_message_ends_its_connection_alone(capsys):

@@ -22,7 +22,7 @@ from .attempt_watch import AttemptWatch, Local
 from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
-from .orders import Disconnect, End, Now, Order, PollCheckpoints, PollCloser, Replace, Restart, Start, TakeStacks
+from .orders import Disconnect, End, Now, Order, PollCheckpoints, Replace, Restart, SampleStacks, Start, TakeStacks
 from .restarts import WHOLE, Restarts
 from .slow_ranks import SlowRanks
 from .spare_choice import to_replace
@@ -67,9 +67,9 @@ class HeadState:
             return self.nodes.take(host, message["report"], now)
         if "stacks" in message:
             self.hang.receive(host, **message["stacks"])
-        elif "waits" in message:
+        elif "samples" in message:
             if host in self.restarts.members:
-                self.slow_ranks.add(host, **message["waits"])
+                self.slow_ranks.add(host, **message["samples"])
         elif "goes_down" in message:
             self.finish("failed", now, failure={"kind": "rebooted", "host": host})
         elif "stopped" in message:
@@ -90,7 +90,7 @@ class HeadState:
             "attempts": self.restarts.attempts(host),
             "go": self.restarts.go,
             "stacks": self.hang.order(host),
-            **({"closer": True} if self.slow_ranks.closer else {}),
+            **({"sample_stacks": True} if self.slow_ranks.sample_stacks else {}),
             **({} if place is None else {"place": place}),
             **({"moved": moved} if moved else {}),
         }
@@ -111,7 +111,7 @@ class HeadState:
         """Return what has to be done, by what the nodes have reported."""
         if self.end:
             return [End(self.end)]
-        before, self._orders = (self.restarts.go, self.hang.number, self.slow_ranks.closer), []
+        before, self._orders = (self.restarts.go, self.hang.number, self.slow_ranks.sample_stacks), []
         if saved := self.nodes.checkpoints():
             self.restarts.saw(saved["newest"])
         result = None if self._pending else self.attempt.check(now, local)
@@ -130,11 +130,12 @@ class HeadState:
         if self.attempt.time_up(now.s) and not self.hang.number:
             # Nothing runs that could take stacks.
             self.finish("timed_out", now, after_s=self.plan["timeout_s"])
-        go, number, closer = before
+        go, number, sampled = before
         attempt = self.restarts.attempts(self.host)[WHOLE]
         self._orders += [Start(attempt)] if self.restarts.go and not go else []
         self._orders += [TakeStacks(self.hang.number)] if self.hang.number > number else []
-        self._orders += [PollCloser(self.slow_ranks.closer)] if self.slow_ranks.closer != closer else []
+        on = self.slow_ranks.sample_stacks
+        self._orders += [SampleStacks(on)] if on != sampled else []
         return [*self._orders, End(self.end)] if self.end else self._orders
 
     def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
@@ -211,7 +212,7 @@ class HeadState:
         for host in list(self.restarts.members):
             report = self.nodes.last.get(host, {})
             excluded = report.get("excluded") or {}
-            for_good = bool(excluded) and not excluded["waits"]
+            for_good = bool(excluded) and not excluded["temporary"]
             if not self.nodes.reports_in_time(host, now.s):
                 silent = {"kind": "silent", "host": host, "after_s": round(self.nodes.silent_for(host, now.s))}
                 self._replace(host, now, failures.text(silent), local)

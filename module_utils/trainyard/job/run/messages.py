@@ -5,13 +5,13 @@ A sender that knows the job's token is not trusted: every rank can read the toke
 that does not fit ends its connection and changes nothing. An empty message means that nothing is new.
 
     node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
-                    | {"stacks": {"number": 1, "ranks": [...]}} | {"waits": {"ranks": [...], "node": [...]}}
-    head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "closer": true, "place": 1, "moved": {...}}
+                    | {"stacks": {"number": 1, "ranks": [...]}} | {"samples": {"ranks": [...], "node": [...]}}
+    head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...}}
                     | {"end": {...}}
 
-`stacks` is the number of an order to take them, 0 for none; the answer repeats it. `goes_down` is there where the node
-shuts down; otherwise somebody stopped the job. `waits` counts samples of ranks and names what slows the node; `closer`
-is there while stacks are sampled, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
+`stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
+`goes_down`; without it, somebody stopped the job. `samples` counts samples of ranks and names what slows the node; with
+`sample_stacks` these are samples of stacks, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
 (moved_addresses.py).
 """
 
@@ -204,7 +204,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?held": _TEXT,
         "?suspect": _TEXT,
         "?time": float,
-        "?excluded": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
+        "?excluded": (Exact({"reason": _TEXT, "temporary": bool}), NOTHING),
         "?progress": PROGRESS,
         "?place": (Whole(MOST_PLACES), NOTHING),
         "?full": _TEXT,
@@ -212,7 +212,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
     return {
         "report": Exact(report),
         "stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank_shape(world_size), MOST_RANKS)}),
-        "waits": report_shape(world_size),
+        "samples": report_shape(world_size),
         "stopped": Is((True,)),
     }
 
@@ -239,7 +239,7 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
         "attempts": _attempts(Is(processes), budget),
         "go": bool,
         "?stacks": Whole(_LARGE),
-        "?closer": Is((True,)),
+        "?sample_stacks": Is((True,)),
         "?place": Whole(MOST_PLACES, 1),
         "?moved": Each(_address, _address, MOST_MOVED),
     }

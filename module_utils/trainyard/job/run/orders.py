@@ -50,8 +50,8 @@ class TakeStacks(NamedTuple):
     number: int
 
 
-class PollCloser(NamedTuple):
-    """Have all nodes poll the stacks of their ranks, too, or no longer."""
+class SampleStacks(NamedTuple):
+    """Have all nodes sample the stacks of their ranks, too, or no longer."""
 
     on: bool
 
@@ -68,4 +68,4 @@ class End(NamedTuple):
     end: Message
 
 
-Order = Union[PollCheckpoints, Restart, Replace, Start, TakeStacks, PollCloser, Disconnect, End]
+Order = Union[PollCheckpoints, Restart, Replace, Start, TakeStacks, SampleStacks, Disconnect, End]

@@ -27,7 +27,7 @@ from .shapes import Exact, Few, Text, Whole
 Record = dict[str, Any]
 
 # Seconds between two reports of a node: usually, and while it samples stacks.
-PERIOD_S, CLOSE_PERIOD_S = 10.0, 5.0
+PERIOD_S, STACKS_PERIOD_S = 10.0, 5.0
 # How long samples count, in seconds, or for so many steps if these are long.
 MEMORY_S, MEMORY_STEPS, MOST_MEMORY_S = 20.0, 5, 300.0
 # Distance from the other ranks, in standard deviations: to sample stacks, and to be reported.
@@ -40,7 +40,7 @@ _BLOCKS, _STEPS, _STEPS_S = 2, 20, 300.0
 # If the others wait more often than this, in percent, and there is no progress, it is a pause or a hang.
 _ALWAYS = 95
 # Time for which stacks are sampled; the pause after a search without result, which doubles each time.
-CLOSE_S, REST_S, MOST_REST_S = 120.0, 60.0, 1800.0
+STACKS_S, REST_S, MOST_REST_S = 120.0, 60.0, 1800.0
 # A slow rank has recovered if it is this near to the others in _CALM successive evaluations.
 _NEAR, _CALM = 0.125, 3
 # Lines of progress, or seconds without any, after which ranks count as training.
@@ -125,7 +125,7 @@ class SlowRanks:
         self._points: int | None = None
         self._block_points = 0
         # Whether all nodes sample stacks, and since when; the end and the length of the pause.
-        self.closer = False
+        self.sample_stacks = False
         self._since, self._rest_until, self._rest_s = now, now, REST_S
         # Sums of this block or of the last seconds; of all blocks that agree, with their number, hosts and begin.
         self._sums, self._total = _Sums(), _Sums()
@@ -157,20 +157,20 @@ class SlowRanks:
         since the job began.
         """
         passed_s = now - self._evaluated_at
-        if not self._on or passed_s < (CLOSE_PERIOD_S if self.closer else PERIOD_S):
+        if not self._on or passed_s < (STACKS_PERIOD_S if self.sample_stacks else PERIOD_S):
             return
         self._evaluated_at = now
         self._points = points if self._points is None else self._points
         if points - self._points < _POINTS and now - self._began_at < _UNTOLD_S:
             self._forget(now)
-        elif self.closer:
+        elif self.sample_stacks:
             self._confirm(now, elapsed_s, points, step_s or 0.0)
             return
         elif self.current:
             self._check_recovery(elapsed_s)
         elif now >= self._rest_until and self._sums.behind("looks", "asleep", _SUSPECT)[0]:
             self._forget(now)
-            self.closer, self._block_points = True, points
+            self.sample_stacks, self._block_points = True, points
         kept = math.exp(-passed_s / min(max(MEMORY_S, MEMORY_STEPS * (step_s or 0.0)), MOST_MEMORY_S))
         for sums in self._sums.of.values():
             for name in _COUNTS:
@@ -184,7 +184,7 @@ class SlowRanks:
     def _forget(self, now: float) -> None:
         self._sums, self._total, self._blocks, self._hosts = _Sums(), _Sums(), 0, set()
         self._since = self._block_at = self._agree_at = now
-        self.closer, self._calm = False, 0
+        self.sample_stacks, self._calm = False, 0
 
     def _end_named(self, elapsed_s: float | None) -> None:
         current = self.current
@@ -208,7 +208,7 @@ class SlowRanks:
                     self._forget(now)
                     self._rest_s = REST_S
                     return
-        if now - self._since >= max(CLOSE_S, 2 * least_s):
+        if now - self._since >= max(STACKS_S, 2 * least_s):
             self._forget(now)
             self._rest_until, self._rest_s = now + self._rest_s, min(2 * self._rest_s, MOST_REST_S)
 

@@ -61,7 +61,7 @@ class HeadLoop:
         messages.check_from_node(message, host, self._plan["world_size"], self.state.budget)
         if self.state.receive(host, message, now()):
             self._monitor.news.set()
-        if "stacks" not in message and "waits" not in message:
+        if "stacks" not in message and "samples" not in message:
             connection.update(self.state.message_for(host, now()))
 
     async def run(self) -> None:

@@ -87,7 +87,7 @@ class NodeRunner:
         """Take a message of the head; return whether there is something new to do."""
         self._stacks_order = message.get("stacks", self._stacks_order)
         if "attempts" in message:
-            self.sampler.closer = message.get("closer", False)
+            self.sampler.sample_stacks = message.get("sample_stacks", False)
         return self.next.request(message)
 
     def stacks(self) -> Message | None:
@@ -103,7 +103,7 @@ class NodeRunner:
     def slow_ranks(self) -> Message | None:
         """Return the message with what was found of slow ranks, where it is time for one."""
         found = self.sampler.report()
-        return {"waits": found} if found else None
+        return {"samples": found} if found else None
 
     def move_ranks(self, replaced: Mapping[str, str]) -> None:
         """Know that ranks which mpirun starts on a replaced node are on its spare now."""
@@ -141,7 +141,8 @@ class NodeRunner:
 
     def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
         processes, step = self.plan["processes"], self.next
-        excluded = {"reason": step.obstacle.excluded, "waits": step.obstacle.waits} if step.obstacle.excluded else None
+        obstacle = step.obstacle
+        excluded = {"reason": obstacle.excluded, "temporary": obstacle.temporary} if obstacle.excluded else None
         return {
             "host": self.host,
             # A spare that has taken a place has not started its ranks yet.
@@ -164,9 +165,9 @@ class NodeRunner:
             "attempts": step.attempts,
             "ready_for": step.requested if ready else None,
             "cannot_write": step.cannot_write,
-            "held": step.obstacle.held,
+            "held": obstacle.held,
             "excluded": excluded,
-            "suspect": step.obstacle.suspect,
+            "suspect": obstacle.suspect,
             "time": time.time(),
             "progress": self.tail.report(),
             "place": step.place,

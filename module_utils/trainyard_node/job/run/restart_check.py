@@ -24,12 +24,12 @@ MOST_TEXT = 400
 class Obstacle(NamedTuple):
     """The reasons against a restart: `held` names the holder of devices, `excluded` the findings of the health check.
 
-    `waits`: the findings may go away by themselves. `suspect` is no obstacle, but a spare would be better.
+    `temporary`: the findings may go away by themselves. `suspect` is no obstacle, but a spare would be better.
     """
 
     held: str = ""
     excluded: str = ""
-    waits: bool = False
+    temporary: bool = False
     suspect: str = ""
 
 
@@ -106,8 +106,8 @@ class RestartCheck:
                     findings = self._sums[1]
                 links = gate.links(tree, self._spec, earlier.ports)
                 text = "; ".join(gate.texts(findings))[:MOST_TEXT]
-                waits = bool(findings) and all(finding.check in gate.PASSING for finding in findings)
-                found = Obstacle("", text, waits, gate.bad_links(earlier, links)[:MOST_TEXT])
+                temporary = bool(findings) and all(finding.check in gate.PASSING for finding in findings)
+                found = Obstacle("", text, temporary, gate.bad_links(earlier, links)[:MOST_TEXT])
                 if not findings and turn == self._turn:
                     # The next check compares with these.
                     self._earlier = gate.later(earlier, links)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.run import stacks as rules
-from ....trainyard.job.run.slow_ranks import CLOSE_PERIOD_S, MOST_AT, PERIOD_S
+from ....trainyard.job.run.slow_ranks import STACKS_PERIOD_S, MOST_AT, PERIOD_S
 from . import processes as procs
 from . import slow_node, stacks, units
 
@@ -74,7 +74,7 @@ class Sampler:
         self._tools: dict[int, str] = {}
         self._age = _PERIODS
         # Set by the monitor: whether to sample stacks, too.
-        self.closer = False
+        self.sample_stacks = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._seen: dict[int, Counter[str]] = {}
@@ -91,7 +91,7 @@ class Sampler:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
-        if now - self._reported_at < (CLOSE_PERIOD_S if self.closer else PERIOD_S):
+        if now - self._reported_at < (STACKS_PERIOD_S if self.sample_stacks else PERIOD_S):
             return None
         self._reported_at = now
         with self._lock:
@@ -110,7 +110,7 @@ class Sampler:
         return {"ranks": of_ranks, "node": self._facts([rank.pid for rank in ranks])} if of_ranks else None
 
     def _facts(self, pids: list[int]) -> list[str]:
-        if not self.closer:
+        if not self.sample_stacks:
             self._before = None
             return []
         counted = slow_node.count(pids)
@@ -128,7 +128,7 @@ class Sampler:
                     find_at = now + PERIOD_S
                     self._find()
                 self._sample()
-                if self.closer and now >= dump_at:
+                if self.sample_stacks and now >= dump_at:
                     self._dump()
                     dump_at = time.monotonic() + DUMP_S * random.uniform(0.5, 1.5) - SAMPLE_S  # noqa: S311
 

@@ -63,7 +63,7 @@ def restarting(nodes=2, **settings):
     return job
 
 
-FULL = {"reason": "disk: 3 MiB free in /jobs", "waits": True}
+FULL = {"reason": "disk: 3 MiB free in /jobs", "temporary": True}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_head_has_no_spare_and_may_become_fit_until_nodes_are_given_up():
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_node_that_stays_unfit_is_replaced_at_once_or_ends_the_job(spares):
     job = restarting(spares=spares, rejoin_s=1000)
-    job.changes["n2"] = {"excluded": {"reason": "GPU ECC errors: GPU 1", "waits": False}}
+    job.changes["n2"] = {"excluded": {"reason": "GPU ECC errors: GPU 1", "temporary": False}}
     job.step()
     if spares:
         assert job.state.restarts.replaced == {"n2": "n3"} and not job.end

@@ -254,24 +254,24 @@ def counted(rank, **counts):
     return {"rank": rank, "device": "", "at": "", "looks": 0, "asleep": 0, "dumps": 0, "waited": 0, **counts}
 
 
-def test_a_slow_rank_is_polled_closer_and_then_named():
+def test_stacks_are_sampled_before_a_slow_rank_is_named():
     job = SimulatedJob(slow_ranks=True).run(2)
     while not job.state.slow_ranks.current and job.now < 1400:
-        closer = {"dumps": 4, "waited": 3} if job.state.slow_ranks.closer else {}
-        slow = counted(1, looks=10, asleep=1, at="is in load (train.py:8)", **{**closer, "waited": 0})
-        job.send("n1", {"waits": {"ranks": [counted(0, looks=10, asleep=6, **closer)], "node": []}})
-        job.send("n2", {"waits": {"ranks": [slow], "node": ["load 9.1 (processors: 2)"]}})
-        closer = job.state.message_for("n2", job.time()).get("closer", False)
-        assert closer == job.state.slow_ranks.closer
+        sampled = {"dumps": 4, "waited": 3} if job.state.slow_ranks.sample_stacks else {}
+        slow = counted(1, looks=10, asleep=1, at="is in load (train.py:8)", **{**sampled, "waited": 0})
+        job.send("n1", {"samples": {"ranks": [counted(0, looks=10, asleep=6, **sampled)], "node": []}})
+        job.send("n2", {"samples": {"ranks": [slow], "node": ["load 9.1 (processors: 2)"]}})
+        sampled = job.state.message_for("n2", job.time()).get("sample_stacks", False)
+        assert sampled == job.state.slow_ranks.sample_stacks
         job.run(5)
-    assert job.kinds()[:2] == ["PollCloser", "PollCloser"]
+    assert job.kinds()[:2] == ["SampleStacks", "SampleStacks"]
     (named,) = cluster_state(job.state, job.time())["slow_ranks"]
     assert (named["host"], named["ranks"], named["node"]) == ("n2", [1], ["load 9.1 (processors: 2)"])
 
 
 def test_a_spare_without_a_place_does_not_count():
     job = SimulatedJob(spares=1, slow_ranks=True).run(2)
-    job.send("n3", {"waits": {"ranks": [counted(1, looks=20)], "node": []}})
+    job.send("n3", {"samples": {"ranks": [counted(1, looks=20)], "node": []}})
     job.changes["n3"] = {"done": True, "failures": [failed("n3", 1)]}
     assert not job.run(5).end
     assert job.state.slow_ranks._sums.of == {}

@@ -163,7 +163,7 @@ def test_a_restart_has_gpus_add_up_once_on_a_node_that_passes_all_else(adds_up, 
     watch, notified = restart_check.RestartCheck(here), []
     watch.notify = lambda: notified.append(True)
     found = result_of(watch)
-    assert found.excluded.startswith("memory: ") and found.waits and asked == [] and notified
+    assert found.excluded.startswith("memory: ") and found.temporary and asked == [] and notified
     # A node without the health check is not checked.
     assert restart_check.RestartCheck({**here, "health_gate": False}).result() == restart_check.Obstacle()
     here["min_memory_mib"] = 0

@@ -24,7 +24,7 @@ class Run:
         self.hosts = [f"n{rank // ranks_per_node + 1}" for rank in range(len(self.asleep))]
         self.watch, self.now, self.step_s, self.tools = slow_ranks.SlowRanks(on, 0.0), 0, step_s, tools
         self.dump_s = dump_s or [0.5] * len(self.asleep)
-        self.points, self.closer_s = itertools.count(), 0
+        self.points, self.sampling_s = itertools.count(), 0
         self.seen = [dict.fromkeys(("looks", "asleep", "dumps", "waited"), 0) for _ in self.asleep]
 
     def drawn(self, share):
@@ -36,14 +36,14 @@ class Run:
     def go(self, seconds):
         for _ in range(seconds):
             self.now += 1
-            self.closer_s += self.watch.closer
+            self.sampling_s += self.watch.sample_stacks
             for rank, seen in enumerate(self.seen):
                 for _ in range(4):
                     seen["looks"], seen["asleep"] = seen["looks"] + 1, seen["asleep"] + self.drawn(self.asleep[rank])
-                for _ in range(self.dumps(self.dump_s[rank]) if self.watch.closer and self.tools else 0):
+                for _ in range(self.dumps(self.dump_s[rank]) if self.watch.sample_stacks and self.tools else 0):
                     seen["dumps"] += 1
                     seen["waited"] += self.drawn(self.waiting[rank])
-            if self.now % (slow_ranks.CLOSE_PERIOD_S if self.watch.closer else slow_ranks.PERIOD_S) == 0:
+            if self.now % (slow_ranks.STACKS_PERIOD_S if self.watch.sample_stacks else slow_ranks.PERIOD_S) == 0:
                 for rank, seen in enumerate(self.seen):
                     told = {"rank": rank, "device": str(rank), "at": "is in step (train.py:8)", **seen}
                     facts = [f"load {rank}"]
@@ -122,9 +122,9 @@ def test_no_rank_is_named_without_evidence(changes):
     run = Run(**changes).go(3600)
     assert run.names() == []
     # Each search without a result is followed by a longer pause.
-    first_hour, run.closer_s = run.closer_s, 0
+    first_hour, run.sampling_s = run.sampling_s, 0
     assert first_hour < 1000
-    assert run.go(3 * 3600).closer_s <= 1.2 * first_hour
+    assert run.go(3 * 3600).sampling_s <= 1.2 * first_hour
 
 
 def test_where_the_others_wait_all_the_time_steps_must_come():
@@ -153,7 +153,7 @@ def test_an_evaluation_by_one_rank_alone_makes_it_no_slow_one(length):
 def test_no_rank_is_named_before_the_first_steps():
     run = Run([0.6, 0.6, 0.0, 0.6])
     run.points = itertools.repeat(0)
-    assert run.go(115).closer_s == 0
+    assert run.go(115).sampling_s == 0
     # A script whose lines nobody knows trains after two minutes.
     run = Run([0.6, 0.6, 0.0, 0.6])
     run.points = itertools.repeat(0)

@@ -61,13 +61,13 @@ def report_of(sampler):
 def test_samples_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "SAMPLE_S", 0.05)
     monkeypatch.setattr(sampling, "DUMP_S", 0.05)
-    monkeypatch.setattr(sampling, "CLOSE_PERIOD_S", 0.3)
+    monkeypatch.setattr(sampling, "STACKS_PERIOD_S", 0.3)
     with hanging(tmp_path, ["lock", "spin"]) as job:
         node = job.start().nodes[0]
         sampler = sampling.Sampler(node.dir, {**node.spec, "slow_ranks": True})
-        sampler.closer = True
+        sampler.sample_stacks = True
         found = report_of(sampler)
-        messages.check_from_node({"waits": {"ranks": list(found.values()), "node": []}}, "n1", 2, 0)
+        messages.check_from_node({"samples": {"ranks": list(found.values()), "node": []}}, "n1", 2, 0)
         # flock(2) waits for no thread, and neither is in a collective.
         assert [(each["asleep"], each["waited"]) for each in found.values()] == [(0, 0)] * 2
         assert found[1]["at"].startswith("is in spin (rank.py")
