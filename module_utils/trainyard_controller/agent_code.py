@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import counted
-from ..trainyard.job.run.answers import MOST, MOST_OTHERS
+from ..trainyard.job.run.answers import MAX_SIZE, MAX_SIZES
 
 # The oldest Python that the agent's modules are written for.
 OLDEST = (3, 9)
@@ -199,7 +199,7 @@ def too_much(question: str, printed: bytes) -> str:
 
     It is asked before anything is made of it: a few characters of JSON become an object of a hundred bytes.
     """
-    most, values = MOST.get(question, MOST_OTHERS)
+    most, values = MAX_SIZES.get(question, MAX_SIZE)
     action = "look at what the job has written there, and whether that host is still what it was"
     if len(printed) > most:
         return f"the answer has {len(printed) >> 20} MiB, expected at most {most >> 20} MiB: {action}"

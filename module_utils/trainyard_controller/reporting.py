@@ -40,7 +40,7 @@ from .run_folder import read_removed, write_whole
 TAIL_BYTES, LINE = 1 << 20, 1000
 # The same of metrics.jsonl, and of one line of it.
 SERIES_BYTES, POINT = 32 << 20, 16 << 10
-_POINT = Each(METRICS.value, Text(progress.MOST_NAME), progress.MOST_METRICS + 1)
+_POINT = Each(METRICS.value, Text(progress.MAX_NAME), progress.MAX_METRICS + 1)
 # Upper bound for the logs that are searched for NCCL's lines.
 MOST_NCCL_LOGS = 1024
 # CPU seconds that reading progress out of a log may take.

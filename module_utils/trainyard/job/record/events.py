@@ -19,7 +19,7 @@ from ..run.failure import text as failure_text
 from ..run.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
 from ..run.restarts import restart_text
 from ..run.slow_ranks import text as slow_rank_text
-from .secrets import LEAST
+from .secrets import MIN_LENGTH
 
 Event = dict[str, Any]
 State = Mapping[str, Any]
@@ -42,12 +42,12 @@ KINDS = (
 _SUPERSEDED = ("progress", "checkpoint")
 FORMS = ("json", "slack")
 # Upper bound for a text, in characters; failures name folders and hosts, which can be long.
-MOST_TEXT = 500
+MAX_TEXT = 500
 # Optional fields of an event: texts, whole numbers, numbers.
 _TEXTS = ("reason", "host", "kind", "restarted", "checkpoint", "spare", "replaced")
 _WHOLES, _NUMBERS = ("rank", "exit_code", "signal"), ("wait_s", "after_s", "step")
 # Upper bounds for the events that wait for a receiver and for the tries of one; first and longest pause, in seconds.
-MOST_WAITING, MOST_TRIES, FIRST_WAIT_S, MOST_WAIT_S = 64, 20, 1.0, 60.0
+MAX_WAITING, MAX_TRIES, FIRST_WAIT_S, MAX_WAIT_S = 64, 20, 1.0, 60.0
 
 
 # ---- changes
@@ -173,7 +173,7 @@ def _ranks(state: State) -> str:
 def event(change: Change, state: State, time: float, secrets: Iterable[str] = ()) -> Event:
     """Return an event as it leaves the cluster: these fields and no others, with `secrets` masked in its texts."""
     kind, text, facts = change
-    hidden = [secret for secret in secrets if len(secret) >= LEAST]
+    hidden = [secret for secret in secrets if len(secret) >= MIN_LENGTH]
     made: Event = {
         "event": kind,
         "id": f"{state['job_id']}-{kind}-{round(float(state['elapsed_s']) * 1000)}",
@@ -198,7 +198,7 @@ def _plain(text: str, secrets: Sequence[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "(secret)")
     text = visible(" ".join(text.split("\n")))
-    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
 
 def body(event: Event, form: str = "json") -> bytes:
@@ -220,7 +220,7 @@ def signature(secret: str, timestamp: str, content: bytes) -> str:
 
 def pause_s(tries: int) -> float:
     """Return the pause after so many tries, in seconds."""
-    return min(MOST_WAIT_S, FIRST_WAIT_S * 2.0 ** max(0, min(tries, 30) - 1))
+    return min(MAX_WAIT_S, FIRST_WAIT_S * 2.0 ** max(0, min(tries, 30) - 1))
 
 
 def may_retry(status: int) -> bool:
@@ -245,7 +245,7 @@ class Queue:
         if event["event"] in _SUPERSEDED:
             self.events = [other for other in self.events if other["event"] != event["event"]]
         self.events.append(event)
-        if len(self.events) > MOST_WAITING:
+        if len(self.events) > MAX_WAITING:
             self.lost += 1
             del self.events[0]
 

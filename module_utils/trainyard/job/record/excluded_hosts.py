@@ -22,9 +22,9 @@ Excluded = dict[str, dict[str, Any]]
 # The devices that a job has, or would have, on each of its hosts.
 Devices = Mapping[str, Collection[int]]
 
-MOST_REASON = 400
+MAX_REASON = 400
 _NAME, _TIME = Text(255), Whole(1 << 40)
-_ENTRY = {"reason": Text(MOST_REASON), "since": _TIME, "job_id": _NAME, "?devices": [Whole(1 << 16)]}
+_ENTRY = {"reason": Text(MAX_REASON), "since": _TIME, "job_id": _NAME, "?devices": [Whole(1 << 16)]}
 _SHAPE = {
     "excluded": Each(_ENTRY, _NAME),
     # When a host that was excluded passed again: reports of older jobs no longer count for it.
@@ -60,7 +60,7 @@ def add(
         if host not in devices or record["passed"].get(host, since) > since or (before and before["since"] > since):
             continue
         first = before or {"since": since, "job_id": job_id}
-        reason, had = visible(str(each["reason"]))[:MOST_REASON], {*first.get("devices", ()), *devices[host]}
+        reason, had = visible(str(each["reason"]))[:MAX_REASON], {*first.get("devices", ()), *devices[host]}
         excluded[host] = {**first, "reason": reason, "devices": sorted(had)}
     return {**record, "excluded": excluded}
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 # Minimum length of a secret, in characters: shorter values occur in any text.
-LEAST = 6
+MIN_LENGTH = 6
 _MASK = b"*"
 
 Forms = tuple[bytes, ...]
@@ -31,7 +31,7 @@ def forms(spec: Mapping[str, Any]) -> Forms:
     found: set[str] = set()
     for value in (value for value in values if isinstance(value, str)):
         for each in {value, *value.splitlines()}:
-            if len(each) >= LEAST:
+            if len(each) >= MIN_LENGTH:
                 encoded = base64.b64encode(each.encode()).decode().rstrip("=")
                 found |= {each, json.dumps(each)[1:-1], repr(each)[1:-1], quote(each, safe=""), encoded}
     return tuple(sorted((each.encode() for each in found), key=lambda each: (-len(each), each)))
@@ -49,7 +49,7 @@ def mask(content: bytes, hidden: Forms) -> bytes:
 def _begun(content: bytes, form: bytes) -> int:
     """Return how many bytes of `form` the output ends with: the rank may not have written the rest yet."""
     most = min(len(form) - 1, len(content))
-    return next((size for size in range(most, LEAST - 1, -1) if content.endswith(form[:size])), 0)
+    return next((size for size in range(most, MIN_LENGTH - 1, -1) if content.endswith(form[:size])), 0)
 
 
 def mask_text(text: str, hidden: Forms) -> str:

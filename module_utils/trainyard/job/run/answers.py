@@ -11,7 +11,7 @@ from ...findings.visible import one_line
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
 from .shapes import NOTHING, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
-from .stacks import MOST_RANKS, rank_shape
+from .stacks import MAX_RANKS, rank_shape
 
 
 def address(value: Any) -> None:
@@ -22,9 +22,9 @@ def address(value: Any) -> None:
 
 
 # Upper bound for a list of port ranges, in characters.
-_MOST_PORTS = 1 << 18
+_MAX_PORTS = 1 << 18
 # Upper bound for the stacks of a node's ranks, in characters.
-_MOST_STACKS = 16 << 20
+_MAX_STACKS = 16 << 20
 # Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
@@ -140,7 +140,7 @@ NODE = {
     "networks": {"interfaces": [INTERFACE], "rdma": [RDMA_PORT]},
     "mpi": (Each(MAYBE_TEXT), NOTHING),
     "fingerprint": str,
-    "unused_ports": Raw(_MOST_PORTS),
+    "unused_ports": Raw(_MAX_PORTS),
 }
 # A complete Python environment (python_environment), or nothing more of another part.
 SEEN = {
@@ -151,7 +151,7 @@ SEEN = {
     "?verified": Each(object),
 }
 LOGS = Each(Raw())
-_MOST_WORLD = 1 << 30
+_MAX_WORLD = 1 << 30
 KERNEL = {"time": float, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
@@ -185,7 +185,7 @@ SHAPES: dict[str, Shape] = {
     "running": {"running": Each(str)},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
     "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL], "?not_ended": NOT_ENDED},
-    "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": Raw(_MOST_STACKS)},
+    "stacks": {"ranks": Few(rank_shape(_MAX_WORLD), MAX_RANKS), "text": Raw(_MAX_STACKS)},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},
     "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
@@ -227,8 +227,8 @@ SHAPES: dict[str, Shape] = {
 }
 # Upper bounds for an answer, in bytes, and for how many values it may hold: logs, stacks and lines of ranks are long.
 _LOGS, _LINES = (400 << 20, 1 << 19), (64 << 20, 1 << 21)
-MOST = {"collect": _LOGS, "slurm_logs": _LOGS, "follow": _LINES, "stacks": _LINES}
-MOST_OTHERS = (8 << 20, 1 << 19)
+MAX_SIZES = {"collect": _LOGS, "slurm_logs": _LOGS, "follow": _LINES, "stacks": _LINES}
+MAX_SIZE = (8 << 20, 1 << 19)
 
 
 def checked(query: str, answer: dict[str, Any], host: str) -> dict[str, Any]:

@@ -53,9 +53,9 @@ _AT_EXIT = (
     f"it aborted as its interpreter exited, when the program had ended ({_TERMINATED}): threads of a library, "
     "mostly PyTorch's with gloo, still ran; end with torch.distributed.destroy_process_group(), flush, and os._exit(0)"
 )
-_MOST = 300  # characters of a line
+_MAX_LINE = 300  # characters of a line
 # Upper bound for the full disks that are named beside another cause.
-_MOST_FULL = 3
+_MAX_FULL = 3
 # How far the clocks of two nodes may be from each other.
 CLOCKS_S = 1.0
 UNSURE = "it had lost a peer: another rank or node was gone before it, but none is known to have failed"
@@ -68,7 +68,7 @@ def lost_peer(log: str) -> str:
     own = [line for line in lines if _ERROR.match(line) and not _LOST.search(line)]
     if _COLLECTIVE.search(log):
         own = [line for line in own if not line.endswith("Error:")]
-    return lost[-1][:_MOST] if lost and not own else ""
+    return lost[-1][:_MAX_LINE] if lost and not own else ""
 
 
 def own_error(lines: Sequence[str]) -> int | None:
@@ -96,7 +96,7 @@ def abort(log: str) -> str:
     error = own_error(lines[:at])
     if error is None:
         return _AT_EXIT
-    return f"it aborted as its interpreter exited, after its own error: {lines[error][:_MOST]}"
+    return f"it aborted as its interpreter exited, after its own error: {lines[error][:_MAX_LINE]}"
 
 
 def no_room(log: str) -> str:
@@ -108,7 +108,7 @@ def no_room(log: str) -> str:
     error = own_error(lines)
     last = lines[-_LAST:] if error is None else [lines[error]]
     found = next((line for line in reversed(last) if _NO_ROOM.search(line)), "")
-    return f"it could not write: {found[:_MOST]}" if found else ""
+    return f"it could not write: {found[:_MAX_LINE]}" if found else ""
 
 
 def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:
@@ -161,7 +161,7 @@ def blame(
     """
     cause = _blame(found, well, gone, addresses)
     known = str((cause or {}).get("reason") or "")
-    told = [text for text in (full or {}).values() if text not in known][:_MOST_FULL]
+    told = [text for text in (full or {}).values() if text not in known][:_MAX_FULL]
     return {**cause, "reason": "; ".join([*filter(None, [known]), *told])} if cause and told else cause
 
 

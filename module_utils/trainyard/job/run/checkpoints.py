@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .progress import number
 
 # How many of the newest checkpoints are inspected.
-MOST_LOOKED_AT = 4
+MAX_INSPECTED = 4
 # Upper bounds for the end of a file and the header of safetensors that are read, in bytes.
 TAIL_BYTES, HEADER_BYTES = 4096, 8 << 20
 

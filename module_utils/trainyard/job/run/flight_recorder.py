@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 from ...findings.visible import visible
 
 # Upper bound for a dump, in bytes: the 2,000 collectives with stacks that are recorded by default take 2 to 3 MiB.
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 # Upper bounds for the groups that are reported, and for the characters of the text.
-MOST_GROUPS, MOST_TEXT = 3, 240
+MAX_GROUPS, MAX_TEXT = 3, 240
 _PLAIN = (
     *(pickle.PROTO, pickle.FRAME, pickle.MARK, pickle.STOP, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
     *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1, pickle.BINFLOAT),
@@ -64,6 +64,6 @@ def read(content: bytes) -> str:
     ) as error:
         raise ValueError(f"no dump of the flight recorder: {type(error).__name__}: {error}") from None
     # Groups with something open first.
-    first = sorted(found.values(), key=lambda each: each[0])[:MOST_GROUPS]
+    first = sorted(found.values(), key=lambda each: each[0])[:MAX_GROUPS]
     texts = [f"ended {text}, and began no other" if done else f"in {text}" for done, text in first]
-    return visible("; ".join(texts))[:MOST_TEXT]
+    return visible("; ".join(texts))[:MAX_TEXT]

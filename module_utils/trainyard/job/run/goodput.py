@@ -21,7 +21,7 @@ from typing import Any
 from .progress import number
 
 # Upper bound for steps, as rank 0 may print anything.
-MOST_STEPS = 1e15
+MAX_STEPS = 1e15
 
 Pace = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ Pace = Mapping[str, Any]
 def follow(pace: Pace | None, metrics: Mapping[str, float | None], elapsed_s: float) -> Pace | None:
     """Take the metrics of one line into the pace of an attempt, which begins with None."""
     step, epoch = metrics.get("step"), metrics.get("epoch")
-    if step is None or not 0 <= step < MOST_STEPS:
+    if step is None or not 0 <= step < MAX_STEPS:
         return pace
     last = {"last": step, "last_s": elapsed_s, "last_epoch": epoch}
     if pace is None:

@@ -19,16 +19,16 @@ from .shapes import Exact, Text, Whole
 # Lines before which training often pauses.
 DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"
 # For `auto`: multiple of the longest time between two lines of progress, its lower bound, and after how many lines.
-AUTO_TIMES, AUTO_LEAST_S, AUTO_STEPS = 10.0, 300.0, 5
+AUTO_TIMES, AUTO_MIN_S, AUTO_STEPS = 10.0, 300.0, 5
 # Upper bound for the last line of rank 0 in a report, in characters.
-MOST_LAST = 160
+MAX_LAST = 160
 # The report of the node that has the log of rank 0: its number of lines, of lines of progress, and of lines that came
 # again with other numbers; whether a pause was announced since the last progress; and the last line.
 _LINES = Whole(1 << 53)
-PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing": bool, "last": Text(MOST_LAST)})
+PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing": bool, "last": Text(MAX_LAST)})
 PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
 # Kinds of lines that are remembered, and how many lines with other numbers show that a job prints progress.
-MOST_KINDS, ENOUGH_CHANGES = 64, 3
+MAX_KINDS, ENOUGH_CHANGES = 64, 3
 FIRST, PAUSE, STEP = "job_hang_first_step", "job_hang_pause", "job_hang_timeout"
 # The limit of a job that does not hang.
 TIME = "job_timeout"
@@ -65,7 +65,7 @@ class Changes:
         kind = _NUMBER.sub("0", line)
         before = self._numbers.pop(kind, None)
         self._numbers[kind] = numbers
-        if len(self._numbers) > MOST_KINDS:
+        if len(self._numbers) > MAX_KINDS:
             del self._numbers[next(iter(self._numbers))]
         return before is not None and before != numbers
 
@@ -106,7 +106,7 @@ class Watch:
         settings = self.settings or {}
         after_s = settings.get("after_s")
         if after_s is None:
-            after_s = max(AUTO_LEAST_S, AUTO_TIMES * self._longest_s)
+            after_s = max(AUTO_MIN_S, AUTO_TIMES * self._longest_s)
         if not self._seen or (settings.get("after_s") is None and self._seen <= AUTO_STEPS):
             return max(float(settings.get("first_s", 0)), after_s if self._seen else 0.0), FIRST
         if self._pausing:

@@ -17,7 +17,7 @@ from .orders import Now
 # How long nodes have to take stacks; the job ends without the stacks of nodes that have not sent them by then.
 ANSWER_S = 20.0
 # Upper bound for a line that says where ranks are, in characters.
-MOST_LINE = 500
+MAX_LINE = 500
 
 Ranks = list[dict[str, Any]]
 
@@ -86,7 +86,7 @@ class HangWatch:
         """Return where the ranks are, and which one is not where the others are."""
         groups = stacks.groups(self._stacks)
         host, rank = stacks.odd_one(groups)
-        odd = next((group.text()[:MOST_LINE] for group in groups if group.odd), "")
+        odd = next((group.text()[:MAX_LINE] for group in groups if group.odd), "")
         left = stacks.left_early(self._stacks, [report["well"] for report in reports if report.get("well")])
         if left:
             left = {**left, "before_s": max(0, round(epoch_s - left["time"]))}
@@ -97,6 +97,6 @@ class HangWatch:
         return {
             "host": host or self._own,
             "rank": rank,
-            "groups": [line[:MOST_LINE] for line in lines],
+            "groups": [line[:MAX_LINE] for line in lines],
             **({"reason": odd} if odd else {}),
         }

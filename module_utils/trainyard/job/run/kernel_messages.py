@@ -38,7 +38,7 @@ _KINDS = {
 _JOURNAL = re.compile(r"(?P<at>\d{9,11}\.\d+) \S+ kernel: (?P<text>.*)")
 _DMESG = re.compile(r"\[ *(?P<at>\d+\.\d+)\] (?P<text>.*)")
 _OOM = re.compile(r"task_memcg=(?P<group>[^,]{0,1000}),task=(?P<name>[^,]{1,64}),pid=(?P<pid>\d{1,10})\b")
-MOST, _MOST_TEXT = 64, 600
+MAX_MESSAGES, _MAX_TEXT = 64, 600
 # How long before and after a failure messages are of interest, in seconds; clocks differ.
 BEFORE_S, AFTER_S = 300.0, 5.0
 _SHOWN = 6
@@ -54,8 +54,8 @@ def parse(lines: Iterable[str], since: float, until: float, booted: float) -> li
         at = float(match["at"]) + (0.0 if match.re is _JOURNAL else booted)
         kind = next((kind for kind, words in _KINDS.items() if words.search(match["text"][:1000])), "")
         if kind and since <= at <= until:
-            found.append({"time": round(at, 3), "kind": kind, "text": match["text"][:_MOST_TEXT]})
-    return found[-MOST:]
+            found.append({"time": round(at, 3), "kind": kind, "text": match["text"][:_MAX_TEXT]})
+    return found[-MAX_MESSAGES:]
 
 
 def of_failure(by_host: Mapping[str, Sequence[Message]], failure: Mapping[str, Any], end: Any) -> list[Message]:
@@ -69,7 +69,7 @@ def of_failure(by_host: Mapping[str, Sequence[Message]], failure: Mapping[str, A
     return [
         {"hosts": names, "time": when, "kind": kind, "text": text}
         for (when, kind, text), names in sorted(hosts.items())
-    ][-MOST:]
+    ][-MAX_MESSAGES:]
 
 
 def ended_process(messages: Iterable[Message], host: str, job_id: str) -> str:

@@ -15,9 +15,9 @@ from ...findings.findings import Finding, counted
 from ...findings.visible import ESCAPE_SEQUENCE, as_overwritten
 
 # Upper bound for the nodes that are asked for lines: each is visited about every second.
-MOST_NODES = 64
+MAX_NODES = 64
 # Upper bounds: characters of a line and lines that are shown at once; bytes that are read of a rank at once.
-MOST_CHARACTERS, MOST_LINES, MOST_BYTES = 400, 40, 1 << 16
+MAX_CHARACTERS, MAX_LINES, MAX_BYTES = 400, 40, 1 << 16
 # Bytes of older output that are shown at first.
 FIRST_BYTES = 2048
 _RANKS = re.compile(r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*")
@@ -66,8 +66,8 @@ def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list
         found, expected = f"a job of {plan['engine']['kind']}", "a job of trainyard's own nodes (job_scheduler: ssh)"
         action = f"leave {check} out; logs.yml brings the logs, and the report as it is then"
         return [Finding(check, found, expected, action)]
-    if nodes > MOST_NODES:
-        expected = f"at most {MOST_NODES}, as each is visited again and again"
+    if nodes > MAX_NODES:
+        expected = f"at most {MAX_NODES}, as each is visited again and again"
         return [Finding(check, counted(nodes, "node"), expected, fewer)]
     return []
 
@@ -84,7 +84,7 @@ def findings(plan: Mapping[str, Any], follow: Any, live: bool) -> list[Finding]:
 def cut(content: bytes) -> tuple[list[str], int]:
     """Return the complete lines of the content, and how many bytes they are; a progress bar ends lines with \\r."""
     end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
-    if not end and len(content) >= MOST_BYTES:
+    if not end and len(content) >= MAX_BYTES:
         # One endless line.
         end = len(content)
     text = content[:end].decode("utf-8", "replace")
@@ -93,10 +93,10 @@ def cut(content: bytes) -> tuple[list[str], int]:
 
 def _clean(line: str) -> str:
     line = ESCAPE_SEQUENCE.sub("", as_overwritten(line)).rstrip()
-    return line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} ..."
+    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]} ..."
 
 
-def folded(lines: Mapping[int, Sequence[str]], most: int = MOST_LINES) -> list[str]:
+def folded(lines: Mapping[int, Sequence[str]], most: int = MAX_LINES) -> list[str]:
     """Return the lines of ranks as they are shown, equal lines of several ranks once, at most `most`.
 
     The order of each rank's lines is kept; ranks are merged by the position of each line in the new output.

@@ -24,24 +24,24 @@ from typing import Any
 
 from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
-from .progress import MOST_METRICS, MOST_NAME
+from .progress import MAX_METRICS, MAX_NAME
 from .shapes import NOTHING, All, ByKind, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
 from .slow_ranks import report_shape
-from .stacks import MOST_RANKS, rank_shape
+from .stacks import MAX_RANKS, rank_shape
 
 Message = dict[str, Any]
 
 # Upper bound for quoted lines of logs, names of hosts and the like, in characters.
-MOST_TEXT = 2000
-MOST_FAILURES = 4096
+MAX_TEXT = 2000
+MAX_FAILURES = 4096
 # Upper bound for node ranks.
-MOST_PLACES = 1_000_000
+MAX_PLACES = 1_000_000
 # Upper bound for spares.
-MOST_MOVED = 1000
+MAX_MOVED = 1000
 # Upper bound for exit codes, process ids and counts.
 _LARGE = 1 << 32
 # Upper bound for steps: arithmetic stays exact below it.
-_MOST_COUNTED = 1e15
+_MAX_COUNTED = 1e15
 # How a job ends.
 STATES = ("succeeded", "failed", "timed_out", "stopped")
 # An IP address, which is written into files and environments.
@@ -85,7 +85,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-_TEXT = Text(MOST_TEXT)
+_TEXT = Text(MAX_TEXT)
 # The controller takes these values with the same bounds (answers.py).
 _MAYBE_NUMBER, _MAYBE_COUNT = (float, NOTHING), (int, NOTHING)
 # Numbers that ranks print have no bounds.
@@ -94,13 +94,13 @@ _PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _PRINTED))
 _LOST = Exact(
     {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _PRINTED}
 )
-_METRICS = Each(_PRINTED, Text(MOST_NAME), MOST_METRICS)
+_METRICS = Each(_PRINTED, Text(MAX_NAME), MAX_METRICS)
 
 
 def _counted(value: Any) -> None:
     """a number that steps and seconds can be"""
     finite(value)
-    if not -_MOST_COUNTED <= value <= _MOST_COUNTED:
+    if not -_MAX_COUNTED <= value <= _MAX_COUNTED:
         raise ValueError(value)
 
 
@@ -190,8 +190,8 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "ranks_running": Whole(world_size),
         "done": bool,
         "idle": bool,
-        "rankless": Whole(MOST_FAILURES),
-        "failures": Few(failure_shape(host, world_size), MOST_FAILURES),
+        "rankless": Whole(MAX_FAILURES),
+        "failures": Few(failure_shape(host, world_size), MAX_FAILURES),
         "?well": (_well_shape(host, world_size), NOTHING),
         "metrics": _METRICS,
         "loss_not_a_number": (_LOST, NOTHING),
@@ -206,12 +206,12 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?time": float,
         "?excluded": (Exact({"reason": _TEXT, "temporary": bool}), NOTHING),
         "?progress": PROGRESS,
-        "?place": (Whole(MOST_PLACES), NOTHING),
+        "?place": (Whole(MAX_PLACES), NOTHING),
         "?full": _TEXT,
     }
     return {
         "report": Exact(report),
-        "stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank_shape(world_size), MOST_RANKS)}),
+        "stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank_shape(world_size), MAX_RANKS)}),
         "samples": report_shape(world_size),
         "stopped": Is((True,)),
     }
@@ -240,8 +240,8 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
         "go": bool,
         "?stacks": Whole(_LARGE),
         "?sample_stacks": Is((True,)),
-        "?place": Whole(MOST_PLACES, 1),
-        "?moved": Each(_address, _address, MOST_MOVED),
+        "?place": Whole(MAX_PLACES, 1),
+        "?moved": Each(_address, _address, MAX_MOVED),
     }
     return {"orders": Exact(orders), "end": Exact({"end": Exact(end)})}
 

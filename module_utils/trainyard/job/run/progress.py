@@ -25,7 +25,7 @@ _DIGITS = "0.0000"
 # A value of these that is not a number is ignored.
 PLACES = frozenset({"step", "steps", "epoch"})
 # Named groups of a pattern, and how long the name of one may be, in characters.
-MOST_METRICS, MOST_NAME = 64, 64
+MAX_METRICS, MAX_NAME = 64, 64
 # A longer line is no progress line, and a user's pattern could take forever on it.
 MAX_LINE = 2000
 
@@ -46,8 +46,8 @@ def check_pattern(pattern: str) -> str:
         groups = compile_pattern(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as error:
         return f"not a regular expression: {error}"
-    if len(groups) > MOST_METRICS or any(len(name) > MOST_NAME for name in groups):
-        return f"too many named groups (at most {MOST_METRICS}), or too long a name (at most {MOST_NAME})"
+    if len(groups) > MAX_METRICS or any(len(name) > MAX_NAME for name in groups):
+        return f"too many named groups (at most {MAX_METRICS}), or too long a name (at most {MAX_NAME})"
     if not groups:
         return "a regular expression without named groups, such as (?P<step>[0-9]+)"
     return ""

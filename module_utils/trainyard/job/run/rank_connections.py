@@ -26,7 +26,7 @@ class Connection(NamedTuple):
 # Launchers whose ranks meet on the head, at a store or a scheduler.
 MEETING = ("torchrun", "mindspore", "msrun", "oneflow")
 # Minimum number of samples of a node, about a second apart, for a conclusion.
-LEAST_LOOKS = 10
+MIN_SAMPLES = 10
 # Linux, include/net/tcp_states.h: sockets that listen, or are not connected yet.
 _NO_CONNECTION = ("0A", "02", "03", "0C")
 # NFS.
@@ -66,7 +66,7 @@ def apart(
     `nodes` took part, the head first; `states` are their observations by host.
     """
     seen = {host: states.get(host) or {} for host in (nodes[1:] if len(nodes) > 1 else nodes)}
-    if world_size < 2 or any(each.get("met", True) or each.get("looks", 0) < LEAST_LOOKS for each in seen.values()):
+    if world_size < 2 or any(each.get("met", True) or each.get("looks", 0) < MIN_SAMPLES for each in seen.values()):
         return None
     launchers = sorted({each["launcher"] for each in seen.values() if each.get("launcher")})
     if launcher not in MEETING and not launchers:

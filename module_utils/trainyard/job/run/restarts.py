@@ -28,7 +28,7 @@ Attempts = dict[str, int]
 WHOLE = ""
 # Fruitless attempts in a row that end a job, the longest time of a fruitless one, and the wait for each after the
 # first.
-MOST_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
+MAX_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
 
 
 def restart_text(restart: Mapping[str, Any]) -> str:
@@ -70,7 +70,7 @@ def _detected(failure: Failure, time_s: float | None) -> float | None:
 def gave_up(summary: Mapping[str, Any]) -> list[str]:
     """Return why a job was not started again although restarts were left."""
     fruitless = (summary.get("failure") or {}).get("fruitless") or 0
-    if fruitless < MOST_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
+    if fruitless < MAX_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
         return []
     step = summary["restarts"][-1].get("step")
     further = "reached a step" if step is None else f"came further than step {number(step)}"
@@ -218,7 +218,7 @@ class Restarts:
         alone = [failure for failure in failures if failure.get("recover_after_s") is not None]
         if len(alone) < len(failures):
             self._weigh(metrics or {}, elapsed_s)
-        if len(self.history) >= self.budget or self.fruitless >= MOST_FRUITLESS:
+        if len(self.history) >= self.budget or self.fruitless >= MAX_FRUITLESS:
             return False
         record = {"elapsed_s": round(elapsed_s, 1), "reason": text(first), "failure": dict(first)}
         if len(alone) == len(failures):

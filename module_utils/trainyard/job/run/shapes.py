@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 Shape = Any
 NOTHING = type(None)
 # Upper bound for numbers: larger integers and floats do not compare exactly.
-_MOST = 2**63
+_MAX = 2**63
 
 
 class Exact(NamedTuple):
@@ -134,7 +134,7 @@ def _is(value: Any, kind: type) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind in (bool, object)
     if kind in (int, float):
-        return isinstance(value, kind) and abs(value) < _MOST and math.isfinite(value)
+        return isinstance(value, kind) and abs(value) < _MAX and math.isfinite(value)
     return isinstance(value, kind)
 
 

@@ -29,7 +29,7 @@ Record = dict[str, Any]
 # Seconds between two reports of a node: usually, and while it samples stacks.
 PERIOD_S, STACKS_PERIOD_S = 10.0, 5.0
 # How long samples count, in seconds, or for so many steps if these are long.
-MEMORY_S, MEMORY_STEPS, MOST_MEMORY_S = 20.0, 5, 300.0
+MEMORY_S, MEMORY_STEPS, MAX_MEMORY_S = 20.0, 5, 300.0
 # Distance from the other ranks, in standard deviations: to sample stacks, and to be reported.
 _SUSPECT, _SURE_ASLEEP, _SURE_WAITED = 2.0, 4.0, 2.5
 # Samples of stacks are evaluated in blocks of this many seconds or steps, twice as long if a rank has fewer samples
@@ -40,15 +40,15 @@ _BLOCKS, _STEPS, _STEPS_S = 2, 20, 300.0
 # If the others wait more often than this, in percent, and there is no progress, it is a pause or a hang.
 _ALWAYS = 95
 # Time for which stacks are sampled; the pause after a search without result, which doubles each time.
-STACKS_S, REST_S, MOST_REST_S = 120.0, 60.0, 1800.0
+STACKS_S, REST_S, MAX_REST_S = 120.0, 60.0, 1800.0
 # A slow rank has recovered if it is this near to the others in _CALM successive evaluations.
 _NEAR, _CALM = 0.125, 3
 # Lines of progress, or seconds without any, after which ranks count as training.
 _POINTS, _UNTOLD_S = 2, 120.0
 # Upper bounds: reports that are kept, ranks of one report, characters of a place.
-MOST_KEPT, MOST_LISTED, MOST_AT = 16, 64, 200
+MAX_REPORTS, MAX_LISTED, MAX_AT = 16, 64, 200
 # Upper bounds for the facts of a node, and for the characters of one.
-_MOST_FACTS, _MOST_FACT = 8, 120
+_MAX_FACTS, _MAX_FACT = 8, 120
 
 _COUNT = Whole(10_000)
 _COUNTS = ("looks", "asleep", "dumps", "waited")
@@ -59,9 +59,9 @@ def report_shape(world_size: int) -> Exact:
 
     `at` is the most frequent place of a rank that does not wait, or "".
     """
-    names = {"rank": Whole(world_size - 1), "device": Text(stacks.MOST_NAME), "at": Text(MOST_AT)}
-    ranks = Few(Exact({**names, **dict.fromkeys(_COUNTS, _COUNT)}), stacks.MOST_RANKS)
-    return Exact({"ranks": ranks, "node": Few(Text(_MOST_FACT), _MOST_FACTS)})
+    names = {"rank": Whole(world_size - 1), "device": Text(stacks.MAX_NAME), "at": Text(MAX_AT)}
+    ranks = Few(Exact({**names, **dict.fromkeys(_COUNTS, _COUNT)}), stacks.MAX_RANKS)
+    return Exact({"ranks": ranks, "node": Few(Text(_MAX_FACT), _MAX_FACTS)})
 
 
 class _Sums:
@@ -85,7 +85,7 @@ class _Sums:
             self.add(sums["host"], {"rank": rank, **sums}, sums["at"])
 
     def behind(
-        self, looks: str, found: str, deviations: float, least: int = stacks.LEAST_LOOKS, gap: float = 0.25
+        self, looks: str, found: str, deviations: float, least: int = stacks.MIN_SAMPLES, gap: float = 0.25
     ) -> tuple[dict[int, str], int]:
         """Return the ranks that wait less than the others, with their hosts, and the percentage of the others."""
         shares: dict[str, list[Record]] = {}
@@ -134,7 +134,7 @@ class SlowRanks:
         self._calm = 0
         self._facts: dict[str, list[str]] = {}
         # All reports, the oldest first; the last one is current while it has no `until_s`.
-        self.named: list[Record] = [dict(each) for each in known][-MOST_KEPT:]
+        self.named: list[Record] = [dict(each) for each in known][-MAX_REPORTS:]
         self._end_named(None)
 
     def begin(self, now: float, elapsed_s: float) -> None:
@@ -171,7 +171,7 @@ class SlowRanks:
         elif now >= self._rest_until and self._sums.behind("looks", "asleep", _SUSPECT)[0]:
             self._forget(now)
             self.sample_stacks, self._block_points = True, points
-        kept = math.exp(-passed_s / min(max(MEMORY_S, MEMORY_STEPS * (step_s or 0.0)), MOST_MEMORY_S))
+        kept = math.exp(-passed_s / min(max(MEMORY_S, MEMORY_STEPS * (step_s or 0.0)), MAX_MEMORY_S))
         for sums in self._sums.of.values():
             for name in _COUNTS:
                 sums[name] *= kept
@@ -210,7 +210,7 @@ class SlowRanks:
                     return
         if now - self._since >= max(STACKS_S, 2 * least_s):
             self._forget(now)
-            self._rest_until, self._rest_s = now + self._rest_s, min(2 * self._rest_s, MOST_REST_S)
+            self._rest_until, self._rest_s = now + self._rest_s, min(2 * self._rest_s, MAX_REST_S)
 
     def _report(self, ranks: Sequence[int], usual: int, elapsed_s: float) -> None:
         own = [self._total.of[rank] for rank in ranks]
@@ -223,18 +223,18 @@ class SlowRanks:
         ]
         named = {
             "host": own[0]["host"],
-            "ranks": list(ranks[:MOST_LISTED]),
+            "ranks": list(ranks[:MAX_LISTED]),
             "device": own[0]["device"] if len(ranks) == 1 else "",
             "waited": round(100 * waited / max(1.0, looks)),
             "others": usual,
             "looks": round(looks),
             "at": places.most_common(1)[0][0] if places else "",
             "node": self._facts.get(own[0]["host"], []),
-            "shares": sorted(sorted(shares, key=lambda each: each[1])[:MOST_LISTED]),
+            "shares": sorted(sorted(shares, key=lambda each: each[1])[:MAX_LISTED]),
             "found_s": round(elapsed_s, 1),
             "until_s": None,
         }
-        self.named = [*self.named[1 - MOST_KEPT :], named]
+        self.named = [*self.named[1 - MAX_REPORTS :], named]
 
     def _check_recovery(self, elapsed_s: float) -> None:
         shares = {rank: sums["asleep"] / sums["looks"] for rank, sums in self._sums.of.items() if sums["looks"] >= 1}
@@ -270,7 +270,7 @@ def text(named: Mapping[str, Any]) -> str:
 
 def details(named: Mapping[str, Any]) -> list[str]:
     """Return how often each rank waited, and what slowed its node down meanwhile."""
-    shares = ", ".join(f"{rank} {share} %" for rank, share in named["shares"][: stacks.MOST_LINES])
-    more = len(named["shares"]) - stacks.MOST_LINES
+    shares = ", ".join(f"{rank} {share} %" for rank, share in named["shares"][: stacks.MAX_LINES])
+    more = len(named["shares"]) - stacks.MAX_LINES
     lines = [f"found waiting, by rank: {shares}" + (f" ... {more} more" if more > 0 else "")]
     return [*lines, *([f"{named['host']} then: {', '.join(named['node'])}"] if named["node"] else [])]

@@ -25,13 +25,13 @@ Frame = list[Any]  # function, file, line (0: it moved meanwhile), owner
 Record = Mapping[str, Any]
 
 # Upper bounds for the frames of a rank, and for the characters of a name.
-MOST_FRAMES, MOST_NAME = 24, 120
+MAX_FRAMES, MAX_NAME = 24, 120
 # Upper bounds for the ranks of a node whose stacks are taken, and for the lines of groups.
-MOST_RANKS, MOST_LINES = 128, 12
+MAX_RANKS, MAX_LINES = 128, 12
 # Minimum number of samples of a rank to say how often it waits.
-LEAST_LOOKS = 20
+MIN_SAMPLES = 20
 _LARGE = 1 << 32
-_PARTS = (Text(MOST_NAME), Text(MOST_NAME), Whole(_LARGE), Is(("own", "package", "python")))
+_PARTS = (Text(MAX_NAME), Text(MAX_NAME), Whole(_LARGE), Is(("own", "package", "python")))
 
 
 def _frame(value: Any) -> None:
@@ -49,13 +49,13 @@ def rank_shape(world_size: int) -> Exact:
         {
             "rank": Whole(world_size - 1),
             "pid": Whole(_LARGE),
-            "device": Text(MOST_NAME),
+            "device": Text(MAX_NAME),
             "state": Text(2),
-            "wchan": Text(MOST_NAME),
+            "wchan": Text(MAX_NAME),
             "cpu_percent": Whole(_LARGE),
-            "frames": Few(_frame, MOST_FRAMES),
+            "frames": Few(_frame, MAX_FRAMES),
             "said": Text(400),
-            "recorder": Text(flight_recorder.MOST_TEXT),
+            "recorder": Text(flight_recorder.MAX_TEXT),
             "looks": Whole(_LARGE),
             "waited": Whole(_LARGE),
         }
@@ -101,7 +101,7 @@ def frame(name: str, filename: str, line: int) -> Frame:
         owner, file = "package", _PACKAGES.sub("", filename)
     elif _PYTHON.match(filename):
         owner = "python"
-    return [visible(name)[-MOST_NAME:], visible(file)[-MOST_NAME:], min(max(0, line), _LARGE), owner]
+    return [visible(name)[-MAX_NAME:], visible(file)[-MAX_NAME:], min(max(0, line), _LARGE), owner]
 
 
 def read_dump(text: str) -> dict[str, list[Frame]]:
@@ -118,7 +118,7 @@ def read_dump(text: str) -> dict[str, list[Frame]]:
         for thread in sorted(threads, key=lambda each: each["os_thread_id"] != each["pid"]):
             main = thread["os_thread_id"] == thread["pid"]
             name = "MainThread" if main else f"{thread['thread_name']} ({thread['os_thread_id']})"
-            found[visible(name)[:MOST_NAME]] = [
+            found[visible(name)[:MAX_NAME]] = [
                 frame(str(each["name"]), str(each["filename"]), int(each["line"])) for each in thread["frames"]
             ]
     except (KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -140,7 +140,7 @@ def common_frames(samples: Sequence[Sequence[Frame]]) -> list[Frame]:
         if all(each[:2] == first[:2] for each in level):
             common.append([*first[:2], 0, first[3]])
         break
-    return common[::-1][:MOST_FRAMES]
+    return common[::-1][:MAX_FRAMES]
 
 
 def _waits_in(frames: Sequence[Frame]) -> str:
@@ -284,7 +284,7 @@ def left_text(left: Mapping[str, Any], wait: bool) -> str:
 
 
 def slow(
-    found: Mapping[str, Sequence[Record]], deviations: float = 4.0, least: int = LEAST_LOOKS, gap: float = 0.25
+    found: Mapping[str, Sequence[Record]], deviations: float = 4.0, least: int = MIN_SAMPLES, gap: float = 0.25
 ) -> tuple[list[tuple[str, Record]], int]:
     """Return the slow ranks, and how often the others wait, in percent of the samples.
 
@@ -309,20 +309,20 @@ def slow(
 
 def slow_lines(found: Mapping[str, Sequence[Record]]) -> list[str]:
     """Return lines on the slow ranks, none without enough samples."""
-    sampled = [record for records in found.values() for record in records if record["looks"] >= LEAST_LOOKS]
+    sampled = [record for records in found.values() for record in records if record["looks"] >= MIN_SAMPLES]
     if len(sampled) < 2:
         return []
     behind, usual = slow(found)
     told = []
-    for host, record in behind[:MOST_LINES]:
+    for host, record in behind[:MAX_LINES]:
         device = f", device {record['device']}," if record["device"] else ""
         share = round(100 * record["waited"] / record["looks"])
         told.append(
             f"rank {record['rank']} on {host}{device} is slow: it waited for others in {share} % of "
             f"{record['looks']} samples, they wait in {usual} %"
         )
-    if len(behind) > MOST_LINES:
-        told.append(f"... and {len(behind) - MOST_LINES} more slow ranks")
+    if len(behind) > MAX_LINES:
+        told.append(f"... and {len(behind) - MAX_LINES} more slow ranks")
     return told or [f"no rank is slower than the others: they wait for each other in {usual} % of the samples"]
 
 
@@ -335,8 +335,8 @@ def lines(
     """Return lines on the places of all ranks; `silent`: nodes without an answer, why; `left`: from left_early()."""
     made = groups(found)
     told = [group.text() for group in made]
-    if len(told) > MOST_LINES:
-        told = [*told[: MOST_LINES // 2], f"... {len(told) - MOST_LINES} more places ...", *told[-MOST_LINES // 2 :]]
+    if len(told) > MAX_LINES:
+        told = [*told[: MAX_LINES // 2], f"... {len(told) - MAX_LINES} more places ...", *told[-MAX_LINES // 2 :]]
     ranks = {record["rank"] for records in found.values() for record in records}
     pace = slow_lines(found)
     told += pace
@@ -351,7 +351,7 @@ def lines(
                 recorders.setdefault(record["recorder"], []).append(record["rank"])
     told += [
         f"PyTorch's flight recorder, {'rank' if len(of) == 1 else 'ranks'} {spans(of)}: {text}"
-        for text, of in sorted(recorders.items(), key=lambda each: -len(each[1]))[: MOST_LINES // 2]
+        for text, of in sorted(recorders.items(), key=lambda each: -len(each[1]))[: MAX_LINES // 2]
     ]
     missing = set(range(world_size)) - ranks - ({left["rank"]} if left else set())
     told += [f"{host} did not report: {why}" for host, why in list(silent.items())[:4]]

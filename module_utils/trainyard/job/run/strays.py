@@ -9,7 +9,7 @@ from typing import Any
 from ...findings.findings import counted
 from ...findings.visible import visible
 
-_MOST_HOSTS = 6
+_MAX_HOSTS = 6
 
 
 def texts(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -19,10 +19,10 @@ def texts(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines = [
         f"not ended by trainyard on {host}: {counted(each['count'], 'process', 'processes')} of user {each['user']} "
         f"that started during the job: {_named(each)}"
-        for host, each in list(found.items())[:_MOST_HOSTS]
+        for host, each in list(found.items())[:_MAX_HOSTS]
     ]
-    if len(found) > _MOST_HOSTS:
-        lines.append(f"not ended by trainyard: such processes on {counted(len(found) - _MOST_HOSTS, 'further host')}")
+    if len(found) > _MAX_HOSTS:
+        lines.append(f"not ended by trainyard: such processes on {counted(len(found) - _MAX_HOSTS, 'further host')}")
     if lines:
         lines.append("  where a rank started them (ssh, systemd-run), end them there: kill PID")
     return lines

@@ -113,7 +113,7 @@ class Sender:
             tries += 1
             with self._changed:
                 news = why and why != queue.why
-                if again and tries < events.MOST_TRIES:
+                if again and tries < events.MAX_TRIES:
                     queue.why = why
                     self._pause(events.pause_s(tries))
                 else:

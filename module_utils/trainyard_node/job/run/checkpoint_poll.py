@@ -98,7 +98,7 @@ def poll(pattern: str) -> list[Sample]:
             state = path.lstat()
             if stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode):
                 times[path] = state.st_mtime
-    newest = sorted(times, key=lambda path: times[path])[-checkpoints.MOST_LOOKED_AT :]
+    newest = sorted(times, key=lambda path: times[path])[-checkpoints.MAX_INSPECTED :]
     complete, later = _marked([path for path in newest if path.is_dir()])
     samples = []
     for path in newest:

@@ -51,14 +51,14 @@ def dumped(env: Environment, rank: int, began: float) -> str:
         with open_regular(path) as there:
             if os.fstat(there.fileno()).st_mtime < began:
                 return ""
-            content = there.read(flight_recorder.MOST_BYTES + 1)
-        if len(content) > flight_recorder.MOST_BYTES:
-            return f"a dump of more than {flight_recorder.MOST_BYTES >> 20} MiB, which is not read"
+            content = there.read(flight_recorder.MAX_BYTES + 1)
+        if len(content) > flight_recorder.MAX_BYTES:
+            return f"a dump of more than {flight_recorder.MAX_BYTES >> 20} MiB, which is not read"
         return flight_recorder.read(content)
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:
-        return visible(f"a dump that cannot be read: {error}")[: flight_recorder.MOST_TEXT]
+        return visible(f"a dump that cannot be read: {error}")[: flight_recorder.MAX_TEXT]
 
 
 def ras(env: Environment, limit_s: float) -> str:

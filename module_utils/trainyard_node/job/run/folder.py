@@ -29,7 +29,7 @@ from typing import Any
 from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
 from ....trainyard.job.run import answers
 from ....trainyard.job.run.failure_kinds import EXIT
-from ....trainyard.job.run.log_lines import FIRST_BYTES, MOST_BYTES, cut
+from ....trainyard.job.run.log_lines import FIRST_BYTES, MAX_BYTES, cut
 from ....trainyard.job.run.shapes import Shape, misfit, named
 from ....trainyard.nvidia.nccl_lines import is_of_transport
 from ...machine import as_user, private
@@ -313,8 +313,8 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
         with contextlib.suppress(OSError), open_regular(job_dir / "logs" / name) as log:
             size = log.seek(0, os.SEEK_END)
             known = max(0, size - FIRST_BYTES) if offset is None else offset if offset <= size else 0
-            begin = max(known, size - MOST_BYTES)
-            content = read_masked(log, begin, MOST_BYTES, hidden)
+            begin = max(known, size - MAX_BYTES)
+            content = read_masked(log, begin, MAX_BYTES, hidden)
             lines, read = cut(content)
             if begin > (0 if offset is None else known) and len(lines) > 1:
                 # The first line is incomplete.

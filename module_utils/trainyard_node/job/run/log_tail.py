@@ -98,7 +98,7 @@ class Tail:
     def _shown(self, line: bytes) -> str:
         """Return a line as a report may quote it."""
         hidden = mask(line, self._hidden).decode("utf-8", "replace")
-        return visible(progress_forms.clean(hidden).strip())[: hang.MOST_LAST]
+        return visible(progress_forms.clean(hidden).strip())[: hang.MAX_LAST]
 
     def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
         """Read the metrics of lines; an expression that takes too long is not used again."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.run import stacks as rules
-from ....trainyard.job.run.slow_ranks import STACKS_PERIOD_S, MOST_AT, PERIOD_S
+from ....trainyard.job.run.slow_ranks import MAX_AT, PERIOD_S, STACKS_PERIOD_S
 from . import processes as procs
 from . import slow_node, stacks, units
 
@@ -100,7 +100,7 @@ class Sampler:
         of_ranks = [
             {
                 "rank": rank.rank,
-                "device": stacks.device(rank.env)[: rules.MOST_NAME],
+                "device": stacks.device(rank.env)[: rules.MAX_NAME],
                 "at": next((place for place, _ in places.get(rank.rank, Counter()).most_common(1)), ""),
                 **{name: seen[rank.rank][name] for name in ("looks", "asleep", "dumps", "waited")},
             }
@@ -164,7 +164,7 @@ class Sampler:
                 waits = rules.waiting(frames, state)
                 self._count(rank, dumps=1, waited=int(waits))
                 if not waits:
-                    place = rules.place({"frames": frames, "state": state, "wchan": wchan})[:MOST_AT]
+                    place = rules.place({"frames": frames, "state": state, "wchan": wchan})[:MAX_AT]
                     with self._lock:
                         self._places.setdefault(rank, Counter())[place] += 1
 

@@ -63,7 +63,7 @@ def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int]
         if number is not None and started is not None and not serves_ranks:
             found.setdefault(number, []).append((started, Rank(number, pid, env)))
     ranks = []
-    for number in sorted(found)[: stacks.MOST_RANKS]:
+    for number in sorted(found)[: stacks.MAX_RANKS]:
         oldest_first = [rank for _, rank in sorted(found[number], key=lambda each: (each[0], each[1].pid))]
         ranks.append(next((rank for rank in oldest_first if _is_python(rank.pid, proc)), oldest_first[0]))
     return ranks
@@ -147,7 +147,7 @@ def process_state(pid: int, proc: str = procs.PROC) -> tuple[str, str, int]:
         state, ticks = fields[0].decode(), int(fields[11]) + int(fields[12])
     except (OSError, IndexError, ValueError):
         return "", "", 0
-    return state, _text(f"{proc}/{pid}/wchan")[: stacks.MOST_NAME], ticks
+    return state, _text(f"{proc}/{pid}/wchan")[: stacks.MAX_NAME], ticks
 
 
 def _began(pid: int, proc: str) -> float:
@@ -254,7 +254,7 @@ def take(
         record = {
             "rank": rank.rank,
             "pid": rank.pid,
-            "device": device(rank.env)[: stacks.MOST_NAME],
+            "device": device(rank.env)[: stacks.MAX_NAME],
             "state": state,
             "wchan": wchan,
             "cpu_percent": max(0, round(100 * (ticks - first[rank.pid][2]) / tick_s / took)),

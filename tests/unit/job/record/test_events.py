@@ -147,7 +147,7 @@ def test_no_secret_and_nothing_that_steers_a_terminal_is_in_a_text():
 @given(st.text(max_size=2000), st.sampled_from(events.FORMS))
 def test_any_text_makes_a_body(text, form):
     said = events.event(("progress", text, {"rank": True, "host": text}), state(), 1.0)
-    assert len(said["text"]) <= events.MOST_TEXT and len(said["host"]) <= events.MOST_TEXT and "rank" not in said
+    assert len(said["text"]) <= events.MAX_TEXT and len(said["host"]) <= events.MAX_TEXT and "rank" not in said
     written = events.body(said, form)
     assert b"\n" not in written and json.loads(written)
     # Slack reads nothing in a text as a command.
@@ -181,13 +181,13 @@ def test_a_full_queue_loses_the_oldest_and_has_one_progress_event():
     for number in range(3):
         waiting.add({"event": "progress", "number": number})
     assert [said["number"] for said in waiting.events] == [2]
-    for number in range(events.MOST_WAITING + 4):
+    for number in range(events.MAX_WAITING + 4):
         waiting.add({"event": "restart", "number": number})
-    assert len(waiting.events) == events.MOST_WAITING
+    assert len(waiting.events) == events.MAX_WAITING
     assert (waiting.events[0]["number"], waiting.lost) == (4, 5)
     waiting.done(waiting.events[0])
     waiting.done(waiting.events[0], "answered 400")
-    left = events.MOST_WAITING - 2
+    left = events.MAX_WAITING - 2
     found = {"to": "webhook example.org", "sent": 1, "waiting": left, "lost": 6, "why": "answered 400"}
     assert waiting.as_dict() == found
     assert events.undelivered([found, {**found, "waiting": 0, "lost": 0}]) == [

@@ -244,7 +244,7 @@ sys.exit(int(sys.argv[2]))
 
 def test_a_command_gets_the_event_and_no_shell(sending, tmp_path, monkeypatch):
     monkeypatch.setattr(events, "FIRST_WAIT_S", 0.05)
-    monkeypatch.setattr(events, "MOST_TRIES", 2)
+    monkeypatch.setattr(events, "MAX_TRIES", 2)
     (tmp_path / "tell.py").write_text(TELL)
     tell = [sys.executable, str(tmp_path / "tell.py"), str(tmp_path / "told")]
     told = sending({"command": [*tell, "0", "$HOME; x"]})
@@ -274,7 +274,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(sending, tmp_
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_only_a_regular_file_is_written(kind, sending, tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "MOST_TRIES", 1)
+    monkeypatch.setattr(events, "MAX_TRIES", 1)
     path, victim = tmp_path / "events.jsonl", tmp_path / "victim"
     victim.touch()
     {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()

@@ -46,7 +46,7 @@ def test_a_nodes_report_is_bounded_and_counts_for_hosts_of_its_job_alone(found):
     report = {**found, "n2": {"reason": "x\x1b[2J" + "y" * 9999, "since": -1.0}}
     record = excluded_hosts.add(EMPTY, report, "a-1", HOSTS, 1000)
     assert set(record["excluded"]) <= set(HOSTS) and excluded_hosts.parse(json.loads(json.dumps(record))) == record
-    assert len(record["excluded"]["n2"]["reason"]) == excluded_hosts.MOST_REASON
+    assert len(record["excluded"]["n2"]["reason"]) == excluded_hosts.MAX_REASON
     assert "\x1b" not in "".join(excluded_hosts.lines(record["excluded"]))
 
 

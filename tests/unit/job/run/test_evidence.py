@@ -78,7 +78,7 @@ def test_broken_dumps_raise_nothing_else(noise, at):
     whole = dump(entry(1), entry(2, "started"))
     for content in (noise, whole[:at] + noise, whole[:at] + noise + whole[at + 1 :]):
         try:
-            assert len(flight_recorder.read(content)) <= flight_recorder.MOST_TEXT
+            assert len(flight_recorder.read(content)) <= flight_recorder.MAX_TEXT
         except ValueError as error:
             assert "no dump" in str(error)
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_no_dump_blocks_nothing(tmp_path):
     env = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/dump_"}
     os.mkfifo(tmp_path / "dump_0")
     (tmp_path / "dump_1").symlink_to("/etc/passwd")
-    (tmp_path / "dump_2").write_bytes(b"\0" * (flight_recorder.MOST_BYTES + 1))
+    (tmp_path / "dump_2").write_bytes(b"\0" * (flight_recorder.MAX_BYTES + 1))
     (tmp_path / "dump_3").write_bytes(b"\x1b[31m")
     pipe, link, large, text = (evidence.dumped(env, rank, 0) for rank in range(4))
     assert {each.partition(":")[0] for each in (pipe, link, text)} == {"a dump that cannot be read"}

@@ -75,7 +75,7 @@ def test_lines_that_come_again_with_other_numbers(before, after):
 def test_only_some_kinds_of_lines_are_remembered():
     changes = hang.Changes()
     changes.add("it 1")
-    for kind in range(hang.MOST_KINDS):
+    for kind in range(hang.MAX_KINDS):
         changes.add(f"{'x' * (kind + 1)} 1")
     assert [changes.add("it 2"), changes.add("it 3")] == [False, True]
 

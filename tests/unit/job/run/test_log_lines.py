@@ -58,9 +58,9 @@ def test_only_complete_lines_are_read_and_of_a_bar_its_last_state():
     assert following.cut(b" 1/3\r 2/3\r 3/") == (["...  2/3"], 10)
     assert following.cut(b"\x1b[32mgreen\x1b[0m\n") == (["green"], 15)
     assert following.cut(b"no end") == ([], 0)
-    long = b"x" * following.MOST_BYTES
+    long = b"x" * following.MAX_BYTES
     lines, read = following.cut(long)
-    assert (lines, read) == (["x" * following.MOST_CHARACTERS + " ..."], len(long))
+    assert (lines, read) == (["x" * following.MAX_CHARACTERS + " ..."], len(long))
 
 
 def test_equal_lines_of_many_ranks_are_one():

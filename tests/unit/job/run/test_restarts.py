@@ -3,7 +3,7 @@
 import json
 
 from ansible.module_utils.trainyard.job.run.restarts import (
-    MOST_FRUITLESS,
+    MAX_FRUITLESS,
     PAUSE_S,
     SHORT_S,
     Restarts,
@@ -40,7 +40,7 @@ def test_three_attempts_in_a_row_without_progress_are_enough():
     assert answers == [True, True, True, False]
     assert [entry["fruitless"] for entry in book.history] == [0, 1, 2]
     assert [entry["wait_s"] for entry in book.history] == [0, 0, PAUSE_S]
-    assert book.fruitless == MOST_FRUITLESS
+    assert book.fruitless == MAX_FRUITLESS
     # An attempt that gets further resets the count.
     assert lives([120, 120, 120, 121, 121, 121, 122])[0] == [True] * 7
 
@@ -68,7 +68,7 @@ def test_all_start_together_when_the_wait_is_over():
     book = Restarts(9, 300.0)
     for now in (1.0, 2.0, 3.0):
         before = book.fruitless
-        assert book.take([KILLED], now, now) == (before < MOST_FRUITLESS - 1)
+        assert book.take([KILLED], now, now) == (before < MAX_FRUITLESS - 1)
         ready = {"n1": {"attempts": {"": -1}, "ready_for": book.attempts("n1")}}
         if before == 1:
             assert book.gather(["n1"], ready, now + PAUSE_S - 0.1) == [] and not book.go
@@ -82,7 +82,7 @@ def test_a_job_never_starts_more_often_than_allowed(steps, budget):
     if False in answers:
         stopped = answers.index(False)
         fruitless = lives(steps[: stopped + 1], budget=budget)[1].fruitless
-        assert stopped == budget or fruitless == MOST_FRUITLESS
+        assert stopped == budget or fruitless == MAX_FRUITLESS
 
 
 def test_texts_of_restarts():
