@@ -17,25 +17,27 @@ def unfold(name: str, folder: Path, trees: Path = NODES) -> Path:
     for line in lines:
         if not line or line.startswith("#"):
             continue
-        path, mark, value = _parts(line)
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if mark == "/":
-            target.mkdir(parents=True, exist_ok=True)
-        elif mark == " -> ":
-            target.symlink_to(value)
-        elif mark == " <<":
-            content = []
-            for inner in lines:
-                if inner == value:
-                    break
-                content.append(inner + "\n")
+        braced, mark, value = _parts(line)
+        content = value + "\n"
+        if mark == " <<":
+            content = "".join(f"{inner}\n" for inner in iter(lambda: next(lines, value), value))
+        for path in _expanded(braced):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if mark == "/":
+                target.mkdir(parents=True, exist_ok=True)
+            elif mark == " -> ":
+                target.symlink_to(value)
             else:
-                raise ValueError(f"{name}.tree: {path} has no end mark {value}")
-            target.write_text("".join(content), encoding="utf-8")
-        else:
-            target.write_text(value + "\n", encoding="utf-8")
+                target.write_text(content, encoding="utf-8")
     return folder
+
+
+def _expanded(path: str) -> list[str]:
+    """Expand one list in braces, as a shell does."""
+    start, braced, rest = path.partition("{")
+    names, _, end = rest.partition("}")
+    return [f"{start}{name}{end}" for name in names.split(",")] if braced else [path]
 
 
 def _parts(line: str) -> tuple[str, str, str]:

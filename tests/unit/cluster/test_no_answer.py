@@ -29,7 +29,6 @@ CAUSES = {
     "key refused": ("reach", "noaccess: Permission denied (publickey).", ""),
     "host key unknown": ("reach", STRICT, ""),
     "profile that ends": ("answer", "This account is currently not available. (exit status 1)", ""),
-    "no login shell": ("answer", "This account is currently not available. (exit status 1)", ""),
 }
 ONLY_MODULES = {
     "no Python": ("Python", "no /usr/bin/python9"),

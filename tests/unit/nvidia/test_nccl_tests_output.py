@@ -33,13 +33,13 @@ GPUS = ["gpu-01", "gpu-02"]
 @pytest.mark.parametrize(
     ("name", "collective", "ranks", "hosts", "rows", "form"),
     [
-        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 28, OLD),
+        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 11, OLD),
         ("2.10-all_gather-8-v100.txt", "", 8, ["v100-1"], 9, OLD),
         ("2.10-alltoall-8-v100.txt", "", 8, ["v100-1"], 9, OLD),
         ("2.10-broadcast-8-v100-unchecked.txt", "", 8, ["v100-1"], 9, OLD),
         ("2.13-all_gather-16-a100.txt", "", 16, ["dgx1", "dgx2"], 11, TEXT),
         ("2.17-all_reduce-16-h100-tagged.txt", "all_reduce", 16, ["gpu-1", "gpu-2"], 14, TEXT),
-        ("2.19-all_reduce-16-h100.txt", "all_reduce", 16, GPUS, 31, TEXT),
+        ("2.19-all_reduce-16-h100.txt", "all_reduce", 16, GPUS, 17, TEXT),
         ("2.19-all_reduce-16-h100-srun.txt", "all_reduce", 16, GPUS, 11, TEXT),
         ("2.19-all_reduce-16-h100-openmpi5.txt", "all_reduce", 16, GPUS, 11, TEXT),
         ("2.19-all_reduce-16-h100.json", "all_reduce", 16, GPUS, 11, "nccl-tests json"),
