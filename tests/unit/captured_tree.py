@@ -6,6 +6,9 @@ By itself it folds a folder, such as the captures of `make test-gpu`, and prints
 from __future__ import annotations
 
 import sys
+from functools import partial
+from itertools import takewhile
+from operator import ne
 from pathlib import Path
 
 NODES = Path(__file__).resolve().parents[1] / "fixtures" / "nodes"
@@ -20,7 +23,7 @@ def unfold(name: str, folder: Path, trees: Path = NODES) -> Path:
         braced, mark, value = _parts(line)
         content = value + "\n"
         if mark == " <<":
-            content = "".join(f"{inner}\n" for inner in iter(lambda: next(lines, value), value))
+            content = "".join(f"{inner}\n" for inner in takewhile(partial(ne, value), lines))
         for path in _expanded(braced):
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
