@@ -108,13 +108,13 @@ lab: lab-packages .venv/.controller ## make NODES real hosts in containers; inve
 lab-destroy: .venv/.controller ## remove the lab LAB
 	@ansible-playbook -i localhost, molecule/default/destroy.yml
 
-# Uses a lab of its own, removed at the end unless KEEP is set; PART=rank_table, stragglers and scale need none.
+# Uses a lab of its own, removed at the end unless KEEP is set; PART=stragglers and PART=scale need none.
 .PHONY: benchmark
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter rank_table stragglers scale,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
-	@trap '$(if $(KEEP)$(filter rank_table stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
+benchmark: $(if $(filter stragglers scale,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
+	@trap '$(if $(KEEP)$(filter stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # Install missing packages of the lab as root, or name them.
 .PHONY: lab-packages

@@ -30,14 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from faults import fault
-from restarting import restarted
 from starting import (
     CACHE,
     INVENTORY,
     NODES,
     PROJECT,
     TINY,
-    TINY_MINDSPORE,
     BenchmarkError,
     FirstNode,
     bare,
@@ -46,16 +44,13 @@ from starting import (
     launched,
     machine,
     mpirun,
-    msrun,
     node_names,
     playbook,
     run,
-    scheduler_and_workers,
     torchrun,
 )
 
 PREPARE_S = 3600  # for an installation on all nodes, which share the machine's cores
-TRAIN = ["train.py", "--dataset=random", "--model=mlp", "--random-size=16384", "--batch-size=32", "--log-every=64"]
 
 Times = dict[str, float]
 Variant = Callable[[], Times]
@@ -101,9 +96,7 @@ def table(result: dict[str, Any], against: dict[str, str], digits: int = 1) -> I
             values = [times[name][column] for times in rounds]
             cells.append(" / ".join(f"{f(values):.{digits}f}" for f in (min, statistics.median, max)))
         for other, column in itertools.product(against.values(), columns):
-            # "*" compares with the variant of the same launcher that was started by hand.
-            base = other if other != "*" else f"{name.split(', ')[0]}, by hand"
-            ratio = statistics.median(times[name][column] / times[base][column] for times in rounds)
+            ratio = statistics.median(times[name][column] / times[other][column] for times in rounds)
             cells.append(f"{ratio:.2f}")
         yield f"| {name} | {' | '.join(cells)} |"
 
@@ -126,29 +119,8 @@ def measure_launch(rounds: int) -> tuple[dict[str, Any], list[str]]:
     return result, list(table(result, against))
 
 
-def measure_mindspore(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds from the command to the first step and to the return, MindSpore on two nodes."""
-    nodes = 2
-    limit = f"compute[0:{nodes - 1}],localhost"
-    playbook("site.yml", "--limit", limit, "-e", '{"trainyard_frameworks": ["mindspore"]}')
-    n1 = FirstNode()
-    there = {"job_venv": "mindspore", "job_packages": ["mindspore"]}
-
-    def launch(launcher: str) -> Times:
-        return timed(lambda: launched(launcher, TINY_MINDSPORE, nodes, "benchmarks", **there))
-
-    variants: dict[str, Variant] = {
-        "mindspore, by hand": lambda: timed(lambda: n1(scheduler_and_workers(nodes))),
-        "mindspore, launch.yml": lambda: launch("mindspore"),
-        "msrun, by hand": lambda: timed(lambda: n1(msrun(nodes))),
-        "msrun, launch.yml": lambda: launch("msrun"),
-    }
-    result = alternate(variants, rounds)
-    return result, list(table(result, {"/ by hand": "*"}))
-
-
 def measure_site(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds, and CPU seconds of the controller, of a site.yml that has nothing to do, with and without its proof."""
+    """Seconds, and CPU seconds of the controller, of a site.yml that has nothing to do, with and without verification."""
     there = len(re.findall(r"^\s+n\d+:", (INVENTORY / "hosts.yml").read_text(), re.MULTILINE))
 
     def used() -> float:
@@ -165,70 +137,22 @@ def measure_site(rounds: int) -> tuple[dict[str, Any], list[str]]:
     variants: dict[str, Variant] = {}
     for count in sizes:
         variants[f"{count} nodes"] = functools.partial(site, count)
-        variants[f"{count} nodes, without the proof"] = functools.partial(site, count, "--skip-tags", "verify")
+        variants[f"{count} nodes, without verification"] = functools.partial(site, count, "--skip-tags", "verify")
     result = alternate(variants, rounds)
     changed = sum(int(times.pop("changed")) for each in result["rounds"] for times in each.values())
     note = [] if not changed else ["", f"NOT a no-op: {changed} tasks changed something."]
     return result, [*table(result, {"/ 2 nodes": "2 nodes"}), *note]
 
 
-def rate_of(log: str) -> Times:
-    """Return samples a second over the training, without the first lines, in which all is still cold."""
-    rates = [float(rate) for rate in re.findall(r"rate ([\d.]+) samples/s", log)][3:]
-    if not rates:
-        raise BenchmarkError(f"no rates in: {log[-2000:]}")
-    return {"samples/s": len(rates) / sum(1 / rate for rate in rates)}
-
-
-def measure_throughput(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Samples a second of training/pytorch/train.py: two ranks, one for each core of the smallest lab."""
-    n1 = FirstNode()
-    program = [*TRAIN, "--epochs=16"]
-    source = "training/pytorch"
-    variants: dict[str, Variant] = {
-        "direct, by hand": lambda: rate_of(n1(bare(program, 2))),
-        "direct, launch.yml": lambda: rate_of(launched("direct", program, 2, source)),
-        "torchrun, by hand": lambda: rate_of(n1(torchrun(program, 2))),
-        "torchrun, launch.yml": lambda: rate_of(launched("torchrun", program, 2, source)),
-        "torchrun, job_hang_timeout": lambda: rate_of(launched("torchrun", program, 2, source, job_hang_timeout=600)),
-    }
-    result = alternate(variants, rounds)
-    return result, list(table(result, {"/ by hand": "*", "/ torchrun": "torchrun, launch.yml"}, digits=0))
-
-
 def measure_failure(rounds: int) -> tuple[dict[str, Any], list[str]]:
     """Seconds from a fault to the end of all other ranks."""
     variants = {
-        f"{launcher}, {said}": functools.partial(fault, launcher, kind)
+        f"{launcher}, {text}": functools.partial(fault, launcher, kind)
         for launcher in ("direct", "torchrun")
-        for kind, said in (("kill", "a rank killed with SIGKILL"), ("pause", "a node frozen"))
+        for kind, text in (("kill", "a rank killed with SIGKILL"), ("pause", "a node frozen"))
     }
     result = alternate(variants, rounds, warm_up=False)
     return result, list(table(result, {}))
-
-
-def measure_restarts(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds from a killed rank to the next step beside those of a first start; goodput beside the truth."""
-    # Not msrun, which writes its workers' logs anew at each start.
-    launchers = ("direct", "torchrun", "mpirun", "mindspore")
-    variants = {launcher: functools.partial(restarted, launcher) for launcher in launchers}
-    result = alternate(variants, rounds, warm_up=False)
-    return result, list(table(result, {}, digits=2))
-
-
-def measure_rank_table(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds to build, validate and write a rank table of 80,000 NPUs and a hostfile, and the peak of memory."""
-
-    def write(way: str) -> Times:
-        times: Times = json.loads(run([sys.executable, "benchmarks/rank_table.py", way]))
-        return times
-
-    variants: dict[str, Variant] = {
-        "plain json.dump of the table": lambda: write("json.dump"),
-        "build, validate, write, and a hostfile": lambda: write("trainyard"),
-    }
-    result = alternate(variants, rounds)
-    return result, list(table(result, {"/ json.dump": "plain json.dump of the table"}, digits=2))
 
 
 def share(part: int, whole: int) -> str:
@@ -258,9 +182,9 @@ def measure_stragglers(_: int) -> tuple[dict[str, Any], list[str]]:
         lines += ["", f"{name}: of {healthy} healthy nodes {false} were named, {doubted} left undecided"]
         rounds = [sorted(cell["rounds_median"] for cell in cells), max(cell["rounds_most"] for cell in cells)]
         lines.append(f"rounds: {statistics.median(rounds[0]):.0f} in the median of the cells, at most {rounds[1]}")
-    lines += ["", "| said | confidence from | nodes | right % |", "|---|---|---|---|"]
-    for said in result["confidence"]:
-        columns = [said["state"], str(said["confidence_from"]), str(said["nodes"]), share(said["right"], said["nodes"])]
+    lines += ["", "| result | confidence from | nodes | right % |", "|---|---|---|---|"]
+    for row in result["confidence"]:
+        columns = [row["state"], str(row["confidence_from"]), str(row["nodes"]), share(row["right"], row["nodes"])]
         lines.append(f"| {' | '.join(columns)} |")
     sizes: list[tuple[str, ...]] = [(size,) for size in ("64", "256", "1024", "4096")]
     sizes += [(size, "--full") for size in ("64", "256", "1024")]
@@ -384,17 +308,13 @@ def _memory_of_descent(first: int) -> int:
 
 PARTS = {
     "launch": (measure_launch, 5),
-    "mindspore": (measure_mindspore, 5),
     "site": (measure_site, 3),
-    "throughput": (measure_throughput, 5),
     "failure": (measure_failure, 3),
-    "restarts": (measure_restarts, 3),
-    "rank_table": (measure_rank_table, 5),
     "stragglers": (measure_stragglers, 1),
     "verify": (measure_verify, 3),
     "scale": (measure_scale, 1),
 }
-WITHOUT_LAB = {"rank_table", "stragglers", "scale"}
+WITHOUT_LAB = {"stragglers", "scale"}
 
 
 def main() -> None:
@@ -416,8 +336,8 @@ def main() -> None:
         print(f"\n{part}: {measure.__doc__}", flush=True)
         result, lines = measure(options.rounds or rounds)
         (CACHE / f"{part}.json").write_text(json.dumps({"machine": conditions, **result}, indent=1) + "\n")
-        said = ", ".join(f"{name} {value}" for name, value in conditions.items())
-        print("\n".join(["", *lines, "", said]), flush=True)
+        text = ", ".join(f"{name} {value}" for name, value in conditions.items())
+        print("\n".join(["", *lines, "", text]), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,10 @@ LAB_STATE = PROJECT / ".cache/labs" / LAB
 INVENTORY = Path(os.environ.get("LAB_INVENTORY", LAB_STATE / "inventory"))
 FOLDER = "/var/lib/trainyard/benchmarks"  # prepare.yml brings the programs there
 VENV = "/opt/trainyard/venvs/pytorch/bin"
-MINDSPORE = "/opt/trainyard/venvs/mindspore/bin"
 DEEPSPEED = "/opt/deepspeed/bin/deepspeed"
 NODES = 4
 LIMIT_S = 300  # for one command; several failures of launchers never end by themselves
 TINY = ["tiny_ddp.py"]
-TINY_MINDSPORE = ["tiny_mindspore.py"]
 ports = itertools.count(20000 + os.getpid() % 5000)
 
 
@@ -117,46 +115,6 @@ def deepspeed() -> str:
     options = f"--hostfile={FOLDER}/hostfile.{NODES} --master_port={next(ports)} --launcher=pdsh"
     path = f"{Path(DEEPSPEED).parent}:$PATH"
     return f"PATH={path} OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu {DEEPSPEED} {options} {shlex.join(TINY)}"
-
-
-def address_of_n1() -> str:
-    """Return the address of the first node: MindSpore resolves no names."""
-    hosts = (INVENTORY / "hosts.yml").read_text()
-    found = re.search(r"^\s+n1:\s+ansible_host: (\S+)", hosts, re.MULTILINE)
-    if found is None:
-        raise BenchmarkError(f"no address of n1 in {INVENTORY}/hosts.yml")
-    return found[1]
-
-
-def scheduler_and_workers(nodes: int) -> str:
-    """Return the script that starts MindSpore's scheduler on n1 and a worker on each node over ssh."""
-    port = next(ports)
-    env = f"OMP_NUM_THREADS=1 MS_WORKER_NUM={nodes} MS_SERVER_NUM=0 MS_SCHED_HOST={address_of_n1()}"
-    start = f"{MINDSPORE}/python {shlex.join(TINY_MINDSPORE)}"
-    scheduler = f"{env} MS_SCHED_PORT={port} MS_ROLE=MS_SCHED MS_NODE_ID=sched {start} >/dev/null 2>&1 & "
-    return ssh_loop(
-        lambda rank: (
-            f"{scheduler if rank == 0 else ''}"
-            f"{env} MS_SCHED_PORT={port} MS_ROLE=MS_WORKER MS_NODE_ID={rank} {start}; status=$?; wait; exit $status"
-        ),
-        nodes,
-    )
-
-
-def msrun(nodes: int) -> str:
-    """Return the script that starts msrun on each node over ssh."""
-    port = next(ports)
-    options = f"--worker_num={nodes} --local_worker_num=1 --master_addr={address_of_n1()} --master_port={port}"
-    options += f" --join=True --log_dir=/tmp/msrun-{port}"
-    start = f"PATH={MINDSPORE}:$PATH OMP_NUM_THREADS=1 msrun {options}"
-    # Only its own remarks are printed; what the workers print is in their logs.
-    return ssh_loop(
-        lambda rank: (
-            f"{start} --node_rank={rank} {shlex.join(TINY_MINDSPORE)}; status=$?; "
-            f"cat /tmp/msrun-{port}/worker_{rank}.log; exit $status"
-        ),
-        nodes,
-    )
 
 
 def by_hand_play() -> str:
