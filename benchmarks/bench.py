@@ -120,7 +120,7 @@ def measure_launch(rounds: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def measure_site(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Seconds, and CPU seconds of the controller, of a site.yml that has nothing to do, with and without verification."""
+    """Seconds, and CPU seconds of the controller, of a site.yml without changes, with and without verification."""
     there = len(re.findall(r"^\s+n\d+:", (INVENTORY / "hosts.yml").read_text(), re.MULTILINE))
 
     def used() -> float:
