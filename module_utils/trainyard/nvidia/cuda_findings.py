@@ -46,18 +46,9 @@ def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], told:
             )
         if told and f"{state['root']}/cuda/bin" not in (state["session"] or {}).get("PATH", "").split(":"):
             shown = "sshd does not say" if state["session"] is None else f"PATH={state['session'].get('PATH', '')}"
-            findings.append(
-                Finding(
-                    "ssh sessions",
-                    shown,
-                    f"{state['root']}/cuda/bin in the PATH that sshd sets",
-                    (
-                        "sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config and "
-                        "sshd_config.d"
-                    ),
-                    host=state["host"],
-                )
-            )
+            expected = f"{state['root']}/cuda/bin in the PATH that sshd sets"
+            action = "sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config and sshd_config.d"
+            findings.append(Finding("ssh sessions", shown, expected, action, host=state["host"]))
     return findings + _odd(states, plans)
 
 

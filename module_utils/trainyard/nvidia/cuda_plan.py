@@ -157,29 +157,17 @@ def _wrong_list(host: str, records: Sequence[Record], default: str, absent: Sequ
     releases = [release(str(record.get("version", ""))) for record in records]
     for one, count in Counter(releases).items():
         if count > 1:
-            yield Finding(
-                "cuda_toolkit_versions",
-                f"{count} toolkits of CUDA {one or 'without a version'}",
-                "one for each release, X.Y",
-                "correct cuda_toolkit_versions",
-                host=host,
-            )
+            found = f"{count} toolkits of CUDA {one or 'without a version'}"
+            expected = "one for each release, X.Y"
+            yield Finding("cuda_toolkit_versions", found, expected, "correct cuda_toolkit_versions", host=host)
     if default not in ("", "none") and release(default) not in releases:
-        yield Finding(
-            "cuda_toolkit_default",
-            default,
-            f"one of {', '.join(filter(None, releases)) or 'none'}",
-            "name a version of cuda_toolkit_versions, or none",
-            host=host,
-        )
+        expected = f"one of {', '.join(filter(None, releases)) or 'none'}"
+        action = "name a version of cuda_toolkit_versions, or none"
+        yield Finding("cuda_toolkit_default", default, expected, action, host=host)
     for one in sorted({release(version) for version in absent} & set(releases)):
-        yield Finding(
-            "cuda_toolkit_absent",
-            f"{one}, which cuda_toolkit_versions asks for",
-            "a version that is either wanted or to be removed",
-            "take it out of one of the two",
-            host=host,
-        )
+        found = f"{one}, which cuda_toolkit_versions asks for"
+        expected = "a version that is either wanted or to be removed"
+        yield Finding("cuda_toolkit_absent", found, expected, "take it out of one of the two", host=host)
 
 
 def compiler_finding(state: State, version: str, newest: str, asked: str) -> Finding | None:
@@ -229,13 +217,11 @@ def _space(state: State, installs: Sequence[Record], least_mib: Mapping[str, int
         asking = [one for one in installs if folder in _places(one, state["root"])]
         needed = sum(int(least_mib.get(str(one["provider"]), 0)) for one in asking)
         if free < needed:
-            yield Finding(
-                "disk",
-                f"{free} MiB free in {folder}",
-                f"{needed} MiB for CUDA {', '.join(str(one.get('version') or one['provider']) for one in asking)}",
-                "make room, or give cuda_toolkit_min_free_mib less if you know better",
-                host=state["host"],
+            expected = (
+                f"{needed} MiB for CUDA {', '.join(str(one.get('version') or one['provider']) for one in asking)}"
             )
+            action = "make room, or give cuda_toolkit_min_free_mib less if you know better"
+            yield Finding("disk", f"{free} MiB free in {folder}", expected, action, host=state["host"])
 
 
 def _places(record: Record, root: str) -> tuple[str, ...]:
@@ -369,10 +355,6 @@ def _cannot(state: State, records: Sequence[Record], manage_system: bool) -> Ite
                 host=state["host"],
             )
         if provider == "none" and not matches(record, found or {}):
-            yield Finding(
-                "CUDA toolkit",
-                toolkit_text(found, where),
-                f"CUDA {record.get('version') or 'of any version'}, as provider none installs nothing",
-                "install it there, give the record its path, or choose another provider",
-                host=state["host"],
-            )
+            expected = f"CUDA {record.get('version') or 'of any version'}, as provider none installs nothing"
+            action = "install it there, give the record its path, or choose another provider"
+            yield Finding("CUDA toolkit", toolkit_text(found, where), expected, action, host=state["host"])

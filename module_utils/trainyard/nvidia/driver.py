@@ -214,20 +214,17 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
         status = ", ".join(f"{one['module']}/{one['version']} {one['state']}" for one in modules_for(state, kernel))
         other = state["modules"].get(kernel, {}).get("version", "")
         reason = state["builds"].get(kernel, "")
-        yield Finding(
-            "kernel module",
-            (
-                f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {status or 'nothing'}"
-                + ("" if kernel in state["headers"] else "; its headers are not installed")
-                + (f"; errors of the build: {reason}" if reason else "")
-            ),
-            f"module {state['version']} for it, built and installed",
-            (
-                "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log "
-                "below /var/lib/dkms"
-            ),
-            host=state["host"],
+        found = (
+            f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {status or 'nothing'}"
+            + ("" if kernel in state["headers"] else "; its headers are not installed")
+            + (f"; errors of the build: {reason}" if reason else "")
         )
+        expected = f"module {state['version']} for it, built and installed"
+        action = (
+            "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log "
+            "below /var/lib/dkms"
+        )
+        yield Finding("kernel module", found, expected, action, host=state["host"])
 
 
 def check_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[Finding]:

@@ -169,68 +169,40 @@ def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Fi
     if state["provider"] == "unknown":
         mixed = f"packages {', '.join(sorted(state['packages'])[:4])}" if state["packages"] else "no package"
         installer = f"the vendor's installer ({state['runfile']})" if state["runfile"] else "no trace of an installer"
-        yield Finding(
-            "driver from elsewhere",
-            f"{there}: {mixed}, and {installer}",
-            "a driver with one source",
-            "remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none",
-            host=name,
-        )
+        expected = "a driver with one source"
+        action = "remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none"
+        yield Finding("driver from elsewhere", f"{there}: {mixed}, and {installer}", expected, action, host=name)
     elif state["provider"] not in ("none", settings["provider"]) and not settings["replace"]:
-        yield Finding(
-            "driver from elsewhere",
-            f"{there} from {state['provider']}",
-            f"none, or one from {settings['provider']}",
+        found = f"{there} from {state['provider']}"
+        action = (
             f"keep it: nvidia_driver_provider: {state['provider']}; or have it removed first: "
-            "nvidia_driver_replace: true",
-            host=name,
+            "nvidia_driver_replace: true"
         )
+        yield Finding("driver from elsewhere", found, f"none, or one from {settings['provider']}", action, host=name)
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})
     if broken and settings["provider"] != "none":
-        yield Finding(
-            "packages",
-            f"half installed: {', '.join(broken)}",
-            "none",
-            "run `dpkg --configure -a` and `apt -f install`",
-            host=name,
-        )
+        found = f"half installed: {', '.join(broken)}"
+        yield Finding("packages", found, "none", "run `dpkg --configure -a` and `apt -f install`", host=name)
     if facts["secure_boot"] == "enabled" and settings["kernels"] and not settings["mok"]:
-        yield Finding(
-            "Secure Boot",
-            "enabled, without a key to sign the module: the kernel would refuse to load it",
-            "an enrolled key (mokutil --import)",
-            "set nvidia_driver_mok_key and nvidia_driver_mok_certificate, or disable Secure Boot",
-            host=name,
-        )
+        found = "enabled, without a key to sign the module: the kernel would refuse to load it"
+        action = "set nvidia_driver_mok_key and nvidia_driver_mok_certificate, or disable Secure Boot"
+        yield Finding("Secure Boot", found, "an enrolled key (mokutil --import)", action, host=name)
     has_none = settings["provider"] == "runfile" or (settings["provider"] == "distro" and facts["os"]["id"] == "debian")
     if fabric_manager and has_none and not settings["packages"]:
-        yield Finding(
-            "Fabric Manager",
-            f"{facts['nvswitches']} NVSwitches, and {settings['provider']} has no Fabric Manager",
-            "Fabric Manager of exactly the driver's version, without which CUDA does not start there",
-            "set nvidia_driver_provider: network_repo, or nvidia_driver_fabric_manager: false if you bring it",
-            host=name,
-        )
+        found = f"{facts['nvswitches']} NVSwitches, and {settings['provider']} has no Fabric Manager"
+        expected = "Fabric Manager of exactly the driver's version, without which CUDA does not start there"
+        action = "set nvidia_driver_provider: network_repo, or nvidia_driver_fabric_manager: false if you bring it"
+        yield Finding("Fabric Manager", found, expected, action, host=name)
 
 
 def _gpus(host: Host, settings: Host) -> Iterator[Finding]:
     declared, found = str(settings["gpus"]), len(host["facts"]["gpus"])
     if declared == "auto" and not found:
-        yield Finding(
-            "GPUs",
-            "none on the PCI bus",
-            "at least one",
-            "check `lspci -d 10de:`, or set nvidia_gpus: 0 for a host without GPUs",
-            host=host["driver"]["host"],
-        )
+        action = "check `lspci -d 10de:`, or set nvidia_gpus: 0 for a host without GPUs"
+        yield Finding("GPUs", "none on the PCI bus", "at least one", action, host=host["driver"]["host"])
     elif declared not in ("auto", "0") and declared != str(found):
-        yield Finding(
-            "GPUs",
-            f"{found} on the PCI bus",
-            declared,
-            "check `lspci -d 10de:` and the machine's own log, or correct nvidia_gpus",
-            host=host["driver"]["host"],
-        )
+        action = "check `lspci -d 10de:` and the machine's own log, or correct nvidia_gpus"
+        yield Finding("GPUs", f"{found} on the PCI bus", declared, action, host=host["driver"]["host"])
 
 
 def _step(state: Host, settings: Host, remove: str) -> str:

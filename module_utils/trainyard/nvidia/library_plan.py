@@ -29,20 +29,15 @@ def input_findings(request: Request) -> Iterator[Finding]:
         expected = f"the CUDA release that {library.title} is built for, such as {library.example_cuda}, in quotes"
         yield _finding(name, f"{name}_cuda is {cuda!r}", expected)
     if provider == "archive" and bool(request["url"]) == bool(request["local_file"]):
-        yield _finding(
-            name, f"{name}_provider is archive", f"either {name}_url or {name}_local_file", "set one of them"
-        )
+        action = "set one of them"
+        yield _finding(name, f"{name}_provider is archive", f"either {name}_url or {name}_local_file", action)
     if provider == "archive" and not re.fullmatch(r"[0-9a-f]{64}", request["sha256"]):
         yield _finding(name, f"{name}_sha256 is {request['sha256']!r}", "the archive's sha256, 64 hexadecimal digits")
     if provider == "wheel" and exact and built:
         yield from _without_wheel(library, version, cuda.split(".")[0])
     if provider in _PACKAGED and not request["manage_system"]:
-        yield _finding(
-            name,
-            f"{name}_provider is {provider}, and trainyard_manage_system is false",
-            "root's permission to install packages",
-            f"set {name}_provider to wheel or archive",
-        )
+        found = f"{name}_provider is {provider}, and trainyard_manage_system is false"
+        yield _finding(name, found, "root's permission to install packages", f"set {name}_provider to wheel or archive")
 
 
 def plan(request: Request) -> dict[str, Any]:
@@ -96,12 +91,9 @@ def _without_wheel(library: Library, version: str, major: str) -> Iterator[Findi
     first = library.first_wheels.get(major)
     if not library.first_wheels or (first and tuple(map(int, version.split(".")[:2])) >= first):
         return
-    yield _finding(
-        library.name,
-        f"no package index has {library.title} {version} for CUDA {major} as a wheel",
-        f"{first[0]}.{first[1]} or newer" if first else f"another CUDA than {major}, which has no wheels",
-        f"set {library.name}_provider to archive or network_repo",
-    )
+    found = f"no package index has {library.title} {version} for CUDA {major} as a wheel"
+    expected = f"{first[0]}.{first[1]} or newer" if first else f"another CUDA than {major}, which has no wheels"
+    yield _finding(library.name, found, expected, f"set {library.name}_provider to archive or network_repo")
 
 
 def _finding(name: str, found: str, expected: str, action: str = "correct it") -> Finding:

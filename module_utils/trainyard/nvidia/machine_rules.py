@@ -29,16 +29,12 @@ def _kernel(case: Case) -> Iterator[Result]:
             # A distribution has one version of a branch, so the branch says enough there.
             packaged = case.provider == "distro" and case.branch == nvidia.branch_of(row["drivers"][1])
             if applies and new and (packaged if not case.version else within(case.driver_number, row["drivers"])):
-                yield case.by_row(
-                    row,
-                    "kernel",
-                    f"driver {case.driver_name} on kernel {kernel}",
-                    f"a kernel before {row['fails_from']}, or a driver after {row['drivers'][1]}",
-                    (
-                        "boot an older kernel of the distribution, take a newer driver of that branch, or, if you know "
-                        "that it compiles, set nvidia_stack_accept: [kernel]"
-                    ),
+                expected = f"a kernel before {row['fails_from']}, or a driver after {row['drivers'][1]}"
+                action = (
+                    "boot an older kernel of the distribution, take a newer driver of that branch, or, if you know "
+                    "that it compiles, set nvidia_stack_accept: [kernel]"
                 )
+                yield case.by_row(row, "kernel", f"driver {case.driver_name} on kernel {kernel}", expected, action)
         if kernel in case.facts["kernel"]["headers"]:
             continue
         running = kernel == case.facts["kernel"]["running"]
@@ -170,13 +166,9 @@ def _space(case: Case) -> Iterator[Result]:
 def _advisories(case: Case) -> Iterator[Result]:
     for row in case.rules["advisories"]:
         if case.version and not case.without and within(case.driver_number, row["drivers"]):
-            yield case.by_row(
-                row,
-                "driver's faults",
-                f"driver {case.version}, which {row['fault']}",
-                f"driver {row['fixed']} or newer",
-                override("driver", version=row["fixed"]) + ", with url and sha256 for a runfile",
-            )
+            expected = f"driver {row['fixed']} or newer"
+            action = override("driver", version=row["fixed"]) + ", with url and sha256 for a runfile"
+            yield case.by_row(row, "driver's faults", f"driver {case.version}, which {row['fault']}", expected, action)
 
 
 def machine_rules(case: Case) -> Iterator[Result]:

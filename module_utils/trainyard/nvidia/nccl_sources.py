@@ -63,13 +63,9 @@ def sources(case: Case) -> Iterator[Result]:
     elif provider == "wheel":
         row = row_of(case.rules, "nccl_wheels", cuda=cuda.partition(".")[0])
         if row and not within(nvidia.number(version), row["versions"]):
-            yield case.by_row(
-                row,
-                "NCCL",
-                f"NCCL {version} as a wheel for CUDA {row['cuda']}",
-                f"NCCL {range_text(row['versions'])}",
-                alternatives(case, version, cuda),
-            )
+            expected = f"NCCL {range_text(row['versions'])}"
+            action = alternatives(case, version, cuda)
+            yield case.by_row(row, "NCCL", f"NCCL {version} as a wheel for CUDA {row['cuda']}", expected, action)
 
 
 def _of_repository(case: Case, version: str, cuda: str) -> Iterator[Result]:
@@ -78,19 +74,11 @@ def _of_repository(case: Case, version: str, cuda: str) -> Iterator[Result]:
         return
     found = f"NCCL {version}+cuda{cuda} from NVIDIA's repository for {case.os}"
     if not row.get("nccl"):
-        yield case.warn(
-            "NCCL",
-            found,
-            "a system for which that repository is known to have NCCL" + case.source({"source": "nccl"}),
-            (
-                "go on (the role nccl lists what there is before it changes anything), or "
-                + alternatives(case, version, cuda)
-            ),
+        expected = "a system for which that repository is known to have NCCL" + case.source({"source": "nccl"})
+        action = "go on (the role nccl lists what there is before it changes anything), or " + alternatives(
+            case, version, cuda
         )
+        yield case.warn("NCCL", found, expected, action)
     elif not within(nvidia.number(version), row["nccl"]):
-        yield case.stop(
-            "NCCL",
-            found,
-            f"NCCL {range_text(row['nccl'])}" + case.source({"source": "nccl_systems"}),
-            alternatives(case, version, cuda),
-        )
+        expected = f"NCCL {range_text(row['nccl'])}" + case.source({"source": "nccl_systems"})
+        yield case.stop("NCCL", found, expected, alternatives(case, version, cuda))

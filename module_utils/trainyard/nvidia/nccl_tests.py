@@ -34,12 +34,9 @@ def input_findings(settings: Mapping[str, Any], from_git: bool) -> Iterator[Find
     if from_git and not re.match(r"(https?|ssh|git|file)://|[\w.-]+@[\w.-]+:", repository):
         yield _input(settings, "repository", "a git address such as https://git.example.org/nccl-tests.git")
     if any(re.match(r"[a-z]+://[^/@]*:[^/@]*@", each) for each in (repository, url)):
-        yield Finding(
-            "input of nccl_tests",
-            "nccl_tests_repository or nccl_tests_url has a password",
-            "none, as logs would show it",
-            "remove it, and use git's credential store or ~/.netrc on the building node",
-        )
+        expected = "none, as logs would show it"
+        action = "remove it, and use git's credential store or ~/.netrc on the building node"
+        yield Finding("input of nccl_tests", "nccl_tests_repository or nccl_tests_url has a password", expected, action)
     if not from_git and not re.fullmatch(r"[0-9a-f]{64}", settings["sha256"]):
         yield _input(settings, "sha256", "the sha256 of the archive (64 hexadecimal digits)")
     if not from_git and not settings["local_file"] and not re.match(r"(https?|file)://", url):
@@ -49,12 +46,9 @@ def input_findings(settings: Mapping[str, Any], from_git: bool) -> Iterator[Find
         yield _input(settings, "gencode", "auto, or flags such as -gencode=arch=compute_90,code=sm_90")
     wrong = [each for each in settings["make_options"] if _RESERVED.match(each) or not re.match(r"[A-Z_]+=", each)]
     if wrong:
-        yield Finding(
-            "input of nccl_tests",
-            f"nccl_tests_make_options has {', '.join(wrong)}",
-            "variables of make such as DEBUG=1",
-            "use this role's variables for homes, flags of nvcc and names",
-        )
+        expected = "variables of make such as DEBUG=1"
+        action = "use this role's variables for homes, flags of nvcc and names"
+        yield Finding("input of nccl_tests", f"nccl_tests_make_options has {', '.join(wrong)}", expected, action)
     if not settings["programs"]:
         yield _input(settings, "programs", "names such as all_reduce")
     prefix = settings["prefix"]
@@ -225,13 +219,8 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
             folders = [folder for name in PARTS for folder in state[name]["folders"]]
             plan[host] = {**node, "library_path": ":".join(folders), "reason": _reason(state["record"], node["record"])}
             if node["action"] == "build" and state["missing"] and not wanted["installs"]:
-                findings.append(
-                    Finding(
-                        "tools of the build",
-                        f"no {', '.join(state['missing'])}",
-                        f"the node that builds for all with {kind} has them",
-                        "install them there, or let the role do it (trainyard_manage_system)",
-                        host=host,
-                    )
-                )
+                found = f"no {', '.join(state['missing'])}"
+                expected = f"the node that builds for all with {kind} has them"
+                action = "install them there, or let the role do it (trainyard_manage_system)"
+                findings.append(Finding("tools of the build", found, expected, action, host=host))
     return plan, findings

@@ -64,9 +64,8 @@ def _program_findings(probe: Probe) -> list[Finding]:
     ]
     alone = [name for name, program in there.items() if not program["missing"] and not program["mpi"]]
     if alone:
-        findings.append(
-            Finding("MPI", f"{host_list(alone, 2)} without libmpi.so", "built with MPI=1", again, host=host)
-        )
+        expected = "built with MPI=1"
+        findings.append(Finding("MPI", f"{host_list(alone, 2)} without libmpi.so", expected, again, host=host))
     findings += [
         Finding(
             "nccl-tests",
@@ -91,9 +90,8 @@ def _run_findings(probe: Probe) -> list[Finding]:
     ended = "did not end in time" if run["status"] == 124 else f"ended with status {run['status']}"
     expected = "the end that CUDA gives without a GPU" if without else "status 0"
     action = f"run it there: {run['command']}"
-    return [
-        Finding("nccl-tests", f"{run['name']} {ended} and said: {run['said']}", expected, action, host=probe["host"])
-    ]
+    found = f"{run['name']} {ended} and said: {run['said']}"
+    return [Finding("nccl-tests", found, expected, action, host=probe["host"])]
 
 
 def _described(record: Mapping[str, Any]) -> str:

@@ -42,12 +42,9 @@ def _generations(case: Case) -> Iterator[Result]:
         row = row_of(case.rules, "generations", name=gpu["generation"])
         what = f"{gpu['name'] or gpu['device_id']} ({gpu['generation']})"
         if row is None:
-            yield case.warn(
-                "GPU model",
-                f"device id {gpu['device_id']}, which is not in the table",
-                "a GPU whose generation is known",
-                "look up which driver and CUDA it needs; nothing was checked for it",
-            )
+            expected = "a GPU whose generation is known"
+            action = "look up which driver and CUDA it needs; nothing was checked for it"
+            yield case.warn("GPU model", f"device id {gpu['device_id']}, which is not in the table", expected, action)
             continue
         rows = [row, *(one for one in case.rules["models"] if gpu["name"].startswith(one["name"]))]
         for one in rows:
@@ -57,30 +54,17 @@ def _generations(case: Case) -> Iterator[Result]:
 def _generation(case: Case, what: str, row: Row) -> Iterator[Result]:
     flavours = row.get("flavours", [])
     if flavours and case.flavour and case.flavour not in flavours:
-        yield case.by_row(
-            row,
-            "GPU and module flavour",
-            f"{case.flavour} modules for {what}",
-            f"{' or '.join(flavours)} modules",
-            override("driver", flavour=flavours[0]),
-        )
+        found = f"{case.flavour} modules for {what}"
+        expected = f"{' or '.join(flavours)} modules"
+        yield case.by_row(row, "GPU and module flavour", found, expected, override("driver", flavour=flavours[0]))
     if case.driver_name and not within(case.driver_number, row["drivers"], series=True):
-        yield case.by_row(
-            row,
-            "GPU and driver",
-            f"driver {case.driver_name} for {what}",
-            f"driver branch {range_text(row['drivers'])}",
-            override("driver", branch=next(str(end) for end in reversed(row["drivers"]) if end)),
-        )
+        found = f"driver {case.driver_name} for {what}"
+        action = override("driver", branch=next(str(end) for end in reversed(row["drivers"]) if end))
+        yield case.by_row(row, "GPU and driver", found, f"driver branch {range_text(row['drivers'])}", action)
     for release, who in _cudas(case) if "cuda" in row else ():
         if not within(nvidia.number(release), row["cuda"]):
-            yield case.by_row(
-                row,
-                "GPU and CUDA",
-                f"{who} for {what}",
-                f"CUDA {range_text(row['cuda'])}",
-                "choose a stack with such a CUDA, or put nodes with other GPUs into a group with their own stack",
-            )
+            action = "choose a stack with such a CUDA, or put nodes with other GPUs into a group with their own stack"
+            yield case.by_row(row, "GPU and CUDA", f"{who} for {what}", f"CUDA {range_text(row['cuda'])}", action)
 
 
 def _cuda_and_driver(case: Case) -> Iterator[Result]:
@@ -90,22 +74,15 @@ def _cuda_and_driver(case: Case) -> Iterator[Result]:
     for release, who in _cudas(case):
         row = row_of(case.rules, "cuda", version=release)
         if row is None:
-            yield case.warn(
-                "CUDA and driver",
-                f"{who}, which is not in the table",
-                f"a release of the table, up to {case.rules['cuda'][-1]['version']}",
-                "look up its oldest driver; nothing was checked for it",
-            )
+            expected = f"a release of the table, up to {case.rules['cuda'][-1]['version']}"
+            action = "look up its oldest driver; nothing was checked for it"
+            yield case.warn("CUDA and driver", f"{who}, which is not in the table", expected, action)
             continue
         least = nvidia.number(row["least"])
         if case.driver_number < least:
-            yield case.by_row(
-                row,
-                "CUDA and driver",
-                f"driver {case.driver_name} for {who}",
-                f"driver {row['least']} or newer",
-                override("driver", branch=nvidia.branch_of(row["driver"])),
-            )
+            expected = f"driver {row['least']} or newer"
+            action = override("driver", branch=nvidia.branch_of(row["driver"]))
+            yield case.by_row(row, "CUDA and driver", f"driver {case.driver_name} for {who}", expected, action)
         elif case.driver_number < nvidia.number(row["driver"]):
             found = f"driver {case.driver_name} for {who}: minor version compatibility, without PTX and new features"
             text = f"driver {row['driver']} or newer for all of it" + case.source(row)
@@ -158,13 +135,8 @@ def _mindspore(case: Case) -> Iterator[Result]:
     cudas = release.cudas if release else tuple(mindspore.CUDAS)
     if cuda not in cudas:
         found, action = f"mindspore {version} for CUDA {cuda}", override("framework", cuda="...")
-        yield case.by_row(
-            row,
-            "framework",
-            found,
-            f"CUDA {' or '.join(cudas)}" if cudas else "another release: this one has no GPU wheel",
-            action,
-        )
+        expected = f"CUDA {' or '.join(cudas)}" if cudas else "another release: this one has no GPU wheel"
+        yield case.by_row(row, "framework", found, expected, action)
         return
     if case.facts["arch"] not in row["arch"]:
         yield case.by_row(
@@ -285,21 +257,13 @@ def _cudnn(case: Case) -> Iterator[Result]:
         major = nvidia.number(version)[:1] == nvidia.number(known.cudnn)[:1]
         expected = f"cuDNN {known.cudnn}" + case.source({"source": "mindspore"})
         if not has:
-            yield case.warn(
-                "cuDNN",
-                f"{name} and no cuDNN",
-                expected,
-                "go on if the hosts have it from elsewhere, or " + override("cudnn", provider="..."),
-            )
+            action = "go on if the hosts have it from elsewhere, or " + override("cudnn", provider="...")
+            yield case.warn("cuDNN", f"{name} and no cuDNN", expected, action)
         elif not major or nvidia.number(version) < nvidia.number(known.cudnn):
             yield case.stop("cuDNN", f"cuDNN {version} for {name}", expected, override("cudnn", version="..."))
         elif nvidia.number(version)[:2] != nvidia.number(known.cudnn):
-            yield case.warn(
-                "cuDNN",
-                f"cuDNN {version} for {name}",
-                expected,
-                "go on: a newer one of the same major release has the same file name",
-            )
+            action = "go on: a newer one of the same major release has the same file name"
+            yield case.warn("cuDNN", f"cuDNN {version} for {name}", expected, action)
     release = toolkit.get("version", "")
     beside = has and built and release and toolkit.get("provider", "none") != "none"
     if beside and nvidia.number(built)[:1] != nvidia.number(release)[:1]:

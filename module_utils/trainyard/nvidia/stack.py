@@ -123,16 +123,11 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
     overrides are the whole choice.
     """
     if name not in catalog and (name or not overrides):
-        wrong = Finding(
-            "nvidia_stack",
-            repr(name),
-            f"one of {', '.join(catalog) or 'none'}",
-            (
-                "set nvidia_stack to one of them (see roles/nvidia_stack/README.md), or nvidia_stack_overrides to a "
-                "choice of your own; put own stacks into nvidia_stack_own"
-            ),
-            host=host,
+        action = (
+            "set nvidia_stack to one of them (see roles/nvidia_stack/README.md), or nvidia_stack_overrides to a "
+            "choice of your own; put own stacks into nvidia_stack_own"
         )
+        wrong = Finding("nvidia_stack", repr(name), f"one of {', '.join(catalog) or 'none'}", action, host=host)
         return {}, [wrong]
     findings = list(_wrong_overrides(host, overrides))
     if findings:
@@ -213,15 +208,10 @@ def choose_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rule
             alike = repr([facts["gpus"], facts["os"], facts["arch"], facts["kernel"], node["driver"], node["settings"]])
             if alike not in cached:
                 cached[alike] = _alternatives(node, catalog, rules, accept)
-            stops.append(
-                Finding(
-                    "nvidia_stack",
-                    f"{node['stack'] or 'the choice in nvidia_stack_overrides'} does not fit, see above",
-                    f"a stack that fits this host: {', '.join(cached[alike]) or 'none of the catalog does'}",
-                    "set nvidia_stack, for a group or a host where they differ, or nvidia_stack_overrides",
-                    host=host,
-                )
-            )
+            found = f"{node['stack'] or 'the choice in nvidia_stack_overrides'} does not fit, see above"
+            expected = f"a stack that fits this host: {', '.join(cached[alike]) or 'none of the catalog does'}"
+            action = "set nvidia_stack, for a group or a host where they differ, or nvidia_stack_overrides"
+            stops.append(Finding("nvidia_stack", found, expected, action, host=host))
         chosen[host] = parts
         findings += stops
         warnings += hints

@@ -109,50 +109,35 @@ def _target_findings(nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
         settings = node["settings"]
         if settings["provider"] == "none" or settings["state"] == "absent":
-            yield Finding(
-                "nvidia_driver_provider",
-                "nvidia_driver_state: absent" if settings["state"] == "absent" else "none",
-                "the new driver's provider: distro, network_repo or runfile",
-                "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version",
-                host=node["driver"]["host"],
-            )
+            found = "nvidia_driver_state: absent" if settings["state"] == "absent" else "none"
+            expected = "the new driver's provider: distro, network_repo or runfile"
+            action = "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version"
+            yield Finding("nvidia_driver_provider", found, expected, action, host=node["driver"]["host"])
         elif not settings["version"]:
-            yield Finding(
-                "nvidia_driver_version",
-                "none" + (f", only branch {settings['branch']}" if settings["branch"] else ""),
-                "one exact version for all nodes (the newest of a branch changes)",
-                "set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}",
-                host=node["driver"]["host"],
-            )
+            found = "none" + (f", only branch {settings['branch']}" if settings["branch"] else "")
+            expected = "one exact version for all nodes (the newest of a branch changes)"
+            action = "set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}"
+            yield Finding("nvidia_driver_version", found, expected, action, host=node["driver"]["host"])
 
 
 def _setting_findings(settings: Node, hosts: Sequence[str]) -> Iterator[Finding]:
     for name in settings["canary"]:
         if name not in hosts:
-            yield Finding(
-                "nvidia_driver_upgrade_canary",
-                str(name),
-                f"hosts of the groups nvidia and compute within --limit: {host_list(hosts)}",
-                "correct nvidia_driver_upgrade_canary, or --limit",
-            )
+            expected = f"hosts of the groups nvidia and compute within --limit: {host_list(hosts)}"
+            action = "correct nvidia_driver_upgrade_canary, or --limit"
+            yield Finding("nvidia_driver_upgrade_canary", str(name), expected, action)
     if batch_size(settings["serial"], 1) is None:
-        yield Finding(
-            "nvidia_driver_upgrade_serial",
-            repr(settings["serial"]),
-            "the size of a batch: a number from 1 on, or a percentage such as 25%",
-            "correct nvidia_driver_upgrade_serial",
-        )
+        found = repr(settings["serial"])
+        expected = "the size of a batch: a number from 1 on, or a percentage such as 25%"
+        yield Finding("nvidia_driver_upgrade_serial", found, expected, "correct nvidia_driver_upgrade_serial")
     for one in settings["runfiles"]:
         where = [name for name in ("file", "url") if one.get(name)]
         if not (rules.VERSION.fullmatch(str(one.get("version", ""))) and _SHA256.fullmatch(str(one.get("sha256", "")))):
             where = []
         if len(where) != 1:
-            yield Finding(
-                "nvidia_driver_upgrade_runfiles",
-                ", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry",
-                "version, sha256 (64 hexadecimal digits), and file (on the controller) or url",
-                "correct nvidia_driver_upgrade_runfiles",
-            )
+            found = ", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry"
+            expected = "version, sha256 (64 hexadecimal digits), and file (on the controller) or url"
+            yield Finding("nvidia_driver_upgrade_runfiles", found, expected, "correct nvidia_driver_upgrade_runfiles")
 
 
 def _way_back(node: Node, before: Node, settings: Node) -> Iterator[Finding]:
@@ -193,29 +178,21 @@ def device_errors(node: Node, checks: Sequence[Node]) -> list[str]:
 
 def _unhealthy(node: Node, checks: Sequence[Node]) -> Iterator[Finding]:
     for text in device_errors(node, checks):
-        yield Finding(
-            "devices",
-            text,
-            "healthy devices, so that an error after the upgrade comes from the upgrade",
-            "repair it first, or leave the node out: --limit",
-            host=node["driver"]["host"],
-        )
+        expected = "healthy devices, so that an error after the upgrade comes from the upgrade"
+        action = "repair it first, or leave the node out: --limit"
+        yield Finding("devices", text, expected, action, host=node["driver"]["host"])
 
 
 def _cordoned(node: Node, settings: Node) -> Iterator[Finding]:
     """Yield a finding for a node with a kubelet that its owner has not cordoned: it may get pods at any moment."""
     if node["kubernetes"] and not settings["cordoned"]:
         host = node["driver"]["host"]
-        yield Finding(
-            "Kubernetes",
-            "a kubelet runs, and the node may get pods during the upgrade",
-            "a cordoned node without pods that use its GPUs",
-            (
-                "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
-                "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
-            ),
-            host=host,
+        found = "a kubelet runs, and the node may get pods during the upgrade"
+        action = (
+            "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
+            "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
         )
+        yield Finding("Kubernetes", found, "a cordoned node without pods that use its GPUs", action, host=host)
 
 
 def _batches(entries: Mapping[str, Entry], free: Sequence[str], settings: Node) -> list[list[str]]:
@@ -288,13 +265,8 @@ def plan(nodes: Sequence[Node], settings: Node, previous_table: Mapping[str, Ent
 
 def _in_use(used: Mapping[str, Sequence[str]], expected: str) -> Iterator[Finding]:
     for host, uses in used.items():
-        yield Finding(
-            "in use",
-            ", ".join(uses),
-            expected,
-            "wait for them, end them, or set nvidia_driver_upgrade_busy: wait",
-            host=host,
-        )
+        action = "wait for them, end them, or set nvidia_driver_upgrade_busy: wait"
+        yield Finding("in use", ", ".join(uses), expected, action, host=host)
 
 
 def settle(node: Node) -> dict[str, Any]:

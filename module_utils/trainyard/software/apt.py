@@ -204,12 +204,9 @@ def lacking(
 
     def finding(one: Mapping[str, Any]) -> Finding:
         there = _listed([version for name in one["names"] for version in here.get(name, ())])
-        return Finding(
-            f"package {' or '.join(one['names'])}",
-            f"{source} offers {there or 'none'}",
-            one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version"),
-            "correct the version, or bring the repository or mirror to where it has it",
-        )
+        expected = one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version")
+        action = "correct the version, or bring the repository or mirror to where it has it"
+        return Finding(f"package {' or '.join(one['names'])}", f"{source} offers {there or 'none'}", expected, action)
 
     return [finding(one) for one in wanted if not has(one, here)]
 
@@ -310,15 +307,9 @@ def judge_transaction(
     """Find what a transaction would do beyond what was asked for: remove others' packages, change others' holds."""
     asked = " ".join(made.arguments)
     if status:
-        return [
-            Finding(
-                "apt",
-                f"apt-get install {asked} is not possible: {reasons(simulation)}",
-                "packages that fit together",
-                "name all packages that depend on one another, at one version; `apt-get check` shows older faults",
-                host=host,
-            )
-        ]
+        found = f"apt-get install {asked} is not possible: {reasons(simulation)}"
+        action = "name all packages that depend on one another, at one version; `apt-get check` shows older faults"
+        return [Finding("apt", found, "packages that fit together", action, host=host)]
     return list(_unwanted(host, made, read_transaction(simulation), installed, record, may_remove))
 
 
@@ -338,35 +329,25 @@ def _unwanted(
         if name not in allowed and not any(fnmatchcase(name, pattern) for pattern in may_remove)
     ]
     if foreign:
-        yield Finding(
-            "packages that would be removed",
-            ", ".join(foreign),
-            "none besides those that were installed for the same purpose",
-            "remove them by hand if that is right, or take packages that do not conflict with them",
-            host=host,
-        )
+        expected = "none besides those that were installed for the same purpose"
+        action = "remove them by hand if that is right, or take packages that do not conflict with them"
+        yield Finding("packages that would be removed", ", ".join(foreign), expected, action, host=host)
     held = [
         f"{change.name} {change.old} would become {change.new or 'absent'}"
         for change in changes
         if change.name in installed.held and change.name not in made.versions and change.name not in record
     ]
     if held:
-        yield Finding(
-            "packages on hold",
-            ", ".join(held),
-            "holds of others are left alone",
-            "release the hold (apt-mark unhold) if that is right",
-            host=host,
-        )
+        action = "release the hold (apt-mark unhold) if that is right"
+        yield Finding("packages on hold", ", ".join(held), "holds of others are left alone", action, host=host)
     wrong = [
         f"{change.name} {change.new} instead of {made.versions[change.name]}"
         for change in changes
         if change.new and made.versions.get(change.name, change.new) != change.new
     ]
     if wrong:
-        yield Finding(
-            "apt", ", ".join(wrong), "exactly the versions that were asked for", "look for pins in /etc/apt", host=host
-        )
+        found = ", ".join(wrong)
+        yield Finding("apt", found, "exactly the versions that were asked for", "look for pins in /etc/apt", host=host)
 
 
 def preferences(versions: Mapping[str, str], purpose: str) -> str:

@@ -137,17 +137,7 @@ def explain_update(host: str, output: str, where: str) -> Finding:
     for pattern, meaning, action in _FAULTS:
         match = re.search(pattern, output)
         if match:
-            return Finding(
-                "package repository",
-                f"{where}: {meaning.format(*match.groups())}. apt says: {said}",
-                "a signed repository that answers",
-                action,
-                host=host,
-            )
-    return Finding(
-        "package repository",
-        f"{where}: apt says: {said}",
-        "a signed repository that answers",
-        "see apt's words",
-        host=host,
-    )
+            found = f"{where}: {meaning.format(*match.groups())}. apt says: {said}"
+            return Finding("package repository", found, "a signed repository that answers", action, host=host)
+    found = f"{where}: apt says: {said}"
+    return Finding("package repository", found, "a signed repository that answers", "see apt's words", host=host)

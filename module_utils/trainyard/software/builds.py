@@ -28,25 +28,14 @@ def place_findings(state: State, record: Record, prefix: str, min_free_mb: int, 
     """
     findings = []
     if state["prefix_kind"] == "foreign":
-        findings.append(
-            Finding(
-                f"{role}_prefix",
-                f"{prefix}, which this role did not make",
-                "a folder of its own for what is built",
-                f"remove it, or set {role}_prefix to another folder",
-                host=state["host"],
-            )
-        )
+        found = f"{prefix}, which this role did not make"
+        expected = "a folder of its own for what is built"
+        action = f"remove it, or set {role}_prefix to another folder"
+        findings.append(Finding(f"{role}_prefix", found, expected, action, host=state["host"]))
     if state["record"] != record and state["free_mb"] < min_free_mb:
-        findings.append(
-            Finding(
-                "disk",
-                f"{state['free_mb']} MB free for {prefix}",
-                f"at least {min_free_mb} MB",
-                f"make room, or lower {role}_min_free_mb",
-                host=state["host"],
-            )
-        )
+        found = f"{state['free_mb']} MB free for {prefix}"
+        expected = f"at least {min_free_mb} MB"
+        findings.append(Finding("disk", found, expected, f"make room, or lower {role}_min_free_mb", host=state["host"]))
     return findings
 
 
@@ -103,10 +92,6 @@ def _stays(folder: Sequence[str], link: str) -> bool:
 def archive_finding(host: str, faults: Sequence[str]) -> Finding:
     """Return the finding about an archive that a node packed, with its first faults."""
     more = [f"{len(faults) - _MOST_FAULTS} more like these"] if len(faults) > _MOST_FAULTS else []
-    return Finding(
-        "archive of what it built",
-        "; ".join([*faults[:_MOST_FAULTS], *more]),
-        "files of root, folders and links among them, without setuid or setgid",
-        "find out who put it there, remove the build on that node, and run this again",
-        host=host,
-    )
+    expected = "files of root, folders and links among them, without setuid or setgid"
+    action = "find out who put it there, remove the build on that node, and run this again"
+    return Finding("archive of what it built", "; ".join([*faults[:_MOST_FAULTS], *more]), expected, action, host=host)

@@ -129,9 +129,8 @@ def plan(requests: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], l
     findings = [finding for entry, done in zip(requests, sets) for finding in _findings(entry, done)]
     names = [entry.name for entry in sets]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        findings.append(
-            _finding(f"two data sets have the name {name}", "one", "give one of them another name and kind")
-        )
+        found = f"two data sets have the name {name}"
+        findings.append(_finding(found, "one", "give one of them another name and kind"))
     return [asdict(entry) for entry in sets], findings
 
 
@@ -182,9 +181,8 @@ def _findings(entry: Mapping[str, Any], done: Dataset) -> Iterator[Finding]:
     given = {key for key, value in entry.items() if value is not None}
     name = done.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        yield _finding(
-            f"a data set has the name {name!r}", "a folder name of letters, digits, dot, dash and underscore"
-        )
+        expected = "a folder name of letters, digits, dot, dash and underscore"
+        yield _finding(f"a data set has the name {name!r}", expected)
     if done.kind not in KINDS:
         action = "correct it; a set with a name of its own needs its kind"
         yield _finding(f"{name}: kind is {done.kind!r}", ", ".join(KINDS), action)

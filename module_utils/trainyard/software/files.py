@@ -22,12 +22,8 @@ def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[s
 
 def taken(path: str, what: str) -> Finding:
     """Return the finding about a file that is there, differs, and must not be overwritten."""
-    return Finding(
-        "file",
-        f"{path} is there and differs",
-        f"no such file, or the same {what}",
-        "name another file, move this one away, or set overwrite (rank_table_overwrite, hostfile_overwrite)",
-    )
+    action = "name another file, move this one away, or set overwrite (rank_table_overwrite, hostfile_overwrite)"
+    return Finding("file", f"{path} is there and differs", f"no such file, or the same {what}", action)
 
 
 def with_folders(texts: Mapping[str, str], root: str) -> list[dict[str, str]]:

@@ -197,11 +197,8 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         yield _finding(f"mindspore_version is {version!r}", "an exact release such as 2.10.0")
         return
     if re.search(r"\d(a|b|\.dev)\d", version) and not settings.wheel_url:
-        yield _finding(
-            f"MindSpore {version} is a prerelease, which package indexes remove",
-            "the address of its wheel",
-            _GIVE_WHEEL,
-        )
+        expected = "the address of its wheel"
+        yield _finding(f"MindSpore {version} is a prerelease, which package indexes remove", expected, _GIVE_WHEEL)
         return
     if device not in DEVICES:
         yield _finding(f"mindspore_device is {device!r}", " or ".join(DEVICES))
@@ -209,11 +206,8 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
     release = RELEASES.get(minor(version))
     if release is None:
         if not (settings.python_min and settings.python_max):
-            yield _finding(
-                f"MindSpore {version} is not known here",
-                f"a known release: {combinations()}",
-                "set mindspore_python_min and mindspore_python_max to the Pythons that it has wheels for",
-            )
+            action = "set mindspore_python_min and mindspore_python_max to the Pythons that it has wheels for"
+            yield _finding(f"MindSpore {version} is not known here", f"a known release: {combinations()}", action)
     elif device not in release.devices:
         yield _finding(f"there is no MindSpore {version} for {device}", f"one of these: {combinations()}")
         return
@@ -221,17 +215,11 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         yield from _numpy_findings(settings, release)
         if device == "gpu" and cuda not in release.cudas:
             built = " or ".join(f"{each} with cuDNN {CUDAS[each].cudnn}" for each in release.cudas)
-            yield _finding(
-                f"mindspore_cuda is {cuda!r}",
-                f"one that MindSpore {version} was built for: {built}",
-                "set the one that the nodes have",
-            )
+            expected = f"one that MindSpore {version} was built for: {built}"
+            yield _finding(f"mindspore_cuda is {cuda!r}", expected, "set the one that the nodes have")
     if device != "gpu" and cuda:
-        yield _finding(
-            f"mindspore_cuda is {cuda!r}, and mindspore_device {device}",
-            "a CUDA release for gpu alone",
-            "leave it empty, or set the device to gpu",
-        )
+        found = f"mindspore_cuda is {cuda!r}, and mindspore_device {device}"
+        yield _finding(found, "a CUDA release for gpu alone", "leave it empty, or set the device to gpu")
     yield from _wheel_findings(settings, release)
 
 
@@ -239,10 +227,8 @@ def _numpy_findings(settings: Settings, release: Release) -> Iterator[Finding]:
     for package in settings.packages:
         match = re.match(r"numpy\s*==\s*(\d[\d.]*)", package, re.IGNORECASE)
         if match and _number(match[1]) >= _number(release.numpy_below):
-            yield _finding(
-                f"mindspore_packages has {package!r}",
-                f"a numpy below {release.numpy_below} for MindSpore {settings.version}, such as numpy==1.26.4",
-            )
+            expected = f"a numpy below {release.numpy_below} for MindSpore {settings.version}, such as numpy==1.26.4"
+            yield _finding(f"mindspore_packages has {package!r}", expected)
 
 
 def _wheel_findings(settings: Settings, release: Release | None) -> Iterator[Finding]:
@@ -253,11 +239,9 @@ def _wheel_findings(settings: Settings, release: Release | None) -> Iterator[Fin
     there = [version for version, cudas in _INDEXED_GPU.items() if settings.cuda in cudas]
     indexed: Sequence[str] = there if settings.device == "gpu" else _INDEXED_ASCEND
     if settings.version not in indexed:
-        yield _finding(
-            f"no package index has MindSpore {settings.version} for {settings.device}",
-            f"{', '.join(indexed)}, which the index has, or a wheel" if indexed else "a wheel",
-            _GIVE_WHEEL,
-        )
+        found = f"no package index has MindSpore {settings.version} for {settings.device}"
+        expected = f"{', '.join(indexed)}, which the index has, or a wheel" if indexed else "a wheel"
+        yield _finding(found, expected, _GIVE_WHEEL)
 
 
 def plan(settings: Settings) -> dict[str, Any]:

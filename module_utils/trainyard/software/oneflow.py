@@ -105,23 +105,19 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         if not settings.wheel_url:
             yield from _source_findings(settings, release, number, build)
     elif not (settings.python_min and settings.python_max):
-        yield _finding(
-            f"OneFlow {version} is not known here",
-            f"a known release: {releases()}",
+        action = (
             "set oneflow_python_min and oneflow_python_max to the Pythons that it has wheels for, and add to "
-            "oneflow_packages what it needs",
+            "oneflow_packages what it needs"
         )
+        yield _finding(f"OneFlow {version} is not known here", f"a known release: {releases()}", action)
     yield from wheel_setting_findings("oneflow", settings.wheel_url, settings.wheel_sha256)
 
 
 def _source_findings(settings: Settings, release: Release, number: str, build: str) -> Iterator[Finding]:
     builds = ", ".join(f"{number}+{name}" for name in release.builds)
     if build and build not in release.builds:
-        yield _finding(
-            f"oneflow_version is {settings.version!r}",
-            f"a known build: {builds}",
-            "correct it, or set oneflow_wheel_url",
-        )
+        expected = f"a known build: {builds}"
+        yield _finding(f"oneflow_version is {settings.version!r}", expected, "correct it, or set oneflow_wheel_url")
     elif not (settings.places or (release.in_index and not build)):
         yield _finding(
             f"no package index has OneFlow {settings.version}",

@@ -42,12 +42,9 @@ def input_findings(settings: Mapping[str, Any], link: str, sums: Mapping[str, st
     if not re.fullmatch(r"\d+\.\d+\.\d+[a-z0-9]*", settings["version"]) and (settings["version"] or source):
         yield _input(settings, "version", "an exact release such as 4.1.8")
     if provider == "distro" and not settings["manage_system"]:
-        yield Finding(
-            "input of openmpi",
-            "openmpi_provider is 'distro', and trainyard_manage_system is false",
-            "root's permission to install packages",
-            "set openmpi_provider to source, or to existing where the nodes have one",
-        )
+        found = "openmpi_provider is 'distro', and trainyard_manage_system is false"
+        action = "set openmpi_provider to source, or to existing where the nodes have one"
+        yield Finding("input of openmpi", found, "root's permission to install packages", action)
     if source and not re.fullmatch(r"[0-9a-f]{64}", settings["sha256"]):
         known = f"64 hexadecimal digits; the sums of {', '.join(sums)} are built in"
         yield _input(settings, "sha256", f"the sha256 of the archive ({known})")
@@ -60,12 +57,9 @@ def input_findings(settings: Mapping[str, Any], link: str, sums: Mapping[str, st
         yield _input(settings, "prefix", f"the folder that has bin/mpirun on every node, such as {examples}")
     wrong = [each for each in settings["configure_options"] if not re.match(r"--(?!prefix)[a-z]|[A-Z]+=", each)]
     if wrong:
-        yield Finding(
-            "input of openmpi",
-            f"openmpi_configure_options has {', '.join(wrong)}",
-            "arguments such as --with-slurm or CFLAGS=-O2",
-            "correct it; the prefix is openmpi_prefix",
-        )
+        expected = "arguments such as --with-slurm or CFLAGS=-O2"
+        action = "correct it; the prefix is openmpi_prefix"
+        yield Finding("input of openmpi", f"openmpi_configure_options has {', '.join(wrong)}", expected, action)
     for name in ("cuda", "ucx"):
         if not re.match(r"auto$|none$|/", settings[name]):
             yield _input(settings, name, "auto, none, or the path of a folder")
@@ -95,15 +89,9 @@ def record(state: State, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         option, wrong = _support(name, wanted[name], state[name])
         options += option
         if wrong:
-            findings.append(
-                Finding(
-                    f"openmpi_{name}",
-                    wrong,
-                    f"{name.upper()} with its headers",
-                    f"install it, or set openmpi_{name} to auto or none",
-                    host=state["host"],
-                )
-            )
+            expected = f"{name.upper()} with its headers"
+            action = f"install it, or set openmpi_{name} to auto or none"
+            findings.append(Finding(f"openmpi_{name}", wrong, expected, action, host=state["host"]))
     return {
         "version": wanted["version"],
         "sha256": wanted["sha256"],
@@ -148,15 +136,9 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
 def _link_findings(state: State) -> list[Finding]:
     if state["link_kind"] != "foreign":
         return []
-    return [
-        Finding(
-            "link",
-            f"{state['link']}, which is no link",
-            "room for the link to the Open MPI in use",
-            "give that folder another name",
-            host=state["host"],
-        )
-    ]
+    found = f"{state['link']}, which is no link"
+    action = "give that folder another name"
+    return [Finding("link", found, "room for the link to the Open MPI in use", action, host=state["host"])]
 
 
 def _existing_findings(states: Sequence[State], wanted: Mapping[str, Any]) -> list[Finding]:
@@ -192,15 +174,9 @@ def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:
         if usual and versions[state["host"]] == usual:
             continue
         mpi = state["mpi"]
-        findings.append(
-            Finding(
-                "Open MPI",
-                f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI",
-                expected,
-                "make the nodes equal: the same release of the operating system, or openmpi_provider: source",
-                host=state["host"],
-            )
-        )
+        found = f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI"
+        action = "make the nodes equal: the same release of the operating system, or openmpi_provider: source"
+        findings.append(Finding("Open MPI", found, expected, action, host=state["host"]))
     return findings
 
 
@@ -251,12 +227,7 @@ def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: in
     ranks = sorted(int(answer["rank"]) for answer in answers)
     sums = {int(answer["sum"]) for answer in answers}
     if not findings and (ranks != list(range(total)) or sums != {total * (total - 1) // 2}):
-        findings.append(
-            Finding(
-                "MPI_Allreduce",
-                f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
-                f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
-                action,
-            )
-        )
+        found = f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}"
+        expected = f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}"
+        findings.append(Finding("MPI_Allreduce", found, expected, action))
     return findings

@@ -74,38 +74,29 @@ def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
     if not offered.known or any(pin.accepts(version) for version in offered.versions):
         return None
     if offered.silent and not offered.versions:
-        return Finding(
-            f"index for {pin.name}",
-            f"{looked} does not answer: {offered.silent}",
-            "a package index that answers on the node",
-            f"see how the node reaches it (name, proxy, certificate), or name a mirror in {prefix}_index_url",
-        )
+        expected = "a package index that answers on the node"
+        action = f"see how the node reaches it (name, proxy, certificate), or name a mirror in {prefix}_index_url"
+        return Finding(f"index for {pin.name}", f"{looked} does not answer: {offered.silent}", expected, action)
     listed = ", ".join(offered.versions[:_MOST])
     listed += f", ... ({len(offered.versions) - _MOST} more)" if len(offered.versions) > _MOST else ""
     # PyTorch has an index for each of its builds.
     of_builds = f"{prefix}_builds_url, " if pin.name == "torch" and "+" in pin.version else ""
-    return Finding(
-        f"index for {pin.name}",
-        (
-            f"{looked} has {listed or 'none at all'} for {python}"
-            + (f"; one that is named does not answer: {offered.silent}" if offered.silent else "")
-        ),
-        f"{pin.name} {pin.version}",
-        (
-            f"name the index or folder that has it ({of_builds}{prefix}_index_url, "
-            f"{prefix}_extra_index_urls, {prefix}_find_links), or another version"
-        ),
+    found = f"{looked} has {listed or 'none at all'} for {python}" + (
+        f"; one that is named does not answer: {offered.silent}" if offered.silent else ""
     )
+    action = (
+        f"name the index or folder that has it ({of_builds}{prefix}_index_url, "
+        f"{prefix}_extra_index_urls, {prefix}_find_links), or another version"
+    )
+    return Finding(f"index for {pin.name}", found, f"{pin.name} {pin.version}", action)
 
 
 def archive_only(pin: Pin, looked: str, python: str, prefix: str) -> Finding:
     """Return the finding on a package that is only there as a source archive; the arguments are those of `judge`."""
-    return Finding(
-        f"index for {pin.name}",
-        f"{looked} has {pin.name} {pin.version} as a source archive only for {python}",
-        "a wheel, as a source archive runs code of its own when it is installed",
-        (
-            f"choose a version with a wheel, or build one and name its folder in {prefix}_find_links; if you trust the "
-            f"archive, set {prefix}_pip_args: [--no-binary={pin.name}]"
-        ),
+    found = f"{looked} has {pin.name} {pin.version} as a source archive only for {python}"
+    expected = "a wheel, as a source archive runs code of its own when it is installed"
+    action = (
+        f"choose a version with a wheel, or build one and name its folder in {prefix}_find_links; if you trust the "
+        f"archive, set {prefix}_pip_args: [--no-binary={pin.name}]"
     )
+    return Finding(f"index for {pin.name}", found, expected, action)

@@ -52,11 +52,8 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         if not re.fullmatch(pattern, value):
             yield _finding(f"pytorch_{name} is {value!r}", expected)
     if settings.release not in PYTHONS and not (settings.python_min and settings.python_max):
-        yield _finding(
-            f"PyTorch {settings.version}, whose supported Pythons are not known here",
-            f"one of {', '.join(PYTHONS)}",
-            "set pytorch_python_min and pytorch_python_max",
-        )
+        found = f"PyTorch {settings.version}, whose supported Pythons are not known here"
+        yield _finding(found, f"one of {', '.join(PYTHONS)}", "set pytorch_python_min and pytorch_python_max")
 
 
 def plan(settings: Settings) -> dict[str, Any]:

@@ -76,18 +76,9 @@ def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[di
         else:
             there = [f"{name} {', '.join(here[name][:8])}" for name in names if here[name]]
             expected = upstream or (f"branch {branch}" if branch else "any version")
-            findings.append(
-                Finding(
-                    f"package {' or '.join(names)}",
-                    f"{source} offers {'; '.join(there) or 'none'}",
-                    expected,
-                    (
-                        "correct nvidia_driver_version or nvidia_driver_branch, or bring the repository to where it "
-                        "has it"
-                    ),
-                    host=host,
-                )
-            )
+            found = f"{source} offers {'; '.join(there) or 'none'}"
+            action = "correct nvidia_driver_version or nvidia_driver_branch, or bring the repository to where it has it"
+            findings.append(Finding(f"package {' or '.join(names)}", found, expected, action, host=host))
             if not number:
                 break
     if findings:

@@ -139,11 +139,6 @@ def _source(source: Mapping[str, Any]) -> Sequence[Finding]:
     fault = addresses.fault(url) if url else ""
     if not fault:
         return []
-    return [
-        Finding(
-            f"source of {source['what']}",
-            f"{without_password(url).partition('#')[0]}: {fault}",
-            "an address from which the node can have it",
-            f"see how the node reaches it (name, proxy, firewall), or name another in {source['variables']}",
-        )
-    ]
+    found = f"{without_password(url).partition('#')[0]}: {fault}"
+    action = f"see how the node reaches it (name, proxy, firewall), or name another in {source['variables']}"
+    return [Finding(f"source of {source['what']}", found, "an address from which the node can have it", action)]

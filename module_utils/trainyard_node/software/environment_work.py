@@ -80,42 +80,24 @@ class Work:
     def _judge(self) -> None:
         params = self.params
         if self.state.kind == "foreign":
-            self._find(
-                "environment",
-                f"{self.path} is there and was not made by trainyard",
-                "a folder of its own",
-                "move it away, or choose another name or root",
-            )
+            found = f"{self.path} is there and was not made by trainyard"
+            self._find("environment", found, "a folder of its own", "move it away, or choose another name or root")
         if not requirements.python_in_range(self.interpreter.minor, params["python_min"], params["python_max"]):
             least, most = params["python_min"] or "any", params["python_max"] or "any"
-            self._find(
-                "Python",
-                f"{params['interpreter']} is Python {self.interpreter.text}, the packages support {least} to {most}",
-                f"Python {least} to {most}",
-                "name another interpreter or another version of the packages",
-            )
+            found = f"{params['interpreter']} is Python {self.interpreter.text}, the packages support {least} to {most}"
+            expected = f"Python {least} to {most}"
+            self._find("Python", found, expected, "name another interpreter or another version of the packages")
         for line in lock.unread(params["lock"]):
-            self._find(
-                "hashes",
-                f"the file with hashes has {line!r}",
-                "name==version with --hash=sha256:... on lines of their own",
-                "write the file with uv pip compile --generate-hashes",
-            )
+            found = f"the file with hashes has {line!r}"
+            action = "write the file with uv pip compile --generate-hashes"
+            self._find("hashes", found, "name==version with --hash=sha256:... on lines of their own", action)
         if params["no_index"] and not params["find_links"]:
-            self._find(
-                "packages",
-                "no_index without find_links leaves pip no source",
-                "a source of packages",
-                "name a folder of wheels",
-            )
+            action = "name a folder of wheels"
+            self._find("packages", "no_index without find_links leaves pip no source", "a source of packages", action)
         free = python_environment.free_space(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:
-            self._find(
-                "space",
-                f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed",
-                f"{params['min_free_mb']} MB",
-                "make room, or choose another root",
-            )
+            found = f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed"
+            self._find("space", found, f"{params['min_free_mb']} MB", "make room, or choose another root")
         if self.verification.script:
             try:
                 self.verification.account()
