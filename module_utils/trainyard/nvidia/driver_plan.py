@@ -17,7 +17,6 @@ from .driver import VERSION, branch_of, has_module, package_version
 Host = Mapping[str, Any]
 Roots = list[list[str]]
 
-PROVIDERS = ("distro", "network_repo", "runfile", "none")
 # The first branch with open modules.
 FIRST_OPEN = 515
 # The first branch whose installer takes --kernel-module-type. Older ones take the folder to build from; before 515
@@ -29,12 +28,11 @@ FIRST_SKIP_LOAD = 535
 _PLAIN_DRIVER = 590
 _PLAIN_FABRIC_MANAGER = 580
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# A compute node needs these, and no X server.
-_DEBIAN = ["nvidia-smi", "libcuda1", "libnvidia-ml1", "libnvidia-cfg1", "libnvidia-ptxjitcompiler1"]
-_TESLA = ["smi"]
-_TESLA_LIBRARIES = ["cuda1", "ml1", "cfg1", "ptxjitcompiler1"]
+_BRANCH = re.compile(r"(\d{3})?")
+# A compute node needs these of Debian's packages, and no X server.
+_LIBRARIES = ("cuda1", "ml1", "cfg1", "ptxjitcompiler1")
 # In Debian these have their own versions.
-_APART = ["nvidia-modprobe", "nvidia-persistenced"]
+_APART = ("nvidia-modprobe", "nvidia-persistenced")
 _TESLA_BRANCHES = ("450", "470")
 
 
@@ -49,19 +47,23 @@ def _distro(system: Mapping[str, str], branch: str, flavour: str, fabric_manager
         roots = [[f"nvidia-headless-{branch}-server{suffix}"], [f"nvidia-utils-{branch}-server"]]
         return [*roots, [f"nvidia-fabricmanager-{branch}"]] if fabric_manager else roots
     if branch in _TESLA_BRANCHES:
-        tesla = [f"nvidia-tesla-{branch}-kernel-dkms", *(f"nvidia-tesla-{branch}-{name}" for name in _TESLA)]
-        return [
-            [name] for name in (*tesla, *(f"libnvidia-tesla-{branch}-{name}" for name in _TESLA_LIBRARIES), *_APART)
+        tesla = f"nvidia-tesla-{branch}"
+        names = [f"{tesla}-kernel-dkms", f"{tesla}-smi", *(f"lib{tesla}-{name}" for name in _LIBRARIES)]
+    else:
+        kernel = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
+        names = [
+            kernel,
+            "nvidia-smi",
+            "libcuda1",
+            *(f"libnvidia-{name}" for name in _LIBRARIES[1:]),
+            "firmware-nvidia-gsp",
         ]
-    kernel = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
-    return [[name] for name in (kernel, *_DEBIAN, "firmware-nvidia-gsp", *_APART)]
+    return [[name] for name in (*names, *_APART)]
 
 
 def _network_repo(branch: str, flavour: str, fabric_manager: bool) -> Roots:
-    plain, suffixed = (
-        ("nvidia-open", f"nvidia-open-{branch}") if flavour == "open" else ("cuda-drivers", f"cuda-drivers-{branch}")
-    )
-    roots = [[plain] if not branch or int(branch) >= _PLAIN_DRIVER else [suffixed, plain]]
+    plain = "nvidia-open" if flavour == "open" else "cuda-drivers"
+    roots = [[plain] if not branch or int(branch) >= _PLAIN_DRIVER else [f"{plain}-{branch}", plain]]
     if fabric_manager:
         names = ["nvidia-fabricmanager", f"nvidia-fabricmanager-{branch}"]
         roots.append(names if branch and int(branch) >= _PLAIN_FABRIC_MANAGER else names[::-1])
@@ -89,8 +91,10 @@ def offers(settings: Host) -> list[dict[str, Any]]:
         return []
     if str(settings["gpus"]) == "0" and not settings["without_gpu"]:
         return []
-    names = dict.fromkeys(name for system in ("debian", "ubuntu") for name in roots({"id": system}, settings, False)[0])
     branch = requested_branch(settings)
+    if not _BRANCH.fullmatch(branch):
+        return []
+    names = dict.fromkeys(name for system in ("debian", "ubuntu") for name in roots({"id": system}, settings, False)[0])
     return [{"names": list(names), "version": settings["version"], "begins": f"{branch}." if branch else ""}]
 
 
@@ -135,14 +139,11 @@ def _wrong_input(host: Host, settings: Host) -> Iterator[Finding]:
     version, branch = settings["version"], str(settings["branch"])
     if version and not VERSION.fullmatch(version):
         yield wrong("nvidia_driver_version", repr(version), "an exact version such as 550.127.08")
-    if branch and (not re.fullmatch(r"\d{3}", branch) or (version and str(branch_of(version)) != branch)):
+    if not _BRANCH.fullmatch(branch) or (version and branch not in ("", str(branch_of(version)))):
         yield wrong("nvidia_driver_branch", repr(branch), f"the branch of {version or 'a driver'} such as 550")
-    if settings["flavour"] == "open" and 0 < int(requested_branch(settings) or 0) < FIRST_OPEN:
-        yield wrong(
-            "nvidia_driver_flavour",
-            f"open of branch {requested_branch(settings)}",
-            f"proprietary: open modules begin with branch {FIRST_OPEN}",
-        )
+    elif settings["flavour"] == "open" and 0 < int(requested_branch(settings) or 0) < FIRST_OPEN:
+        expected = f"proprietary: open modules begin with branch {FIRST_OPEN}"
+        yield wrong("nvidia_driver_flavour", f"open of branch {requested_branch(settings)}", expected)
     if settings["provider"] != "runfile":
         return
     name = (settings["file"] or settings["url"]).rpartition("/")[2]
@@ -163,22 +164,17 @@ def _wrong_input(host: Host, settings: Host) -> Iterator[Finding]:
 
 
 def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Finding]:
-    state, facts = host["driver"], host["facts"]
-    name = state["host"]
-    there = f"driver {state['version'] or state['loaded']}"
+    state, facts, name = host["driver"], host["facts"], host["driver"]["host"]
+    there, check = f"driver {state['version'] or state['loaded']}", "driver from elsewhere"
     if state["provider"] == "unknown":
         mixed = f"packages {', '.join(sorted(state['packages'])[:4])}" if state["packages"] else "no package"
         installer = f"the vendor's installer ({state['runfile']})" if state["runfile"] else "no trace of an installer"
-        expected = "a driver with one source"
         action = "remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none"
-        yield Finding("driver from elsewhere", f"{there}: {mixed}, and {installer}", expected, action, host=name)
+        yield Finding(check, f"{there}: {mixed}, and {installer}", "a driver with one source", action, host=name)
     elif state["provider"] not in ("none", settings["provider"]) and not settings["replace"]:
-        found = f"{there} from {state['provider']}"
-        action = (
-            f"keep it: nvidia_driver_provider: {state['provider']}; or have it removed first: "
-            "nvidia_driver_replace: true"
-        )
-        yield Finding("driver from elsewhere", found, f"none, or one from {settings['provider']}", action, host=name)
+        expected = f"none, or one from {settings['provider']}"
+        action = f"set nvidia_driver_provider: {state['provider']} to keep it, or nvidia_driver_replace: true"
+        yield Finding(check, f"{there} from {state['provider']}", expected, action, host=name)
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})
     if broken and settings["provider"] != "none":
         found = f"half installed: {', '.join(broken)}"
@@ -207,9 +203,8 @@ def _gpus(host: Host, settings: Host) -> Iterator[Finding]:
 
 def _step(state: Host, settings: Host, remove: str) -> str:
     """Return in one line what a run would do; empty for nothing."""
-    target = (
-        f"{settings['version'] or ('branch ' + settings['branch'] if settings['branch'] else 'the newest available')}"
-    )
+    branch = f"branch {settings['branch']}" if settings["branch"] else "the newest available"
+    target = settings["version"] or branch
     if settings["state"] == "absent":
         return f"remove driver {state['version']} ({state['provider']})" if state["version"] else ""
     if settings["provider"] == "none":
@@ -247,8 +242,9 @@ def plan_host(host: Host) -> tuple[dict[str, Any], list[Finding]]:
         "step": "",
     }
     if settings["state"] == "absent":
-        unknown = list(_in_the_way(host, {**settings, "replace": True, "mok": True, "kernels": []}, False))
-        findings = unknown if state["provider"] == "unknown" else []
+        findings: list[Finding] = []
+        if state["provider"] == "unknown":
+            findings += _in_the_way(host, {**settings, "replace": True, "mok": True, "kernels": []}, False)
         return {**plan, "action": "remove", "remove": state["provider"], "step": _step(state, settings, "")}, findings
     if not gpus and not settings["without_gpu"]:
         return {**plan, "action": "skip"}, []
@@ -260,13 +256,10 @@ def plan_host(host: Host) -> tuple[dict[str, Any], list[Finding]]:
         plan["remove"] = state["provider"]
     if settings["provider"] == "runfile":
         plan["arguments"] = installer_arguments(settings, state, gpus and bool(facts["gpus"]))
-    else:
+    elif _BRANCH.fullmatch(branch := requested_branch(settings)):
         plan["roots"] = roots(facts["os"], settings, fabric_manager)
-        plan["pinning"] = (
-            pinning_packages(settings["version"], requested_branch(settings))
-            if (settings["provider"] == "network_repo")
-            else []
-        )
+        if settings["provider"] == "network_repo":
+            plan["pinning"] = pinning_packages(settings["version"], branch)
     return {**plan, "step": _step(state, settings, plan["remove"])}, findings
 
 

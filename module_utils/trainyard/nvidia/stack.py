@@ -35,6 +35,7 @@ PROVIDERS = {
     "openmpi": ("distro", "source"),
 }
 FRAMEWORKS = ("pytorch", "mindspore", "none")
+
 # The parts' names in messages.
 _NAMES = {"driver": "driver", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN", "openmpi": "Open MPI"}
 # Checks of the machine itself, which another stack does not fix.
@@ -111,9 +112,11 @@ def _wrong_parts(host: str, parts: Mapping[str, Mapping[str, str]]) -> Iterator[
                 version,
                 "an exact version such as 550.127.08, 12.4, 2.21.5 or 2.13.0 (of cuDNN 8.5.0.96)",
             )
-    flavour = parts.get("driver", {}).get("flavour", "")
-    if flavour not in ("", "open", "proprietary"):
-        yield wrong("driver.flavour", flavour, "open, proprietary, or nothing (as the GPUs of the host need)")
+    driver = parts.get("driver", {})
+    if not re.fullmatch(r"(\d{3})?", driver.get("branch", "")):
+        yield wrong("driver.branch", driver["branch"], "the branch of a driver such as 550")
+    if driver.get("flavour", "") not in ("", "open", "proprietary"):
+        yield wrong("driver.flavour", driver["flavour"], "open, proprietary, or nothing (as the GPUs of the host need)")
 
 
 def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any]) -> tuple[Parts, list[Finding]]:

@@ -175,7 +175,7 @@ def test_a_preview_says_what_it_would_do_and_an_upgrade_does_it(run, last, last_
         (
             {"nvidia_driver_provider": "runfile", "nvidia_driver_version": RUNFILE},
             "driver from elsewhere on {host} found driver 550.127.08 from network_repo expected none, or one from "
-            "runfile do keep it: nvidia_driver_provider: network_repo; or have it removed first: nvidia_driver_replace",
+            "runfile do set nvidia_driver_provider: network_repo to keep it, or nvidia_driver_replace",
         ),
         (
             {"nvidia_driver_version": "470.256.02", "nvidia_driver_flavour": "open", "nvidia_driver_branch": "550"},

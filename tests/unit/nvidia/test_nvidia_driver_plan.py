@@ -124,6 +124,8 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one():
     [
         ({"version": "550.*"}, {}, {}, "nvidia_driver_version", "'550.*'"),
         ({"branch": "535"}, {}, {}, "nvidia_driver_branch", "'535'"),
+        ({"version": "", "branch": "x"}, {}, {"nvswitches": 4}, "nvidia_driver_branch", "'x'"),
+        (distro("x", flavour="open"), {}, {}, "nvidia_driver_branch", "'x'"),
         (distro("470", flavour="open"), {}, {}, "nvidia_driver_flavour", "open of branch 470"),
         ({**RUNFILE, "sha256": "abc"}, {}, {}, "nvidia_driver_sha256", "'abc'"),
         ({**RUNFILE, "version": "470.141.03"}, {}, {}, "nvidia_driver_url", "NVIDIA-Linux-x86_64-470.103.01.run"),
@@ -198,5 +200,5 @@ DEBIAN_OR_UBUNTU = ["nvidia-kernel-dkms", "nvidia-headless-535-server"]
 def test_offers_of_the_package_that_decides(given, names, version, begins):
     [offer] = FILTERS["nvidia_driver_offers"]({**SETTINGS, **given})
     assert (offer["names"][: len(names)], offer["version"], offer["begins"]) == (names, version, begins)
-    for other in ({"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}):
+    for other in ({"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}, {"branch": "x"}):
         assert plan.offers({**SETTINGS, **given, **other}) == []

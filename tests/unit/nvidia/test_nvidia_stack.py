@@ -287,6 +287,7 @@ def test_accepted_checks_and_unverified_rules_do_not_stop(node):
         ("debian12", {"cuda": {"version": "latest"}}, "'latest'", "an exact version such as"),
         ("debian12", {"nccl": {"version": "2.21"}}, "'2.21'", "an exact version such as"),
         ("debian12", {"driver": {"flavour": "closed"}}, "'closed'", "open, proprietary, or nothing"),
+        ("debian12", {"driver": {"branch": "x"}}, "'x'", "the branch of a driver such as 550"),
         ("debian12", {"framework": {"name": "jax"}}, "'jax'", "one of pytorch, mindspore, none"),
     ],
 )
