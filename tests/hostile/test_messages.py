@@ -168,7 +168,7 @@ def test_a_message_that_fits_is_drawn_of_every_kind():
     """The strategies above would prove nothing if what they draw were mostly refused."""
     counts = dict.fromkeys(FROM_NODE, 0)
 
-    @settings(max_examples=200, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=300, deadline=None, database=None, derandomize=True)
     @given(NODE_MESSAGES)
     def draw(message):
         (name,) = message

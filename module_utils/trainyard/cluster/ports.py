@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 from collections.abc import Iterable, Sequence
+
+from ..findings.spans import stretches
 
 # Lower ports belong to well-known services.
 FIRST, LAST = 10000, 65535
@@ -26,12 +27,8 @@ def parse_ports(text: str) -> set[int]:
 
 def port_ranges(ports: Iterable[int]) -> str:
     """Return the longest ranges of ports, the lowest first, as `parse_ports` reads them."""
-    runs = [
-        [port for _, port in run]
-        for _, run in itertools.groupby(enumerate(sorted(set(ports))), lambda each: each[1] - each[0])
-    ]
-    longest = sorted(sorted(runs, key=len, reverse=True)[:_MOST_RANGES])
-    return ",".join(f"{run[0]}-{run[-1]}" for run in longest)
+    longest = sorted(stretches(ports), key=lambda run: run[0] - run[1])[:_MOST_RANGES]
+    return ",".join(f"{first}-{last}" for first, last in sorted(longest))
 
 
 def draw_ports(ranges: str, count: int, choose: random.Random) -> list[int]:

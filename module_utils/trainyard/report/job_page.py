@@ -13,8 +13,9 @@ from textwrap import dedent
 from typing import Any
 
 from ..findings.redaction import safe, safe_text
+from ..findings.spans import stretches
 from ..job.run import checkpoints, goodput
-from ..job.run.progress import clock, followed, not_a_number_text, not_numbers
+from ..job.run.progress import clock, followed, not_a_number_text
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_processes, job_traffic
 from .figures import PALETTE, figure_layout
@@ -118,7 +119,7 @@ def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
         "line": {"color": color, "width": 2},
         "marker": {"size": 5},
     }
-    stretches = not_numbers([value for _, value in kept])[:MOST_STRETCHES]
+    lost = stretches(at for at, (_, value) in enumerate(kept) if not math.isfinite(value))
     shapes = [
         {
             "type": "rect",
@@ -131,7 +132,7 @@ def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
             "opacity": 0.15,
             "line": {"width": 1, "color": "#b3261e"},
         }
-        for first, last in stretches
+        for first, last in lost[:MOST_STRETCHES]
     ]
     axis = {"automargin": True, "zeroline": False}
     title = {"text": "step" if rising else "seconds since the start"}

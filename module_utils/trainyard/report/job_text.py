@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
+from ..findings.spans import named_ranks
 from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
 from ..job.run import checkpoints, goodput, hang, kernel_messages, silence, slow_ranks
@@ -20,7 +21,6 @@ from ..job.run import rank_connections as meeting
 from ..job.run.failure import exit_text, missed, well
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
-from ..job.run.stacks import spans
 from . import job_traffic
 
 Data = Mapping[str, Any]
@@ -121,7 +121,7 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     host = failure.get("host", "")
     hosts = failure.get("hosts") or [host]
     ranks = [rank for node in summary["nodes"] if node["host"] in hosts for rank in node["ranks"]]
-    on_node = f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks)}" if ranks else "its ranks"
+    on_node = named_ranks(ranks) if ranks else "its ranks"
     return _CAUSES[failure["kind"]](_Failed(summary, failure, job_dir, host, on_node))
 
 

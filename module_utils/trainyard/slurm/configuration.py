@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings.findings import Finding
+from ..findings.spans import ranges
 from .change import SIGN, node_findings
 
 # Name of the generic resource and path of a device file, by vendor.
@@ -83,20 +84,6 @@ def gres_of(accelerators: Mapping[str, Any]) -> tuple[str, list[int]]:
     return (GRES[vendor][0], indices) if vendor in GRES and indices else ("", [])
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return device numbers as Slurm writes them: `0-3,6`."""
-    parts: list[str] = []
-    start = previous = None
-    for number in [*numbers, None]:
-        if previous is not None and number == previous + 1:
-            previous = number
-            continue
-        if start is not None:
-            parts.append(str(start) if start == previous else f"{start}-{previous}")
-        start = previous = number
-    return ",".join(parts)
-
-
 def content(
     settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
@@ -143,5 +130,5 @@ def _described(settings: ClusterSettings, node: Mapping[str, Any]) -> dict[str, 
         "hardware": found,
         "gres": gres,
         "devices": len(indices),
-        "file": device_file.replace("{index}", f"[{_ranges(indices)}]"),
+        "file": device_file.replace("{index}", f"[{ranges(indices)}]"),
     }

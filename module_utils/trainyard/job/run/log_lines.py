@@ -8,10 +8,11 @@ and reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted
+from ...findings.spans import ranges
 from ...findings.visible import ESCAPE_SEQUENCE, as_overwritten
 
 # Upper bound for the nodes that are asked for lines: each is visited about every second.
@@ -112,20 +113,9 @@ def folded(lines: Mapping[int, Sequence[str]], most: int = MAX_LINES) -> list[st
             ranks_of.setdefault(key, []).append(rank)
             place[key] = max(at, place.get(key, 0))
     ordered = sorted(ranks_of, key=lambda key: (place[key], ranks_of[key][0]))
-    shown = [f"[{spans(ranks_of[key])}] {key[0]}" for key in ordered[:most]]
+    shown = [f"[{ranges(ranks_of[key])}] {key[0]}" for key in ordered[:most]]
     rest = ordered[most:]
     if rest:
-        of = spans({rank for key in rest for rank in ranks_of[key]})
+        of = ranges({rank for key in rest for rank in ranks_of[key]})
         shown.append(f"[{of}] ... {counted(len(rest), 'more line')}, in the logs")
     return shown
-
-
-def spans(ranks: Iterable[int]) -> str:
-    """Format ranks: `0-3,7`."""
-    parts: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if parts and rank == parts[-1][1] + 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -164,19 +164,6 @@ def followed(series: Iterable[Mapping[str, float | None]], name: str = "loss") -
     return known
 
 
-def not_numbers(values: Sequence[float]) -> list[tuple[int, int]]:
-    """Return first and last index of each stretch of a series that is not a number."""
-    found: list[tuple[int, int]] = []
-    for at, value in enumerate(values):
-        if math.isfinite(value):
-            continue
-        if found and found[-1][1] == at - 1:
-            found[-1] = (found[-1][0], at)
-        else:
-            found.append((at, at))
-    return found
-
-
 def _place(place: Mapping[str, float | None]) -> str:
     step, elapsed_s = place.get("step"), place.get("elapsed_s")
     if step is not None:

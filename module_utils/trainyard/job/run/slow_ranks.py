@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ...findings.spans import named_ranks
 from . import stacks
 from .progress import clock
 from .shapes import Exact, Few, Text, Whole
@@ -250,7 +251,7 @@ class SlowRanks:
 def _ranks_text(named: Mapping[str, Any]) -> str:
     ranks = named["ranks"]
     device = f", device {named['device']}" if named["device"] else ""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {stacks.spans(ranks)} on {named['host']}{device}"
+    return f"{named_ranks(ranks)} on {named['host']}{device}"
 
 
 def line(named: Sequence[Mapping[str, Any]]) -> str:

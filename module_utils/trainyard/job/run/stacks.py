@@ -3,9 +3,9 @@
 
 In synchronous training one missing rank keeps all others waiting in a collective. A frame is [function, file, line,
 owner]: `own` is the training's code, `package` is in site-packages, `python` is the standard library; frames begin at
-the innermost. Sources: what `py-spy dump --json` prints
-(py-spy 0.4), proc(5) for states and wait channels; torch/distributed/distributed_c10d.py, torch/autograd/graph.py,
-mindspore/ops/communication.py, mindspore/communication, oneflow/comm, deepspeed/comm and horovod for names.
+the innermost. Sources: what `py-spy dump --json` prints (py-spy 0.4), proc(5) for states and wait channels;
+torch/distributed/distributed_c10d.py, torch/autograd/graph.py, mindspore/ops/communication.py, mindspore/communication,
+oneflow/comm, deepspeed/comm and horovod for names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...findings.spans import named_ranks, spans
 from ...findings.visible import visible
 from . import flight_recorder
 from .shapes import Exact, Few, Is, Text, Whole, misfit
 
 Frame = list[Any]  # function, file, line (0: it moved meanwhile), owner
 Record = Mapping[str, Any]
+# The records of each node's ranks.
+Found = Mapping[str, Sequence[Record]]
 
 # Upper bounds for the frames of a rank, and for the characters of a name.
 MAX_FRAMES, MAX_NAME = 24, 120
@@ -43,54 +46,43 @@ def _frame(value: Any) -> None:
 def rank_shape(world_size: int) -> Exact:
     """Return the shape of a node's record of one rank.
 
-    `said` is why there is no Python stack, or ""; `recorder` is from the dump of PyTorch's flight recorder.
+    `problem` is why there is no Python stack, or ""; `recorder` is from the dump of PyTorch's flight recorder; `looks`
+    and `waited` count samples, and those that found the rank waiting.
     """
+    texts = {"device": MAX_NAME, "state": 2, "wchan": MAX_NAME, "problem": 400, "recorder": flight_recorder.MAX_TEXT}
     return Exact(
         {
             "rank": Whole(world_size - 1),
-            "pid": Whole(_LARGE),
-            "device": Text(MAX_NAME),
-            "state": Text(2),
-            "wchan": Text(MAX_NAME),
-            "cpu_percent": Whole(_LARGE),
             "frames": Few(_frame, MAX_FRAMES),
-            "said": Text(400),
-            "recorder": Text(flight_recorder.MAX_TEXT),
-            "looks": Whole(_LARGE),
-            "waited": Whole(_LARGE),
+            **dict.fromkeys(("pid", "cpu_percent", "looks", "waited"), Whole(_LARGE)),
+            **{name: Text(most) for name, most in texts.items()},
         }
     )
 
 
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _PYTHON = re.compile(r"^(?:.*/lib(?:64)?/python\d[\d.]*/|<frozen )")
-# Frames in which a rank waits for others, by file and function; the first group or the function is its name.
-_COLLECTIVES = tuple(
-    (re.compile(file), re.compile(name))
-    for file, name in (
-        (r"torch/distributed/distributed_c10d\.py", r"(?!_?wrapper$|_<lambda>$).*"),
-        (r"torch/distributed/(?:rendezvous|elastic/.*|c10d_.*)\.py", r"(?!wrapper$|_?main$|run$).*"),
-        (r"torch/nn/parallel/distributed\.py", r"_sync_.*|_verify_.*|join"),
-        (r"mindspore/ops/communication\.py|mindspore/(?:communication|mint/distributed)/.*", r".*"),
-        (r"oneflow/comm/.*|oneflow/(?:env|distributed/.*)\.py", r".*"),
-        (r"deepspeed/comm/.*|horovod/.*/mpi_ops\.py", r"(?!log_wrapper$).*"),
-    )
+# File and function of frames in which a rank waits for others.
+_COLLECTIVES = (
+    (r"torch/distributed/distributed_c10d\.py", r"(?!_?wrapper$|_<lambda>$).*"),
+    (r"torch/distributed/(?:rendezvous|elastic/.*|c10d_.*)\.py", r"(?!wrapper$|_?main$|run$).*"),
+    (r"torch/nn/parallel/distributed\.py", r"_sync_.*|_verify_.*|join"),
+    (r"mindspore/ops/communication\.py|mindspore/(?:communication|mint/distributed)/.*", r".*"),
+    (r"oneflow/comm/.*|oneflow/(?:env|distributed/.*)\.py", r".*"),
+    (r"deepspeed/comm/.*|horovod/.*/mpi_ops\.py", r"(?!log_wrapper$).*"),
 )
-# Native code of a framework that computes or waits for others: from outside both look alike.
-_NATIVE = tuple(
-    (re.compile(file), re.compile(name), text)
-    for file, name, text in (
-        (r"torch/autograd/graph\.py", r"_engine_run_backward", "backward"),
-        (r"torch/cuda/(?:__init__|streams)\.py", r"synchronize", "cuda.synchronize"),
-        (r"torch/utils/data/dataloader\.py", r"_next_data", "the data loader"),
-        # In `graph` since 2.10 at the latest, in `common` before.
-        (r"mindspore/(?:common|graph)/.*", r"asnumpy|_run_graph|run|__call__|_syncruntime|wait_pipeline", "MindSpore"),
-        (r"oneflow/(?:framework|autograd)/.*", r"numpy|_numpy|backward|item", "OneFlow"),
-    )
+# File, function and name of native code that computes or waits for others: from outside both look alike.
+_NATIVE = (
+    (r"torch/autograd/graph\.py", r"_engine_run_backward", "backward"),
+    (r"torch/cuda/(?:__init__|streams)\.py", r"synchronize", "cuda.synchronize"),
+    (r"torch/utils/data/dataloader\.py", r"_next_data", "the data loader"),
+    # In `graph` since 2.10 at the latest, in `common` before.
+    (r"mindspore/(?:common|graph)/.*", r"asnumpy|_run_graph|run|__call__|_syncruntime|wait_pipeline", "MindSpore"),
+    (r"oneflow/(?:framework|autograd)/.*", r"numpy|_numpy|backward|item", "OneFlow"),
 )
 # Native code of these may wait for other ranks.
 _MAY_WAIT = ("backward", "cuda.synchronize", "MindSpore", "OneFlow")
-# proc(5), /proc/PID/stat.
+# States of ranks that neither compute nor wait: proc(5), /proc/PID/stat.
 _STATES = {"T": "stopped (by SIGSTOP)", "t": "held by a debugger", "Z": "ended", "X": "ended"}
 
 
@@ -143,13 +135,37 @@ def common_frames(samples: Sequence[Sequence[Frame]]) -> list[Frame]:
     return common[::-1][:MAX_FRAMES]
 
 
-def _waits_in(frames: Sequence[Frame]) -> str:
+def _function(each: Frame) -> str:
+    """Return the name of a frame's function without those around it."""
+    return str(each[0]).rpartition(".")[2]
+
+
+def _is_in(each: Frame, file: str, function: str) -> bool:
+    return bool(re.fullmatch(file, each[1]) and re.fullmatch(function, _function(each)))
+
+
+def _collective(frames: Sequence[Frame]) -> str:
     """Return the collective in which a rank waits by its stack, "" without one."""
-    for name, file, *_ in frames:
-        last = str(name).rpartition(".")[2]
-        if any(where.fullmatch(str(file)) and what.fullmatch(last) for where, what in _COLLECTIVES):
-            return last
-    return ""
+    return next((_function(each) for each in frames if any(_is_in(each, *place) for place in _COLLECTIVES)), "")
+
+
+def _native(frames: Sequence[Frame]) -> str:
+    return next((text for *place, text in _NATIVE if any(_is_in(each, *place) for each in frames)), "")
+
+
+def waits(record: Record) -> bool:
+    """Return whether a rank waits in a collective, by its stack."""
+    return record["state"] not in _STATES and bool(_collective(record["frames"]))
+
+
+def _may_wait(frames: Sequence[Frame], state: str) -> bool:
+    """Return whether a rank is in native code that may wait for others."""
+    return state not in _STATES and _native(frames) in _MAY_WAIT
+
+
+def waiting(frames: Sequence[Frame], state: str) -> bool:
+    """Return whether a rank waits for others in one sample: in a collective, or asleep in native code that may wait."""
+    return waits({"frames": frames, "state": state}) or (state == "S" and _may_wait(frames, state))
 
 
 def _at(each: Frame) -> str:
@@ -157,29 +173,13 @@ def _at(each: Frame) -> str:
     return f"{name} ({file.rpartition('/')[2]}{f':{line}' if line else ''})"
 
 
-def waits(record: Record) -> bool:
-    """Return whether a rank waits in a collective, by its stack."""
-    return record["state"] not in _STATES and bool(_waits_in(record["frames"]))
-
-
-def _native(frames: Sequence[Frame]) -> str:
-    return next((text for file, name, text in _NATIVE if _matches(frames, file, name)), "")
-
-
-def waiting(frames: Sequence[Frame], state: str) -> bool:
-    """Return whether a rank waits for others in one sample: in a collective, or asleep in native code that may wait."""
-    return state not in _STATES and bool(_waits_in(frames) or (state == "S" and _native(frames) in _MAY_WAIT))
-
-
 def place(record: Record, many: bool = False) -> str:
     """Return where a rank is, or `many` are: `is in load_batch (train.py:88)`."""
     is_, wait = ("are", "wait") if many else ("is", "waits")
     frames: Sequence[Frame] = record["frames"]
     own = next((each for each in frames if each[3] == "own"), None)
-    parts = []
-    if record["state"] in _STATES:
-        parts.append(f"{is_} {_STATES[record['state']]}")
-    collective = _waits_in(frames)
+    parts = [f"{is_} {_STATES[record['state']]}"] if record["state"] in _STATES else []
+    collective = _collective(frames)
     if collective:
         parts.append(f"{wait} in {collective}" + (f", called by {_at(own)}" if own else ""))
     elif frames:
@@ -195,8 +195,8 @@ def place(record: Record, many: bool = False) -> str:
     return " and ".join(parts)
 
 
-def _matches(frames: Sequence[Frame], file: re.Pattern[str], name: re.Pattern[str]) -> bool:
-    return any(file.fullmatch(each[1]) and name.fullmatch(each[0].rpartition(".")[2]) for each in frames)
+def _on_device(record: Record) -> str:
+    return f", device {record['device']}," if record["device"] else ""
 
 
 @dataclass(frozen=True)
@@ -211,47 +211,33 @@ class Group:
         host, first = self.of[0]
         ranks = [record["rank"] for _, record in self.of]
         if len(ranks) == 1:
-            device = f", device {first['device']}," if first["device"] and self.odd else ""
-            return f"rank {ranks[0]} on {host}{device} {place(first)}"
+            return f"rank {ranks[0]} on {host}{_on_device(first) if self.odd else ''} {place(first)}"
         hosts = list(dict.fromkeys(host for host, _ in self.of))
         where = f" on {', '.join(hosts[:4])}{' ...' if len(hosts) > 4 else ''}" if self.odd else ""
         return f"{len(ranks)} ranks ({spans(ranks)}){where} {place(first, many=True)}"
 
 
-def spans(numbers: Iterable[int], most: int = 12) -> str:
-    """Format numbers as spans: `0 to 3, 7`."""
-    stretches: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if stretches and number == stretches[-1][1] + 1:
-            stretches[-1][1] = number
-        else:
-            stretches.append([number, number])
-    texts = [
-        str(first) if first == last else f"{first} to {last}" if last > first + 1 else f"{first}, {last}"
-        for first, last in stretches
-    ]
-    return ", ".join(texts[:most]) + (" ..." if len(texts) > most else "")
+def _every(found: Found) -> list[tuple[str, Record]]:
+    return [(host, record) for host, records in found.items() for record in records]
 
 
-def groups(found: Mapping[str, Sequence[Record]]) -> list[Group]:
-    """Group ranks by equal stacks; `found` has the records of each node. Odd groups come last.
+def groups(found: Found) -> list[Group]:
+    """Group ranks by equal stacks. Odd groups come last.
 
     Ranks in a collective are usual; if all are, or none is, the majority is; all others are odd. If that does not
     decide, ranks that may wait in native code are usual; otherwise no rank is odd.
     """
     by_stack: dict[str, list[tuple[str, Record]]] = {}
-    for host, records in found.items():
-        for record in records:
-            at = record["frames"] or record["wchan"]
-            by_stack.setdefault(json.dumps([record["state"] in _STATES, at]), []).append((host, record))
+    for host, record in _every(found):
+        stack = [record["state"] in _STATES, record["frames"] or record["wchan"]]
+        by_stack.setdefault(json.dumps(stack), []).append((host, record))
     every = [tuple(sorted(of, key=lambda each: each[1]["rank"])) for of in by_stack.values()]
-    total = sum(map(len, every))
+    stopped = [of for of in every if of[0][1]["state"] in _STATES]
     usual = [of for of in every if waits(of[0][1])]
     if len(usual) in (0, len(every)):
-        usual = [of for of in every if 2 * len(of) > total and of[0][1]["state"] not in _STATES]
+        usual = [of for of in every if 2 * len(of) > len(_every(found)) and of not in stopped]
     if not usual:
-        usual = [of for of in every if _native(of[0][1]["frames"]) in _MAY_WAIT and of[0][1]["state"] not in _STATES]
-    stopped = [of for of in every if of[0][1]["state"] in _STATES]
+        usual = [of for of in every if _may_wait(of[0][1]["frames"], of[0][1]["state"])]
     made = [Group(of, odd=of not in usual if usual else of in stopped) for of in every]
     return sorted(made, key=lambda group: (group.odd, -len(group.of), group.of[0][1]["rank"]))
 
@@ -263,17 +249,15 @@ def odd_one(made: Sequence[Group]) -> tuple[str, int | None]:
     return (hosts.pop() if len(hosts) == 1 else ""), (odd[0][1]["rank"] if len(odd) == 1 else None)
 
 
-def left_early(found: Mapping[str, Sequence[Record]], well: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def left_early(found: Found, well: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the first rank that ended `well` (causes.py) and is not among those found; None where none did."""
-    there = {record["rank"] for records in found.values() for record in records}
-    left = [each for each in well if each["rank"] is not None and each["rank"] not in there]
-    return min(left, key=lambda each: float(each["time"]), default=None)
+    there = {None, *(record["rank"] for _, record in _every(found))}
+    return min((each for each in well if each["rank"] not in there), key=lambda each: float(each["time"]), default=None)
 
 
-def all_wait(found: Mapping[str, Sequence[Record]]) -> bool:
+def all_wait(found: Found) -> bool:
     """Return whether all ranks wait in a collective, so that the one that left is missing."""
-    every = [record for records in found.values() for record in records]
-    return bool(every) and all(map(waits, every))
+    return any(found.values()) and all(waits(record) for _, record in _every(found))
 
 
 def left_text(left: Mapping[str, Any], wait: bool) -> str:
@@ -284,7 +268,7 @@ def left_text(left: Mapping[str, Any], wait: bool) -> str:
 
 
 def slow(
-    found: Mapping[str, Sequence[Record]], deviations: float = 4.0, least: int = MIN_SAMPLES, gap: float = 0.25
+    found: Found, deviations: float = 4.0, least: int = MIN_SAMPLES, gap: float = 0.25
 ) -> tuple[list[tuple[str, Record]], int]:
     """Return the slow ranks, and how often the others wait, in percent of the samples.
 
@@ -292,7 +276,7 @@ def slow(
     than the median by the share `gap`, and by more than chance explains (`deviations`), and if at most half of the
     ranks do. Ranks with fewer samples than `least` do not count.
     """
-    every = [(host, record) for host, records in found.items() for record in records if record["looks"] >= least]
+    every = [(host, record) for host, record in _every(found) if record["looks"] >= least]
     if len(every) < 2:
         return [], 0
     shares = sorted(record["waited"] / record["looks"] for _, record in every)
@@ -307,63 +291,52 @@ def slow(
     return (behind if len(behind) <= len(every) / 2 else []), round(100 * usual)
 
 
-def slow_lines(found: Mapping[str, Sequence[Record]]) -> list[str]:
+def slow_lines(found: Found) -> list[str]:
     """Return lines on the slow ranks, none without enough samples."""
-    sampled = [record for records in found.values() for record in records if record["looks"] >= MIN_SAMPLES]
-    if len(sampled) < 2:
+    if sum(record["looks"] >= MIN_SAMPLES for _, record in _every(found)) < 2:
         return []
     behind, usual = slow(found)
-    told = []
-    for host, record in behind[:MAX_LINES]:
-        device = f", device {record['device']}," if record["device"] else ""
-        share = round(100 * record["waited"] / record["looks"])
-        told.append(
-            f"rank {record['rank']} on {host}{device} is slow: it waited for others in {share} % of "
-            f"{record['looks']} samples, they wait in {usual} %"
-        )
+    lines = [
+        f"rank {record['rank']} on {host}{_on_device(record)} is slow: it waited for others in "
+        f"{round(100 * record['waited'] / record['looks'])} % of {record['looks']} samples, they wait in {usual} %"
+        for host, record in behind[:MAX_LINES]
+    ]
     if len(behind) > MAX_LINES:
-        told.append(f"... and {len(behind) - MAX_LINES} more slow ranks")
-    return told or [f"no rank is slower than the others: they wait for each other in {usual} % of the samples"]
+        lines.append(f"... and {len(behind) - MAX_LINES} more slow ranks")
+    return lines or [f"no rank is slower than the others: they wait for each other in {usual} % of the samples"]
 
 
-def lines(
-    found: Mapping[str, Sequence[Record]],
-    world_size: int,
-    silent: Mapping[str, str],
-    left: Mapping[str, Any] | None = None,
-) -> list[str]:
+def _ranks_by(found: Found, name: str) -> dict[str, list[int]]:
+    """Return the ranks by the text that they have in this field, those without one left out."""
+    ranks: dict[str, list[int]] = {}
+    for _, record in _every(found):
+        if record[name]:
+            ranks.setdefault(record[name], []).append(record["rank"])
+    return ranks
+
+
+def lines(found: Found, world_size: int, silent: Mapping[str, str], left: Mapping[str, Any] | None = None) -> list[str]:
     """Return lines on the places of all ranks; `silent`: nodes without an answer, why; `left`: from left_early()."""
     made = groups(found)
-    told = [group.text() for group in made]
-    if len(told) > MAX_LINES:
-        told = [*told[: MAX_LINES // 2], f"... {len(told) - MAX_LINES} more places ...", *told[-MAX_LINES // 2 :]]
-    ranks = {record["rank"] for records in found.values() for record in records}
+    shown = [group.text() for group in made]
+    if len(shown) > MAX_LINES:
+        more = f"... {len(shown) - MAX_LINES} more places ..."
+        shown = [*shown[: MAX_LINES // 2], more, *shown[-MAX_LINES // 2 :]]
+    ranks = {record["rank"] for _, record in _every(found)}
     pace = slow_lines(found)
-    told += pace
+    shown += pace
     if left:
-        told.append(left_text(left, all_wait(found)))
+        shown.append(left_text(left, all_wait(found)))
     elif len(ranks) > 1 and not any(group.odd for group in made) and not pace:
-        told.append("no rank stands out: what they wait for may be the network between them, or a step that is slow")
-    recorders: dict[str, list[int]] = {}
-    for records in found.values():
-        for record in records:
-            if record["recorder"]:
-                recorders.setdefault(record["recorder"], []).append(record["rank"])
-    told += [
-        f"PyTorch's flight recorder, {'rank' if len(of) == 1 else 'ranks'} {spans(of)}: {text}"
-        for text, of in sorted(recorders.items(), key=lambda each: -len(each[1]))[: MAX_LINES // 2]
-    ]
+        shown.append("no rank stands out: what they wait for may be the network between them, or a step that is slow")
+    recorders = sorted(_ranks_by(found, "recorder").items(), key=lambda each: -len(each[1]))
+    shown += [f"PyTorch's flight recorder, {named_ranks(of)}: {text}" for text, of in recorders[: MAX_LINES // 2]]
+    shown += [f"{host} did not report: {why}" for host, why in list(silent.items())[:4]]
     missing = set(range(world_size)) - ranks - ({left["rank"]} if left else set())
-    told += [f"{host} did not report: {why}" for host, why in list(silent.items())[:4]]
     if missing and not silent:
-        told.append(f"no process was found of {'rank' if len(missing) == 1 else 'ranks'} {spans(missing)}")
-    reasons: dict[str, list[int]] = {}
-    for records in found.values():
-        for record in records:
-            if record["said"]:
-                reasons.setdefault(record["said"], []).append(record["rank"])
-    told += [f"no Python stack of {spans(of)}: {why}" for why, of in list(reasons.items())[:3]]
-    return told
+        shown.append(f"no process was found of {named_ranks(missing)}")
+    problems = list(_ranks_by(found, "problem").items())
+    return [*shown, *(f"no Python stack of {spans(of)}: {why}" for why, of in problems[:3])]
 
 
 def full_text(record: Record, samples: Sequence[Mapping[str, Sequence[Frame]]], kernel: str) -> str:
@@ -373,8 +346,8 @@ def full_text(record: Record, samples: Sequence[Mapping[str, Sequence[Frame]]], 
         f"  {record['cpu_percent']} % of a CPU" + (f"  device {record['device']}" if record["device"] else "")
     )
     parts = [head]
-    if record["said"]:
-        parts.append(f"  no Python stack: {record['said']}")
+    if record["problem"]:
+        parts.append(f"  no Python stack: {record['problem']}")
     if record["recorder"]:
         parts.append(f"  PyTorch's flight recorder: {record['recorder']}")
     for number, threads in enumerate(samples):

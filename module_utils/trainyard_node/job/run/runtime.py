@@ -20,6 +20,7 @@ import sys
 _PARTS = (
     "trainyard",
     "trainyard.findings",
+    "trainyard.findings.spans",
     "trainyard.findings.visible",
     "trainyard.job",
     "trainyard.job.file",

@@ -259,7 +259,7 @@ def take(
             "wchan": wchan,
             "cpu_percent": max(0, round(100 * (ticks - first[rank.pid][2]) / tick_s / took)),
             "frames": stacks.common_frames([dump.get("MainThread", []) for dump in dumps]) if dumps else [],
-            "said": why,
+            "problem": why,
             "recorder": evidence.dumped(rank.env, rank.rank, _began(rank.pid, proc))
             if time.monotonic() < until
             else "",

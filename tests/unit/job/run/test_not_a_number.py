@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from ansible.module_utils.trainyard.findings.spans import stretches
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import progress
 from ansible.module_utils.trainyard_controller import reporting
@@ -65,9 +66,9 @@ def test_any_series_has_its_stretches(losses):
     if found:
         assert (" is not " in progress.not_a_number_text(found)) == (not progress.is_number(losses[-1]))
         assert (found["first"]["step"], found["last"]["step"]) == (lost[0], lost[-1])
-        stretches = progress.not_numbers([NAN if loss is None else loss for loss in losses])
-        assert found["stretches"] == len(stretches)
-        assert lost == [at + 1 for first, last in stretches for at in range(first, last + 1)]
+        runs = stretches(step - 1 for step in lost)
+        assert found["stretches"] == len(runs)
+        assert lost == [at + 1 for first, last in runs for at in range(first, last + 1)]
 
 
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity", "-nan"])

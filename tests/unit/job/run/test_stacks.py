@@ -20,7 +20,7 @@ def main_thread(name):
 def record(rank, name="", **changes):
     frames = main_thread(name) if name else []
     return {"rank": rank, "pid": 100 + rank, "device": "", "state": "S", "wchan": "futex_do_wait", "cpu_percent": 0,
-            "frames": frames, "said": "", "recorder": "", "looks": 3, "waited": 0, **changes}  # fmt: skip
+            "frames": frames, "problem": "", "recorder": "", "looks": 3, "waited": 0, **changes}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_the_lines_of_a_rank_that_left(last, waits):
 
 def test_without_stacks_the_states_of_the_kernel_are_shown():
     why = "py-spy is not installed"
-    most = [record(rank, said=why) for rank in range(3)]
-    assert lines(most, [record(3, wchan="wait_for_partner", state="D", said=why)]) == [
+    most = [record(rank, problem=why) for rank in range(3)]
+    assert lines(most, [record(3, wchan="wait_for_partner", state="D", problem=why)]) == [
         "3 ranks (0 to 2) each sleeps in the kernel's futex_do_wait",
         "rank 3 on n2 waits for a device or disk in the kernel's wait_for_partner",
         f"no Python stack of 0 to 3: {why}",

@@ -81,7 +81,7 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_all_of_them_go_on(j
     assert most.text().startswith("3 ranks (0 to 2) are in barrier (rank.py:")
     line = next(number for number, text in enumerate(HANGS.splitlines(), 1) if 'open("batches")' in text)
     assert odd.text() == f"rank 3 on n2 is in load_batch (rank.py:{line})"
-    assert all(record["said"] == "" for records in found.values() for record in records)
+    assert all(record["problem"] == "" for records in found.values() for record in records)
     assert job.state()["ranks_running"] == 4
     for node in job.nodes:
         assert not node.exits()
@@ -152,7 +152,7 @@ def record_of_bare(tmp_path, tool):
 
 def test_the_tool_of_any_environment_of_the_node_reads_a_rank_whose_own_has_none(tmp_path, bare_rank):
     record = record_of_bare(tmp_path, bare_rank)
-    assert (record["said"], record["frames"][0][0]) == ("", "wait")
+    assert (record["problem"], record["frames"][0][0]) == ("", "wait")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_tool_that_hangs_or_prints_nonsense_is_bounded(job, tmp_path, monkeypa
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
         monkeypatch.setattr(stacks, "tool", lambda *_, path=str(tool): path)
-        assert taken(job.nodes[1])[0][0]["said"].startswith(problem)
+        assert taken(job.nodes[1])[0][0]["problem"].startswith(problem)
 
 
 def test_the_setting_that_allows_py_spy_is_named(tmp_path):
