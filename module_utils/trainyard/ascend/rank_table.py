@@ -7,15 +7,16 @@ HCCL's own parser, of the 910's wiring, and MindSpore's on the order of ranks.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..findings.findings import Finding, faults
-from .rank_table_rules import VERSIONS, problems_of, set_problems
+from .rank_table_rules import VERSIONS, device_set_problems, validate
 from .rank_table_servers import Table, dumps, super_pods_of
-from .rank_table_view import CHIPS, View, number, refused, shown, version_of
+from .rank_table_view import CHIPS, WRITE_ANEW, View, number, refused, shown, version_of
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Server", "Table", "build", "device_set_problems", "dumps",
@@ -25,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Device:
-    """An NPU by its physical id. No address: none is needed, or it has none."""
+    """An NPU by its physical id. The address is "" where it is not needed or missing."""
 
     device_id: int
     device_ip: str = ""
@@ -34,7 +35,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Server:
-    """A server and its devices in the order of their ranks. `host_ip` and `super_pod_id` are of version 1.2 only."""
+    """A server and its devices in the order of their ranks. Only version 1.2 has `host_ip` and `super_pod_id`."""
 
     server_id: str
     devices: tuple[Device, ...]
@@ -46,82 +47,58 @@ def build(servers: Sequence[Server], chip: str, version: str = "auto") -> Table:
     """Return the table of these servers, in the dictionary order of server_id, with ranks from 0.
 
     The keys have the order in which Ascend's own generator writes them, so that both files can be compared.
-    It is as right as the servers are: see validate(). Raises ValueError for an unknown chip or version.
+    validate() checks what the servers are. Raises ValueError for an unknown chip or version.
     """
-    wanted = version_of(chip) if version == "auto" else version
-    if wanted not in VERSIONS:
+    chosen = version_of(chip) if version == "auto" else version
+    if chosen not in VERSIONS:
         raise ValueError(f"version {version!r}: expected auto or one of {', '.join(VERSIONS)}")
-    super_pods = wanted == "1.2"
+    super_pods = chosen == "1.2"
     ordered = sorted(servers, key=lambda server: server.server_id)
-    rank, entries = 0, []
+    ranks = itertools.count()
+    entries = []
     for server in ordered:
-        devices = []
-        for device in server.devices:
-            entry = {"device_id": str(device.device_id), "device_ip": device.device_ip}
-            if not device.device_ip:
-                del entry["device_ip"]
-            if super_pods:
-                entry["super_device_id"] = device.super_device_id
-            entry["rank_id"] = str(rank)
-            devices.append(entry)
-            rank += 1
-        entry_of_server: Table = {"server_id": server.server_id}
+        entry: Table = {"server_id": server.server_id}
         if super_pods and server.host_ip:
-            entry_of_server["host_ip"] = server.host_ip
-        entry_of_server["device"] = devices
+            entry["host_ip"] = server.host_ip
+        entry["device"] = [_device_entry(device, super_pods, next(ranks)) for device in server.devices]
         if not super_pods:
-            entry_of_server["host_nic_ip"] = "reserve"
-        entries.append(entry_of_server)
-    table: Table = {"version": wanted, "server_count": str(len(entries)), "server_list": entries}
+            entry["host_nic_ip"] = "reserve"
+        entries.append(entry)
+    table: Table = {"version": chosen, "server_count": str(len(entries)), "server_list": entries}
     if super_pods:
         table["super_pod_list"] = super_pods_of((server.super_pod_id, server.server_id) for server in ordered)
     return {**table, "status": "completed"}
 
 
+def _device_entry(device: Device, super_pods: bool, rank: int) -> dict[str, str]:
+    entry = {"device_id": str(device.device_id)}
+    if device.device_ip:
+        entry["device_ip"] = device.device_ip
+    if super_pods:
+        entry["super_device_id"] = device.super_device_id
+    return {**entry, "rank_id": str(rank)}
+
+
 def file_text(table: Table) -> str:
-    """Return a table as the file for people and scripts: with the keys and the layout of Ascend's own generator."""
+    """Return the text of a table's file in the layout of Ascend's own generator."""
     return json.dumps(table, indent=4) + "\n"
 
 
-def validate(table: object, chip: str = "") -> list[Finding]:
-    """Return all that is wrong with a table, as json.loads gives it. Without the chip, its own limits are not known.
-
-    What HCCL takes all the same is among it as Warned; `faults` leaves that out.
-    Raises ValueError for an unknown chip.
-    """
-    return list(problems_of(table, chip))
-
-
-def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: str = "") -> list[Finding]:
-    """Return what keeps a chip from using these devices (physical ids) on each of this many servers.
-
-    Raises ValueError for an unknown chip.
-    """
-    return set_problems(devices, chip, servers, where)
-
-
 def path_problems(path: str) -> list[Finding]:
-    """Return what is wrong with the name of a table's file."""
-    # HCCL looks for the first `.json` in the whole path.
+    """Return the problem of the name of a table's file."""
+    # HCCL searches the first `.json` in the whole path.
     if 0 <= path.find(".json") == len(path) - len(".json"):
         return []
-    action = "rename the file; HCCL takes no other name"
-    return [
-        Finding(
-            "file_name",
-            "a second .json before the end" if path.endswith(".json") else "a name that does not end in .json",
-            "a name that ends in .json, and .json nowhere before in the path",
-            action,
-            host=path,
-        )
-    ]
+    found = "a second .json before the end" if path.endswith(".json") else "a name that does not end in .json"
+    expected = "a name that ends in .json, and .json nowhere before in the path"
+    return [Finding("file_name", found, expected, "rename the file; HCCL takes no other name", host=path)]
 
 
-def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Finding]]:
-    """Return one table of the servers of all these, with new ranks, and what is wrong with them and with it.
+def merge(tables: Sequence[object], chip: str = "", names: Sequence[str] = ()) -> tuple[Table, list[Finding]]:
+    """Return one table of the servers of all these, with new ranks, and the problems of all tables.
 
-    Devices keep the order that their ranks had on their server. Faults of a table that the merged one does not have
-    are among the problems, with `tables[N]` before the place. Raises ValueError for an unknown chip.
+    Devices stay in the order that their ranks had on their server. Problems of a table that the merged one does not
+    have begin their place with the table's name, or `tables[N]`. Raises ValueError for an unknown chip.
     """
     problems: list[Finding] = []
     parts: list[Table] = []
@@ -133,14 +110,15 @@ def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Finding
             own += _other_version(part, parts[0])
         else:
             own = [problem for problem in validate(table) if problem.check == "structure"]
-        problems += [replace(problem, host=f"tables[{index}], {problem.host}") for problem in own]
+        name = names[index] if names else f"tables[{index}]"
+        problems += [replace(problem, host=f"{name}, {problem.host}") for problem in own]
     if not parts:
         return {}, problems or validate({}, chip)
     entries = [entry for part in parts for entry in part["server_list"]]
-    merged: Table = {**parts[0], "server_count": str(len(entries)), "server_list": entries}
-    # One that is still being written makes the whole unfinished.
+    # A table that is still being written makes the merged one unfinished.
     statuses = [part.get("status", "") for part in parts]
-    merged["status"] = next((status for status in statuses if status != "completed"), "completed")
+    status = next((status for status in statuses if status != "completed"), "completed")
+    merged: Table = {**parts[0], "server_count": str(len(entries)), "server_list": entries, "status": status}
     if any("super_pod_list" in part for part in parts):
         pods = [(pod, server) for part in parts for _, pod, servers in View(part).pods for server in servers]
         merged["super_pod_list"] = super_pods_of(sorted(pods, key=lambda pod_and_server: pod_and_server[1]))
@@ -205,18 +183,17 @@ def _order_is_certain(table: Table) -> bool:
 
 
 def _renumbered(table: Table) -> Table:
-    rank, entries = 0, []
+    ranks = itertools.count()
+    entries = []
     for server in sorted(View(table).servers, key=lambda server: server.server_id):
-        devices = []
-        for device in sorted(server.devices, key=lambda device: device.rank or 0):
-            devices.append({**device.data, "rank_id": str(rank)})
-            rank += 1
+        ordered = sorted(server.devices, key=lambda device: device.rank or 0)
+        devices = [{**device.data, "rank_id": str(next(ranks))} for device in ordered]
         entries.append({**server.data, "device": devices})
     return {**table, "server_list": entries}
 
 
 def loads(text: str) -> tuple[object, list[Finding]]:
-    """Return what a file's text says, for validate(), or None and why it is no JSON."""
+    """Return the table in a text, for validate(), or None and why the text is not JSON."""
     try:
         return json.loads(text), []
     except json.JSONDecodeError as error:
@@ -225,7 +202,7 @@ def loads(text: str) -> tuple[object, list[Finding]]:
         where, found = "file", "nested too deeply"
     except ValueError as error:  # a number of thousands of digits
         where, found = "file", str(error)
-    return None, [Finding("json", found, "JSON text", "write the table with library/rank_table", host=where)]
+    return None, [Finding("json", found, "JSON text", WRITE_ANEW, host=where)]
 
 
 def file_name(table: Table) -> str:

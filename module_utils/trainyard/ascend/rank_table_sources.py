@@ -17,20 +17,14 @@ def parse(content: bytes) -> tuple[object, list[Finding]]:
 
 
 def from_servers(servers: Iterable[Mapping[str, Any]], chip: str, version: str) -> tuple[Table, list[Finding]]:
-    """Return the table of servers, given as the module rank_table takes them, and its problems."""
-    table = build(
-        [
-            Server(
-                each["server_id"],
-                tuple(Device(**device) for device in each["devices"]),
-                each["host_ip"],
-                each["super_pod_id"],
-            )
-            for each in servers
-        ],
-        chip,
-        version,
-    )
+    """Return the table of servers, as the module rank_table takes them, and its problems."""
+    members = [
+        Server(
+            each["server_id"], tuple(Device(**one) for one in each["devices"]), each["host_ip"], each["super_pod_id"]
+        )
+        for each in servers
+    ]
+    table = build(members, chip, version)
     return table, validate(table, chip)
 
 
@@ -45,15 +39,14 @@ def from_files(
         table, wrong = parse(content)
         if repairing and isinstance(table, dict):
             table, fixed = repair(table)
-            repaired += [_in(path, problem) for problem in fixed]
-        problems += [_in(path, problem) for problem in wrong]
+            repaired += [replace(problem, host=f"{path}, {problem.host}") for problem in fixed]
+        problems += [replace(problem, host=f"{path}, {problem.host}") for problem in wrong]
         tables.append(table)
     if problems:
         return {}, problems, repaired
-    if not merging:
-        return tables[0], validate(tables[0], chip), repaired
-    merged, problems = merge(tables, chip)
-    return merged, [_named(problem, files) for problem in problems], repaired
+    if merging:
+        return (*merge(tables, chip, [path for path, _ in files]), repaired)
+    return tables[0], validate(tables[0], chip), repaired
 
 
 def records(problems: Iterable[Finding]) -> list[dict[str, str]]:
@@ -69,15 +62,3 @@ def records(problems: Iterable[Finding]) -> list[dict[str, str]]:
         }
         for each in problems
     ]
-
-
-def _in(path: str, problem: Finding) -> Finding:
-    return replace(problem, host=f"{path}, {problem.host}")
-
-
-def _named(problem: Finding, files: Sequence[tuple[str, bytes]]) -> Finding:
-    """Return a problem of merge(), which numbers its tables, with the name of the file."""
-    if not problem.host.startswith("tables["):
-        return problem
-    index, _, place = problem.host.removeprefix("tables[").partition("], ")
-    return replace(problem, host=f"{files[int(index)][0]}, {place}")

@@ -6,15 +6,19 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ..findings.findings import Finding
 
 CHIPS = ("910", "910b", "a3")
-MOST_SERVER_ID = 64  # characters
-_MOST_SHOWN = 80  # characters of a value
+# Upper bounds in characters: a server_id, and a value in a message.
+MAX_SERVER_ID = 64
+_MAX_SHOWN = 80
+WRITE_ANEW = "write the table with library/rank_table"
+T = TypeVar("T")
 
 
 def refused(problem: Finding) -> Finding:
@@ -28,7 +32,7 @@ def shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if not text.isprintable():  # half a surrogate pair would break the module's result
         text = json.dumps(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def number(value: object) -> int | None:
@@ -90,6 +94,20 @@ def field_text(data: Mapping[str, Any], name: str) -> str:
     return f"{name} {shown(data[name])}" if name in data else f"no {name}"
 
 
+def repeats(pairs: Iterable[tuple[Hashable, T]]) -> Iterator[tuple[Any, T, T]]:
+    """Yield the key, the item and the earlier item of each pair whose key another item has; None and "" are no keys."""
+    first: dict[Hashable, T] = {}
+    for key, item in pairs:
+        if key not in (None, "") and first.setdefault(key, item) is not item:
+            yield key, item, first[key]
+
+
+def usual(values: Iterable[T]) -> T | None:
+    """Return the most common value, the first of several; None where all values are equal."""
+    counts = Counter(values)
+    return counts.most_common(1)[0][0] if len(counts) > 1 else None
+
+
 def addresses(value: object) -> Sequence[str]:
     """Return the parts of a field that HCCL splits at commas; one comma at the end is nothing to it."""
     if not isinstance(value, str) or not value:
@@ -137,7 +155,7 @@ class ServerView:
     @property
     def where(self) -> str:
         """Name the server for a message."""
-        if not self.server_id or len(self.server_id) > MOST_SERVER_ID:
+        if not self.server_id or len(self.server_id) > MAX_SERVER_ID:
             return f"server_list[{self.index}]"
         return f"server {plain(self.server_id)}"
 

@@ -323,7 +323,7 @@ def test_link_local_addresses_serve_one_switch_over_ipv4():
 def test_link_local_addresses_of_ipv6_say_no_interface():
     problems = validate(with_addresses("fe80::{}:{}"), "910b")
     assert {problem.check for problem in problems} == {"device_ip_link_local"} and len(problems) == 4
-    assert problems[0].found == "device_ip fe80::1:1, which no router forwards and which says no interface"
+    assert problems[0].found == "device_ip fe80::1:1, which no router forwards and which names no interface"
     assert problems[0].expected == "an address that the other servers reach"
 
 
