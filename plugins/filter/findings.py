@@ -34,7 +34,7 @@ def slurm_findings(
 
 RULES = {
     "openmpi_input_findings": openmpi.input_findings,
-    "ascend_findings": ascend.judge,
+    "ascend_findings": ascend.verify,
     "ascend_remarks": ascend.remarks,
     "cuda_toolkit_findings": cuda_findings.judge,
     "nccl_tests_input_findings": nccl_tests.input_findings,

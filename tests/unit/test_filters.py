@@ -84,8 +84,8 @@ def test_versions_in_an_environment():
     ("rdma_findings", ("n1",), TypeError, "states is 'n1', expected a list"),
     ("rdma_findings", (["n1"],), TypeError, "an entry of states is 'n1', expected a dictionary"),
     ("rdma_findings", ([{"host": "n1"}],), ValueError, "a record has no 'networks'"),
-    ("ascend_findings", ([],), TypeError, "missing a required argument: 'wanted'"),
-    ("ascend_findings", ([], 8), TypeError, "wanted is '8', expected a dictionary"),
+    ("ascend_findings", ([],), TypeError, "missing a required argument: 'required'"),
+    ("ascend_findings", ([], 8), TypeError, "required is '8', expected a dictionary"),
     ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "told is 'yes', expected true or false"),
     ("slurm_findings", ([], "lab", None), TypeError, "controller is 'None', expected a text"),
 ])  # fmt: skip

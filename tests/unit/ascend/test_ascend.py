@@ -1,4 +1,4 @@
-"""The role ascend: version files, which packages go where, and the judgement of all nodes.
+"""The role ascend: version files, which packages go where, and the check of all nodes.
 
 Version files are those that users and the vendor's guides published.
 """
@@ -109,9 +109,9 @@ def with_devices(host, listed, **changes):
     return state(host, npu={**state()["npu"], "devices": listed, **changes})
 
 
-def judge(*states, **wanted):
-    found = ascend.judge(
-        states, {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"], **wanted}
+def check(*states, **required):
+    found = ascend.verify(
+        states, {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"], **required}
     )
     return [(one.host, one.check, one.found, one.expected) for one in found]
 
@@ -200,17 +200,17 @@ def test_findings_on_all_packages_come_at_once():
 
 
 def test_equal_and_sound_nodes_pass():
-    assert judge(state(1), state(2), state(3)) == []
-    assert judge(state(1), state(2), devices=8, driver="24.1.0", firmware="7.5.0.3.220", cann="8.0.0") == []
+    assert check(state(1), state(2), state(3)) == []
+    assert check(state(1), state(2), devices=8, driver="24.1.0", firmware="7.5.0.3.220", cann="8.0.0") == []
 
 
 def test_versions_that_differ_or_are_missing():
-    found = judge(state(1), state(2, driver="23.0.7", running_driver="23.0.7"), state(3, cann="", set_env=""), state(4))
+    found = check(state(1), state(2, driver="23.0.7", running_driver="23.0.7"), state(3, cann="", set_env=""), state(4))
     assert found == [
         ("n2", "Ascend driver", "23.0.7", "24.1.0, as on n1, n3, n4"),
         ("n3", "Ascend CANN", "none", "8.0.0, as on n1, n2, n4"),
     ]
-    assert judge(state(1), state(2), firmware="7.7.0.1.231") == [
+    assert check(state(1), state(2), firmware="7.7.0.1.231") == [
         ("n1", "Ascend firmware", "7.5.0.3.220", "7.7.0.1.231"),
         ("n2", "Ascend firmware", "7.5.0.3.220", "7.7.0.1.231"),
     ]
@@ -227,37 +227,37 @@ def test_components_that_wait_for_a_restart_are_reported():
         ["firmware 7.1.0.7.220 runs, 7.5.0.3.220 is installed"],
         [],
     ]
-    assert judge(state(1, restart_due=["driver 23.0.7 runs, 24.1.0 is installed"])) == [
+    assert check(state(1, restart_due=["driver 23.0.7 runs, 24.1.0 is installed"])) == [
         ("n1", "restart", "driver 23.0.7 runs, 24.1.0 is installed", "what is installed runs")
     ]
 
 
 def test_a_driver_that_does_not_fit_the_firmware_is_a_finding():
     odd = [{"card": 0, "firmware": "7.5.0.3.220", "compatibility": "NOT OK"}]
-    assert [one[1:3] for one in judge(state(boards=odd))] == [
-        ("compatibility", "npu-smi says NOT OK of driver 24.1.0 and firmware 7.5.0.3.220")
+    assert [one[1:3] for one in check(state(boards=odd))] == [
+        ("compatibility", "npu-smi reports NOT OK for driver 24.1.0 and firmware 7.5.0.3.220")
     ]
 
 
 def test_set_env_must_be_there_and_lead_the_training_user_to_the_toolkit():
     home = "/usr/local/Ascend/ascend-toolkit/latest"
-    assert judge(state(toolkit_home=home)) == []
-    assert judge(state(toolkit_home=""))[0][2] == (
+    assert check(state(toolkit_home=home)) == []
+    assert check(state(toolkit_home=""))[0][2] == (
         "/usr/local/Ascend/ascend-toolkit/set_env.sh leads the training user to no toolkit"
     )
-    assert judge(state(toolkit_home="/home/train/Ascend"))[0][1] == "set_env.sh"
-    assert judge(state(set_env=""))[0][2].startswith("none for CANN 8.0.0 in /usr/local/Ascend/")
+    assert check(state(toolkit_home="/home/train/Ascend"))[0][1] == "set_env.sh"
+    assert check(state(set_env=""))[0][2].startswith("none for CANN 8.0.0 in /usr/local/Ascend/")
 
 
 def test_a_training_user_outside_the_vendors_group():
-    assert judge(state(user_devices=8)) == []
-    assert judge(state(user_devices=0)) == [("n1", "training user", "npu-smi lists 0 devices for it", "8, as for root")]
+    assert check(state(user_devices=8)) == []
+    assert check(state(user_devices=0)) == [("n1", "training user", "npu-smi lists 0 devices for it", "8, as for root")]
 
 
 def test_a_node_without_devices():
     none = state(2, npu={}, running_driver="", boards=[])
     broken = with_devices(3, [], problems=["npu-smi exited with status 255: dcmi module initialize failed"], chip="")
-    found = judge(state(1), none, broken)
+    found = check(state(1), none, broken)
     assert [one[:3] for one in found] == [
         ("n2", "Ascend devices", "none: npu-smi is not installed and PCI shows none"),
         ("n3", "Ascend devices", "npu-smi exited with status 255: dcmi module initialize failed"),
@@ -265,42 +265,42 @@ def test_a_node_without_devices():
 
 
 def test_numbers_and_chips_that_differ():
-    found = judge(state(1), state(2), with_devices(3, devices(3, 7)), with_devices(4, devices(4), chip="910"))
+    found = check(state(1), state(2), with_devices(3, devices(3, 7)), with_devices(4, devices(4), chip="910"))
     assert [one[:3] for one in found] == [("n3", "number of devices", "7 devices"), ("n4", "chip", "910")]
-    assert [one[3] for one in judge(state(1), devices=16)] == ["16 devices"]
+    assert [one[3] for one in check(state(1), devices=16)] == ["16 devices"]
 
 
 def test_a_problem_of_a_node_is_a_finding():
     text = "the link of device 3 (physical id) is down, expected up: check cable"
-    assert judge(with_devices(1, devices(), problems=[text]))[0][:3] == ("n1", "Ascend devices", text)
+    assert check(with_devices(1, devices(), problems=[text]))[0][:3] == ("n1", "Ascend devices", text)
 
 
 def test_a_link_that_is_not_known_is_no_pass():
     note = "the link of devices 0 (physical id) is unknown: hccn_tool is not installed or was not called"
     listed = devices()
     listed[0] = {**listed[0], "link": "unknown"}
-    assert judge(with_devices(1, listed, notes=["another", note]))[0][1:3] == ("link", note)
+    assert check(with_devices(1, listed, notes=["another", note]))[0][1:3] == ("link", note)
 
 
 def test_a_network_health_that_is_not_known_may_be_accepted():
     listed = devices()
     listed[2], listed[5] = ({**listed[place], "net_health": "Init"} for place in (2, 5))
-    assert judge(with_devices(1, listed))[0][1:] == (
+    assert check(with_devices(1, listed))[0][1:] == (
         "network health",
         "`Init` for devices 2, 5 (physical id)",
         "Success",
     )
-    assert judge(with_devices(1, listed), net_health=["Success", "Init"]) == []
+    assert check(with_devices(1, listed), net_health=["Success", "Init"]) == []
 
 
 def test_an_address_that_two_nodes_have():
-    found = judge(state(1), with_devices(2, [*devices(2)[:7], {**devices(1)[7]}]))
+    found = check(state(1), with_devices(2, [*devices(2)[:7], {**devices(1)[7]}]))
     assert found == [("", "device address", "192.168.107.1 on n1, n2", "each address once in the cluster")]
 
 
 def test_two_families_of_addresses():
     six = [{**one, "device_ip": f"fdf8::{one['index'] + 1}"} for one in devices(2)]
-    assert judge(state(1), with_devices(2, six))[0][2] == "IPv4 on n1; IPv6 on n2"
+    assert check(state(1), with_devices(2, six))[0][2] == "IPv4 on n1; IPv6 on n2"
 
 
 def local(host, form="169.254.{}.{}", of=range(8)):
@@ -314,7 +314,7 @@ def local(host, form="169.254.{}.{}", of=range(8)):
 
 def remarked(*states):
     """The remarks on link-local addresses, which stop nothing."""
-    assert judge(*states) == []
+    assert check(*states) == []
     return [(one["check"], one["found"], one["expected"]) for one in FILTERS["ascend_remarks"](list(states))]
 
 
@@ -337,13 +337,13 @@ def test_link_local_addresses_that_other_nodes_do_not_reach_are_said_as_hccl_tak
 
 def test_an_a3_without_addresses_passes():
     listed = [{**one, "device_ip": "", "link": "down", "net_health": ""} for one in devices(1, 16)]
-    assert judge(with_devices(1, listed, chip="a3"), with_devices(2, listed, chip="a3")) == []
+    assert check(with_devices(1, listed, chip="a3"), with_devices(2, listed, chip="a3")) == []
 
 
 def test_a_thousand_nodes_are_checked_in_one_call():
     states = [state(host) for host in range(1000)]
     states[7] = state(7, driver="23.0.7")
-    assert [one[0] for one in judge(*states)] == ["n7"]
+    assert [one[0] for one in check(*states)] == ["n7"]
 
 
 @given(st.text())
