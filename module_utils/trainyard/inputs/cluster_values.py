@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of the cluster that no cluster can have: folders, the training user's uid, the name of an NVIDIA stack."""
+"""Find invalid values of the cluster: folders, the training user's uid, the name of an NVIDIA stack."""
 
 from __future__ import annotations
 
@@ -14,48 +14,39 @@ from .variables import Place
 
 # The folders on the nodes that trainyard makes and fills.
 FOLDERS = ("trainyard_root", "trainyard_state", "trainyard_records")
-# Folders of the system: their owner and mode must stay what they are, and `clean` removes nothing there.
+# Folders of the system: their owner and mode must not change, and `clean` removes nothing there.
 _SYSTEM = frozenset(
-    f"/{name}"
-    for name in (
-        *("", "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "proc", "root", "run", "sbin", "sys"),
-        *("usr", "usr/bin", "usr/lib", "usr/local", "usr/sbin", "var", "var/lib", "var/log"),
-    )
-)
-# The kernel takes the next number for "no user".
-_MOST_UID = 2**32 - 2
+    ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin",
+     "/sys", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/var", "/var/lib", "/var/log")
+)  # fmt: skip
+# The next number means "no user" to the kernel.
+_MAX_UID = 2**32 - 2
 
 
 def folder(name: str, value: Any, default: str, place: Place) -> list[Finding]:
     """Find a folder on the nodes that is no absolute path, or one of the system's."""
     text = str(value)
-    own = f"the absolute path of a folder of its own, such as {default}"
     if not text.startswith("/"):
         home = "; ~ is another folder for each user" if text.startswith("~") else ""
         found, action = f"{text or 'nothing'} {place.text}{home}", f"write {place.how(name, default)}"
-    # Two slashes at the beginning are kept by POSIX.
+    # POSIX preserves two slashes at the beginning.
     elif posixpath.normpath(text).replace("//", "/") in _SYSTEM:
         found, action = f"{text} {place.text}, a folder of the system", f"name one below it, or leave {name} out"
     else:
         return []
-    return [Finding(name, found, own, action)]
+    return [Finding(name, found, f"the absolute path of a folder of its own, such as {default}", action)]
 
 
 def uid(value: int, manages: bool, place: Place) -> list[Finding]:
-    """Find a uid of no ordinary user; where no users are managed it may be root's, who runs everything there."""
-    if (1 if manages else 0) <= value <= _MOST_UID:
+    """Find a uid that no ordinary user can have. Root's is valid where no users are managed, as root runs all there."""
+    if (1 if manages else 0) <= value <= _MAX_UID:
         return []
-    return [
-        Finding(
-            "trainyard_uid",
-            f"{value} {place.text}{', which is root' if not value else ''}",
-            f"the number of an ordinary user, from 1 to {_MOST_UID}",
-            "choose a number that is free on all nodes, or leave trainyard_uid out",
-        )
-    ]
+    found = f"{value} {place.text}{', which is root' if not value else ''}"
+    action = "choose a number that is free on all nodes, or leave trainyard_uid out"
+    return [Finding("trainyard_uid", found, f"the number of an ordinary user, from 1 to {_MAX_UID}", action)]
 
 
 def stack(name: Any, catalog: Mapping[str, Any], place: Place) -> list[Finding]:
-    """Find the name of an NVIDIA stack that neither the catalog nor nvidia_stack_own has; "" is none."""
+    """Find the name of an NVIDIA stack that the catalog does not have; "" means no stack."""
     _, findings = choose("", catalog, str(name), {}) if name else ({}, [])
     return [replace(finding, found=f"{finding.found} {place.text}") for finding in findings]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in which nothing would be done: no hosts, tags that match nothing, a --limit that leaves out who is needed.
+"""Find runs that would do nothing: no hosts, tags that match nothing, a --limit that leaves out required hosts.
 
-Ansible skips what has no hosts and ends with success; who called it would take that for an answer.
+Ansible skips plays without hosts and exits with success, which would look like a result.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..findings.adhoc import extra_vars
@@ -16,7 +16,7 @@ from ..findings.findings import Finding, counted, host_list
 
 # Tags with a meaning of Ansible's own.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})
-# Playbooks that work on hosts: the variable that may name others than the group, the group, and how many there must be.
+# Playbooks that work on hosts: the variable that may name other hosts than the group, the group, the minimum of hosts.
 HOSTS = {
     "site.yml": ("", "compute", 1),
     "validate.yml": ("", "compute", 1),
@@ -30,19 +30,18 @@ HOSTS = {
     "nvidia_reboot.yml": ("", "nvidia", 1),
     "nvidia_upgrade.yml": ("", "nvidia", 1),
 }
-# Those that measure and do nothing else.
+# Playbooks that only measure.
 MEASURING = ("verify.yml",)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One call of ansible-playbook.
+    """One call of ansible-playbook: the playbook's file name and its options.
 
-    `playbook` is the file's name; `hosts` those of the group, or of the variable that names them, and `left` what
-    --limit leaves of them; `named` what that variable was given as; `has_group` whether there is such a group. `known`
-    are all tags of the playbook, `runs` whether --tags and --skip-tags leave any of its tasks, `controller` whether one
-    of the plays that they leave needs the controller, which --limit leaves where `controller_left`. `start_at` is the
-    task with which --start-at-task begins.
+    `hosts` are those of the group, or of the variable that names them with the value `named`; `left` are the ones that
+    --limit leaves; `has_group` tells whether the group exists. `known` are all tags of the playbook, `runs` tells
+    whether --tags and --skip-tags leave any task. `controller` tells whether a remaining play needs the controller,
+    `controller_left` whether --limit leaves it. `start_at` is the value of --start-at-task.
     """
 
     playbook: str
@@ -63,94 +62,64 @@ class Run:
 
 def findings(run: Run) -> list[Finding]:
     """Return why nothing, or less than was meant, would be done."""
-    return [*_check(run), *_start_at(run), *_tags(run), *_hosts(run), *_limit(run)]
+    return [*_options(run), *_tags(run), *_hosts(run), *_limit(run)]
 
 
-def _check(run: Run) -> list[Finding]:
-    if not run.check or run.playbook not in MEASURING:
-        return []
-    return [
-        Finding(
-            "--check",
-            f"{run.playbook} with --check, which measures nothing",
-            "a run that measures",
-            "leave out --check: nothing is installed or configured by it",
-        )
-    ]
+def _options(run: Run) -> Iterator[Finding]:
+    if run.check and run.playbook in MEASURING:
+        found = f"{run.playbook} with --check, which measures nothing"
+        action = "leave out --check: nothing is installed or configured by it"
+        yield Finding("--check", found, "a run that measures", action)
+    if run.start_at:
+        found = f"{run.start_at!r}, which leaves out the tasks before it"
+        action = "leave it out: completed tasks change nothing the second time"
+        yield Finding("--start-at-task", found, "all tasks: each builds on the results of those before it", action)
 
 
-def _start_at(run: Run) -> list[Finding]:
-    if not run.start_at:
-        return []
-    return [
-        Finding(
-            "--start-at-task",
-            f"{run.start_at!r}, which leaves out the tasks before it",
-            "all tasks: each builds on what those before it have found",
-            "leave it out: what is done already is left as it is",
-        )
-    ]
-
-
-def _tags(run: Run) -> list[Finding]:
-    known = sorted(set(run.known) - SPECIAL)
-    expected = f"some of {', '.join(known)}" if known else f"no tags: {run.playbook} has none"
+def _tags(run: Run) -> Iterator[Finding]:
+    tags = sorted(set(run.known) - SPECIAL)
+    expected = f"some of {', '.join(tags)}" if tags else f"no tags: {run.playbook} has none"
     missing = [tag for tag in run.tags if tag not in SPECIAL and tag not in run.known]
-    found = []
     for tag in missing:
-        like = difflib.get_close_matches(tag, known, 1, 0.6)
-        action = f"--tags {like[0]}" if like else "leave out --tags" if not known else "correct --tags"
+        near = difflib.get_close_matches(tag, tags, 1, 0.6)
+        action = f"--tags {near[0]}" if near else "correct --tags" if tags else "leave out --tags"
         if tag in PHASES:
-            # What verify.yml looks at is no matter of tags.
+            # A variable, not a tag, chooses the phases of verify.yml.
             action = extra_vars({"verify_phases": [tag]})
-        found.append(Finding("--tags", f"no task of {run.playbook} has the tag {tag}", expected, action))
+        yield Finding("--tags", f"no task of {run.playbook} has the tag {tag}", expected, action)
     if not missing and not run.runs:
         options = [f"--tags {','.join(run.tags)}"] if set(run.tags) - {"all"} else []
         options += [f"--skip-tags {','.join(run.skip_tags)}"] if run.skip_tags else []
-        found.append(
-            Finding("--tags", f"{' '.join(options)} leaves no task of {run.playbook}", expected, "correct them")
-        )
-    return found
+        found = f"{' '.join(options)} leaves no task of {run.playbook}"
+        yield Finding("--tags", found, expected, "correct them")
 
 
-def _hosts(run: Run) -> list[Finding]:
-    variable, group, least = HOSTS.get(run.playbook, ("", "", 0))
-    if len(run.hosts) >= least:
-        return []
+def _hosts(run: Run) -> Iterator[Finding]:
+    variable, group, minimum = HOSTS.get(run.playbook, ("", "", 0))
+    if len(run.hosts) >= minimum:
+        return
     where = f"{variable} {run.named!r}" if run.named else f"group {group}"
+    expected = f"at least {counted(minimum, 'host')}"
     if run.hosts:
-        only = f"only {host_list(run.hosts)} in {where}"
         action = "name more of them; playbooks/verify.yml verifies a single node"
-        return [Finding("hosts", only, f"at least {counted(least, 'host')}: a pair is two", action)]
+        yield Finding("hosts", f"only {host_list(run.hosts)} in {where}", f"{expected}: a pair is two", action)
+        return
     found = f"no host in {where}" if run.named or run.has_group else f"no {where} in the inventory"
     action = f"correct {variable}" if run.named else f"put hosts into the group {group}, or name another inventory (-i)"
-    return [Finding("hosts", found, f"at least {counted(least, 'host')}", action)]
+    yield Finding("hosts", found, expected, action)
 
 
-def _limit(run: Run) -> list[Finding]:
-    _, group, least = HOSTS.get(run.playbook, ("", "", 0))
-    found = []
-    if run.limit and len(run.hosts) >= least > len(run.left):
-        where = run.named or f"the group {group}"
+def _limit(run: Run) -> Iterator[Finding]:
+    _, group, minimum = HOSTS.get(run.playbook, ("", "", 0))
+    option = f"--limit {run.limit}"
+    if run.limit and len(run.hosts) >= minimum > len(run.left):
         rest = host_list(run.left) if run.left else "none"
-        found.append(
-            Finding(
-                "--limit",
-                f"--limit {run.limit} leaves {rest} of {where}",
-                f"at least {counted(least, 'host')}",
-                f"name others of {host_list(run.hosts)}, or leave out --limit",
-            )
-        )
+        found = f"{option} leaves {rest} of {run.named or f'the group {group}'}"
+        action = f"name others of {host_list(run.hosts)}, or leave out --limit"
+        yield Finding("--limit", found, f"at least {counted(minimum, 'host')}", action)
     if run.controller and not run.controller_left:
-        found.append(
-            Finding(
-                "--limit",
-                f"--limit {run.limit} leaves out localhost, where jobs are planned and their runs are kept",
-                "localhost among them",
-                (
-                    f"--limit {run.limit},localhost; or none: job_hosts and job_nodes choose the hosts of a job, "
-                    "job_id or job_name a run"
-                ),
-            )
+        found = f"{option} leaves out localhost, where jobs are planned and their runs are stored"
+        action = (
+            f"{option},localhost; or none: job_hosts and job_nodes choose the hosts of a job, job_id or job_name a run"
         )
-    return found
+        yield Finding("--limit", found, "localhost among them", action)

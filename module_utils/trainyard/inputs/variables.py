@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users give: on the command line, in job files, in the inventory. Names that are known, texts that become values.
+"""Check and convert what users give on the command line, in job files and in the inventory.
 
 The table of variables is read from argument_specs files: those of the roles, and playbooks/meta/argument_specs.yml.
-Ansible takes every `-e name=value` for a text, and an unknown name in silence; here a text becomes what its variable is
-documented to be, and whatever cannot is a finding.
+Ansible takes the value of `-e name=value` as a text, and accepts any name. Here a text becomes the documented type of
+its variable, and what cannot be converted is a finding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..findings.findings import Finding, host_list
@@ -26,13 +26,14 @@ HEADLINE = "{count} {findings} in what was given. Nothing was done."
 
 _TRUE = frozenset({"true", "yes", "on", "1", "t", "y"})
 _FALSE = frozenset({"false", "no", "off", "0", "f", "n"})
-_WHOLE = re.compile(r"[+-]?\d{1,18}")
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
 _FLOW = re.compile(r"\s*(?:\[.*\]|\{.*\})\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)=(?P<value>\s*(?:\[.*\]|\{.*\})\s*)", re.DOTALL)
 _A_FILE = re.compile(r"\S+\.(?:ya?ml|json)|jobs/\S+")
-# Anyone who knows the address of a webhook can write there.
+# Anyone who has the address of a webhook can write there.
 _SECRET = re.compile(r"secret|passw|token|key|job_events$")
-# How much of a misspelt name, without its first words, must be right to be taken for another one; and of a whole name.
+# Similarity from which a name counts as another one misspelt: names without their first words, complete names, and
+# names that nothing else uses.
 _LIKE_IN_FAMILY = 0.8
 _LIKE = 0.92
 _LIKE_UNUSED = 0.88
@@ -40,7 +41,7 @@ _LIKE_UNUSED = 0.88
 
 @dataclass(frozen=True)
 class Variable:
-    """A documented variable: what it is, and how the names of those it belongs to begin."""
+    """A documented variable; the names of its family begin with `family`."""
 
     name: str
     kind: str
@@ -51,13 +52,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Place:
-    """Where something was given: `text` such as `on the command line`, the file's name, or "" where it is in none."""
+    """The place of a value: a `text` such as `on the command line`, and the file's name, "" without a file."""
 
     text: str
     file: str = ""
 
     def how(self, name: str, value: str) -> str:
-        """Return what to write there to give a value."""
+        """Return what to write there to set a value."""
         if self.file:
             return f"{name}: {value}"
         return f"-e {name}={value}" if value.isalnum() else f"-e '{name}={value}'"
@@ -66,44 +67,33 @@ class Place:
 COMMAND_LINE = Place("on the command line")
 INVENTORY = Place("in the inventory", "the inventory")
 
-
-# Their values, or words, are texts for programs, whatever YAML makes of them.
+# Variables whose values or words are texts for programs, whatever YAML makes of them.
 TEXTS = frozenset(
-    (
-        *(
-            "job_command",
-            "job_env",
-            "job_node_env",
-            "job_secret_env",
-            "job_mpi_parameters",
-            "benchmark_env",
-            "pair_env",
-        ),
-        *("openmpi_environment", "cuda_toolkit_environment", "mindspore_verify_environment"),
-    )
-)
+    ("job_command", "job_env", "job_node_env", "job_secret_env", "job_mpi_parameters", "benchmark_env", "pair_env",
+     "openmpi_environment", "cuda_toolkit_environment", "mindspore_verify_environment")
+)  # fmt: skip
 
 
 class UnfitError(ValueError):
-    """A value that is not what its variable is documented to be; says what that is."""
+    """A value that does not fit its variable; the text is the expectation."""
 
 
 def table(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Variable]:
-    """Return all variables of argument_specs files by name; their keys are names of roles, or "" for the playbooks."""
-    known: dict[str, Variable] = {}
+    """Return all variables of argument_specs files by name; their keys are names of roles, "" for the playbooks."""
+    variables: dict[str, Variable] = {}
     for role, entries in specs.items():
         for entry in entries.values():
             for name, option in (entry.get("options") or {}).items():
                 kind, elements = str(option.get("type", "str")), str(option.get("elements", ""))
                 family = f"{role}_" if role and name.startswith(f"{role}_") else f"{name.partition('_')[0]}_"
-                known.setdefault(name, Variable(name, kind, elements, option.get("default"), family))
-    return known
+                variables.setdefault(name, Variable(name, kind, elements, option.get("default"), family))
+    return variables
 
 
 def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the options of the entries `main` of all roles but `job`, which finds more itself, as argument_specs.
+    """Return the options of the entries `main` of all roles but `job`, which has checks of its own, as argument_specs.
 
-    A value is looked at by itself: what is required and what is the default is left out.
+    `required` and `default` are left out, as only given values are checked.
     """
     return {
         name: {key: value for key, value in option.items() if key not in ("required", "default")}
@@ -119,17 +109,17 @@ def not_allowed(name: str, message: str, place: Place) -> Finding:
 
 
 def is_template(value: Any) -> bool:
-    """Tell whether a value is known only when Jinja has read it."""
+    """Tell whether a value is a template of Jinja."""
     return isinstance(value, str) and ("{{" in value or "{%" in value)
 
 
 def unknown(
     names: Mapping[str, Iterable[Place]], known: Mapping[str, Variable], own: Collection[str] | None = None
 ) -> list[Finding]:
-    """Find names that are misspelt, each with its places: unknown ones that begin as ours do, or are very like one.
+    """Find misspelt names, each with its places: unknown ones with a prefix of ours, or very similar to one of ours.
 
-    With `own`, the names are given for one run: then a name that is merely like one of ours is found as well, unless
-    `own` has it, which are the names that the inventory has or that a template uses.
+    With `own` the names are given for one run, and less similar names count as well, unless `own` has them: the names
+    that the inventory has or that a template uses.
     """
     prefixes = sorted({each.family for each in known.values() if each.name.startswith(each.family)}, key=len)
     findings = []
@@ -143,42 +133,34 @@ def unknown(
         prefix = next((each for each in reversed(prefixes) if name.startswith(each)), "")
         if near or prefix:
             rename = f"remove {name}, or rename it: names with {prefix} are those of this project"
-            findings += [
-                Finding(
-                    "variable",
-                    f"unknown variable {name} {place.text}",
-                    "a documented variable (docs/, ansible-doc -t role NAME)",
-                    f"did you mean {near}?" if near else rename,
-                )
-                for place in places
-            ]
+            action = f"did you mean {near}?" if near else rename
+            expected = "a documented variable (docs/, ansible-doc -t role NAME)"
+            texts = [f"unknown variable {name} {place.text}" for place in places]
+            findings += [Finding("variable", found, expected, action) for found in texts]
     return findings
 
 
 def _with_place(finding: Finding, place: Place) -> Finding:
-    where = place.file or "the command line"
-    action = finding.action.replace("from the job file", f"from {where}")
-    return Finding(finding.check, f"{finding.found} {place.text}", finding.expected, action)
+    action = finding.action.replace("from the job file", f"from {place.file or 'the command line'}")
+    return replace(finding, found=f"{finding.found} {place.text}", action=action)
 
 
-def _likely(name: str, known: Mapping[str, Variable], like: float) -> str:
+def _likely(name: str, known: Mapping[str, Variable], cutoff: float) -> str:
     """Return the variable that a name was probably meant to be, or ""."""
-    family = max(
-        (variable.family for variable in known.values() if name.startswith(variable.family)), key=len, default=""
-    )
+    families = {variable.family for variable in known.values() if name.startswith(variable.family)}
+    family = max(families, key=len, default="")
     if family:
         rests = {each.name[len(family) :]: each.name for each in known.values() if each.family == family}
         near = difflib.get_close_matches(name[len(family) :], rests, n=1, cutoff=_LIKE_IN_FAMILY)
         if near:
             return rests[near[0]]
-    whole = difflib.get_close_matches(name, known, n=1, cutoff=like)
-    return whole[0] if whole else ""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), "")
 
 
 def convert(variable: Variable, value: Any, read: Reader) -> Any:
-    """Return a value as its variable is documented; a text becomes a truth value, a number, a list or a dictionary.
+    """Return a value in the documented type of its variable. Templates stay as they are.
 
-    Templates stay as they are. Raises UnfitError with what is expected.
+    Raises UnfitError with what is expected.
     """
     if value is None or is_template(value):
         return value
@@ -187,12 +169,21 @@ def convert(variable: Variable, value: Any, read: Reader) -> Any:
     if variable.kind == "list":
         if not isinstance(value, (list, tuple)):
             raise UnfitError("a list")
-        if variable.elements not in ("int", "float", "bool"):
+        if variable.elements not in _SCALARS:
             return value
-        return [_scalar(variable.elements, "a list, each item of it ", item) for item in value]
+        try:
+            return [_SCALARS[variable.elements](item) for item in value]
+        except UnfitError as error:
+            raise UnfitError(f"a list, each item of it {error}") from None
     if variable.kind == "dict" and not isinstance(value, Mapping):
         raise UnfitError("a dictionary of NAME: value pairs")
-    return _scalar(variable.kind, "", value, variable.name)
+    if variable.kind not in _SCALARS:
+        return value
+    try:
+        return _SCALARS[variable.kind](value)
+    except UnfitError as error:
+        job_variable = VARIABLES.get(variable.name) if variable.kind == "int" else None
+        raise UnfitError(f"{error} {job_variable.range}" if job_variable else str(error)) from None
 
 
 def _read_flow(text: str, read: Reader) -> Any:
@@ -203,54 +194,44 @@ def _read_flow(text: str, read: Reader) -> Any:
     return value if isinstance(value, (list, dict)) else text
 
 
-def _scalar(kind: str, before: str, value: Any, name: str = "") -> Any:
-    if kind == "bool":
-        return _truth(value, before)
-    if kind == "int":
-        return _whole(value, before, name)
-    if kind == "float":
-        return _number(value, before)
-    return value
-
-
-def _truth(value: Any, before: str) -> bool:
+def _truth(value: Any) -> bool:
     word = str(value).strip().lower()
     if isinstance(value, (bool, int, str)) and word in _TRUE | _FALSE:
         return word in _TRUE
-    raise UnfitError(f"{before}true or false (or yes, no, on, off, 1, 0)")
+    raise UnfitError("true or false (or yes, no, on, off, 1, 0)")
 
 
-def _whole(value: Any, before: str, name: str) -> int:
+def _integer(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
         return int(value)
-    of_job = VARIABLES.get(name)
-    raise UnfitError(f"{before}a whole number{f' {of_job.range}' if of_job else ''}")
+    raise UnfitError("a whole number")
 
 
-def _number(value: Any, before: str) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return value
+def _number(value: Any) -> float:
     try:
-        number = float(value) if isinstance(value, str) else math.nan
+        number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float, str)) else float(value)
     except ValueError:
         number = math.nan
-    if math.isfinite(number):
-        return number
-    raise UnfitError(f"{before}a number")
+    if not math.isfinite(number):
+        raise UnfitError("a number")
+    return number if isinstance(value, str) else value
+
+
+_SCALARS: Mapping[str, Callable[[Any], Any]] = {"bool": _truth, "int": _integer, "float": _number}
 
 
 def unfit(variable: Variable, value: Any, place: Place, expected: str) -> Finding:
-    """Return the finding about a value that is not what its variable is documented to be."""
+    """Return the finding about a value that does not fit its variable."""
     shown = "a text" if _SECRET.search(variable.name) else _shortened(value)
     return Finding(variable.name, f"{shown} {place.text}", expected, f"write {_suggestion(variable, value, place)}")
 
 
 def unquoted(variable: Variable) -> str:
-    """Return what is expected of a variable in a file of variables, where a text stays one."""
+    """Return what is expected of a variable in a file of variables, where quotes make a text."""
     kinds = {"bool": "true or false", "list": "a list", "dict": "a dictionary"}
     return f"{kinds.get(variable.kind, 'a list or a dictionary')} without quotes"
 
@@ -276,7 +257,7 @@ def _suggestion(variable: Variable, value: Any, place: Place) -> str:
 def converted(
     given: Mapping[str, Any], places: Callable[[str], Place], known: Mapping[str, Variable], read: Reader
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return what changes of given variables when each becomes what it is documented to be, and all that cannot."""
+    """Return the variables whose value changes when it is converted, and findings about those that do not fit."""
     changes: dict[str, Any] = {}
     findings = []
     for name, value in given.items():
@@ -286,7 +267,7 @@ def converted(
             except UnfitError as error:
                 findings.append(unfit(known[name], value, places(name), str(error)))
                 continue
-            # 1 == True, so a comparison of values alone would not tell.
+            # 1 == True, so the types are compared, too.
             if new is not value and (type(new) is not type(value) or new != value):
                 changes[name] = new
     return changes, findings
@@ -295,18 +276,14 @@ def converted(
 def retyped(name: str, part: str, written: str, becomes: str, place: Place) -> Finding:
     """Return the finding about a text in `name`, such as the value of A in job_env, that YAML takes for a number."""
     hidden = _SECRET.search(name) or _SECRET.search(part.lower())
-    is_word = name == "job_command"
-    text = "..." if hidden else written
-    return Finding(
-        name,
-        f"{part}: {text} {place.text}, which YAML reads as {'another value' if hidden else becomes}",
-        "text, which YAML leaves as it is",
-        f'put it in quotes: {"" if is_word else f"{part}: "}"{text}"',
-    )
+    text, value = ("...", "another value") if hidden else (written, becomes)
+    action = f'put it in quotes: {"" if name == "job_command" else f"{part}: "}"{text}"'
+    found = f"{part}: {text} {place.text}, which YAML reads as {value}"
+    return Finding(name, found, "text, which YAML leaves as it is", action)
 
 
 def whole_options(options: Iterable[str], known: Mapping[str, Variable], read: Reader) -> dict[str, str]:
-    """Return by option the value of `-e 'NAME=[a, b]'`, which Ansible would split at the blank into two of its own."""
+    """Return by option the value of `-e 'NAME=[a, b]'`, which Ansible would split at the blank."""
     values = {}
     for option in options:
         match = _OPTION.fullmatch(option)
@@ -318,15 +295,16 @@ def whole_options(options: Iterable[str], known: Mapping[str, Variable], read: R
 
 
 def no_variable(option: str, rest: str) -> Finding:
-    """Return the finding about an option -e, or a part of one, that sets no variable."""
-    if _A_FILE.fullmatch(rest.strip()):
-        name = rest.strip()
-        return Finding("option -e", f"-e {option}", "-e @FILE or -e NAME=VALUE", f"write -e @{name}, or -e job={name}")
-    if rest.strip() == option.strip():
-        do = f"write -e {rest.strip()}=VALUE" if rest.strip().isidentifier() else "write -e NAME=VALUE"
+    """Return the finding about an option -e, or the `rest` of one, that sets no variable."""
+    rest = rest.strip()
+    if _A_FILE.fullmatch(rest):
+        action = f"write -e @{rest}, or -e job={rest}"
+        return Finding("option -e", f"-e {option}", "-e @FILE or -e NAME=VALUE", action)
+    if rest == option.strip():
+        action = f"write -e {rest if rest.isidentifier() else 'NAME'}=VALUE"
     else:
-        do = "put the whole value into quotes within quotes: -e 'NAME=\"a b\"'"
-    return Finding("option -e", f"{rest.strip()!r} without = in -e {option!r}", "-e NAME=VALUE or -e @FILE", do)
+        action = "put the whole value into quotes within quotes: -e 'NAME=\"a b\"'"
+    return Finding("option -e", f"{rest!r} without = in -e {option!r}", "-e NAME=VALUE or -e @FILE", action)
 
 
 def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
@@ -338,30 +316,20 @@ def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
         reason = str(getattr(error, "message", "") or error).removeprefix("YAML parsing failed: ").partition("\n")[0]
     else:
         reason = "it is a list"
-    return Finding(
-        "option -e",
-        f"{_shortened(option)}: {reason}",
-        "a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'",
-        "correct it, or write -e NAME=VALUE for each variable",
-    )
+    expected = "a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'"
+    action = "correct it, or write -e NAME=VALUE for each variable"
+    return Finding("option -e", f"{_shortened(option)}: {reason}", expected, action)
 
 
 def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) -> Finding:
     """Return the finding about a variable of the cluster that is not the same for all nodes and the controller."""
-    found = [f"{value} on {host_list(hosts)}" for value, hosts in there]
-    return Finding(
-        name,
-        f"{', '.join(found)}; {here} on localhost, where jobs are planned and clusters verified",
-        "one value for all nodes and localhost",
-        f"set {name} once, for the group all",
-    )
+    on_nodes = ", ".join(f"{value} on {host_list(hosts)}" for value, hosts in there)
+    found = f"{on_nodes}; {here} on localhost, where jobs are planned and clusters verified"
+    return Finding(name, found, "one value for all nodes and localhost", f"set {name} once, for the group all")
 
 
 def unchecked(reason: str) -> Finding:
-    """Return the finding about a check of what was given that ended with an error, so that nothing of it is known."""
-    return Finding(
-        "variables",
-        f"they cannot be checked: {' '.join(reason.split())[:500]}",
-        "variables, inventories and plugins that can be read",
-        "correct what this names; where nothing is wrong with that, report it with the output of -vvv",
-    )
+    """Return the finding about a check of variables that raised an error."""
+    found = f"they cannot be checked: {' '.join(reason.split())[:500]}"
+    action = "correct what this names; where nothing is wrong with that, report it with the output of -vvv"
+    return Finding("variables", found, "variables, inventories and plugins that can be read", action)
