@@ -4,68 +4,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..findings.adhoc import shell as adhoc
+from ..findings.adhoc import shell
 from ..findings.checks import Check
 from ..findings.findings import host_list
 
 Reading = Mapping[str, Any]
-_MOST_PARTS = 6
+Texts = Mapping[str, Sequence[str]]
+_MAX_PARTS = 6
+device_check = partial(Check, "devices")
 
 
-def _shell(hosts: Sequence[str], inventory: str, shown: str) -> str:
-    return adhoc(hosts, inventory, shown, become=True)
+@dataclass(frozen=True)
+class Rule:
+    """One check of devices; `shown` is the shell line that shows their state on a node."""
+
+    name: str
+    expected: str
+    reason: str
+    action: str
+    shown: str
+
+    def skipped(self, reason: str) -> list[Check]:
+        """Return the check that does not apply."""
+        return [device_check(self.name, "skipped", reason=reason)]
+
+    def checks(self, faults: Texts, unanswered: Texts, found: str, inventory: str) -> list[Check]:
+        """Return the checks of hosts with faults and of hosts without an answer, or a pass with what was `found`.
+
+        `faults` has every host that was checked, with no texts for a healthy one.
+        """
+        checks = []
+        for state, texts, reason, action in (
+            ("fail", faults, self.reason, self.action),
+            ("unknown", unanswered, "no answer", f"run on the node: {self.shown}"),
+        ):
+            bad = {host: found for host, found in texts.items() if found}
+            if bad:
+                command = shell(list(bad), inventory, self.shown, become=True)
+                checks.append(
+                    device_check(self.name, state, tuple(bad), _by_text(bad), self.expected, reason, action, command)
+                )
+        if faults and not checks:
+            command = shell((), inventory, self.shown, become=True)
+            checks.append(device_check(self.name, "pass", found=found, expected=self.expected, command=command))
+        return checks
 
 
-def _parts(texts: Mapping[str, Sequence[str]]) -> str:
-    """Return what was found, each text once with its hosts."""
+def _by_text(texts: Texts) -> str:
+    """Return each text once, after the names of its hosts."""
     hosts: dict[str, list[str]] = {}
     for host, found in texts.items():
         hosts.setdefault(", ".join(found), []).append(host)
     parts = [f"{host_list(names)}: {text}" for text, names in hosts.items()]
-    return "; ".join(parts[:_MOST_PARTS]) + (
-        f"; ... ({len(parts) - _MOST_PARTS} more)" if len(parts) > _MOST_PARTS else ""
-    )
-
-
-def outcome(
-    name: str,
-    bad: Mapping[str, Sequence[str]],
-    silent: Mapping[str, Sequence[str]],
-    well: Sequence[str],
-    what: str,
-    *,
-    expected: str,
-    reason: str,
-    action: str,
-    shown: str,
-    inventory: str,
-) -> list[Check]:
-    """Return the results of one check: hosts with faults, hosts without an answer, or a pass."""
-
-    def check(state: str, hosts: Mapping[str, Sequence[str]], reason: str, advice: str) -> Check:
-        names = list(hosts)
-        return Check(
-            phase="devices",
-            name=name,
-            state=state,
-            hosts=tuple(names),
-            found=_parts(hosts),
-            expected=expected,
-            reason=reason,
-            action=advice,
-            command=_shell(names, inventory, shown),
-        )
-
-    checks = []
-    if bad:
-        checks.append(check("fail", bad, f"{reason} on {host_list(list(bad))}", action))
-    if silent:
-        checks.append(
-            check("unknown", silent, f"no answer from {host_list(list(silent))}", f"run on the node: {shown}")
-        )
-    if well and not checks:
-        command = _shell((), inventory, shown)
-        checks.append(Check(phase="devices", name=name, state="pass", found=what, expected=expected, command=command))
-    return checks
+    more = [f"... ({len(parts) - _MAX_PARTS} more)"] if len(parts) > _MAX_PARTS else []
+    return "; ".join([*parts[:_MAX_PARTS], *more])

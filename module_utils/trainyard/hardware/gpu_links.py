@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..findings.checks import Check
-from .device_checks import Reading, outcome
+from .device_checks import Reading, Rule
 from .pasted import lines_of
 
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
@@ -57,44 +57,38 @@ def _usual(nodes: Sequence[Sequence[NvLinks]]) -> dict[str, int]:
     return {model: max(counts, key=lambda number: (counts[number], number)) for model, counts in votes.items()}
 
 
+_RULE = Rule(
+    "GPU NVLink",
+    "as many active links as on most GPUs of the model, and some where it is made for NVLink",
+    "NVLinks are down: NCCL goes around them, much slower",
+    "check Xid 74 and 149, nvidia-fabricmanager (with NVSwitches) and bridges; restart the node",
+    "nvidia-smi nvlink --status",
+)
+
+
 def check_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
     """Check the NVLinks of all hosts; `groups` is the hardware group of each host."""
-    hosts = {host: reading for host, reading in readings.items() if reading["gpus"]}
-    with_links = {
-        host: [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0] for host, reading in hosts.items()
-    }
+    if not any(reading["gpus"] for reading in readings.values()):
+        return []
     # A single GPU has no partner, even if its model has NVLink.
-    silent = {
+    hosts = {host: reading for host, reading in readings.items() if len(reading["gpus"]) > 1}
+    unanswered = {
         host: [f"nvidia-smi nvlink shows nothing for {_unlisted(reading)}"]
         for host, reading in hosts.items()
-        if _unlisted(reading) and len(reading["gpus"]) > 1 and any(map(_is_joined, reading["gpus"]))
+        if _unlisted(reading) and any(map(_is_joined, reading["gpus"]))
     }
-    with_links = {host: gpus for host, gpus in with_links.items() if gpus and len(hosts[host]["gpus"]) > 1}
-    if not with_links and not silent:
-        if not hosts:
-            return []
-        return [Check(phase="devices", name="GPU NVLink", state="skipped", reason="no node has GPUs joined by NVLink")]
-    bad: dict[str, list[str]] = {}
-    for group in sorted({groups.get(host, "") for host in with_links}):
-        members = {host: gpus for host, gpus in with_links.items() if groups.get(host, "") == group}
+    linked = {host: [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0] for host, reading in hosts.items()}
+    linked = {host: gpus for host, gpus in linked.items() if gpus}
+    if not linked and not unanswered:
+        return _RULE.skipped("no node has GPUs joined by NVLink")
+    faults: dict[str, list[str]] = {}
+    for group in sorted({groups.get(host, "") for host in linked}):
+        members = {host: gpus for host, gpus in linked.items() if groups.get(host, "") == group}
         usual = _usual(list(members.values()))
         for host, gpus in members.items():
-            faults = [text for gpu in gpus if (text := _problem(gpu, usual[gpu["model"]]))]
-            if faults:
-                bad[host] = faults
-    active = sum(gpu["active"] for gpus in with_links.values() for gpu in gpus)
-    return outcome(
-        "GPU NVLink",
-        bad,
-        silent,
-        list(with_links),
-        f"{active} links are active",
-        expected="as many active links as on most GPUs of the model, and some where it is made for NVLink",
-        reason="NVLinks are down: NCCL goes around them, much slower",
-        action="check Xid 74 and 149, nvidia-fabricmanager (with NVSwitches) and bridges; restart the node",
-        shown="nvidia-smi nvlink --status",
-        inventory=inventory,
-    )
+            faults[host] = [text for gpu in gpus if (text := _problem(gpu, usual[gpu["model"]]))]
+    active = sum(gpu["active"] for gpus in linked.values() for gpu in gpus)
+    return _RULE.checks(faults, unanswered, f"{active} links are active", inventory)
 
 
 def _unlisted(reading: Reading) -> str:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ..findings.checks import Check
 from ..findings.findings import counted
-from .device_checks import Reading, outcome
+from .device_checks import Reading, Rule
 from .gpu_health import UNREAD
 
 Gpu = Mapping[str, Any]
@@ -22,20 +23,21 @@ HARDWARE_XIDS = (
 )  # fmt: skip
 # This check never excludes a node: slow starts are no fault.
 PERSISTENCE = "GPU persistence mode"
+# Why the Xids of a node are unknown.
+NO_LOG = "neither the journal nor dmesg can be read"
 # Performance states of a busy GPU; in lower states it slows its link down to save power.
 _AT_WORK = ("P0", "P1", "P2")
 
 
-class _Rule(NamedTuple):
-    """One check of every GPU: `check` returns the problem, "" without one, None where it is unknown."""
+@dataclass(frozen=True)
+class _GpuRule(Rule):
+    """A check of every GPU: `check` returns the problem, "" without one, None where it is unknown.
 
-    name: str
+    `feature` is the one that the check needs (gpu_health); `without` is the reason for skipping it without any GPU
+    that has it.
+    """
+
     check: Callable[[Gpu], str | None]
-    expected: str
-    reason: str
-    action: str
-    shown: str
-    # The feature (gpu_health) that the check needs, and the reason for skipping it without one.
     feature: str = ""
     without: str = ""
 
@@ -61,17 +63,21 @@ def _throttle(gpu: Gpu) -> str | None:
 
 
 def _width(gpu: Gpu) -> str | None:
-    if gpu["link_width"] is None or gpu["link_width_max"] is None:
+    width, maximum = gpu["link_width"], gpu["link_width_max"]
+    if width is None or maximum is None:
         return None
-    return f"x{gpu['link_width']} of x{gpu['link_width_max']}" if gpu["link_width"] < gpu["link_width_max"] else ""
+    return f"x{width} of x{maximum}" if width < maximum else ""
 
 
 def _generation(gpu: Gpu) -> str | None:
-    if gpu["link_gen"] is None or gpu["link_gen_max"] is None:
+    generation, maximum = gpu["link_gen"], gpu["link_gen_max"]
+    if generation is None or maximum is None:
         return None
+    if generation >= maximum:
+        return ""
     if gpu["pstate"] not in _AT_WORK:
-        return "" if gpu["pstate"] or gpu["link_gen"] >= gpu["link_gen_max"] else None
-    return f"generation {gpu['link_gen']} of {gpu['link_gen_max']}" if gpu["link_gen"] < gpu["link_gen_max"] else ""
+        return "" if gpu["pstate"] else None
+    return f"generation {generation} of {maximum}"
 
 
 def _recovery(gpu: Gpu) -> str | None:
@@ -97,171 +103,139 @@ def _persistence(gpu: Gpu) -> str | None:
 
 _SEAT = "check the slot, riser and power of the GPU, and the BIOS setting of the slot"
 _RULES = (
-    _Rule(
+    _GpuRule(
         "GPU ECC errors",
-        _ecc,
         "ECC enabled, no uncorrected error since the driver was loaded",
         "GPU memory has lost data",
         "drain the node and reset the GPU (nvidia-smi --gpu-reset); replace it if the errors return",
         "nvidia-smi -q -d ECC",
+        _ecc,
         "ecc",
         "no GPU has memory with ECC",
     ),
-    _Rule(
+    _GpuRule(
         "GPU remapped rows",
-        _rows,
         "no row with a pending replacement",
         "a bad row of memory is still in use",
         "reset the GPU or restart the node; if remapping failed, replace the GPU",
         "nvidia-smi -q -d ROW_REMAPPER",
+        _rows,
         "rows",
         "no GPU replaces bad rows of its memory",
     ),
-    _Rule(
+    _GpuRule(
         "GPU throttling",
-        _throttle,
         "no slowdown due to heat or power",
         "the GPU slows itself down",
         "check cooling, power supplies and power cables of the node",
         "nvidia-smi -q -d PERFORMANCE",
+        _throttle,
     ),
-    _Rule(
+    _GpuRule(
         "GPU PCIe width",
-        _width,
         "the width that GPU and slot support",
         "the link has lost lanes",
         _SEAT,
         "nvidia-smi --query-gpu=pci.bus_id,pcie.link.width.current,pcie.link.width.max --format=csv",
+        _width,
     ),
-    _Rule(
+    _GpuRule(
         "GPU PCIe generation",
-        _generation,
         "the generation that GPU and slot support, while it works",
         "the link was trained to a lower speed",
         _SEAT,
         "nvidia-smi --query-gpu=pci.bus_id,pstate,pcie.link.gen.current,pcie.link.gen.max --format=csv",
+        _generation,
     ),
-    _Rule(
+    _GpuRule(
         "GPU recovery action",
-        _recovery,
         "none",
         "the driver requests a recovery of the GPU",
         "reset the GPU or restart the node, as the driver requests",
         "nvidia-smi -q",
+        _recovery,
     ),
-    _Rule(
+    _GpuRule(
         PERSISTENCE,
-        _persistence,
         "Enabled",
         "the driver unloads an idle GPU: each start waits for it, and its error counts start again",
         "run the role nvidia_driver, or: systemctl enable --now nvidia-persistenced (nvidia-smi -pm 1 until a restart)",
         "nvidia-smi --query-gpu=pci.bus_id,persistence_mode --format=csv",
+        _persistence,
     ),
-    _Rule(
+    _GpuRule(
         "NVSwitch fabric",
-        _fabric,
         "Completed",
         "the GPU has not joined the NVSwitch fabric",
         "check the service nvidia-fabricmanager, whose version must equal the driver's",
         "nvidia-smi -q",
+        _fabric,
     ),
 )
-
-
-def _numbered(answers: Iterable[tuple[Any, str]]) -> list[str]:
-    """Join devices with one answer: `GPU 0, 3: remapping pending`."""
-    devices: dict[str, list[str]] = {}
-    for device, text in answers:
-        devices.setdefault(text, []).append(str(device))
-    return [f"GPU {', '.join(names)}: {text}" for text, names in devices.items()]
+_GPUS = Rule(
+    "GPUs",
+    "every GPU answers",
+    "GPUs or their driver have problems",
+    "check the kernel log for `NVRM` and `Xid`; restart the node, run the role nvidia_driver",
+    "nvidia-smi",
+)
+_XIDS = Rule(
+    "GPU Xid",
+    "no Xid of the hardware since the node started",
+    "the driver logged an error of the device",
+    "look up the number in NVIDIA's Xid catalog; drain and restart the node",
+    "journalctl --dmesg --boot --grep Xid",
+)
 
 
 def check_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[int]) -> list[Check]:
     """Check the GPUs of all hosts; `xids` are those about the hardware."""
     nvidia = {host: reading for host, reading in readings.items() if reading["vendor"] == "nvidia"}
     if not nvidia:
-        return [Check(phase="devices", name="GPUs", state="skipped", reason="no node has an NVIDIA GPU")]
-    checks = []
-    broken = {host: reading["problems"] for host, reading in nvidia.items() if reading["problems"]}
+        return _GPUS.skipped("no node has an NVIDIA GPU")
+    problems = {host: reading["problems"] for host, reading in nvidia.items()}
     count = sum(len(reading["gpus"]) for reading in nvidia.values())
-    checks += outcome(
-        "GPUs",
-        broken,
-        {},
-        list(nvidia),
-        f"{count} on {counted(len(nvidia), 'node')} answer",
-        expected="every GPU answers",
-        reason="GPUs or their driver have problems",
-        action="check the kernel log for `NVRM` and `Xid`; restart the node, run the role nvidia_driver",
-        shown="nvidia-smi",
-        inventory=inventory,
-    )
-    with_gpus = {host: reading for host, reading in nvidia.items() if reading["gpus"]}
-    for rule in _RULES if with_gpus else ():
-        able = _able(with_gpus, rule.feature)
-        if not able:
-            checks.append(Check(phase="devices", name=rule.name, state="skipped", reason=rule.without))
-            continue
-        bad: dict[str, list[str]] = {}
-        silent: dict[str, list[str]] = {}
-        for host, gpus in able.items():
-            answers = [(gpu["index"], rule.check(gpu)) for gpu in gpus]
-            faults = _numbered((index, text) for index, text in answers if text)
-            unanswered = _numbered((index, "no answer") for index, text in answers if text is None)
-            if faults:
-                bad[host] = faults
-            if unanswered:
-                silent[host] = unanswered
-        number = sum(map(len, able.values()))
-        checks += outcome(
-            rule.name,
-            bad,
-            silent,
-            list(able),
-            f"{number} GPUs",
-            expected=rule.expected,
-            reason=rule.reason,
-            action=rule.action,
-            shown=rule.shown,
-            inventory=inventory,
-        )
+    checks = _GPUS.checks(problems, {}, f"{count} on {counted(len(nvidia), 'node')} answer", inventory)
+    if count:
+        for rule in _RULES:
+            checks += _check_rule(rule, nvidia, inventory)
     return checks + _check_xids(nvidia, inventory, xids)
 
 
-def _able(readings: Mapping[str, Reading], feature: str) -> dict[str, list[Gpu]]:
-    """Return by host the GPUs of models with a feature: one GPU with it speaks for its model."""
-    having = {
-        gpu["model"] for reading in readings.values() for gpu in reading["gpus"] if feature not in gpu.get("lacks", ())
-    }
-    able = {host: [gpu for gpu in reading["gpus"] if gpu["model"] in having] for host, reading in readings.items()}
-    return {host: gpus for host, gpus in able.items() if gpus}
+def _check_rule(rule: _GpuRule, readings: Mapping[str, Reading], inventory: str) -> list[Check]:
+    """Check the GPUs of models that have the rule's feature: one GPU with it is enough for its model."""
+    everything = [gpu for reading in readings.values() for gpu in reading["gpus"]]
+    able = {gpu["model"] for gpu in everything if rule.feature not in gpu.get("lacks", ())}
+    if not able:
+        return rule.skipped(rule.without)
+    faults: dict[str, list[str]] = {}
+    unanswered: dict[str, list[str]] = {}
+    for host, reading in readings.items():
+        problems = [(gpu["index"], rule.check(gpu)) for gpu in reading["gpus"] if gpu["model"] in able]
+        faults[host] = _numbered((index, text) for index, text in problems if text)
+        unanswered[host] = _numbered((index, "no answer") for index, text in problems if text is None)
+    return rule.checks(faults, unanswered, f"{sum(gpu['model'] in able for gpu in everything)} GPUs", inventory)
+
+
+def _numbered(problems: Iterable[tuple[int, str]]) -> list[str]:
+    """Join GPUs with the same problem: `GPU 0, 3: remapping pending`."""
+    indexes: dict[str, list[str]] = {}
+    for index, text in problems:
+        indexes.setdefault(text, []).append(str(index))
+    return [f"GPU {', '.join(names)}: {text}" for text, names in indexes.items()]
 
 
 def _check_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequence[int]) -> list[Check]:
-    silent = {
-        host: ["neither the journal nor dmesg can be read"]
-        for host, reading in nvidia.items()
-        if reading["xids"] is None
+    unread = {host: [NO_LOG] for host, reading in nvidia.items() if reading["xids"] is None}
+    by_host = {host: reading["xids"] or () for host, reading in nvidia.items()}
+    faults = {
+        host: [
+            f"Xid {xid['code']} of {xid['pci']} {counted(xid['count'], 'time')}"
+            for xid in xids
+            if xid["code"] in hardware
+        ]
+        for host, xids in by_host.items()
     }
-    bad, others = {}, []
-    for host, reading in nvidia.items():
-        faults = [xid for xid in reading["xids"] or () if xid["code"] in hardware]
-        others += [xid["code"] for xid in reading["xids"] or () if xid["code"] not in hardware]
-        if faults:
-            bad[host] = [f"Xid {xid['code']} of {xid['pci']} {counted(xid['count'], 'time')}" for xid in faults]
-    well = [host for host in nvidia if host not in bad and host not in silent]
-    noted = (
-        f"Xid {', '.join(map(str, sorted(set(others))))} of programs" if others else "no Xid since the nodes started"
-    )
-    return outcome(
-        "GPU Xid",
-        bad,
-        silent,
-        well,
-        noted,
-        expected="no Xid of the hardware since the node started",
-        reason="the driver logged an error of the device",
-        action="look up the number in NVIDIA's Xid catalog; drain and restart the node",
-        shown="journalctl --dmesg --boot --grep Xid",
-        inventory=inventory,
-    )
+    others = sorted({xid["code"] for xids in by_host.values() for xid in xids} - set(hardware))
+    found = f"Xid {', '.join(map(str, others))} of programs" if others else "no Xid since the nodes started"
+    return _XIDS.checks(faults, unread, found, inventory)

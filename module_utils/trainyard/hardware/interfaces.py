@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Union
 
 from ..findings.findings import Finding
@@ -358,7 +358,7 @@ def nccl_ib_hca(ports: Sequence[RdmaPort]) -> str:
     active = [port for port in ports if port["active"]]
     infiniband = [port for port in active if port["link_layer"] == "InfiniBand"]
     chosen = sorted(infiniband or active, key=lambda port: (natural_order(port["device"]), port["port"]))
-    return "=" + ",".join(f"{port['device']}:{port['port']}" for port in chosen) if chosen else ""
+    return "=" + ",".join(map(port_name, chosen)) if chosen else ""
 
 
 def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -368,6 +368,11 @@ def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
         for part in re.split(r"([0-9]+)", name)
         if part
     )
+
+
+def port_name(port: Mapping[str, Any]) -> str:
+    """Return mlx5_0:1, as NCCL_IB_HCA names a port."""
+    return f"{port['device']}:{port['port']}"
 
 
 def parse_nccl_conf(text: str) -> dict[str, str]:

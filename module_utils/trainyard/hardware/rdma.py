@@ -16,17 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, host_list
-from .interfaces import RdmaPort
+from .interfaces import RdmaPort, port_name
 
 State = Mapping[str, Any]
 
 _CABLE = "look at cable, switch port and subnet manager (ibstat; for Ethernet ethtool NETDEV), then run the role again"
 _CONTAINERS = ("docker", "podman", "container", "containerd", "lxc", "systemd-nspawn", "openvz", "kubernetes")
-
-
-def port_name(port: RdmaPort) -> str:
-    """Return mlx5_0:1, as NCCL_IB_HCA names a port."""
-    return f"{port['device']}:{port['port']}"
 
 
 def describe(port: RdmaPort) -> str:

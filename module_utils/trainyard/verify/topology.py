@@ -13,7 +13,7 @@ from typing import Any
 
 from ..findings.checks import Check
 from ..findings.findings import counted
-from ..hardware.device_checks import Reading, outcome
+from ..hardware.device_checks import Reading, Rule
 from ..hardware.interfaces import natural_order
 
 _MOST_PAIRS = 4
@@ -63,35 +63,31 @@ def describe(topology: Mapping[str, Any]) -> str:
     )
 
 
+_RULE = Rule(
+    "GPU topology",
+    "the ways between GPUs and adapters that the other nodes of the kind have",
+    "GPUs or adapters are joined in another way",
+    "look at slots, risers, NVLink bridges and BIOS settings (ACS, NUMA), and at the order of the devices",
+    "nvidia-smi topo -m",
+)
+
+
 def check_topology(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
     """Compare the ways of all hosts with several GPUs; `groups` is the group of hardware of each host."""
-    # A reading of the devices alone has none: it is made again, to be compared with a first one.
-    told = {host: reading for host, reading in readings.items() if "topology" in reading}
-    hosts = {host: reading["topology"] for host, reading in told.items() if len(reading["gpus"]) > 1}
-    if not hosts:
-        return []
-    silent = {
-        host: topology["problems"] if topology else ["nvidia-smi topo -m gives no answer"]
-        for host, topology in hosts.items()
-        if not topology or topology["problems"]
+    # A second reading of the devices alone has no topology.
+    hosts = {
+        host: reading["topology"] or {"problems": ["nvidia-smi topo -m gives no answer"]}
+        for host, reading in readings.items()
+        if "topology" in reading and len(reading["gpus"]) > 1
     }
-    whole = {host: topology for host, topology in hosts.items() if host not in silent}
-    bad: dict[str, list[str]] = {}
-    for group in sorted({groups.get(host, "") for host in whole}):
-        bad.update(_odd({host: _pairs(topology) for host, topology in whole.items() if groups.get(host, "") == group}))
+    unanswered = {host: topology["problems"] for host, topology in hosts.items() if topology["problems"]}
+    complete = {host: topology for host, topology in hosts.items() if host not in unanswered}
+    faults: dict[str, list[str]] = {host: [] for host in complete}
+    for group in sorted({groups.get(host, "") for host in complete}):
+        members = {host: _pairs(topology) for host, topology in complete.items() if groups.get(host, "") == group}
+        faults.update(_odd(members))
     kinds: dict[str, list[str]] = {}
-    for host, topology in whole.items():
+    for host, topology in complete.items():
         kinds.setdefault(describe(topology), []).append(host)
     found = " | ".join(f"{counted(len(names), 'node')}: {text}" for text, names in kinds.items())
-    return outcome(
-        "GPU topology",
-        bad,
-        silent,
-        list(whole),
-        found,
-        expected="the ways between GPUs and adapters that the other nodes of the kind have",
-        reason="GPUs or adapters are joined in another way",
-        action="look at slots, risers, NVLink bridges and BIOS settings (ACS, NUMA), and at the order of the devices",
-        shown="nvidia-smi topo -m",
-        inventory=inventory,
-    )
+    return _RULE.checks(faults, unanswered, found, inventory)

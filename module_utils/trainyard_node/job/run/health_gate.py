@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ....trainyard.findings.findings import Finding
 from ....trainyard.hardware import node_health, port_counters
 from ....trainyard.hardware.accelerators import no_accelerators
-from ....trainyard.hardware.device_health import port_name
-from ....trainyard.hardware.interfaces import network_of
+from ....trainyard.hardware.interfaces import network_of, port_name
 from ....trainyard.hardware.port_counters import Counters
 from ....trainyard.nvidia import local_collective as rules
 from ...hardware.accelerators import read_accelerators
