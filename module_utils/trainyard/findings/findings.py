@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .visible import one_line
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 # At most this many different things found are shown for one fault.
 MOST_LINES = 6
@@ -85,6 +88,14 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
 def host_list(hosts: Sequence[str], most: int = 6) -> str:
     """Name hosts: `n1, n2`, those numbered one after the other `gpu01 to gpu16`, past `most` names `... (998 more)`."""
     spans: list[list[str]] = []
@@ -126,9 +137,7 @@ def _next_in(one: str, other: str) -> int | None:
 
 def _found(group: Sequence[Finding]) -> list[str]:
     """Return the lines of a group: one where all hosts have the same, otherwise one for each text with its hosts."""
-    by_text: dict[str, list[str]] = {}
-    for finding in group:
-        by_text.setdefault(finding.found, []).append(finding.host)
+    by_text = grouped((finding.found, finding.host) for finding in group)
     if len(by_text) == 1:
         return list(by_text)
     lines = [f"{host_list(hosts)}: {text}" if any(hosts) else text for text, hosts in by_text.items()]
@@ -140,9 +149,8 @@ def render(findings: Iterable[Finding], headline: str) -> str:
 
     Each text stands on one line, as what was found may be a machine's own words.
     """
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in map(_on_lines, findings):
-        groups.setdefault((finding.check, finding.expected, finding.action), []).append(finding)
+    lines_of = map(_on_lines, findings)
+    groups = grouped(((finding.check, finding.expected, finding.action), finding) for finding in lines_of)
     lines = [headline.format(count=len(groups), findings="finding" if len(groups) == 1 else "findings")]
     for number, ((check, expected, action), group) in enumerate(groups.items(), start=1):
         hosts = list(dict.fromkeys(finding.host for finding in group if finding.host))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..findings.checks import Check
-from ..findings.findings import counted
+from ..findings.findings import counted, grouped
 from .device_checks import Reading, Rule, device_check
 from .gpu_links import check_nvlinks
 from .gpu_rules import HARDWARE_XIDS, check_gpus
@@ -65,13 +65,10 @@ def _check_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
     ports = {host: {port_name(port): port for port in reading["rdma"]} for host, reading in readings.items()}
     if not any(ports.values()):
         return _PORTS.skipped("no node has an RDMA device")
-    members: dict[str, list[str]] = {}
-    for host in ports:
-        members.setdefault(groups.get(host, ""), []).append(host)
     states: dict[str, list[str]] = {host: [] for host in ports}
     rates: dict[str, list[str]] = {host: [] for host in ports}
     unanswered: dict[str, list[str]] = {}
-    for hosts in members.values():
+    for hosts in grouped((groups.get(host, ""), host) for host in ports).values():
         for name in sorted({name for host in hosts for name in ports[host]}, key=natural_order):
             active = [host for host in hosts if name in ports[host] and ports[host][name]["active"]]
             rate_votes = Counter(ports[host][name]["rate_gbps"] for host in active if ports[host][name]["rate_gbps"])

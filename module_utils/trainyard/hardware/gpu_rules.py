@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings.checks import Check
-from ..findings.findings import counted
+from ..findings.findings import counted, grouped
 from .device_checks import Reading, Rule
 from .gpu_health import UNREAD
 
@@ -219,9 +219,7 @@ def _check_rule(rule: _GpuRule, readings: Mapping[str, Reading], inventory: str)
 
 def _numbered(problems: Iterable[tuple[int, str]]) -> list[str]:
     """Join GPUs with the same problem: `GPU 0, 3: remapping pending`."""
-    indexes: dict[str, list[str]] = {}
-    for index, text in problems:
-        indexes.setdefault(text, []).append(str(index))
+    indexes = grouped((text, str(index)) for index, text in problems)
     return [f"GPU {', '.join(names)}: {text}" for text, names in indexes.items()]
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
+from ..findings.findings import grouped
 from .accelerators import Device
 from .pasted import lines_of
 
@@ -243,10 +244,11 @@ def _check(
             f"the link of {_named(down)} (physical id) is down, expected up: check cable, optical module and switch "
             f"port (`hccn_tool -i {down[0]} -optical -g`)"
         )
-    unhealthy: dict[str, list[int]] = {}
-    for device in devices:
-        if device["net_health"] not in ("Success", *NET_HEALTH_UNKNOWN) and _expects_network(found, device):
-            unhealthy.setdefault(device["net_health"], []).append(device["physical_id"])
+    unhealthy = grouped(
+        (device["net_health"], device["physical_id"])
+        for device in devices
+        if device["net_health"] not in ("Success", *NET_HEALTH_UNKNOWN) and _expects_network(found, device)
+    )
     for words, ids in unhealthy.items():
         problems.append(
             f"the network health of {_named(ids)} (physical id) is `{words}`, expected `Success`: check gateway and "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..findings.findings import counted
+from ..findings.findings import counted, grouped
 from .text import size
 
 Data = Mapping[str, Any]
@@ -170,11 +170,11 @@ def _matrix(
 
 def bandwidth_figures(benchmarks: Iterable[Data]) -> list[dict[str, Any]]:
     """Return a figure for each collective and backend, over nodes and inside a node, with `title` and `note`."""
-    groups: dict[tuple[str, str, bool], list[Data]] = {}
-    for record in benchmarks:
-        if _points(record):
-            inside = len(record.get("hosts") or ()) == 1
-            groups.setdefault((record["collective"], record.get("backend") or "", inside), []).append(record)
+    groups = grouped(
+        ((record["collective"], record.get("backend") or "", len(record.get("hosts") or ()) == 1), record)
+        for record in benchmarks
+        if _points(record)
+    )
     figures: list[dict[str, Any]] = []
     for (collective, backend, inside), records in groups.items():
         where = "inside a node" if inside else "over nodes"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..findings.adhoc import playbook
-from ..findings.findings import connection_reason, counted, host_list
+from ..findings.findings import connection_reason, counted, grouped, host_list
 from ..findings.spans import named_ranks
 from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
@@ -263,10 +263,7 @@ _CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
 
 def _unwritten(summary: Data, job_dir: str) -> list[str]:
     """Say where the folder of the job could not be written, so that its record has gaps."""
-    hosts: dict[str, list[str]] = {}
-    for node in summary["nodes"]:
-        if node.get("unwritten"):
-            hosts.setdefault(node["unwritten"], []).append(node["host"])
+    hosts = grouped((node["unwritten"], node["host"]) for node in summary["nodes"] if node.get("unwritten"))
     folder = job_dir or "the job's folder"
     return [
         f"{host_list(found)}: {folder} could not be written ({why}); the job's record there is incomplete"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import counted, host_list
+from ..findings.findings import counted, grouped, host_list
 from ..job.run.progress import clock
 from ..verify.report import counts, first_text, left_out, sentence, why_not
 from .figures import bandwidth_figures, pairs_figure
@@ -60,9 +60,7 @@ def content(report: Data) -> dict[str, Any]:
 
 def _phase(phase: Data) -> dict[str, Any]:
     """Checks that did not pass come first and are seen, of the others their number."""
-    by_state: dict[str, list[dict[str, Any]]] = {}
-    for check in phase["checks"]:
-        by_state.setdefault(check["state"], []).append(_check(check))
+    by_state = grouped((check["state"], _check(check)) for check in phase["checks"])
     folded = [
         {"state": shown(state), "number": counted(len(by_state[state]), "check"), "checks": by_state[state]}
         for state in ("pass", "skipped", "not_asked")

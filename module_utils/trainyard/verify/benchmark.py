@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..findings.checks import shown
-from ..findings.findings import Finding, counted, host_list
+from ..findings.findings import Finding, counted, grouped, host_list
 from ..hardware.traffic import Traffic
 from ..nvidia import nccl_tests_faults
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
@@ -105,9 +105,7 @@ def _hosts(ranks: Sequence[Rank], asked: Asked) -> tuple[list[str], str, str]:
     """Return the hosts that took part, by their inventory names where these are known, a fault and a note."""
     found = list(dict.fromkeys(rank.host for rank in ranks))
     names = {str(node["host"]): str(node.get("hostname") or "") for node in asked.nodes}
-    inventory: dict[str, list[str]] = {}
-    for host in asked.hosts or list(names):
-        inventory.setdefault(_short(names.get(host) or host), []).append(host)
+    inventory = grouped((_short(names.get(host) or host), host) for host in asked.hosts or names)
     named = [inventory[_short(host)][0] if _short(host) in inventory else host for host in found]
     if not asked.hosts or not found:
         return named, "", ""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..findings.checks import Check
-from ..findings.findings import Finding, host_list
+from ..findings.findings import Finding
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
 _MISSING = "all-gather result"
@@ -35,15 +35,14 @@ def verify(
         values = [int(value) for value in found[-1]["values"].split()] if found else []
         if found and int(found[-1]["rank"]) == rank and values == expected:
             continue
-        said = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
+        text = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
         if found and int(found[-1]["rank"]) != rank:
-            said += f" and takes itself for rank {found[-1]['rank']}"
+            text += f" and takes itself for rank {found[-1]['rank']}"
         name = "all-gather" if found else _MISSING
-        findings.append(Finding(name, said, _short(expected), _ACTION, host=hosts[rank]))
+        findings.append(Finding(name, text, _values_text(expected), _ACTION, host=hosts[rank]))
     if not findings and state != "succeeded":
-        findings.append(
-            Finding("job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
-        )
+        text = f"it {state} after every rank had gathered rightly"
+        findings.append(Finding("job", text, "a job that succeeds", _ACTION))
     return findings
 
 
@@ -56,51 +55,29 @@ def check(
     """
     expected = f"0 to {ranks - 1} on every rank" if ranks else "a job that runs"
     if not findings and not failure:
-        return Check(
-            phase="collectives",
-            name=name,
-            state="pass",
-            found=f"0 to {ranks - 1} on every rank",
-            expected=expected,
-            command=again,
-        )
+        return Check("collectives", name, "pass", found=expected, expected=expected, command=again)
     wrong = [finding for finding in findings if finding.check != _MISSING] or list(findings)
-    hosts = tuple(dict.fromkeys(finding.host for finding in wrong if finding.host))
+    hosts = _hosts(wrong)
     found = "; ".join(dict.fromkeys(finding.found for finding in wrong[:4]))
     found += f"; ... ({len(wrong) - 4} more)" if len(wrong) > 4 else ""
-    reason, action = f"{found} on {host_list(hosts)}" if hosts else found, wrong[0].action if wrong else _ACTION
+    reason, action = found, wrong[0].action if wrong else _ACTION
     if failure and wrong == list(findings):
         hosts, reason = (failed_on,) if failed_on else hosts, failure
-    return Check(
-        phase="collectives",
-        name=name,
-        state="fail",
-        hosts=hosts,
-        found=found,
-        expected=expected,
-        reason=reason,
-        action=action,
-        command=again,
-    )
+    return Check("collectives", name, "fail", hosts, found, expected, reason, action, again)
 
 
 def refused(name: str, findings: Sequence[Finding], again: str) -> Check:
     """Return the check of collectives that could not be tried, as the job was refused."""
     first = findings[0]
-    hosts = tuple(dict.fromkeys(finding.host for finding in findings if finding.host))
     reason = f"the job could not run: {first.found}, expected {first.expected}"
     return Check(
-        phase="collectives",
-        name=name,
-        state="fail",
-        hosts=hosts,
-        found=first.found,
-        expected=first.expected,
-        reason=reason,
-        action=first.action,
-        command=again,
+        "collectives", name, "fail", _hosts(findings), first.found, first.expected, reason, first.action, again
     )
 
 
-def _short(values: Sequence[int]) -> str:
+def _hosts(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(finding.host for finding in findings if finding.host))
+
+
+def _values_text(values: Sequence[int]) -> str:
     return " ".join(map(str, values)) if len(values) <= 8 else f"0 1 2 ... {values[-1]}"

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..findings.adhoc import ansible, shell
 from ..findings.checks import Check
-from ..findings.findings import counted, host_list
+from ..findings.findings import counted, grouped, host_list
 from .drift_clocks import check_clocks
-from .drift_facts import ALONE, FACTS, OPTIONAL, Fact
+from .drift_facts import ALONE, FACTS, Fact
 from .reporting_hosts import answers
 
 # The answer of a node (facts.read_machine): host, hostname, facts, environments, hardware, network; `group` where
@@ -27,17 +27,15 @@ Node = Mapping[str, Any]
 
 _UNITS = {"memory_mib": " MiB", "nic_speed": " Mb/s"}
 _NO_PEER = "there is one node of a kind, and nothing to compare it with"
-_MOST_PACKAGES = 8
+_MAX_PACKAGES = 8
 drift = partial(Check, "drift")
 
 
 def groups_of(nodes: Sequence[Node]) -> dict[str, list[str]]:
     """Return hosts by group: the declared one, or the kinds of hardware that were found."""
-    groups: dict[str, list[str]] = {}
-    for node in nodes:
-        group = node.get("group") or ", ".join(node["hardware"]) or "no adapter of its own"
-        groups.setdefault(group, []).append(node["host"])
-    return groups
+    return grouped(
+        (node.get("group") or ", ".join(node["hardware"]) or "no adapter of its own", node["host"]) for node in nodes
+    )
 
 
 def _text(key: str, value: Any) -> str:
@@ -61,110 +59,63 @@ def _same(value: Any, usual: Any, tolerance: float) -> bool:
 
 def _by_text(texts: Mapping[str, str]) -> str:
     """Write each text with its hosts, the most frequent text first."""
-    hosts: dict[str, list[str]] = {}
-    for host, text in texts.items():
-        hosts.setdefault(text, []).append(host)
-    return "; ".join(
-        f"{text} on {host_list(names)}" for text, names in sorted(hosts.items(), key=lambda item: -len(item[1]))
-    )
-
-
-def _by_value(key: str, values: Mapping[str, Any]) -> str:
-    return _by_text({host: _text(key, value) for host, value in values.items()})
-
-
-def _voters(nodes: Sequence[Node], scope: str) -> list[tuple[str, list[Node]]]:
-    if scope == "cluster":
-        return [("", list(nodes))]
-    by_host = {node["host"]: node for node in nodes}
-    return [(name, [by_host[host] for host in hosts]) for name, hosts in groups_of(nodes).items()]
+    hosts = grouped((text, host) for host, text in texts.items())
+    ordered = sorted(hosts.items(), key=lambda item: -len(item[1]))
+    return "; ".join(f"{text} on {host_list(names)}" for text, names in ordered)
 
 
 def _command(shown: str, hosts: Sequence[str], inventory: str) -> str:
     return shell(hosts, inventory, shown) if shown else ansible(hosts, inventory, "verify_facts", become=True)
 
 
-class _Vote(NamedTuple):
-    """One fact compared in one group of hosts."""
-
-    key: str
-    fact: Fact
-    group: str
-    inventory: str
-
-    def command(self, hosts: Sequence[str]) -> str:
-        return _command(self.fact.command, hosts, self.inventory)
-
-    def unread(self, hosts: Sequence[str]) -> Check:
-        """Return the check of hosts whose value could not be read."""
-        return drift(
-            self.fact.name,
-            "unknown",
-            tuple(hosts),
-            "not readable",
-            "a value that can be compared",
-            reason=f"the value could not be read on {host_list(hosts)}",
-            action=f"see on the node why: {self.fact.command or 'verify_facts'}",
-            command=self.command(hosts),
-        )
-
-    def compare(self, values: Mapping[str, Any]) -> tuple[str, Check | None]:
-        """Return the usual value as text, and the check of hosts that differ, None where they agree."""
-        decided, usual = _majority(values.values())
-        numbers = [value for value in values.values() if isinstance(value, (int, float))]
-        if self.fact.tolerance and len(numbers) == len(values):
-            # Numbers that lie close together agree, even if no two are equal.
-            decided, usual = True, median_low(numbers)
-        odd = {host: value for host, value in values.items() if not _same(value, usual, self.fact.tolerance)}
-        text = _text(self.key, usual)
-        if not odd:
-            return text, None
-        voters = counted(len(values), "node") + (f" with {self.group}" if self.group else "")
-        if not decided or len(odd) * 2 >= len(values):
-            return text, drift(
-                self.fact.name,
-                "fail",
-                tuple(values),
-                _by_value(self.key, values),
-                "one value on all of them",
-                reason=f"they differ, and no value has a majority of {voters}",
-                action=self.fact.action,
-                command=self.command(list(values)),
-            )
-        others = [host for host in values if host not in odd]
-        return text, drift(
-            self.fact.name,
-            "fail",
-            tuple(odd),
-            _by_value(self.key, odd),
-            f"{text}, as on {host_list(others)}",
-            reason=f"{host_list(list(odd))} {'differs' if len(odd) == 1 else 'differ'} from the other {len(others)}",
-            action=self.fact.action,
-            command=self.command(list(odd)),
-            source=f"majority of {voters}",
-            data={"values": odd},
-        )
+def _difference(
+    key: str, fact: Fact, group: str, values: Mapping[str, Any], inventory: str
+) -> tuple[str, Check | None]:
+    """Return the usual value as text, and the check of hosts that differ, None where they agree."""
+    decided, usual = _majority(values.values())
+    numbers = [value for value in values.values() if isinstance(value, (int, float))]
+    if fact.tolerance and len(numbers) == len(values):
+        # Numbers that lie close together agree, even if no two are equal.
+        decided, usual = True, median_low(numbers)
+    odd = {host: value for host, value in values.items() if not _same(value, usual, fact.tolerance)}
+    text = _text(key, usual)
+    if not odd:
+        return text, None
+    voters = counted(len(values), "node") + (f" with {group}" if group else "")
+    others = [host for host in values if host not in odd]
+    if decided and len(odd) < len(others):
+        expected, source, data = f"{text}, as on {host_list(others)}", f"majority of {voters}", {"values": odd}
+        reason = f"{'differs' if len(odd) == 1 else 'differ'} from the other {len(others)}"
+    else:
+        odd, expected, source, data = dict(values), "one value on all of them", "", {}
+        reason = f"no value has a majority of {voters}"
+    found = _by_text({host: _text(key, value) for host, value in odd.items()})
+    command = _command(fact.command, list(odd), inventory)
+    return text, drift(fact.name, "fail", tuple(odd), found, expected, reason, fact.action, command, source, data)
 
 
 def _check_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> list[Check]:
     """Compare one fact in each group of hosts that can be compared."""
+    check = partial(drift, fact.name)
     values = {node["host"]: node["facts"].get(key, "") for node in nodes}
     alone = ALONE if len(nodes) == 1 else ""
     if all(value == "" for value in values.values()):
-        return [] if key in OPTIONAL else [drift(fact.name, "skipped", reason=alone or "no node has it")]
+        return [] if fact.optional else [check("skipped", reason=alone or "no node has it")]
     checks, agreed, compared, no_value = [], [], 0, False
-    for group, members in _voters(nodes, fact.scope):
-        vote = _Vote(key, fact, group, inventory)
-        of_group = {node["host"]: values[node["host"]] for node in members}
-        unread = [host for host, value in of_group.items() if value is None]
-        if fact.lacking and len(unread) == len(of_group):
+    for group, hosts in groups_of(nodes).items() if fact.scope == "hardware" else [("", list(values))]:
+        unread = [host for host in hosts if values[host] is None]
+        if fact.unreadable and len(unread) == len(hosts):
             no_value = True
             continue
-        checks += [vote.unread(unread)] if unread else []
-        readable = {host: value for host, value in of_group.items() if value is not None}
+        if unread:
+            expected, reason = "a value that can be compared", "the value could not be read"
+            action = f"see on the node why: {fact.command or 'verify_facts'}"
+            command = _command(fact.command, unread, inventory)
+            checks.append(check("unknown", tuple(unread), "not readable", expected, reason, action, command))
+        readable = {host: values[host] for host in hosts if values[host] is not None}
         if len(readable) < 2 or all(value == "" for value in readable.values()):
             continue
-        usual, difference = vote.compare(readable)
+        usual, difference = _difference(key, fact, group, readable, inventory)
         if difference:
             checks.append(difference)
         else:
@@ -172,10 +123,10 @@ def _check_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
             compared += len(readable)
     if agreed:
         found, command = "; ".join(dict.fromkeys(agreed)), _command(fact.command, (), inventory)
-        checks.append(drift(fact.name, "pass", found=found, command=command, source=counted(compared, "node")))
+        checks.append(check("pass", found=found, command=command, source=counted(compared, "node")))
     elif not checks:
-        reason = alone or (fact.lacking if no_value else _NO_PEER)
-        checks.append(drift(fact.name, "skipped", found=_by_value(key, values), reason=reason))
+        found = _by_text({host: _text(key, value) for host, value in values.items()})
+        checks.append(check("skipped", found=found, reason=alone or (fact.unreadable if no_value else _NO_PEER)))
     return checks
 
 
@@ -189,8 +140,8 @@ def _package_difference(found: Mapping[str, str], usual: Mapping[str, str]) -> s
         for name in sorted({*found, *usual})
         if found.get(name) != usual.get(name)
     ]
-    more = f", ... ({len(parts) - _MOST_PACKAGES} more)" if len(parts) > _MOST_PACKAGES else ""
-    return ", ".join(parts[:_MOST_PACKAGES]) + more
+    more = f", ... ({len(parts) - _MAX_PACKAGES} more)" if len(parts) > _MAX_PACKAGES else ""
+    return ", ".join(parts[:_MAX_PACKAGES]) + more
 
 
 def _check_environment(name: str, nodes: Sequence[Node], inventory: str) -> Check:
@@ -206,28 +157,17 @@ def _check_environment(name: str, nodes: Sequence[Node], inventory: str) -> Chec
         return check("pass", found=counted(len(usual), "equal package"), source=counted(len(nodes), "node"))
     action = "install it anew on the odd nodes: run site.yml, or the role that makes it"
     if decided:
-        return check(
-            "fail",
-            tuple(odd),
-            _by_text({host: _package_difference(packages[host], usual) for host in odd}),
-            expected=f"as on the other {len(nodes) - len(odd)}",
-            reason=f"{host_list(odd)} {'has' if len(odd) == 1 else 'have'} other packages",
-            action=action,
-            command=_command("", odd, inventory),
-            source=f"majority of {counted(len(nodes), 'node')}",
-        )
-    first = nodes[0]["host"]
-    others = [host for host in packages if packages[host] != packages[first]]
-    found = _by_text({host: _package_difference(packages[host], packages[first]) for host in others})
-    return check(
-        "fail",
-        tuple(packages),
-        f"compared with {first}: {found}",
-        "equal packages on all nodes",
-        reason="they differ, and none has a majority",
-        action=action,
-        command=_command("", list(packages), inventory),
-    )
+        found = _by_text({host: _package_difference(packages[host], usual) for host in odd})
+        expected, source = f"as on the other {len(nodes) - len(odd)}", f"majority of {counted(len(nodes), 'node')}"
+        reason = f"{'has' if len(odd) == 1 else 'have'} other packages"
+    else:
+        odd, (first, first_packages) = list(packages), next(iter(packages.items()))
+        differences = {
+            host: _package_difference(each, first_packages) for host, each in packages.items() if each != first_packages
+        }
+        found = f"compared with {first}: {_by_text(differences)}"
+        expected, source, reason = "equal packages on all nodes", "", "no set of packages has a majority"
+    return check("fail", tuple(odd), found, expected, reason, action, _command("", odd, inventory), source)
 
 
 def _check_hardware(nodes: Sequence[Node]) -> list[Check]:
@@ -241,18 +181,10 @@ def _check_hardware(nodes: Sequence[Node]) -> list[Check]:
         if more or host in declared or not larger:
             continue
         lost, others = ", ".join(sorted(kinds[larger[0][0]] - kinds[host])), host_list(larger[0])
-        checks.append(
-            drift(
-                "hardware",
-                "unknown",
-                (host,),
-                f"no {lost} (PCI)",
-                f"as on {others}",
-                reason=f"{host} is another kind of node, or has lost a device",
-                action="look for the device (lspci -nn), or declare the kind of node: verify_group",
-                source=f"PCI of {others}",
-            )
-        )
+        reason = "it is another kind of node, or has lost a device"
+        action = "look for the device (lspci -nn), or declare the kind of node: verify_group"
+        found, expected, source = f"no {lost} (PCI)", f"as on {others}", f"PCI of {others}"
+        checks.append(drift("hardware", "unknown", (host,), found, expected, reason, action, source=source))
     if checks:
         return checks
     found = "; ".join(f"{len(hosts)} with {name}" for name, hosts in groups.items())
@@ -264,24 +196,15 @@ def _check_names(nodes: Sequence[Node]) -> list[Check]:
     """Find host names that several nodes have: frameworks distinguish nodes by them."""
     if len(nodes) == 1:
         return [drift("host names", "skipped", reason=ALONE)]
-    holders: dict[str, list[str]] = {}
-    for node in nodes:
-        holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
-    twice = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
-    if not twice:
-        return [drift("host names", "pass", found=counted(len(nodes), "different name"))]
-    return [
-        drift(
-            "host names",
-            "fail",
-            tuple(hosts),
-            f"{name} on {host_list(hosts)}",
-            "a different host name on every node",
-            reason="frameworks take nodes with one name for one node",
-            action="rename all but one (hostnamectl set-hostname)",
-        )
-        for name, hosts in twice.items()
+    holders = grouped((node["hostname"].split(".")[0].lower(), node["host"]) for node in nodes)
+    expected, reason = "a different host name on every node", "frameworks take nodes with one name for one node"
+    action = "rename all but one (hostnamectl set-hostname)"
+    checks = [
+        drift("host names", "fail", tuple(hosts), f"{name} on {host_list(hosts)}", expected, reason, action)
+        for name, hosts in holders.items()
+        if len(hosts) > 1
     ]
+    return checks or [drift("host names", "pass", found=counted(len(nodes), "different name"))]
 
 
 def check_nodes(nodes: Sequence[Node], *, ignore: Sequence[str] = (), inventory: str = "") -> list[Check]:

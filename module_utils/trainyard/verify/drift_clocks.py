@@ -9,10 +9,9 @@ from functools import partial
 from ..cluster.clocks import apart as clocks_apart
 from ..findings.adhoc import ansible
 from ..findings.checks import Check
-from ..findings.findings import host_list
 from .drift_facts import ALONE
 
-_MOST_HOSTS = 6
+_MAX_HOSTS = 6
 
 
 def check_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float, inventory: str = "") -> list[Check]:
@@ -34,20 +33,12 @@ def check_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
         return [*checks, check("skipped", reason=ALONE)]
     apart, odd, vague = clocks_apart(known, limit)
     if odd:
-        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:_MOST_HOSTS])
-        checks.append(
-            check(
-                "fail",
-                tuple(odd),
-                found + (f", ... ({len(odd) - _MOST_HOSTS} more)" if len(odd) > _MOST_HOSTS else ""),
-                expected,
-                reason=f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
-                action="see what sets the clock there (timedatectl, chronyc sources)",
-                command=command,
-                source="verify_max_clock_offset_s",
-                data={"offsets": {host: round(apart[host], 4) for host in odd}},
-            )
-        )
+        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:_MAX_HOSTS])
+        found += f", ... ({len(odd) - _MAX_HOSTS} more)" if len(odd) > _MAX_HOSTS else ""
+        reason = "the clock is off" if len(odd) == 1 else "the clocks are off"
+        action, source = "see what sets the clock there (timedatectl, chronyc sources)", "verify_max_clock_offset_s"
+        data = {"offsets": {host: round(apart[host], 4) for host in odd}}
+        checks.append(check("fail", tuple(odd), found, expected, reason, action, command, source, data))
     if vague:
         found = f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s"
         reason, action = "the answer took too long to measure the offset", "run it again when the node is less busy"

@@ -17,32 +17,31 @@ class Fact(NamedTuple):
     # Relative difference that is none: the firmware of equal machines keeps different amounts of memory for itself.
     tolerance: float = 0.0
     # Why no node of a kind has a value; without this text, a missing value is one that could not be read.
-    lacking: str = ""
+    unreadable: str = ""
+    # Whether the fact is not reported if no node has it.
+    optional: bool = False
 
 
 # Why a single node is not checked.
 ALONE = "there is one node, and nothing to compare it with"
 _SAME_SYSTEM = "bring the odd ones to the others' version and restart them (site.yml does it where it manages packages)"
-
-
 _FIRMWARE = "bring the firmware to the others' version, with the vendor's tool"
-
-
+_GROUP = "declare them as groups of their own: verify_group"
+_BASELINE = "run site.yml (role node_baseline)"
 _ROLE = "run site.yml for all nodes, which installs one version everywhere"
 
 
 FACTS: Mapping[str, Fact] = {
     "kernel": Fact("kernel", "hardware", _SAME_SYSTEM, "uname -r"),
     "os": Fact("operating system", "hardware", _SAME_SYSTEM, "cat /etc/os-release"),
-    "machine": Fact("architecture", "cluster", "put nodes of one architecture into one cluster", "uname -m"),
-    "container": Fact("container engine", "hardware", "run all nodes the same way", "systemd-detect-virt"),
-    "product": Fact(
-        "machine model",
-        "hardware",
-        "declare them as groups of their own: verify_group",
-        "cat /sys/class/dmi/id/product_name",
+    "machine": Fact(
+        "architecture", "cluster", "put nodes of one architecture into one cluster", "uname -m", optional=True
     ),
-    "cpu": Fact("CPU", "hardware", "declare them as groups of their own: verify_group", "lscpu"),
+    "container": Fact(
+        "container engine", "hardware", "run all nodes the same way", "systemd-detect-virt", optional=True
+    ),
+    "product": Fact("machine model", "hardware", _GROUP, "cat /sys/class/dmi/id/product_name", optional=True),
+    "cpu": Fact("CPU", "hardware", _GROUP, "lscpu", optional=True),
     "cpus": Fact(
         "number of CPUs", "hardware", "look for CPUs that are offline, or SMT switched off in the BIOS", "lscpu"
     ),
@@ -54,8 +53,9 @@ FACTS: Mapping[str, Fact] = {
         "hardware",
         "set the same one on all (cpupower frequency-set -g performance)",
         "cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        optional=True,
     ),
-    "bios": Fact("BIOS", "hardware", _FIRMWARE, "cat /sys/class/dmi/id/bios_version"),
+    "bios": Fact("BIOS", "hardware", _FIRMWARE, "cat /sys/class/dmi/id/bios_version", optional=True),
     "driver": Fact(
         "driver",
         "hardware",
@@ -65,9 +65,11 @@ FACTS: Mapping[str, Fact] = {
     "gpus": Fact(
         "accelerators", "hardware", "look for one that fell off the bus (lspci, Xid in the kernel log)", "nvidia-smi -L"
     ),
-    "vbios": Fact("GPU VBIOS", "hardware", _FIRMWARE, "nvidia-smi --query-gpu=vbios_version --format=csv"),
-    "npu_firmware": Fact("NPU firmware", "hardware", _FIRMWARE, "npu-smi info -t board -i 0"),
-    "cann": Fact("CANN", "hardware", "run site.yml for the group ascend", "ls /usr/local/Ascend"),
+    "vbios": Fact(
+        "GPU VBIOS", "hardware", _FIRMWARE, "nvidia-smi --query-gpu=vbios_version --format=csv", optional=True
+    ),
+    "npu_firmware": Fact("NPU firmware", "hardware", _FIRMWARE, "npu-smi info -t board -i 0", optional=True),
+    "cann": Fact("CANN", "hardware", "run site.yml for the group ascend", "ls /usr/local/Ascend", optional=True),
     "cuda": Fact("CUDA", "hardware", "run site.yml for the group nvidia", "ls -d /usr/local/cuda-*"),
     "nccl": Fact("NCCL", "hardware", "run site.yml for the group nvidia", "ldconfig -p"),
     "nccl_settings": Fact(
@@ -75,11 +77,12 @@ FACTS: Mapping[str, Fact] = {
         "cluster",
         "remove /etc/nccl.conf and ~/.nccl.conf, or make them equal: they override what a job sets",
         "cat /etc/nccl.conf",
+        optional=True,
     ),
     "openmpi": Fact("Open MPI", "cluster", _ROLE, "mpirun --version"),
     "python": Fact("Python of the system", "hardware", _SAME_SYSTEM, "python3 --version"),
     "torch": Fact("PyTorch", "cluster", _ROLE, ""),
-    "torch_npu": Fact("torch_npu", "cluster", _ROLE, ""),
+    "torch_npu": Fact("torch_npu", "cluster", _ROLE, "", optional=True),
     "mindspore": Fact("MindSpore", "cluster", _ROLE, ""),
     "oneflow": Fact("OneFlow", "cluster", _ROLE, ""),
     "nic_speed": Fact(
@@ -87,7 +90,7 @@ FACTS: Mapping[str, Fact] = {
         "hardware",
         "look at cable, optical module and the switch port's speed",
         "ip -brief link",
-        lacking="the driver of this network card knows no speed, as in virtual machines",
+        unreadable="the driver of this network card knows no speed, as in virtual machines",
     ),
     "mtu": Fact(
         "MTU of the job's interface",
@@ -95,28 +98,10 @@ FACTS: Mapping[str, Fact] = {
         "set one MTU on all nodes and switch ports: large packets vanish between different ones",
         "ip link",
     ),
-    "nic_firmware": Fact("NIC driver and firmware", "hardware", _FIRMWARE, "lspci -nn"),
-    "hca_firmware": Fact("RDMA firmware", "hardware", _FIRMWARE, "grep -r . /sys/class/infiniband/*/fw_ver"),
-    "memlock": Fact("memlock limit", "cluster", "run site.yml (role node_baseline)", "ulimit -H -l"),
-    "nofile": Fact("limit of open files", "cluster", "run site.yml (role node_baseline)", "ulimit -H -n"),
+    "nic_firmware": Fact("NIC driver and firmware", "hardware", _FIRMWARE, "lspci -nn", optional=True),
+    "hca_firmware": Fact(
+        "RDMA firmware", "hardware", _FIRMWARE, "grep -r . /sys/class/infiniband/*/fw_ver", optional=True
+    ),
+    "memlock": Fact("memlock limit", "cluster", _BASELINE, "ulimit -H -l"),
+    "nofile": Fact("limit of open files", "cluster", _BASELINE, "ulimit -H -n"),
 }
-
-
-# Facts that are not reported if no node has them.
-OPTIONAL = frozenset(
-    {
-        "container",
-        "governor",
-        "product",
-        "bios",
-        "vbios",
-        "npu_firmware",
-        "cann",
-        "nccl_settings",
-        "torch_npu",
-        "nic_firmware",
-        "hca_firmware",
-        "machine",
-        "cpu",
-    }
-)

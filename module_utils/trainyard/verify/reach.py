@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from ..cluster.ssh_logins import partners
 from ..findings.adhoc import ansible, arguments, shell
 from ..findings.checks import Check
-from ..findings.findings import counted, host_list
+from ..findings.findings import counted, grouped
 from .reach_names import check_addresses, check_names
 from .reporting_hosts import NOBODY, answers, by_reason, check_answers
 
-_MOST_PAIRS = 6
+_MAX_PAIRS = 6
 reach = partial(Check, "reach")
 
 
@@ -40,8 +40,8 @@ def suspects(
     is taken first, again and again. If there are only two hosts, none explains a failure. `partners_each` is the number
     of others with which each host was tried, None for all.
     """
-    everything = list(failures)
-    partners = _partners_of(everything)
+    failures = list(failures)
+    partners = _partners_of(failures)
     order = {host: number for number, host in enumerate(hosts)}
     odd: list[str] = []
     while partners:
@@ -52,8 +52,7 @@ def suspects(
             break
         odd.append(worst)
         _leave_out(partners, worst)
-    gone = set(odd)
-    return odd, [failure for failure in everything if failure.source not in gone and failure.target not in gone]
+    return odd, [failure for failure in failures if failure.source not in odd and failure.target not in odd]
 
 
 def _partners_of(failures: Iterable[Failure]) -> dict[str, set[str]]:
@@ -93,21 +92,19 @@ def _number(things: Collection[object], name: str) -> str:
 def _blamed(host: str, failures: Sequence[Failure]) -> str:
     into = {failure.source for failure in failures if failure.target == host}
     out = {failure.target for failure in failures if failure.source == host}
-    parts = [f"{_number(into, 'node')} not reach {host}"] if into else []
-    parts += [f"{host} does not reach {counted(len(out), 'other')}"] if out else []
+    parts = [f"{_number(into, 'node')} not reach it"] if into else []
+    parts += [f"it does not reach {counted(len(out), 'other')}"] if out else []
     return " and ".join(parts)
 
 
 def _described(failures: Sequence[Failure]) -> str:
-    texts: dict[str, list[str]] = {}
-    for failure in failures:
-        texts.setdefault(f"{failure.reason} ({failure.way})", []).append(f"{failure.source} -> {failure.target}")
+    texts = grouped((f"{each.reason} ({each.way})", f"{each.source} -> {each.target}") for each in failures)
     parts = []
     for text, pairs in texts.items():
         pairs = list(dict.fromkeys(pairs))
-        more = f", ... ({len(pairs) - _MOST_PAIRS} more)" if len(pairs) > _MOST_PAIRS else ""
-        parts.append(f"{', '.join(pairs[:_MOST_PAIRS])}{more}: {text}")
-    return "; ".join(parts[:_MOST_PAIRS])
+        more = f", ... ({len(pairs) - _MAX_PAIRS} more)" if len(pairs) > _MAX_PAIRS else ""
+        parts.append(f"{', '.join(pairs[:_MAX_PAIRS])}{more}: {text}")
+    return "; ".join(parts[:_MAX_PAIRS])
 
 
 def _untried(nodes: int, partners_each: int | None) -> str:
@@ -131,17 +128,10 @@ class Way(NamedTuple):
 
     def failed(self, hosts: Sequence[str], failures: Sequence[Failure], reason: str, place: tuple[str, str]) -> Check:
         """Return the check of failures; `place` is the host to look at, and the host that repeats the check."""
-        return reach(
-            self.name,
-            "fail",
-            tuple(hosts),
-            _described(failures),
-            self.expected,
-            reason=reason,
-            action=self.action.replace("HOST", place[0]),
-            command=self.command(place[1]),
-            data={"pairs": len({failure[:2] for failure in failures})},
-        )
+        action, command = self.action.replace("HOST", place[0]), self.command(place[1])
+        data = {"pairs": len({failure[:2] for failure in failures})}
+        found = _described(failures)
+        return reach(self.name, "fail", tuple(hosts), found, self.expected, reason, action, command, data=data)
 
 
 def check_pairs(
@@ -163,18 +153,10 @@ def check_pairs(
         named = sorted({host for pair in pairs for host in pair}, key=lambda host: order.get(host, len(order)))
         reason = f"{_number(pairs, 'pair')} not get through"
         checks.append(way.failed(named, left, reason, (left[0].target, left[0].source)))
+    reason, action = "this node could not test it", "run the command and read its message"
     checks += [
-        reach(
-            way.name,
-            "unknown",
-            tuple(group),
-            words,
-            way.expected,
-            reason=f"{host_list(group)} could not test it",
-            action="run the command and read its message",
-            command=way.command(group[0]),
-        )
-        for words, group in by_reason(silent).items()
+        reach(way.name, "unknown", tuple(group), found, way.expected, reason, action, way.command(group[0]))
+        for found, group in by_reason(silent).items()
     ]
     if checks:
         return checks

@@ -9,37 +9,31 @@ from typing import Any
 
 from ..findings.adhoc import shell
 from ..findings.checks import Check
-from ..findings.findings import host_list
-from .reporting_hosts import NOBODY, answers, grouped
+from ..findings.findings import grouped, host_list
+from .reporting_hosts import NOBODY, answers
 
 
 def check_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> list[Check]:
     """Check to which addresses each node resolves the others' host names."""
     check = partial(Check, "reach", "names")
     good, bad = answers(rows, "resolved")
-    finders: dict[tuple[str, str, str], list[str]] = {}
-    for host, result in good.items():
-        for wrong in result["names"]:
-            finders.setdefault((wrong["name"], wrong["found"], wrong["expected"]), []).append(host)
+    finders = grouped(
+        ((wrong["name"], wrong["found"], wrong["expected"]), host)
+        for host, result in good.items()
+        for wrong in result["names"]
+    )
     # Many names that lead to the same wrong address on the same nodes are one problem.
-    problems: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
-    for (name, found, expected), hosts in finders.items():
-        problems.setdefault((found, tuple(hosts)), []).append((name, expected))
+    problems = grouped(((found, tuple(hosts)), (name, expected)) for (name, found, expected), hosts in finders.items())
     checks = []
     for (found, on), names in problems.items():
         first, expected = names[0]
         leads = "leads" if len(names) == 1 else "lead"
-        checks.append(
-            check(
-                "fail",
-                on,
-                f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(on)}",
-                expected if len(names) == 1 else "names that lead to an address of their node",
-                reason=f"another machine, or none, is found under that name on {host_list(on)}",
-                action="run site.yml (role node_baseline), or correct /etc/hosts or DNS",
-                command=shell(on, inventory, f"getent ahosts {first}"),
-            )
-        )
+        wrong = f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(on)}"
+        expected = expected if len(names) == 1 else "names that lead to an address of their node"
+        reason = "another machine, or none, is found under that name"
+        action = "run site.yml (role node_baseline), or correct /etc/hosts or DNS"
+        command = shell(on, inventory, f"getent ahosts {first}")
+        checks.append(check("fail", on, wrong, expected, reason, action, command))
     if bad:
         reason, action = "the nodes did not test it", "see the check job network"
         checks.append(check("unknown", tuple(bad), "no answer", "names that lead to the nodes", reason, action))
@@ -56,29 +50,17 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> 
     check = partial(Check, "reach", "job address")
     if not networks:
         return [check("skipped", reason=NOBODY)]
-    missing = grouped((host, (way["problem"], way["action"])) for host, way in networks.items() if not way["address"])
+    missing = grouped(((way["problem"], way["action"]), host) for host, way in networks.items() if not way["address"])
+    expected, reason = f"one address on {network or 'the job network'}", "no address on the job network"
     checks = [
-        check(
-            "fail",
-            tuple(hosts),
-            found,
-            f"one address on {network or 'the job network'}",
-            f"{host_list(hosts)} {'has' if len(hosts) == 1 else 'have'} no address on the job network",
-            action,
-        )
-        for (found, action), hosts in missing.items()
+        check("fail", tuple(hosts), found, expected, reason, action) for (found, action), hosts in missing.items()
     ]
-    holders = grouped((host, (str(way["address"]), "")) for host, way in networks.items() if way["address"])
+    holders = grouped((str(way["address"]), host) for host, way in networks.items() if way["address"])
+    expected, reason = "a different address for every node", "nodes with one address hide each other"
+    action = "correct the addresses, or the network (job_network)"
     checks += [
-        check(
-            "fail",
-            tuple(hosts),
-            f"{address} on {host_list(hosts)}",
-            "a different address for every node",
-            "nodes with one address hide each other",
-            "correct the addresses, or the network (job_network)",
-        )
-        for (address, _), hosts in holders.items()
+        check("fail", tuple(hosts), f"{address} on {host_list(hosts)}", expected, reason, action)
+        for address, hosts in holders.items()
         if len(hosts) > 1
     ]
     found = "1 address" if len(networks) == 1 else f"{len(networks)} different addresses"

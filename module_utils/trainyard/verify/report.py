@@ -6,13 +6,12 @@ The format is docs/report.schema.json. Times are seconds since the epoch, durati
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.adhoc import playbook
 from ..findings.checks import MADE, Check, outcomes, worst
-from ..findings.findings import counted, host_list
+from ..findings.findings import counted, grouped, host_list
 from ..findings.redaction import safe
 from ..job.run.progress import clock
 from .exit_status import EXIT_CODES
@@ -25,9 +24,9 @@ SCHEMA = "trainyard-verify-1"
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
 FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")
 # At most this many checks that did not pass are written on the terminal; the page has all of them.
-MOST_CHECKS = 20
+MAX_CHECKS = 20
 # At most this many reasons are given for what does not apply in a phase.
-MOST_REASONS = 4
+MAX_REASONS = 4
 
 
 def build(
@@ -47,10 +46,9 @@ def build(
 ) -> dict[str, Any]:
     """Build report.json from what the phases found.
 
-    `not_asked` are the phases that nobody wanted. A phase's state is the worst of its checks, and of the state that it
-    gives itself. Benchmarks and a result of stragglers that no
-    check of their phases speaks of become checks, so that they count. Raises TypeError or ValueError for a check that
-    is none.
+    `not_asked` are phases that were not requested. A phase's state is the worst of its checks, and of the state that it
+    gives itself. Benchmarks and stragglers without a check in their phases become checks, so that they count. Raises
+    TypeError or ValueError for a check that is none.
     """
     benchmarks = [safe(record) for record in benchmarks]
     stragglers = safe(stragglers) if stragglers else None
@@ -84,20 +82,21 @@ def build(
 
 
 def _coverage(phases: Sequence[Data], not_asked: Iterable[str]) -> dict[str, Any]:
-    """Return what the result is about: phases in which something was checked, those that do not apply, the others."""
+    """Return the phases in which something was checked, those that do not apply, and those that were not requested."""
     named = {"checked": MADE, "not_applicable": ("skipped",), "not_asked": ("not_asked",)}
     found = {word: [phase["name"] for phase in phases if phase["state"] in states] for word, states in named.items()}
-    return {**found, "not_asked": [*found["not_asked"], *map(safe, not_asked)]}
+    found["not_asked"] += map(safe, not_asked)
+    return found
 
 
 def why_not(phase: Data) -> str:
     """Say why checks of a phase do not apply or were not asked for; nothing where all were made."""
-    reasons = [check["reason"] for check in phase["checks"] if check["state"] not in MADE]
-    said = [str(reason) for reason in dict.fromkeys([phase["reason"], *reasons]) if reason]
-    # A phase that was skipped as a whole says so with the reasons of its checks.
-    said = [text for text in said if not any(text in other for other in said if other != text)]
-    more = [f"... ({len(said) - MOST_REASONS} more)"] if len(said) > MOST_REASONS else []
-    return "; ".join([*said[:MOST_REASONS], *more])
+    of_checks = [check["reason"] for check in phase["checks"] if check["state"] not in MADE]
+    reasons = [str(reason) for reason in dict.fromkeys([phase["reason"], *of_checks]) if reason]
+    # The reason of a phase that was skipped as a whole consists of the reasons of its checks.
+    reasons = [text for text in reasons if not any(text in other for other in reasons if other != text)]
+    more = [f"... ({len(reasons) - MAX_REASONS} more)"] if len(reasons) > MAX_REASONS else []
+    return "; ".join([*reasons[:MAX_REASONS], *more])
 
 
 def _phase(phase: Data) -> dict[str, Any]:
@@ -115,22 +114,15 @@ def _phase(phase: Data) -> dict[str, Any]:
 def _with_records(
     phases: list[dict[str, Any]], benchmarks: Sequence[Data], stragglers: Data | None, again: str
 ) -> list[dict[str, Any]]:
-    """Add checks for records that the phases are silent about."""
-    spoken = {phase["name"] for phase in phases if phase["checks"]}
-    missing: list[Check] = []
-    if "bandwidth" not in spoken:
-        missing += [check for record in benchmarks for check in benchmark_checks(record, again)]
-    if stragglers and "stragglers" not in spoken:
-        missing += straggler_checks(stragglers, again)
+    """Add checks for records of phases that have no checks."""
     by_name = {phase["name"]: phase for phase in phases}
-    for check in missing:
-        phase = by_name.get(check.phase)
-        if phase is None:
-            phase = by_name[check.phase] = _phase({"name": check.phase})
-            phases.append(phase)
+    missing = [check for record in benchmarks for check in benchmark_checks(record, again)]
+    missing += straggler_checks(stragglers, again) if stragglers else []
+    for check in [check for check in missing if not (by_name.get(check.phase) or {}).get("checks")]:
+        phase = by_name.setdefault(check.phase, _phase({"name": check.phase}))
         phase["checks"].append(safe(check.as_dict()))
         phase["state"] = worst([phase["state"], check.state])
-    return phases
+    return list(by_name.values())
 
 
 def first_step(checks: Sequence[Data]) -> dict[str, Any] | None:
@@ -143,14 +135,12 @@ def first_step(checks: Sequence[Data]) -> dict[str, Any] | None:
         bad = [check for check in checks if check["state"] == state]
         if not bad:
             continue
-        named: dict[str, set[str]] = {}
-        for check in bad:
-            for host in check["hosts"]:
-                named.setdefault(host, set()).add(check["phase"])
+        phases = grouped((host, check["phase"]) for check in bad for host in check["hosts"])
+        numbers = {host: len(set(named)) for host, named in phases.items()}
 
-        def rank(check: Data, named: Data = named) -> tuple[bool, int, int, bool]:
-            phases = max((len(named[host]) for host in check["hosts"]), default=0)
-            return check["phase"] != "reach", -phases, FIRST_PHASES.index(check["phase"]), not check["hosts"]
+        def rank(check: Data, numbers: Mapping[str, int] = numbers) -> tuple[bool, int, int, bool]:
+            most = max((numbers[host] for host in check["hosts"]), default=0)
+            return check["phase"] != "reach", -most, FIRST_PHASES.index(check["phase"]), not check["hosts"]
 
         # The first of equal ones: a phase lists first what weighs most.
         chosen = min(bad, key=rank)
@@ -172,10 +162,8 @@ def _comparison(check: Data) -> str:
 def _nodes(
     hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], stragglers: Data | None, verified: bool
 ) -> list[dict[str, Any]]:
-    states: dict[str, list[str]] = {}
-    for check in checks:
-        for host in check["hosts"] if check["state"] in ("fail", "unknown") else ():
-            states.setdefault(host, []).append(check["state"])
+    bad = [check for check in checks if check["state"] in ("fail", "unknown")]
+    states = grouped((host, check["state"]) for check in bad for host in check["hosts"])
     for node in (stragglers or {}).get("nodes", ()):
         states.setdefault(node["host"], []).append(node["state"])
     return [
@@ -190,12 +178,12 @@ def _nodes(
 
 
 def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:
-    seen: dict[tuple[str, str], dict[str, str]] = {}
+    """Return each command of a phase once, with the first check that it repeats."""
+    first: dict[tuple[str, str], str] = {}
     for check in checks:
         if check["command"]:
-            row = {"phase": check["phase"], "check": check["name"], "command": check["command"]}
-            seen.setdefault((check["phase"], check["command"]), row)
-    return list(seen.values())
+            first.setdefault((check["phase"], check["command"]), check["name"])
+    return [{"phase": phase, "check": name, "command": command} for (phase, command), name in first.items()]
 
 
 _RESULTS = {
@@ -207,12 +195,9 @@ NOTHING = "is not verified: nothing was checked"
 
 
 def first_text(first: Data) -> str:
-    """Say on which hosts something is to be done first, and why; a reason that names the first of them says it all."""
-    # The name of the check is enough if there is no reason.
+    """Return on which hosts something is to be done first, and why; the name of the check if there is no reason."""
     reason = str(first["reason"] or first["check"])
-    hosts = first["hosts"]
-    named = bool(hosts) and re.search(rf"(?<![\w.-]){re.escape(hosts[0])}(?![\w-])", reason)
-    return f"{host_list(hosts)}: {reason}" if hosts and not named else reason
+    return f"{host_list(first['hosts'])}: {reason}" if first["hosts"] else reason
 
 
 def sentence(report: Data) -> str:
@@ -249,22 +234,17 @@ def terminal_text(report: Data, run_dir: str) -> str:
         lines += _block("first", first_text(first), indent=2) + _block("", first["action"], indent=2)
     lines += [f"  {word:<15} {phases}" for word, phases in left_out(report)]
     lines.append("")
-    came = [outcomes(check["state"] for check in phase["checks"]) for phase in report["phases"]]
+    numbers = [outcomes(check["state"] for check in phase["checks"]) for phase in report["phases"]]
     width = max((len(phase["name"]) for phase in report["phases"]), default=0)
-    wide = max(map(len, came), default=0)
-    for phase, numbers in zip(report["phases"], came):
+    wide = max(map(len, numbers), default=0)
+    for phase, count in zip(report["phases"], numbers):
         took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
         state = {"skipped": "n/a", "not_asked": "not asked"}.get(phase["state"], phase["state"])
-        row = f"  {phase['name']:<{width}}  {state:<9}{numbers:<{wide}}{took:>9}  {why_not(phase)}"
+        row = f"  {phase['name']:<{width}}  {state:<9}{count:<{wide}}{took:>9}  {why_not(phase)}"
         lines.append(row.rstrip())
-    wanting = [
-        check
-        for state in ("fail", "unknown")
-        for phase in report["phases"]
-        for check in phase["checks"]
-        if check["state"] == state
-    ]
-    for number, check in enumerate(wanting[:MOST_CHECKS], start=1):
+    checks = [check for phase in report["phases"] for check in phase["checks"]]
+    bad = [check for state in ("fail", "unknown") for check in checks if check["state"] == state]
+    for number, check in enumerate(bad[:MAX_CHECKS], start=1):
         on_hosts = f" on {host_list(check['hosts'])}" if check["hosts"] else ""
         source = f" ({check['source']})" if check["source"] else ""
         lines += ["", f"  {number}. {check['phase']}: {check['name']}{on_hosts}: {check['state']}"]
@@ -273,8 +253,8 @@ def terminal_text(report: Data, run_dir: str) -> str:
         lines += _block("why", check["reason"])
         lines += _block("do", check["action"])
         lines += _block("repeat", check["command"])
-    if len(wanting) > MOST_CHECKS:
-        lines += ["", f"  ... {len(wanting) - MOST_CHECKS} more in the report"]
+    if len(bad) > MAX_CHECKS:
+        lines += ["", f"  ... {len(bad) - MAX_CHECKS} more in the report"]
     files = [("report", "html"), ("data", "json"), ("for CI", "xml")]
     lines += ["", *(f"  {word:<8} {run_dir}/report.{ending}" for word, ending in files)]
     return "\n".join(lines)

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..cluster.unreachable import cause, reason
+from ..cluster.unreachable import cause
+from ..cluster.unreachable import reason as failure_reason
 from ..findings.adhoc import ansible
 from ..findings.checks import Check
-from ..findings.findings import Finding, host_list
+from ..findings.findings import grouped
 
 NOBODY = "no node could take part"
 
@@ -18,55 +19,35 @@ NOBODY = "no node could take part"
 def answers(results: Mapping[str, Mapping[str, Any]], key: str) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
     """Split results by host: those whose module returned `key`, and why the others did not."""
     good = {host: result for host, result in results.items() if key in result}
-    bad = {host: reason(result) or "it was not asked" for host, result in results.items() if host not in good}
+    bad = {host: failure_reason(result) or "it was not asked" for host, result in results.items() if host not in good}
     return good, bad
 
 
 def check_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str], inventory: str = "") -> list[Check]:
     """Check that all hosts answer the controller; `silent` are results of hosts that did not, by host."""
     check = partial(Check, "reach", "answer")
-    lost: dict[Finding, list[str]] = {}
-    broken: dict[str, str] = {}
-    for host, result in silent.items():
-        why = cause(result)
-        if why:
-            lost.setdefault(why, []).append(host)
-        else:
-            broken[host] = reason(result) or "it was left out by an earlier step"
+    causes = {host: cause(result) for host, result in silent.items()}
     checks = []
-    for why, group in lost.items():
-        does = f"{host_list(group)} {'does' if len(group) == 1 else 'do'}"
-        unreachable = why.check == "reach"
-        checks.append(
-            check(
-                "fail",
-                tuple(group),
-                why.found if unreachable else f"{why.check}: {why.found}",
-                "an answer to the controller" if unreachable else why.expected,
-                f"{does} not answer" if unreachable else f"{does} not let modules work",
-                "see that the node runs, and check its address in the inventory" if unreachable else why.action,
-                ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become"),
-            )
-        )
-    for words, group in by_reason(broken).items():
-        reads, action = "it answers, but its facts could not be read", "run the command and read its message"
+    for why, group in grouped((why, host) for host, why in causes.items() if why).items():
+        if why.check == "reach":
+            found, expected, reason = why.found, "an answer to the controller", "no answer"
+            action = "see that the node runs, and check its address in the inventory"
+        else:
+            found, expected, reason = f"{why.check}: {why.found}", why.expected, "modules do not work there"
+            action = why.action
+        command = ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become")
+        checks.append(check("fail", tuple(group), found, expected, reason, action, command))
+    broken = {host: failure_reason(silent[host]) for host, why in causes.items() if not why}
+    for found, group in by_reason(
+        {host: why or "it was left out by an earlier step" for host, why in broken.items()}
+    ).items():
+        unread, action = "it answers, but its facts could not be read", "run the command and read its message"
         command = ansible(group, inventory, "verify_facts", become=True)
-        checks.append(check("unknown", tuple(group), words, "facts of the node", reads, action, command))
+        checks.append(check("unknown", tuple(group), found, "facts of the node", unread, action, command))
     found = "the only node" if len(hosts) == 1 else f"{len(hosts)} of {len(hosts)} nodes"
     return checks or [check("pass", found=found)]
 
 
 def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     """Group hosts by reason; a message that begins with its host's name is compared without it."""
-    groups: dict[str, list[str]] = {}
-    for host, words in reasons.items():
-        groups.setdefault(words.removeprefix(f"{host}: "), []).append(host)
-    return groups
-
-
-def grouped(pairs: Iterable[tuple[str, tuple[str, str]]]) -> dict[tuple[str, str], list[str]]:
-    """Return the hosts of each pair of texts."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for host, key in pairs:
-        groups.setdefault(key, []).append(host)
-    return groups
+    return grouped((text.removeprefix(f"{host}: "), host) for host, text in reasons.items())

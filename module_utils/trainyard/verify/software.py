@@ -8,6 +8,7 @@ about all nodes rather than the node that it came from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..findings.checks import Check
@@ -27,33 +28,16 @@ def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[s
         if outcome and outcome["fault"]:
             # A message about all nodes names its nodes itself.
             faults.setdefault(str(outcome["fault"]).strip(), []).extend([] if outcome.get("all") else [host])
+    check = partial(Check, PHASE, role)
+    expected = f"what the role {role} has installed, as it was verified then"
+    action = f"fix what it names, or run the role again: {again} --tags {role}"
     checks = [
-        Check(
-            phase=PHASE,
-            name=role,
-            state="fail",
-            hosts=tuple(named),
-            found=fault,
-            expected=f"what the role {role} has installed, as it was verified then",
-            reason=fault.splitlines()[0] if fault else "",
-            action=f"fix what it names, or run the role again: {again} --tags {role}",
-            command=again,
-        )
+        check("fail", tuple(named), fault, expected, fault.splitlines()[0] if fault else "", action, again)
         for fault, named in faults.items()
     ]
     silent = tuple(host for host in hosts if host not in outcomes)
     if silent and not faults:
-        checks.append(
-            Check(
-                phase=PHASE,
-                name=role,
-                state="unknown",
-                hosts=silent,
-                reason="its verification did not finish there",
-                action="see why the node does not answer, then verify again",
-                command=again,
-            )
-        )
-    if not checks:
-        checks.append(Check(phase=PHASE, name=role, state="pass", found="it holds on every node", command=again))
-    return checks
+        reason = "its verification did not finish there"
+        action = "see why the node does not answer, then verify again"
+        checks.append(check("unknown", silent, reason=reason, action=action, command=again))
+    return checks or [check("pass", found="it holds on every node", command=again)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.checks import worst
-from ..findings.findings import counted
+from ..findings.findings import counted, grouped
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 from .straggler_limits import Limits
 from .straggler_text import ALONE, leave_out, look_at, measure_again, partners, ping, reason
@@ -200,9 +200,7 @@ def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limit
     near = [value >= level * (1 - max(limits.tolerance, limits.spread * scatter)) for value in best]
     healthy = [sample for sample in samples if near[sample.first] and near[sample.second] and not sample.error]
     median = statistics.median([sample.value for sample in healthy if sample.value >= _NEARLY * rough])
-    by_round: dict[int, list[float]] = {}
-    for sample in healthy:
-        by_round.setdefault(sample.round, []).append(sample.value)
+    by_round = grouped((sample.round, sample.value) for sample in healthy)
     own = {at: statistics.median(values) for at, values in by_round.items() if len(values) >= _OWN_YARDSTICK}
     for sample in samples:
         sample.relative = sample.value / own.get(sample.round, median)
@@ -239,10 +237,11 @@ def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: fl
     low: dict[int, float] = {}
 
     def collect(host: int) -> None:
-        by_partner: dict[int, list[float]] = {}
-        for sample in nodes[host].samples:
-            if sample.relative >= gate or sample.other(host) in good:
-                by_partner.setdefault(sample.other(host), []).append(sample.relative)
+        by_partner = grouped(
+            (sample.other(host), sample.relative)
+            for sample in nodes[host].samples
+            if sample.relative >= gate or sample.other(host) in good
+        )
         # The better one of two measurements of a pair: one that is slow only once was disturbed.
         nodes[host].values = [statistics.median_high(values) for values in by_partner.values()]
         nodes[host].counted = sum(map(len, by_partner.values()))
@@ -329,10 +328,7 @@ def _check_results(
     wrong = [sample for sample in samples if sample.wrong]
     trusted = {at for sample in samples if not (sample.wrong or sample.error) for at in (sample.first, sample.second)}
     while wrong:
-        met: dict[int, list[int]] = {}
-        for sample in wrong:
-            met.setdefault(sample.first, []).append(sample.second)
-            met.setdefault(sample.second, []).append(sample.first)
+        met = grouped((at, sample.other(at)) for sample in wrong for at in (sample.first, sample.second))
         witnesses = {host: len(trusted.intersection(partners)) for host, partners in met.items()}
         # If two have as many, the one with fewer correct results.
         culprit = max(met, key=lambda host: (witnesses[host], len(met[host]), -len(nodes[host].samples), -host))
@@ -384,9 +380,7 @@ def _slow_paths(
 
     Each node of these pairs was fast elsewhere. Most often the cause passes, so they are repeated first.
     """
-    met: dict[tuple[int, int], list[float]] = {}
-    for sample in samples:
-        met.setdefault((sample.first, sample.second), []).append(sample.relative)
+    met = grouped(((sample.first, sample.second), sample.relative) for sample in samples)
     paths, doubted = [], []
     for (first, second), values in sorted(met.items()):
         ends = (nodes[first], nodes[second])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..findings.checks import Check
-from ..findings.findings import counted
+from ..findings.findings import counted, grouped
 from ..hardware.device_checks import Reading, Rule
 from ..hardware.interfaces import natural_order
 
@@ -86,8 +86,6 @@ def check_topology(readings: Mapping[str, Reading], groups: Mapping[str, str], i
     for group in sorted({groups.get(host, "") for host in complete}):
         members = {host: _pairs(topology) for host, topology in complete.items() if groups.get(host, "") == group}
         faults.update(_odd(members))
-    kinds: dict[str, list[str]] = {}
-    for host, topology in complete.items():
-        kinds.setdefault(describe(topology), []).append(host)
+    kinds = grouped((describe(topology), host) for host, topology in complete.items())
     found = " | ".join(f"{counted(len(names), 'node')}: {text}" for text, names in kinds.items())
     return _RULE.checks(faults, unanswered, found, inventory)

@@ -119,7 +119,7 @@ def test_a_node_with_another_package_another_mtu_and_a_firewall_is_named_for_eac
     assert drift["MTU of the job's interface"]["found"] == f"1400 on {last}"
     (failed,) = by_name(found["reach"], "fail", "unknown").values()
     assert (failed["name"], failed["hosts"]) == ("job network", [last])
-    assert failed["reason"] == f"{len(node_names) - 1} nodes do not reach {last}"
+    assert failed["reason"] == f"{len(node_names) - 1} nodes do not reach it"
     assert "no answer within 10 s (rendezvous port)" in failed["found"]
     assert found["usable"] == node_names[:-1]
     assert no_listener_is_left(nodes)

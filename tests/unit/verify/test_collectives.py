@@ -74,13 +74,13 @@ KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
     ("logs", "failure", "failed_on", "state", "hosts", "reason"),
     [
         (RIGHT, "", "", "pass", (), ""),
-        ({**RIGHT, 1: line(1, "0 7 2")}, "", "", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        ({**RIGHT, 1: line(1, "0 7 2")}, "", "", "fail", ("n1",), "rank 1 has 0 7 2"),
         # The rank that is wrong ended the job before others had a result.
-        ({1: line(1, "0 7 2")}, "the job failed: rank 1", "n1", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        ({1: line(1, "0 7 2")}, "the job failed: rank 1", "n1", "fail", ("n1",), "rank 1 has 0 7 2"),
         ({}, KILLED, "n2", "fail", ("n2",), KILLED),
         ({}, "the job timed_out", "", "fail", ("n1", "n2"), "the job timed_out"),
         (RIGHT, KILLED, "n2", "fail", ("n2",), KILLED),
-        ({0: line(0), 1: line(1)}, "", "", "fail", ("n2",), "rank 2 printed no result on n2"),
+        ({0: line(0), 1: line(1)}, "", "", "fail", ("n2",), "rank 2 printed no result"),
     ],
 )
 def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state, hosts, reason):

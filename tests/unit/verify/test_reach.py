@@ -113,13 +113,13 @@ def test_pairs_that_were_not_tried_are_counted():
     rows[far[0]]["failures"] = [{"host": "n5", "way": RENDEZVOUS, "reason": "no answer"}]
     (check,), _ = check_network(listeners, lived, rows)
     assert (check.state, check.hosts) == ("fail", ("n5",))
-    assert check.reason == "1 node does not reach n5 and n5 does not reach 8 others"
+    assert check.reason == "1 node does not reach it and it does not reach 8 others"
 
 
 def test_a_node_that_nobody_reaches_is_named():
     found = ways(("n1", "n3"), ("n2", "n3"), ("n4", "n3"), way=RENDEZVOUS, reason="no answer within 10 s")
     (check,), _ = network(found)
-    assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "3 nodes do not reach n3")
+    assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "3 nodes do not reach it")
     assert check.found == "n1 -> n3, n2 -> n3, n4 -> n3: no answer within 10 s (rendezvous port)"
     assert "firewall and routes of n3" in check.action
     assert check.command.startswith("ansible n3 -i hosts -b")
@@ -156,7 +156,7 @@ def test_ssh():
         "n3": {"row": {"n1": True, "n2": True}, "logins": 4, "failures": []},
     }
     (check,), failures = check_ssh(results, "train", "-i hosts")
-    assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "2 nodes do not reach n3")
+    assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "2 nodes do not reach it")
     assert check.found == "n1 -> n3, n2 -> n3: train@n3: Permission denied (publickey). (ssh)"
     assert "journalctl -t sshd" in check.action
     assert len(failures) == 2

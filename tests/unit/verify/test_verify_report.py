@@ -110,12 +110,11 @@ def test_the_first_step_without_a_reason_has_what_was_found():
     first = reported([phase("drift", kernel(command="make drift"))])["first"]
     assert (first["reason"], first["action"]) == ("found 6.1, expected 6.5", "make drift")
     assert verify_report.first_text(first) == "n3: found 6.1, expected 6.5"
-    assert verify_report.first_text({**first, "reason": "n3 is slow"}) == "n3 is slow"
-    assert verify_report.first_text({**first, "reason": "n30 is slow"}) == "n3: n30 is slow"
+    assert verify_report.first_text({**first, "hosts": []}) == "found 6.1, expected 6.5"
 
 
 def test_what_the_terminal_shows(golden):
-    other = kernel(source="2 of 3 nodes", reason="n3 runs another kernel", action="install it\nand reboot",
+    other = kernel(source="2 of 3 nodes", reason="it runs another kernel", action="install it\nand reboot",
                    command="make drift")  # fmt: skip
     no_gpu = check("drift", "cuda", "skipped", reason="no GPU")
     report = reported(
