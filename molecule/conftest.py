@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import testinfra
-from lab_jobs import LAB, Node, Play
+from lab_jobs import LAB, PROJECT, Node, Play, PlaybookRun, ansible_playbook
 from testinfra.backend.ssh import SshBackend
 from testinfra.utils.ansible_runner import AnsibleRunner
 
-PROJECT = Path(__file__).resolve().parents[1]
 # testinfra keeps ssh connections but sets no ControlPath, so it would log in for each command.
 CONNECTIONS = Path.home() / ".ansible/cp" / LAB
 SshBackend.__init__ = functools.partialmethod(SshBackend.__init__, controlpath=f"{CONNECTIONS}/tests-%%h")
-
-
-class PlaybookRun(NamedTuple):
-    """Exit status and output of ansible-playbook."""
-
-    rc: int
-    output: str
-
-    @property
-    def text(self) -> str:
-        """Return the output on one line, as Ansible breaks long messages anywhere."""
-        return " ".join(self.output.split())
-
-    @property
-    def changes(self) -> dict[str, int]:
-        """Return the number of changed tasks by host, from the recap; findings before any change leave it out."""
-        recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", self.output, re.MULTILINE)
-        if not recap and re.search(r"^  1\. .+\n     found ", self.output, re.MULTILINE):
-            return {"any host": 0}
-        return {host: int(number) for host, number in recap}
 
 
 def _hang_up() -> None:
@@ -83,6 +60,24 @@ def node(inventory_path: Path) -> Callable[[str], Any]:
 
 
 @pytest.fixture(scope="session")
+def first(node: Callable[[str], Any], node_names: list[str]) -> Any:
+    """Return the testinfra host of the first node."""
+    return node(node_names[0])
+
+
+@pytest.fixture(scope="session")
+def last_name(node_names: list[str]) -> str:
+    """Return the name of the last node."""
+    return node_names[-1]
+
+
+@pytest.fixture(scope="session")
+def last(node: Callable[[str], Any], last_name: str) -> Any:
+    """Return the testinfra host of the last node."""
+    return node(last_name)
+
+
+@pytest.fixture(scope="session")
 def node_vars(inventory: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the variables of each node."""
     return inventory["_meta"]["hostvars"]
@@ -98,17 +93,9 @@ def run_playbook(request: pytest.FixtureRequest, inventory_path: Path):
     """
     scenario = request.path.parent.parent
 
-    def run(
-        playbook: str, *arguments: str, inventory: Path = inventory_path, timeout: int = 600, **extra_vars: Any
-    ) -> PlaybookRun:
+    def run(playbook: str, *arguments: str, inventory: Path = inventory_path, **more: Any) -> PlaybookRun:
         path = scenario / playbook if (scenario / playbook).exists() else PROJECT / playbook
-        argv = ["ansible-playbook", "-i", str(inventory), str(path), *arguments, "-e", json.dumps(extra_vars)]
-        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-        env.pop("ANSIBLE_FORCE_COLOR", None)
-        done = subprocess.run(
-            argv, env=env, cwd=PROJECT, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        return PlaybookRun(done.returncode, done.stdout)
+        return ansible_playbook(path, inventory, *arguments, **more)
 
     return run
 

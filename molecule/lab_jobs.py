@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ansible.module_utils
 import testinfra
@@ -27,6 +27,64 @@ WORKER = SCENARIO / "jobs/worker.yml"
 AGENTS = SCENARIO / "jobs/agents.yml"
 # A hang must become a failure; nothing is judged by it.
 PATIENCE_S = 300
+
+
+def _environment() -> dict[str, str]:
+    env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    env.pop("ANSIBLE_FORCE_COLOR", None)
+    return env
+
+
+class PlaybookRun(NamedTuple):
+    """Exit status and output of ansible-playbook."""
+
+    rc: int
+    output: str
+
+    @property
+    def text(self) -> str:
+        """Return the output on one line, as Ansible breaks long messages anywhere."""
+        return " ".join(self.output.split())
+
+    def expect(self, status: int, *texts: str) -> PlaybookRun:
+        """Check the exit status, and that the output, on one line, has these texts."""
+        assert self.rc == status, self.output
+        return self._has(texts)
+
+    def fails(self, *texts: str) -> PlaybookRun:
+        """Check that the run failed, with these texts in its output."""
+        assert self.rc != 0, self.output
+        return self._has(texts)
+
+    def _has(self, texts: tuple[str, ...]) -> PlaybookRun:
+        missing = [text for text in texts if text not in self.text]
+        assert not missing, f"no {missing} in:\n{self.output}"
+        return self
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Return the number of changed tasks by host, from the recap; findings before any change leave it out."""
+        recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", self.output, re.MULTILINE)
+        if not recap and re.search(r"^  1\. .+\n     found ", self.output, re.MULTILINE):
+            return {"any host": 0}
+        return {host: int(number) for host, number in recap}
+
+
+def ansible_playbook(
+    path: Path, inventory: Path, /, *arguments: str, timeout: int = 600, **extra_vars: Any
+) -> PlaybookRun:
+    """Run a playbook to its end."""
+    argv = ["ansible-playbook", "-i", str(inventory), str(path), *arguments, "-e", json.dumps(extra_vars)]
+    done = subprocess.run(
+        argv,
+        env=_environment(),
+        cwd=PROJECT,
+        timeout=timeout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return PlaybookRun(done.returncode, done.stdout)
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
@@ -47,12 +105,16 @@ class Run:
     """One ansible-playbook in the background, in a session of its own as in a terminal, and the run that it made."""
 
     def __init__(self, argv: list[str], output: Path, runs: Path) -> None:
-        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-        env.pop("ANSIBLE_FORCE_COLOR", None)
         self._output, self._runs = output, runs
         with output.open("wb") as sink:
             self.process = subprocess.Popen(
-                argv, cwd=PROJECT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+                argv,
+                cwd=PROJECT,
+                env=_environment(),
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
             )
 
     @property
@@ -83,6 +145,11 @@ class Run:
         self.wait()
         return self.process.returncode
 
+    def expect(self, status: int, *texts: str) -> Run:
+        """Check the exit status, and that the output, on one line, has these texts."""
+        PlaybookRun(self.rc, self.output).expect(status, *texts)
+        return self
+
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until the user has seen something."""
 
@@ -108,6 +175,11 @@ class Run:
         """The run's folder on the controller."""
         return self._runs / self.job_id
 
+    @property
+    def job_dir(self) -> str:
+        """The job's folder on the nodes."""
+        return f"/var/lib/trainyard/jobs/{self.job_id}"
+
     def file(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text())
 
@@ -119,6 +191,16 @@ class Run:
     def log(self, rank: int) -> str:
         name = self.file("plan.json")["rank_log"].replace("{rank}", str(rank))
         return (self.folder / "logs" / name).read_text()
+
+    def checksums(self, ranks: int) -> set[str]:
+        """Checksums of the parameters, as these ranks printed them last into their own logs."""
+        pattern = "^rank {} parameters sha256 ([0-9a-f]{{64}})$"
+        return {re.findall(pattern.format(rank), self.log(rank), re.MULTILINE)[-1] for rank in range(ranks)}
+
+    @property
+    def accuracy(self) -> float:
+        """The final accuracy, in percent."""
+        return float(re.search(r"^final test accuracy ([\d.]+) %$", self.log(0), re.MULTILINE)[1])
 
 
 class Play:
@@ -235,6 +317,10 @@ class Node:
     def kill_rank(self, job_id: str, rank: int) -> None:
         """Kill a rank with SIGKILL, as the kernel does when memory runs out."""
         self.table.kill(self.table.rank(f"/var/lib/trainyard/jobs/{job_id}", rank))
+
+    def kill_process(self, run: Run, process: str) -> None:
+        """Kill a process of the job's plan, such as the scheduler, with SIGKILL."""
+        self.table.kill(self.table.read_json(f"{run.job_dir}/{process}.pid.json")["pid"])
 
     def running(self) -> bool:
         return self.host.run("systemctl is-system-running").stdout.strip() in ("running", "degraded")

@@ -78,8 +78,7 @@ def test_nothing_of_the_largest_job_is_left(runs, left):
 
 
 def test_the_table_has_the_addresses_of_all_devices(play):
-    run = play.launch(CHECK, "--check", job_name="table-sixteen", job_hosts=f"{THIRD},{FIRST}")
-    assert run.rc == 0, run.output
+    run = play.launch(CHECK, "--check", job_name="table-sixteen", job_hosts=f"{THIRD},{FIRST}").expect(0)
     servers = json.loads(table_of(run)["content"])["server_list"]
     found = [(device["device_id"], device["device_ip"]) for server in servers for device in server["device"]]
     assert found == [(str(number), f"192.168.{100 + number}.{node}") for node in (1, 3) for number in range(8)]
@@ -87,9 +86,7 @@ def test_the_table_has_the_addresses_of_all_devices(play):
 
 def test_one_command_writes_the_table_of_all_servers(play, tmp_path, node_names):
     name = f"hccl_{len(node_names)}s_{8 * len(node_names)}p.json"
-    run = play("playbooks/rank_table.yml", rank_table_path=str(tmp_path))
-    assert run.rc == 0, run.output
-    assert f"{tmp_path}/{name} is written." in run.text
+    play("playbooks/rank_table.yml", rank_table_path=str(tmp_path)).expect(0, f"{tmp_path}/{name} is written.")
     servers = json.loads((tmp_path / name).read_text())["server_list"]
     found = [(device["device_id"], device["device_ip"]) for server in servers for device in server["device"]]
     nodes = range(1, len(node_names) + 1)
@@ -97,8 +94,7 @@ def test_one_command_writes_the_table_of_all_servers(play, tmp_path, node_names)
 
 
 def test_one_command_writes_the_hostfile_of_all_servers(play, tmp_path, node_names, node_vars):
-    run = play("playbooks/hostfile.yml", hostfile_path=str(tmp_path / "hostfile"))
-    assert run.rc == 0, run.output
+    play("playbooks/hostfile.yml", hostfile_path=str(tmp_path / "hostfile")).expect(0)
     expected = [f"{node_vars[name]['ansible_host']} slots=8" for name in node_names]
     assert (tmp_path / "hostfile").read_text().splitlines() == expected
 
@@ -108,8 +104,7 @@ def given(runs, play, node_vars, tmp_path_factory):
     """The table of one command, changed: ranks of the devices turned round, and one port for two of them."""
     made, address = tmp_path_factory.mktemp("made"), node_vars[FIRST]["ansible_host"]
     options = {"rank_table_devices": "[4,8)", "rank_table_server_ip": address, "rank_table_path": str(made)}
-    run = play("playbooks/rank_table.yml", "--limit", FIRST, **options)
-    assert run.rc == 0, run.output
+    play("playbooks/rank_table.yml", "--limit", FIRST, **options).expect(0)
     table = json.loads((made / f"hccl_4p_4567_{address}.json").read_text())
     assert table == json.loads(table_of(runs["four"])["content"])
     devices = table["server_list"][0]["device"]
@@ -122,8 +117,7 @@ def given(runs, play, node_vars, tmp_path_factory):
 
 
 def test_a_given_table_is_used_as_it_is(play, given, nodes):
-    run = play.launch(CHECK, job_hosts=FIRST, job_devices=[4, 5, 6, 7], job_rank_table=str(given))
-    assert run.rc == 0, run.output
+    run = play.launch(CHECK, job_hosts=FIRST, job_devices=[4, 5, 6, 7], job_rank_table=str(given)).expect(0)
     digest = hashlib.sha256(given.read_bytes()).hexdigest()
     assert nodes[FIRST].host.check_output(f"sha256sum {table_of(run)['path']}").split()[0] == digest
     devices = [re.search(r"device (\d), table .* right", run.log(rank))[1] for rank in range(4)]
@@ -136,16 +130,14 @@ def test_a_given_table_is_used_as_it_is(play, given, nodes):
 
 
 def test_a_table_that_does_not_fit_is_refused_with_all_that_differs(play, given, node_vars, nodes):
-    run = play.launch(CHECK, job_name="unfit", job_hosts=f"{FIRST},{SECOND}", job_rank_table=str(given))
-    assert run.rc == 2, run.output
-    for text in (
+    play.launch(CHECK, job_name="unfit", job_hosts=f"{FIRST},{SECOND}", job_rank_table=str(given)).expect(
+        2,
         f"rank table on {FIRST} found devices 4, 5, 6, 7 in {given} expected devices 0, 1, 2, 3, 4, 5, 6, 7, as the "
         "job has on this node do set job_devices: [4, 5, 6, 7], or correct the table",
         f"rank table on {SECOND} found no server {node_vars[SECOND]['ansible_host']} in {given}",
         f"found 4 ranks on 1 server in {given} expected 16 ranks on 2 nodes, as the job has",
         "nothing was started",
-    ):
-        assert text in run.text
+    )
     assert nodes[FIRST].host.run("ls -d /var/lib/trainyard/jobs/unfit-*").rc != 0
 
 

@@ -58,8 +58,7 @@ def test_nvcc_is_found_by_ssh_by_login_shells_and_by_services(host, node_names):
 
 
 def test_the_program_compiles_links_and_runs_to_the_missing_device(run_playbook, node_names):
-    done = run_playbook("changed.yml", step="verify", show_verified=True)
-    assert done.rc == 0, done.output
+    done = run_playbook("changed.yml", step="verify", show_verified=True).expect(0)
     for name in node_names:
         shown = done.text.partition(f"{name} build=")[2]
         assert shown.startswith("pass run=skipped with=mpi+nccl no device: "), done.output
@@ -81,8 +80,7 @@ def test_a_library_that_does_not_link_and_an_odd_nvcc_are_named(run_playbook, al
         done = run_playbook("changed.yml", "--limit", last, step="verify")
     finally:
         alter(f"mv /root/libnccl.so $(echo {site}/nccl/lib/)")
-    assert done.rc != 0
-    assert f"1. CUDA program on {last} found nvcc: /usr/bin/ld: cannot find -lnccl" in done.text
+    done.fails(f"1. CUDA program on {last} found nvcc: /usr/bin/ld: cannot find -lnccl")
     alter(
         "cd /opt/trainyard/cuda/bin; mv nvcc nvcc.away;"
         'printf "#!/bin/sh\\necho Cuda compilation tools, release 13.0, V13.0.48\\n" >nvcc; chmod 0755 nvcc'
@@ -91,25 +89,22 @@ def test_a_library_that_does_not_link_and_an_odd_nvcc_are_named(run_playbook, al
         done = run_playbook("changed.yml", step="verify")
     finally:
         alter("cd /opt/trainyard/cuda/bin; mv nvcc.away nvcc")
-    assert done.rc != 0
-    assert (
+    done.fails(
         f"1. CUDA toolkits on {last} found nvcc 13.0.48 expected nvcc 13.0.88, as on {host_list(node_names[:-1])} do"
-    ) in done.text
+    )
 
 
 @pytest.fixture(scope="module")
 def side_by_side(run_playbook, first):
     """Four toolkits on the first node, 12.6 the default, and the settings of an Open MPI built from source."""
-    both = run_playbook("openmpi.yml", "--limit", first, openmpi_provider="source")
-    assert both.rc == 0, both.output
+    run_playbook("openmpi.yml", "--limit", first, openmpi_provider="source").expect(0)
     given = {
         "cuda_toolkit_versions": SIDE_BY_SIDE,
         "cuda_toolkit_default": "12.6",
         "cuda_toolkit_verify": False,
         "fake": "present",
     }
-    done = run_playbook("changed.yml", "--limit", first, **given)
-    assert done.rc == 0, done.output
+    run_playbook("changed.yml", "--limit", first, **given).expect(0)
     return given
 
 
@@ -142,15 +137,13 @@ def test_cuda_and_openmpi_share_the_one_setenv_that_sshd_takes(side_by_side, nod
     asked = node(node_names[-1]).check_output(ask)
     system, openmpi = "/usr/local/bin:/usr/bin:/bin", "/opt/trainyard/openmpi"
     assert asked.split() == [f"{LINK}/bin:{openmpi}/bin:{system}", f"{openmpi}/lib", LINK]
-    back = run_playbook("openmpi.yml", "--limit", first, openmpi_provider="distro")
-    assert back.rc == 0, back.output
+    run_playbook("openmpi.yml", "--limit", first, openmpi_provider="distro").expect(0)
     assert node(node_names[-1]).check_output(ask).split() == [f"{LINK}/bin:{system}", LINK]
 
 
 def test_a_second_run_changes_the_default_alone(side_by_side, run_playbook, node, first):
     """The link, and the loader's cache."""
-    again = run_playbook("changed.yml", "--limit", first, **{**side_by_side, "cuda_toolkit_default": "12.4"})
-    assert again.rc == 0, again.output
+    again = run_playbook("changed.yml", "--limit", first, **{**side_by_side, "cuda_toolkit_default": "12.4"}).expect(0)
     assert again.changes == {first: 2}
     assert "V12.4.99" in node(first).check_output("sudo su - train -c 'nvcc --version'")
 
@@ -216,9 +209,7 @@ def test_a_preview_says_what_would_be_installed_and_removed(side_by_side, run_pl
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(side_by_side, run_playbook, first, given, said):
-    done = run_playbook("changed.yml", "--limit", first, **given)
-    assert done.rc != 0
-    assert said.replace("n1", first) in done.text
+    done = run_playbook("changed.yml", "--limit", first, **given).fails(said.replace("n1", first))
     assert set(done.changes.values()) == {0}
 
 
@@ -227,19 +218,17 @@ def test_an_installer_that_fails_leaves_nothing(side_by_side, run_playbook, node
     broken.write_text(INSTALLER.read_text().replace("FAIL=no", "FAIL=yes"))
     record = {**RUNFILE, "version": "12.9.1", "local_file": str(broken)}
     record["sha256"] = hashlib.sha256(broken.read_bytes()).hexdigest()
-    done = run_playbook("changed.yml", "--limit", first, cuda_toolkit_versions=[record], cuda_toolkit_default="none")
-    assert done.rc != 0
-    assert f"{first}: CUDA 12.9.1 could not be installed: Install the toolkit: " in done.text
-    assert "No space left on device" in done.text
+    run_playbook("changed.yml", "--limit", first, cuda_toolkit_versions=[record], cuda_toolkit_default="none").fails(
+        f"{first}: CUDA 12.9.1 could not be installed: Install the toolkit: ", "No space left on device"
+    )
     left = node(first).check_output("ls -A /opt/trainyard").split()
     assert not {"cuda-12.9.1", ".cuda-installing"} & set(left)
 
 
 def test_another_default_and_removal(side_by_side, run_playbook, node, first):
-    done = run_playbook(
+    run_playbook(
         "changed.yml", "--limit", first, cuda_toolkit_versions=[WHEEL], cuda_toolkit_absent=["12.4", "12.6", "12.8"]
-    )
-    assert done.rc == 0, done.output
+    ).expect(0)
     one = node(first)
     assert one.check_output(f"readlink {LINK}") == "/opt/trainyard/cuda-13.0"
     assert (
@@ -255,8 +244,7 @@ def test_another_default_and_removal(side_by_side, run_playbook, node, first):
         "cuda_toolkit_default": "none",
         "fake": "absent",
     }
-    done = run_playbook("changed.yml", "--limit", first, **gone)
-    assert done.rc == 0, done.output
+    run_playbook("changed.yml", "--limit", first, **gone).expect(0)
     assert one.check_output("ls -A /opt/trainyard /opt/trainyard/venvs | grep cuda || true") == ""
     assert one.check_output("ls /etc/*/*cuda* /etc/ssh/sshd_config.d/*sessions* 2>/dev/null || true") == ""
     assert (

@@ -13,7 +13,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import testinfra
 
 DATA = "/var/lib/trainyard/data"
 SERVED = "/srv/served"
@@ -21,11 +20,10 @@ PORT = 8123
 
 
 @pytest.fixture
-def node(node_names, inventory_path):
+def node(first):
     """The first node; its data sets `small` and `made` are gone after the test."""
-    host = testinfra.get_host(f"ansible://{node_names[0]}?ansible_inventory={inventory_path}")
-    yield host
-    host.check_output(f"sudo rm -rf {DATA}/small {DATA}/made")
+    yield first
+    first.check_output(f"sudo rm -rf {DATA}/small {DATA}/made")
 
 
 @pytest.fixture
@@ -78,8 +76,7 @@ def test_generated_records_have_the_wanted_number_and_format(host):
     assert sizes == [100 * 3073] * 5
 
 
-def test_generated_data_is_the_same_on_all_nodes(host, node_names, inventory_path):
-    first = testinfra.get_host(f"ansible://{node_names[0]}?ansible_inventory={inventory_path}")
+def test_generated_data_is_the_same_on_all_nodes(host, first):
     assert content(host, f"{DATA}/generated") == content(first, f"{DATA}/generated")
 
 
@@ -91,8 +88,7 @@ def test_a_damaged_file_is_named_and_placed_again(run_playbook, node_names, node
     before = content(node, f"{DATA}/digits")
     node.check_output(f"echo x | sudo tee -a {DATA}/digits/digits.csv.gz")
     done = run_playbook("changed.yml", "--limit", node_names[0], dataset_sets=[{"name": "digits"}])
-    assert done.rc == 0, done.output
-    assert "digits is placed again: digits.csv.gz has 57525 bytes instead of 57523" in done.text
+    done.expect(0, "digits is placed again: digits.csv.gz has 57525 bytes instead of 57523")
     assert content(node, f"{DATA}/digits") == before
 
 
@@ -102,9 +98,7 @@ def test_an_altered_byte_is_noticed(run, node):
     before = content(node, f"{DATA}/made")
     # The label byte is 0 to 9: another one makes the file differ without changing its size.
     node.check_output(f"printf '\\377' | sudo dd of={DATA}/made/data_batch_2.bin bs=1 count=1 conv=notrunc status=none")
-    done = run(**given)
-    assert done.rc == 0, done.output
-    assert "made is placed again: data_batch_2.bin was altered" in done.text
+    run(**given).expect(0, "made is placed again: data_batch_2.bin was altered")
     assert content(node, f"{DATA}/made") == before
     assert set(run(**given).changes.values()) == {0}
 
@@ -120,11 +114,9 @@ def test_another_seed_makes_other_data(run, node):
 def test_an_archive_on_the_controller_is_unpacked(run, node, tmp_path):
     archive, sha256 = small_archive(tmp_path, extra=[("cifar-10-batches-bin/../../outside", b"x"), ("other/x", b"x")])
     given = {"name": "small", "kind": "cifar10", "local_file": archive, "sha256": sha256}
-    checked = run("--check", **given)
-    assert checked.rc == 0, checked.output
+    run("--check", **given).expect(0)
     assert not node.file(f"{DATA}/small").exists
-    done = run(**given)
-    assert done.rc == 0, done.output
+    run(**given).expect(0)
     assert node.file(f"{DATA}/small/cifar-10-batches-bin/data_batch_5.bin").size == 2 * 3073
     assert "outside" not in node.check_output(f"ls -R {DATA}")
     manifest = json.loads(node.check_output(f"cat {DATA}/small/manifest.json"))
@@ -141,15 +133,13 @@ def test_an_archive_on_the_controller_is_unpacked(run, node, tmp_path):
 def test_an_archive_with_another_sum_is_not_copied(run, node, tmp_path):
     archive, sha256 = small_archive(tmp_path)
     done = run(name="small", kind="cifar10", local_file=archive, sha256="0" * 64)
-    assert done.rc != 0
-    assert f"{archive} on the controller has sha256 {sha256}, expected {'0' * 64}. Nothing was copied" in done.text
+    done.fails(f"{archive} on the controller has sha256 {sha256}, expected {'0' * 64}. Nothing was copied")
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
 
 
 def test_a_missing_file_on_the_controller_is_named(run):
     done = run(name="small", kind="cifar10", local_file="/nowhere/small.tar.gz", sha256="0" * 64)
-    assert done.rc != 0
-    assert "/nowhere/small.tar.gz on the controller does not exist" in done.text
+    done.fails("/nowhere/small.tar.gz on the controller does not exist")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +151,7 @@ def test_a_missing_file_on_the_controller_is_named(run):
 )
 def test_an_archive_that_is_not_cifar10_leaves_nothing(run, node, tmp_path, made, said):
     archive, sha256 = small_archive(tmp_path, **made)
-    done = run(name="small", kind="cifar10", local_file=archive, sha256=sha256)
-    assert done.rc != 0
-    assert said in done.text
+    run(name="small", kind="cifar10", local_file=archive, sha256=sha256).fails(said)
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
 
 
@@ -187,23 +175,18 @@ def served(node, node_names, node_vars, tmp_path):
 
 def test_an_archive_is_downloaded(run, node, served):
     url, sha256 = served
-    done = run(name="small", kind="cifar10", url=url, sha256=sha256)
-    assert done.rc == 0, done.output
+    run(name="small", kind="cifar10", url=url, sha256=sha256).expect(0)
     assert node.file(f"{DATA}/small/cifar-10-batches-bin/test_batch.bin").size == 2 * 3073
 
 
 def test_a_download_with_another_sum_leaves_nothing(run, node, served):
-    done = run(name="small", kind="cifar10", url=served[0], sha256="1" * 64)
-    assert done.rc != 0
-    assert f"did not match {'1' * 64}" in done.text
+    run(name="small", kind="cifar10", url=served[0], sha256="1" * 64).fails(f"did not match {'1' * 64}")
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
 
 
 def test_a_foreign_folder_is_not_touched(run, node):
     node.check_output(f"sudo mkdir -p {DATA}/made && sudo touch {DATA}/made/precious")
-    done = run(name="made", kind="generated")
-    assert done.rc != 0
-    assert f"{DATA}/made is there and was not placed by trainyard" in done.text
+    run(name="made", kind="generated").fails(f"{DATA}/made is there and was not placed by trainyard")
     assert node.file(f"{DATA}/made/precious").exists
 
 
@@ -215,21 +198,16 @@ def test_all_findings_on_the_list_come_at_once(run_playbook, node, node_names):
         {"name": "other", "kind": "cifar10", "url": "http://x", "local_file": "/x"},
         {"name": "made", "kind": "generated", "train_records": 1},
     ]
-    done = run_playbook("changed.yml", "--limit", node_names[0], dataset_sets=sets)
-    assert done.rc != 0
-    for said in (
+    run_playbook("changed.yml", "--limit", node_names[0], dataset_sets=sets).fails(
         "mnist: kind is 'mnist' expected digits, cifar10, generated",
         "a data set has the name '../x' expected a folder name",
         "cifar10: sha256 is '12' expected 64 hexadecimal digits",
         "other has a url and a local_file",
         "made: 1 train_records and 10000 test_records",
-    ):
-        assert said in done.text
+    )
     assert not node.file(f"{DATA}/made").exists
 
 
 def test_a_set_larger_than_the_free_space_is_rejected(run, node):
-    done = run(name="made", kind="generated", train_records=10**10)
-    assert done.rc != 0
-    assert "MB are needed; make room, or choose another" in done.text
+    run(name="made", kind="generated", train_records=10**10).fails("MB are needed; make room, or choose another")
     assert not node.file(f"{DATA}/made").exists

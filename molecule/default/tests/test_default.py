@@ -42,5 +42,4 @@ def test_a_node_with_another_host_key_is_refused(run_playbook, node_names, node_
         "-o StrictHostKeyChecking=yes -o IdentitiesOnly=yes",
     )
 
-    assert run.rc == 4, run.output
-    assert "Host key verification failed" in run.text
+    run.expect(4, "Host key verification failed")

@@ -48,9 +48,7 @@ def twin(tmp_path_factory, node_vars):
     ids=lambda value: next(iter(value)) + "=" + str(next(iter(value.values()))) if isinstance(value, dict) else "",
 )
 def test_one_fault_is_said_and_nothing_starts(play, given, said):
-    run = play.launch(WORKER, **{"job_nodes": 2, **given})
-    assert run.rc == 2, run.output
-    assert f"1 finding: {NOT_PLANNED}" in run.text
+    run = play.launch(WORKER, **{"job_nodes": 2, **given}).expect(2, f"1 finding: {NOT_PLANNED}")
     assert re.search(said, run.text), run.output
 
 
@@ -64,9 +62,7 @@ def test_all_faults_are_said_at_once(play, node_names):
         job_data=["/var/lib/trainyard/data/imagenet"],
         job_devices=[0, 1],
         job_env={"https_proxy": "http://192.0.2.1:3128", "GLOO_SOCKET_IFNAME": "lo"},
-    )
-    assert run.rc == 2, run.output
-    assert f"7 findings: {NOT_RUN}" in run.text
+    ).expect(2, f"7 findings: {NOT_RUN}")
     for said in (
         rf"job_nodes found 9 nodes requested, {size} in group compute expected at most as many nodes as the group has",
         r"job_command found no wroker\.py in \S+molecule/jobs/worker expected one of hangs\.py, worker\.py do correct "
@@ -97,8 +93,7 @@ def refused(play, nodes):
 
 
 def test_a_busy_port_is_named_with_its_owner_and_a_missing_script_with_its_nodes(refused):
-    assert refused.rc == 2, refused.output
-    assert f"2 findings: {NOT_RUN}" in refused.text
+    refused.expect(2, f"2 findings: {NOT_RUN}")
     for said in (
         r"rendezvous port on n1 found 23456 is in use by \S*python3 \(pid \d+\) expected a free TCP port on the head "
         r"node do as the node says: set job_port: auto, or another port, or end that process",
@@ -111,14 +106,11 @@ def test_a_plan_that_was_never_started_is_no_run(play, refused):
     """Neither one of --check nor one with findings: `stop -e job_name=...` must not take it for the newest run."""
     assert play.launch(WORKER, "--check", job_nodes=2, job_name="planned").rc == 0
     assert len(list(play.runs.glob("planned-*/plan.json"))) == 2
-    status = play("playbooks/status.yml", job_name="planned")
-    assert status.rc == 2, status.output
-    assert f"No run of job planned was started from {play.runs}." in status.text
+    play("playbooks/status.yml", job_name="planned").expect(2, f"No run of job planned was started from {play.runs}.")
 
 
 def test_one_machine_under_two_names(play, twin):
-    run = play.launch(WORKER, *twin)
-    assert run.rc == 2, run.output
+    run = play.launch(WORKER, *twin).expect(2)
     said = (
         "names on n1, twin found n1: host name 'n1', which twin has too twin: host name 'n1', which n1 has too "
         "expected a different host name on every node do set it with hostnamectl set-hostname"
@@ -130,8 +122,7 @@ def test_a_node_that_does_not_answer(play, nodes):
     nodes["n2"].host.check_output("systemctl stop ssh")
     try:
         # A connection that is open already would outlive sshd.
-        run = play.launch(WORKER, job_nodes=2, ansible_ssh_extra_args="-o ControlPath=none")
-        assert run.rc == 2, run.output
+        run = play.launch(WORKER, job_nodes=2, ansible_ssh_extra_args="-o ControlPath=none").expect(2)
     finally:
         nodes["n2"].host.check_output("systemctl start ssh")
     assert f"1 finding: {NOT_PLANNED}" in run.text
@@ -151,8 +142,7 @@ def test_a_bridge_to_the_nodes_own_guests_is_no_network_of_a_job(play, nodes):
     finally:
         for name in ("n1", "n2"):
             nodes[name].host.check_output("ip link delete docker0")
-    assert named.rc == 2, named.output
-    assert "interface on n1, n2 found docker0 172.17.0.1/16 (for containers or virtual machines of this" in named.text
+    named.expect(2, "interface on n1, n2 found docker0 172.17.0.1/16 (for containers or virtual machines of this")
     assert wide.rc == 0, wide.output
     assert {node["interface"] for node in wide.file("plan.json")["nodes"]} == {"eth0"}
 
@@ -163,8 +153,7 @@ def test_a_script_that_differs_between_nodes(play, nodes):
     for number, name in enumerate(("n1", "n2", "n3")):
         nodes[name].host.check_output(f"echo 'print({number == 1})' > {script}")
     try:
-        run = play.launch(WORKER, job_nodes=3, job_command=["python3", script])
-        assert run.rc == 2, run.output
+        run = play.launch(WORKER, job_nodes=3, job_command=["python3", script]).expect(2)
     finally:
         for name in ("n1", "n2", "n3"):
             nodes[name].host.check_output(f"rm {script}")
@@ -177,8 +166,7 @@ def test_a_script_that_differs_between_nodes(play, nodes):
 
 
 def test_hosts_that_limit_leaves_out_are_called_so(play):
-    run = play.launch(WORKER, "--limit", "n1,localhost", job_nodes=2)
-    assert run.rc == 2, run.output
+    run = play.launch(WORKER, "--limit", "n1,localhost", job_nodes=2).expect(2)
     said = (
         "1. limit on n2 found left out by --limit n1,localhost expected every host of the job do launch without "
         "--limit; job_hosts and job_nodes choose the hosts"

@@ -25,8 +25,7 @@ def has(nodes, job_id):
 
 def test_check_mode_says_what_would_go_and_leaves_it(play, nodes, jobs):
     ended, runs = jobs
-    run = play("playbooks/clean.yml", "--check", clean_days=0)
-    assert run.rc == 0, run.output
+    run = play("playbooks/clean.yml", "--check", clean_days=0).expect(0)
     assert f"  {ended.job_id} on n1, n2" in run.lines
     assert "Would remove the folders of" in run.output
     assert runs.job_id not in run.output
@@ -37,8 +36,7 @@ def test_a_job_that_runs_is_never_removed(play, nodes, jobs, left):
     _, runs = jobs
     before = left(runs.job_id)
     assert set(before) == {"n1", "n2"}
-    run = play("playbooks/clean.yml", job_id=runs.job_id)
-    assert run.rc == 2, run.output
+    run = play("playbooks/clean.yml", job_id=runs.job_id).expect(2)
     said = (
         f"1 finding: nothing was removed. 1. job_id found {runs.job_id} runs on n1, n2 expected a job that has ended "
         f"do wait, or stop it: ansible-playbook playbooks/stop.yml -i {play.shown_inventory} -e job_id={runs.job_id}"
@@ -49,8 +47,7 @@ def test_a_job_that_runs_is_never_removed(play, nodes, jobs, left):
 
 def test_one_job_that_has_ended_goes_from_all_nodes_and_nothing_else(play, nodes, jobs, left):
     ended, runs = jobs
-    run = play("playbooks/clean.yml", job_id=ended.job_id)
-    assert run.rc == 0, run.output
+    run = play("playbooks/clean.yml", job_id=ended.job_id).expect(0)
     assert "Removed the folders of 1 job (" in run.output
     assert has(nodes, ended.job_id) == []
     assert has(nodes, runs.job_id) == ["n1", "n2"]
@@ -67,8 +64,7 @@ def test_old_jobs_go_by_their_age_and_not_again(play, nodes, jobs):
             f'install -d {old} && echo \'{{"job_id": "forgotten-20200101-000000"}}\' > {old}/node_plan.json && '
             f"touch -d '40 days ago' {old}/node_plan.json"
         )
-    run = play("playbooks/clean.yml", clean_days=30)
-    assert run.rc == 0, run.output
+    run = play("playbooks/clean.yml", clean_days=30).expect(0)
     assert "  forgotten-20200101-000000 on n1, n2" in run.lines
     assert has(nodes, "forgotten-20200101-000000") == []
     assert has(nodes, runs.job_id) == ["n1", "n2"]

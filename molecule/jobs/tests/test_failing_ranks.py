@@ -65,8 +65,7 @@ def test_a_failure_ends_with_its_explanation(killed, node_names):
 
 def test_torchrun_starts_a_failed_rank_again(play, left):
     command = ["python3", "worker.py", "--steps", "10", "--raise-on", "1", "--once"]
-    run = play.launch(AGENTS, job_nodes=2, job_max_restarts=1, job_command=command)
-    assert run.rc == 0, run.output
+    run = play.launch(AGENTS, job_nodes=2, job_max_restarts=1, job_command=command).expect(0)
     assert run.summary["state"] == "succeeded"
     for rank in range(2):
         first, again, second = run.log(rank).partition("--- started again ---")
@@ -78,8 +77,7 @@ def test_torchrun_starts_a_failed_rank_again(play, left):
 
 
 def test_a_job_ends_when_its_time_is_up(play, left):
-    run = play.launch(WORKER, job_nodes=2, job_timeout=3)
-    assert run.rc == 2, run.output
+    run = play.launch(WORKER, job_nodes=2, job_timeout=3).expect(2)
     assert re.search(
         rf"^Job {run.job_id} was ended after 0:00:\d\d: its time \(job_timeout\) was up\.$", run.output, re.MULTILINE
     )
@@ -108,8 +106,7 @@ def test_a_full_disk_of_the_head_ends_the_job_and_is_named(play, left, nodes):
     """The head's rank was never seen to end, as no file could say so; it is systemd that knows it."""
     try:
         settings = {"job_command": ["python3", "-c", FILL], "trainyard_state": STATE}
-        run = play.launch(WORKER, job_nodes=2, **settings)
-        assert run.rc == 2, run.output
+        run = play.launch(WORKER, job_nodes=2, **settings).expect(2)
         assert "  rank 0 on n1 failed first: exit code 3" in run.lines
         folder = f"{STATE}/jobs/{run.job_id}"
         assert f"  found 0 MiB free of 512 MiB under {folder} on n1, expected room" in run.output

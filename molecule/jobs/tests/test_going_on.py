@@ -47,8 +47,7 @@ def test_status_of_the_newest_run_of_a_name(detached, neighbour, play, node_name
     ranks = len(node_names)
 
     def status():
-        run = play("playbooks/status.yml", job_name="detached")
-        assert run.rc == 0, run.output
+        run = play("playbooks/status.yml", job_name="detached").expect(0)
         return re.search(rf"{ranks}/{ranks} ranks running   step \d+/10000   loss ", run.output) and run
 
     run = wait_until(status, "the status shows progress")
@@ -59,8 +58,7 @@ def test_status_of_the_newest_run_of_a_name(detached, neighbour, play, node_name
 
 
 def test_logs_come_while_the_job_runs(detached, play, node_names):
-    run = play("playbooks/logs.yml", job_id=detached.job_id)
-    assert run.rc == 0, run.output
+    play("playbooks/logs.yml", job_id=detached.job_id).expect(0)
     last = len(node_names) - 1
     assert {f"rank_{rank}.log" for rank in range(last)} <= {path.name for path in (detached.folder / "logs").iterdir()}
     assert "step 1/10000" in detached.log(last)
@@ -121,14 +119,12 @@ def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached,
 def test_of_a_job_that_ends_unwatched_no_unit_stays_and_clean_records_its_end(play, nodes, node_names):
     """An empty slice would stay for ever; its result stood on the nodes alone."""
     short = ["python3", "worker.py", "--steps", "5"]
-    run = play.launch(WORKER, job_wait=False, job_name="unwatched", job_command=short).wait()
-    assert run.rc == 0, run.output
+    run = play.launch(WORKER, job_wait=False, job_name="unwatched", job_command=short).wait().expect(0)
     units = "systemctl list-units --all --plain --no-legend 'trainyard-unwatched*'"
     for name in node_names:
         wait_until(lambda name=name: nodes[name].host.run(units).stdout == "", f"its units to go from {name}")
     assert not (run.folder / "summary.json").exists()
-    clean = play("playbooks/clean.yml", job_id=run.job_id)
-    assert clean.rc == 0, clean.output
+    clean = play("playbooks/clean.yml", job_id=run.job_id).expect(0)
     assert f"Recorded how {run.job_id} ended, which nobody had watched: succeeded." in clean.lines
     assert run.file("summary.json")["state"] == "succeeded"
     assert "step 5/5" in run.log(0)
@@ -144,10 +140,9 @@ def test_what_is_stopped_stays_stopped(stopped, detached, play):
 
 
 def test_a_run_that_is_not_there_is_said(play, detached):
-    run = play("playbooks/stop.yml", job_id="nothing-20260101-000000")
-    assert run.rc == 2, run.output
-    assert f"No run nothing-20260101-000000 was started from {play.runs}. The newest runs there: " in run.text
-    assert detached.job_id in run.text
+    play("playbooks/stop.yml", job_id="nothing-20260101-000000").expect(
+        2, f"No run nothing-20260101-000000 was started from {play.runs}. The newest runs there: ", detached.job_id
+    )
 
 
 def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, monkeypatch, tmp_path):

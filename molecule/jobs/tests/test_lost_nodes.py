@@ -100,9 +100,7 @@ def test_nothing_is_left_on_nodes_that_come_back(silenced, nodes, left):
 
 def test_nodes_that_do_not_answer_are_found_before_anything_starts(silenced, left):
     run = silenced[1]
-    assert run.rc == 2, run.output
-    assert "1 finding: the job cannot be planned, and nothing was started." in run.text
-    assert "1. reach on n2, n3" in run.text
+    run.expect(2, "1 finding: the job cannot be planned, and nothing was started.", "1. reach on n2, n3")
     reasons = r"found n2: ssh: connect to port 22: .* n3: Connection timed out \S"
     assert re.search(reasons, run.text), run.output
     expected = r"expected a node that answers over ssh, at \S+, \S+ do repair it, or leave it out; to see more: "
@@ -137,7 +135,6 @@ def test_a_node_that_is_cut_off_ends_its_own_ranks(cut, left):
 
 def test_status_knows_of_a_node_that_is_back(cut, play):
     run, *_ = cut
-    status = play("playbooks/status.yml", job_id=run.job_id)
-    assert status.rc == 0, status.output
+    status = play("playbooks/status.yml", job_id=run.job_id).expect(0)
     assert "  nothing of the job is left on n1, n2, n3" in status.lines
     assert "could not be asked" not in status.output

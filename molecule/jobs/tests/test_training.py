@@ -5,21 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from lab_jobs import PROJECT, Run
+from lab_jobs import PROJECT
 
 DIGITS = PROJECT / "jobs/digits-cluster.yml"
 RESNET = PROJECT / "jobs/resnet18-generated.yml"
 EPOCHS = 2
-
-
-def checksums(run: Run, ranks: int) -> set[str]:
-    """The parameters' checksums that the ranks printed into their logs, one by each rank."""
-    pattern = "^rank {} parameters sha256 ([0-9a-f]{{64}})$"
-    return {re.search(pattern.format(rank), run.log(rank), re.MULTILINE)[1] for rank in range(ranks)}
-
-
-def accuracy(run: Run) -> float:
-    return float(re.search(r"^final test accuracy ([\d.]+) %$", run.log(0), re.MULTILINE)[1])
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +43,18 @@ def test_two_jobs_train_at_the_same_time_on_ports_of_their_own(two, left):
     assert len(set(ports)) == 4, ports
     assert [plan["launcher"] for plan in plans] == ["torchrun", "direct"]
     for run, plan in zip((first, second), plans):
-        assert len(checksums(run, plan["world_size"])) == 1
+        assert len(run.checksums(plan["world_size"])) == 1
         assert run.summary["state"] == "succeeded"
         assert left(run.job_id) == {}
-    assert checksums(first, 2) != checksums(second, 2)
+    assert first.checksums(2) != second.checksums(2)
 
 
 def test_all_nodes_end_with_equal_parameters(all_agents, all_direct, node_names, left):
     for run in (all_agents, all_direct):
         assert run.rc == 0, run.output
-        assert len(checksums(run, len(node_names))) == 1
+        assert len(run.checksums(len(node_names))) == 1
         assert left(run.job_id) == {}
-    assert accuracy(all_agents) > 90
+    assert all_agents.accuracy > 90
 
 
 def test_ranks_follow_the_inventory(all_agents, all_direct, nodes, node_vars):
@@ -124,8 +114,7 @@ def test_a_run_goes_on_from_the_newest_checkpoint(two, all_direct):
 
 def test_check_mode_shows_the_plan_and_touches_no_node(play, nodes, left):
     before = {name: node.host.check_output("ls /var/lib/trainyard/jobs") for name, node in nodes.items()}
-    run = play.launch(DIGITS, "--check")
-    assert run.rc == 0, run.output
+    run = play.launch(DIGITS, "--check").expect(0)
     plan = run.file("plan.json")
     assert run.lines[0] == f"Plan of {run.job_id}: {len(nodes)} ranks on {len(nodes)} nodes, launcher torchrun"
     assert f"  rendezvous  {plan['head']['address']}:{plan['head']['port']} on n1" in run.lines

@@ -56,8 +56,7 @@ def place(request, play, nodes, tmp_path_factory) -> Iterator[Place]:
 
 
 def test_a_job_runs_and_leaves_the_same_record(place):
-    run = place("launch.yml", WORKER, job_command=["python3", "worker.py", "--steps", "10"])
-    assert run.rc == 0, run.output
+    run = place("launch.yml", WORKER, job_command=["python3", "worker.py", "--steps", "10"]).expect(0)
     summary = run.summary
     assert summary["state"] == "succeeded"
     assert [process["exit_code"] for node in summary["nodes"] for process in node["processes"]] == [0, 0]
@@ -81,25 +80,19 @@ def test_a_killed_rank_ends_the_others(place):
 
 
 def test_stop_ends_a_detached_job(place):
-    run = place("launch.yml", WORKER, job_wait=False)
-    assert run.rc == 0, run.output
+    run = place("launch.yml", WORKER, job_wait=False).expect(0)
     assert set(place.left(run.job_id)) == set(place.tables)
     table = next(iter(place.tables.values()))
     assert table.read_json(f"{place.jobs}/{run.job_id}/node_plan.json")["supervision"] == place.supervision
-    stop = place("playbooks/stop.yml", job_id=run.job_id)
-    assert stop.rc == 0, stop.output
-    assert f"Job {run.job_id} was stopped after" in stop.text
+    place("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped after")
     assert place.left(run.job_id) == {}
 
 
 def test_a_killed_monitor_is_no_way_to_stay(place):
     """Its ranks live on for the moment; the other node ends its own, and stop ends those."""
-    run = place("launch.yml", WORKER, job_wait=False)
-    assert run.rc == 0, run.output
+    run = place("launch.yml", WORKER, job_wait=False).expect(0)
     table = list(place.tables.values())[-1]
     folder = f"{place.jobs}/{run.job_id}"
     table.kill(table.read_json(f"{folder}/monitor.json")["pid"])
-    stop = place("playbooks/stop.yml", job_id=run.job_id)
-    assert stop.rc == 0, stop.output
-    assert f"Job {run.job_id} was stopped" in stop.text
+    place("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
     assert place.left(run.job_id) == {}

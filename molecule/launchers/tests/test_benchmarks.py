@@ -97,8 +97,7 @@ def n2_gets_wrong_sums(nodes, tmp_path):
 
 
 def test_wrong_results_on_one_rank_are_found_and_its_host_named(play, n2_gets_wrong_sums, left):
-    run = play(BENCHMARK, "-i", str(n2_gets_wrong_sums), benchmark_backend="gloo", benchmark_nodes=3, **SMALL)
-    assert run.rc == 2, run.output
+    run = play(BENCHMARK, "-i", str(n2_gets_wrong_sums), benchmark_backend="gloo", benchmark_nodes=3, **SMALL).expect(2)
     found = record(run)
     assert found["state"] == "fail"
     assert found["reason"] == "wrong results: 1 element at 4096 bytes, and at 2 more sizes (rank 1 on n2)"
@@ -129,15 +128,13 @@ def test_a_rank_that_is_killed_half_way(play, nodes, left):
 
 
 def test_a_benchmark_that_cannot_run_says_why(play):
-    run = play(BENCHMARK, benchmark_backend="gloo", benchmark_venv="/opt/nothing")
-    assert run.rc == 2, run.output
+    run = play(BENCHMARK, benchmark_backend="gloo", benchmark_venv="/opt/nothing").expect(2)
     said = (
         "the job could not run: versions on n1: found no torch in /opt/nothing, expected torch installed on every node"
     )
     assert said in run.text
     run = play(BENCHMARK, benchmark_backend="tcp").wait()
-    assert run.rc == 2
-    assert "benchmark_backend found tcp expected one of auto, nccl, gloo, hccl, mpi do" in run.text
+    run.expect(2, "benchmark_backend found tcp expected one of auto, nccl, gloo, hccl, mpi do")
 
 
 def test_pairs_of_an_odd_number_of_nodes(play, left):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from lab_jobs import PROJECT, Run
+from lab_jobs import PROJECT
 
 CLUSTER = PROJECT / "jobs/mindspore-cluster.yml"
 DIGITS = PROJECT / "jobs/mindspore-digits.yml"
@@ -23,24 +23,6 @@ ABSENT = {
 }
 
 
-def checksums(run: Run, ranks: int) -> set[str]:
-    pattern = "^rank {} parameters sha256 ([0-9a-f]{{64}})$"
-    return {re.search(pattern.format(rank), run.log(rank), re.MULTILINE)[1] for rank in range(ranks)}
-
-
-def accuracy(run: Run) -> float:
-    return float(re.search(r"^final test accuracy ([\d.]+) %$", run.log(0), re.MULTILINE)[1])
-
-
-def job_dir(run: Run) -> str:
-    return f"/var/lib/trainyard/jobs/{run.job_id}"
-
-
-def kill(run: Run, node, process: str) -> None:
-    """Kill a process of the job with SIGKILL, as the kernel does when memory runs out."""
-    node.table.kill(node.table.read_json(f"{job_dir(run)}/{process}.pid.json")["pid"])
-
-
 @pytest.fixture(scope="module")
 def three(play, nodes):
     """A first training on three nodes."""
@@ -52,8 +34,8 @@ def three(play, nodes):
 def test_three_nodes_train_to_equal_parameters(three, left):
     assert three.rc == 0, three.output
     assert three.summary["state"] == "succeeded"
-    assert len(checksums(three, 3)) == 1
-    assert accuracy(three) > 90
+    assert len(three.checksums(3)) == 1
+    assert three.accuracy > 90
     assert re.search(r"3/3 ranks running   step \d+   epoch \d+   loss \d", three.output), three.output
     assert left(three.job_id) == {}
 
@@ -62,7 +44,7 @@ def test_the_scheduler_stands_on_the_head_and_every_worker_on_its_node(three, no
     names = [[process["name"] for process in node["processes"]] for node in three.file("plan.json")["nodes"]]
     assert names == [["scheduler", "rank0"], ["rank1"], ["rank2"]]
     for rank, node in enumerate(list(nodes.values())[:3]):
-        logs = node.host.check_output(f"cd {job_dir(three)}/logs && ls [!m]*").split()
+        logs = node.host.check_output(f"cd {three.job_dir}/logs && ls [!m]*").split()
         assert logs == [*(["scheduler.log"] if rank == 0 else []), f"worker_{rank}.log"]
     collected = {path.name for path in (three.folder / "logs").iterdir()}
     assert {"scheduler.log", "worker_0.log", "worker_1.log", "worker_2.log"} <= collected
@@ -77,13 +59,12 @@ def test_a_run_goes_on_from_the_newest_epoch_that_all_ranks_have(three, play, no
         assert node.host.check_output(f"ls {folder}").split() == ["epoch-0019.ckpt", "epoch-0020.ckpt"]
     # As if rank 1 had died before its last checkpoint.
     nodes["n2"].host.check_output(f"rm {kept[1]}/epoch-0020.ckpt")
-    run = play.launch(CLUSTER, job_nodes=3)
-    assert run.rc == 0, run.output
+    run = play.launch(CLUSTER, job_nodes=3).expect(0)
     for rank in range(3):
         assert f"rank {rank}: resumed from {kept[rank]}/epoch-0019.ckpt after epoch 19" in run.log(rank)
         epochs = set(re.findall(r"^epoch: (\d+) step: \d+, loss is ", run.log(rank), re.MULTILINE))
         assert epochs == {"20"}
-    assert len(checksums(run, 3)) == 1
+    assert len(run.checksums(3)) == 1
     assert left(run.job_id) == {}
 
 
@@ -92,14 +73,14 @@ def one(play, nodes):
     """Two workers on one node, one of which is killed while they train."""
     command = ["python", "train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
     run = play.launch(DIGITS, job_command=command).trains()
-    kill(run, nodes["n1"], "rank1")
+    nodes["n1"].kill_process(run, "rank1")
     return run.wait()
 
 
 def test_a_killed_worker_is_named_and_ends_the_job(one, left):
     assert one.rc == 2, one.output
     assert "  rank 1 on n1 failed first: killed by SIGKILL" in one.lines
-    assert f"  last lines of {job_dir(one)}/logs/worker_1.log on n1:" in one.lines
+    assert f"  last lines of {one.job_dir}/logs/worker_1.log on n1:" in one.lines
     assert one.summary["failure"]["rank"] == 1
     assert left(one.job_id) == {}
 
@@ -127,9 +108,9 @@ def absent(play, nodes):
     }
     for name in ("headless", "budget"):
         runs[name].wait_for("1/1 ranks running")
-        kill(runs[name], nodes["n1"], "scheduler")
+        nodes["n1"].kill_process(runs[name], "scheduler")
     runs["budget"].wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
-    kill(runs["budget"], nodes["n1"], "rank0")
+    nodes["n1"].kill_process(runs["budget"], "rank0")
     return {name: run.wait() for name, run in runs.items()}
 
 
@@ -161,7 +142,7 @@ def test_a_worker_that_never_joins_ends_the_job_in_time(absent, left):
     run = absent["hangs"]
     assert run.rc == 2, run.output
     assert "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout" in run.lines
-    assert f"  last lines of {job_dir(run)}/logs/worker_1.log on n2:" in run.lines
+    assert f"  last lines of {run.job_dir}/logs/worker_1.log on n2:" in run.lines
     assert "    | rank 1 does not join" in run.lines
     failure = run.summary["failure"]
     assert (failure["kind"], failure["process"], failure["rank"]) == ("not_joined", "scheduler", 1)

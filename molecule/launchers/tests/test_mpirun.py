@@ -7,15 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from lab_jobs import PROJECT, WORKER, Run, wait_until
+from lab_jobs import PROJECT, WORKER, wait_until
 
 DIGITS = PROJECT / "jobs/mpirun-digits.yml"
 SECRET = "do-not-show-5a1f"  # noqa: S105 - what no log may show
 MPIRUN = {"job_launcher": "mpirun"}
-
-
-def job_dir(run: Run) -> str:
-    return f"/var/lib/trainyard/jobs/{run.job_id}"
 
 
 def process_named(node, job_id: str, name: str) -> int:
@@ -53,8 +49,7 @@ def two(play, nodes):
             "names": [host.check_output(f"cat /proc/{pid}/comm") for pid in pids],
             "env": [environment(nodes[name], pid) for pid in pids],
         }
-    stopped = play("playbooks/stop.yml", job_id=shown.job_id)
-    assert stopped.rc == 0, stopped.output
+    play("playbooks/stop.yml", job_id=shown.job_id).expect(0)
     return training.wait(), shown.wait(), seen
 
 
@@ -62,12 +57,8 @@ def test_torch_trains_to_equal_parameters_on_all_ranks(two, left):
     run, _, _ = two
     assert run.rc == 0, run.output
     assert f"Job {run.job_id} succeeded" in run.output
-    sums = {
-        re.search(rf"^rank {rank} parameters sha256 ([0-9a-f]{{64}})$", run.log(rank), re.MULTILINE)[1]
-        for rank in range(3)
-    }
-    assert len(sums) == 1
-    assert float(re.search(r"^final test accuracy ([\d.]+) %$", run.log(0), re.MULTILINE)[1]) > 90
+    assert len(run.checksums(3)) == 1
+    assert run.accuracy > 90
     assert run.summary["metrics"]["step"] == run.summary["metrics"]["steps"] > 0
     assert left(run.job_id) == {}
 
@@ -76,14 +67,14 @@ def test_ranks_fill_the_nodes_in_their_order_and_write_their_logs_there(two, nod
     training, shown, _ = two
     for run, expected in ((training, ["0", "1", "2"]), (shown, ["0 1", "2 3"])):
         for name, ranks in zip(nodes, expected):
-            logs = nodes[name].host.check_output(f"cd {job_dir(run)}/logs && ls rank_*").split()
+            logs = nodes[name].host.check_output(f"cd {run.job_dir}/logs && ls rank_*").split()
             assert logs == [f"rank_{rank}.log" for rank in ranks.split()], name
         plan = run.file("plan.json")
         assert [len(node["processes"]) for node in plan["nodes"]] == [1] + [0] * (len(expected) - 1)
     assert "--hostfile" in training.file("plan.json")["nodes"][0]["processes"][0]["argv"]
     assert "-H" in shown.file("plan.json")["nodes"][0]["processes"][0]["argv"]
     addresses = [node["address"] for node in training.file("plan.json")["nodes"]]
-    hostfile = nodes["n1"].host.check_output(f"cat {job_dir(training)}/hostfile")
+    hostfile = nodes["n1"].host.check_output(f"cat {training.job_dir}/hostfile")
     assert hostfile.splitlines() == [f"{address} slots=1" for address in addresses]
 
 
@@ -214,23 +205,21 @@ def test_a_node_that_ssh_does_not_reach_is_found_before_anything_starts(play, no
         other = play.launch(WORKER, "--check", job_nodes=2).wait()
     finally:
         nodes["n1"].host.check_output(f"rm {config}")
-    assert run.rc == 2, run.output
-    for said in (
+    run.expect(
+        2,
         "2 findings: the job cannot run, and nothing was started.",
         f"ssh on n1 found n2: ssh: connect to host {address} port 2: Connection refused expected train logs in from n1 "
         "to every node by its address on the job's network",
         "job_launcher found mpirun for MindSpore on CPU",
         "do set job_launcher: mindspore",
-    ):
-        assert said in run.text, run.output
+    )
     assert other.rc == 0, other.output
 
 
 def test_a_node_that_ssh_does_not_reach_any_more(play, node_vars, left):
     """Preflight logs in without the job's own options of ssh, so these fail later, as a node that is lost meanwhile."""
     options = {"plm_rsh_args": "-o BatchMode=yes -p 2"}
-    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_mpi_parameters=options).wait()
-    assert run.rc == 2, run.output
+    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_mpi_parameters=options).wait().expect(2)
     assert re.search(r"^  mpirun on n1 failed first: exit code \d+$", run.output, re.MULTILINE)
     address = node_vars["n2"]["ansible_host"]
     assert f"  ssh: connect to host n2 ({address}) port 2: Connection refused" in run.lines, run.output
@@ -238,15 +227,13 @@ def test_a_node_that_ssh_does_not_reach_any_more(play, node_vars, left):
 
 
 def test_a_rank_whose_program_is_gone_is_named(play, left):
-    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_command=["sh", "-c", "exec ./gone-by-now"])
-    assert run.rc == 2, run.output
+    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_command=["sh", "-c", "exec ./gone-by-now"]).expect(2)
     assert re.search(r"^  rank [01] on n[12] failed first: exit code 127$", run.output, re.MULTILINE)
     assert left(run.job_id) == {}
 
 
 def test_check_mode_shows_what_each_node_runs(play):
-    run = play.launch(DIGITS, "--check", job_nodes=2)
-    assert run.rc == 0, run.output
+    run = play.launch(DIGITS, "--check", job_nodes=2).expect(0)
     text = run.output
     assert "    mpirun (ranks 0-1)  mpirun --hostfile" in text
     assert "      | export GLOO_SOCKET_IFNAME=eth0" in text
@@ -277,23 +264,22 @@ def moved(play, nodes, node_vars):
     head, lost = nodes["n1"].table, nodes["n2"]
     lost.podman("kill")
     try:
-        state = f"{job_dir(run)}/cluster.json"
+        state = f"{run.job_dir}/cluster.json"
         wait_until(lambda: head.read_json(state)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
     finally:
         lost.boot(node_vars["n2"]["ansible_host"])
-    end = wait_until(lambda: lost.table.read_json(f"{job_dir(run)}/monitor.json")["end"], "the end of n2")
+    end = wait_until(lambda: lost.table.read_json(f"{run.job_dir}/monitor.json")["end"], "the end of n2")
     for name in ("n1", "n3"):
-        nodes[name].host.check_output(f"touch {job_dir(run)}/source/go")
+        nodes[name].host.check_output(f"touch {run.job_dir}/source/go")
     return run.wait(), end
 
 
 def test_a_spare_takes_the_place_of_a_killed_node(moved, nodes, node_vars, left):
     run, end = moved
-    assert run.rc == 0, run.output
-    assert "n3 takes the place of n2" in run.text
+    run.expect(0, "n3 takes the place of n2")
     assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n3")
     assert {node["host"]: node["ranks"] for node in run.summary["nodes"]} == {"n1": [0], "n3": [1], "n2": []}
     assert all("step 40/40" in run.log(rank) for rank in range(2))
-    hostfile = nodes["n1"].host.check_output(f"cat {job_dir(run)}/hostfile")
+    hostfile = nodes["n1"].host.check_output(f"cat {run.job_dir}/hostfile")
     assert hostfile.split() == [node_vars["n1"]["ansible_host"], "slots=1", node_vars["n3"]["ansible_host"], "slots=1"]
     wait_until(lambda: left(run.job_id) == {}, f"nothing of {run.job_id} is left")

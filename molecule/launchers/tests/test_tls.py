@@ -156,8 +156,7 @@ def test_no_secret_is_anywhere_else(job, nodes, ansible_log):
     # What runs in the lab's containers are processes of this machine, too.
     commands = b"\0".join(command_line(path) for path in Path("/proc").glob("[0-9]*/cmdline"))
     assert commands.count(b"cluster.join()") >= 3
-    run = job.finish()
-    assert run.rc == 0, run.output
+    run = job.finish().expect(0)
     assert run.file("plan.json")["secret_env"] == list(SECRETS)
     written = {str(path): path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     assert {"summary.json", "plan.json", "worker_0.log", "scheduler.log"} <= {Path(name).name for name in written}
@@ -199,8 +198,7 @@ def refused(play, authority):
 
 def test_a_plain_worker_cannot_join(refused):
     run, _ = refused
-    assert run.rc == 2, run.output
-    assert "rank 1 never joined the cluster" in run.text
+    run.expect(2, "rank 1 never joined the cluster")
     logs = [(run.folder / f"logs/worker_{rank}.log").read_text() for rank in range(2)]
     assert "Failed to connect to the meta server" in logs[1]
     assert "gathered" not in "".join(logs)
@@ -208,8 +206,7 @@ def test_a_plain_worker_cannot_join(refused):
 
 def test_a_script_with_a_wrong_password_fails_with_mindspores_message(refused):
     _, run = refused
-    assert run.rc == 2, run.output
-    assert "RuntimeError: The client password is invalid!" in run.text
+    run.expect(2, "RuntimeError: The client password is invalid!")
     meaning = "the script did not hand on the password of its client certificate, which is in MS_TLS_CLIENT_PASSWORD"
     assert f"  TLS: {meaning}" in run.lines
 

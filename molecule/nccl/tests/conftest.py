@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
+from lab_jobs import PROJECT, ansible_playbook
 
-PROJECT = Path(__file__).resolve().parents[3]
 FOLDER = "/srv/nvidia-fake"
 
 
@@ -17,22 +14,7 @@ FOLDER = "/srv/nvidia-fake"
 def clean(inventory_path):
     """Other scenarios share the nodes, and must find neither packages nor holds, pins and sources."""
     yield
-    argv = ["ansible-playbook", "-i", str(inventory_path), str(PROJECT / "molecule/nccl/clean.yml")]
-    env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
-    done = subprocess.run(argv, env=env, cwd=PROJECT, timeout=300, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.fixture(scope="session")
-def first(node, node_names):
-    """The node that serves the fake."""
-    return node(node_names[0])
-
-
-@pytest.fixture(scope="session")
-def last(node, node_names):
-    """The node that tests change."""
-    return node(node_names[-1])
+    ansible_playbook(PROJECT / "molecule/nccl/clean.yml", inventory_path).expect(0)
 
 
 @pytest.fixture(scope="session")

@@ -41,13 +41,11 @@ def test_a_key_with_another_fingerprint_is_refused_before_anything_is_touched(
     run_playbook, node_names, fingerprints, last
 ):
     before = last.check_output(f"stat --format '%n %y' {FILES}")
-    done = run_playbook("repository.yml", steps=["main"], nvidia_repository_key_fingerprint=fingerprints["stranger"])
-    assert done.rc != 0
-    assert (
+    run_playbook("repository.yml", steps=["main"], nvidia_repository_key_fingerprint=fingerprints["stranger"]).fails(
         "NVIDIA's packages cannot be had: 1 finding. Nothing was changed. "
-        f"1. key of the repository on {host_list(node_names)} found http"
-    ) in done.text
-    assert f"holds {fingerprints['nvidia']} expected only {fingerprints['stranger']} do compare the" in done.text
+        f"1. key of the repository on {host_list(node_names)} found http",
+        f"holds {fingerprints['nvidia']} expected only {fingerprints['stranger']} do compare the",
+    )
     assert last.check_output(f"stat --format '%n %y' {FILES}") == before
 
 

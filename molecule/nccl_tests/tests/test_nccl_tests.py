@@ -22,16 +22,6 @@ STATE = f"cat {PREFIX}/.trainyard.json; cd {PREFIX}/bin && sha256sum *"
 
 
 @pytest.fixture(scope="module")
-def first(node, node_names):
-    return node(node_names[0])
-
-
-@pytest.fixture(scope="module")
-def last(node, node_names):
-    return node(node_names[-1])
-
-
-@pytest.fixture(scope="module")
 def commits(last):
     return last.check_output(f"sudo git --git-dir={LAB}/git/nccl-tests.git rev-parse first second broken").split()
 
@@ -49,14 +39,12 @@ def role(run_playbook, commits):
 @pytest.fixture(scope="module", autouse=True)
 def leave_the_nodes_as_they_were(node, node_names, last, run_playbook):
     yield
-    done = run_playbook("changed.yml", step="absent")
-    assert done.rc == 0, done.output
+    run_playbook("changed.yml", step="absent").expect(0)
     for name in node_names:
         assert not node(name).file(PREFIX).exists
     last.check_output("sudo systemctl stop nccl-tests-git")
     unit = "/etc/systemd/system/nccl-tests-git.service"
-    done = run_playbook("molecule/purge.yml", purge_since=f"{LAB}/packages", purge_paths=[LAB, unit])
-    assert done.rc == 0, done.output
+    run_playbook("molecule/purge.yml", purge_since=f"{LAB}/packages", purge_paths=[LAB, unit]).expect(0)
     last.check_output("sudo systemctl daemon-reload")
 
 
@@ -91,8 +79,7 @@ def test_mpirun_starts_them_on_all_nodes(first, node_names):
 def test_a_new_node_gets_a_copy_and_the_others_nothing(role, last, node_names):
     before = last.check_output(STATE)
     last.check_output(f"sudo rm -r {PREFIX}")
-    done = role()
-    assert done.rc == 0, done.output
+    done = role().expect(0)
     assert {name for name, number in done.changes.items() if number} == {node_names[-1]}
     assert f"{node_names[-1]}: nccl-tests are copied from {node_names[0]} (new): make MPI=1 MPI_HOME=" in done.text
     assert last.check_output(STATE) == before
@@ -101,12 +88,9 @@ def test_a_new_node_gets_a_copy_and_the_others_nothing(role, last, node_names):
 def test_another_commit_is_built_once_and_a_preview_says_so(role, node, node_names, commits):
     before = node(node_names[0]).check_output(STATE)
     said = f"(source commit {commits[1]} instead of commit {commits[0]})"
-    preview = role("--check", nccl_tests_commit=commits[1])
-    assert preview.rc == 0, preview.output
-    assert f"{node_names[0]}: nccl-tests are built {said}" in preview.text
+    role("--check", nccl_tests_commit=commits[1]).expect(0, f"{node_names[0]}: nccl-tests are built {said}")
     assert node(node_names[0]).check_output(STATE) == before
-    done = role(nccl_tests_commit=commits[1])
-    assert done.rc == 0, done.output
+    done = role(nccl_tests_commit=commits[1]).expect(0)
     for name in node_names[1:]:
         assert f"{name}: nccl-tests are copied from {node_names[0]} {said}" in done.text
     assert len({node(name).check_output(STATE) for name in node_names}) == 1
@@ -138,8 +122,7 @@ def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
     assert f"on the controller has sha256 {sha256}, expected {'1' * 64}. Correct nccl_tests_local_file" in done.text
     assert set(done.changes.values()) == {0}
     assert first.check_output(STATE) == before
-    done = role("--limit", "n1", **given, nccl_tests_sha256=sha256)
-    assert done.rc == 0, done.output
+    done = role("--limit", "n1", **given, nccl_tests_sha256=sha256).expect(0)
     assert record(first)["source"] == f"sha256 {sha256}"
 
 
@@ -163,9 +146,7 @@ def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, give
     before = first.check_output(STATE)
     if given.get("nccl_tests_commit") == "broken":
         given = {"nccl_tests_commit": commits[2]}
-    done = role("--limit", "n1", **given)
-    assert done.rc != 0
-    assert said in done.text
+    done = role("--limit", "n1", **given).fails(said)
     assert ("#error this commit does not compile" in done.text) == ("make said" in said)
     assert first.check_output(STATE) == before
     assert first.run("ls -d /opt/trainyard/.nccl-tests*").rc != 0
@@ -196,16 +177,13 @@ def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, give
     ],
 )
 def test_what_cannot_be_built_is_found_before_anything_is_changed(role, node, given, said):
-    done = role("--limit", "n2", **given)
-    assert done.rc != 0
-    assert said in done.text
+    done = role("--limit", "n2", **given).fails(said)
     assert set(done.changes.values()) == {0}
 
 
 def test_a_preview_of_a_bare_node_says_what_it_waits_for(role):
     done = role("--check", "--limit", "n2", nccl_tests_nccl_home="/opt/no-nccl")
-    assert done.rc == 0, done.output
-    assert "once the other roles have installed what is not there yet: n2: no include/nccl.h in /opt/no" in done.text
+    done.expect(0, "once the other roles have installed what is not there yet: n2: no include/nccl.h in /opt/no")
 
 
 def test_a_node_that_lost_a_library_is_named(role, last, node_names):
@@ -215,16 +193,14 @@ def test_a_node_that_lost_a_library_is_named(role, last, node_names):
         done = role(step="verify")
     finally:
         last.check_output(f"sudo mv {library}.away {library}")
-    assert done.rc != 0
-    assert f"libraries on {node_names[-1]} found no libnccl.so.2, which all_reduce_perf_mpi, all_gather" in done.text
+    done.fails(f"libraries on {node_names[-1]} found no libnccl.so.2, which all_reduce_perf_mpi, all_gather")
 
 
 def test_what_somebody_else_made_is_not_removed(role, last, node_names):
     last.check_output("sudo mkdir -p /opt/trainyard/by-hand")
     try:
         done = role("--limit", node_names[-1], step="absent", nccl_tests_prefix="/opt/trainyard/by-hand")
-        assert done.rc != 0
-        assert "/opt/trainyard/by-hand was not made by the role nccl_tests, so it is not removed." in done.text
+        done.fails("/opt/trainyard/by-hand was not made by the role nccl_tests, so it is not removed.")
         assert last.file("/opt/trainyard/by-hand").is_directory
     finally:
         last.check_output("sudo rmdir /opt/trainyard/by-hand")

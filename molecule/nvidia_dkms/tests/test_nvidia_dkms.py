@@ -6,12 +6,6 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def last(node, node_names):
-    """The node that gets the driver."""
-    return node(node_names[-1])
-
-
-@pytest.fixture(scope="module")
 def kernel(last):
     """The kernel that was built for."""
     (found,) = last.check_output("ls /lib/modules").split()
@@ -45,8 +39,7 @@ def test_535_is_built_and_signed(last, kernel):
 
 
 def test_another_branch_takes_its_place(run_playbook, last, kernel):
-    done = run_playbook("converge.yml", nvidia_driver_branch="470", timeout=1500)
-    assert done.rc == 0, done.output
+    run_playbook("converge.yml", nvidia_driver_branch="470", timeout=1500).expect(0)
     expect_module(last, kernel, 470, "nvidia-tesla-470")
     assert "nvidia-current" not in last.check_output("sudo dkms status")
     assert last.run("dpkg-query -W -f '${db:Status-Abbrev}' nvidia-kernel-dkms").stdout[:2] != "hi"
@@ -60,8 +53,7 @@ def expect_nothing(host):
 
 
 def test_removal_leaves_nothing(run_playbook, last):
-    done = run_playbook("converge.yml", nvidia_driver_state="absent", nvidia_driver_branch="470")
-    assert done.rc == 0, done.output
+    run_playbook("converge.yml", nvidia_driver_state="absent", nvidia_driver_branch="470").expect(0)
     expect_nothing(last)
     assert last.check_output("sudo dkms status") == ""
     assert not last.file("/etc/trainyard/mok").exists
@@ -71,10 +63,9 @@ def test_removal_leaves_nothing(run_playbook, last):
 def test_a_driver_that_nothing_was_built_for_is_noticed_and_undone(run_playbook, last, node_names):
     """Debian's packages install without headers and without a word; dkms says `added`."""
     try:
-        done = run_playbook("converge.yml", nvidia_driver_manage_headers=False, timeout=900)
-        assert done.rc != 0
-        assert "added; its headers are not installed" in done.text
-        assert f"{node_names[-1]} has no driver, as before, and apt works." in done.text
+        run_playbook("converge.yml", nvidia_driver_manage_headers=False, timeout=900).fails(
+            "added; its headers are not installed", f"{node_names[-1]} has no driver, as before, and apt works."
+        )
         expect_nothing(last)
     finally:
         gone = run_playbook("converge.yml", nvidia_driver_state="absent")

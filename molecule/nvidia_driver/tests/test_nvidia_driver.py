@@ -48,18 +48,6 @@ TOOLKIT = "/opt/trainyard/cuda-12.4"
 
 
 @pytest.fixture(scope="module")
-def last_name(node_names):
-    """Name of the last node."""
-    return node_names[-1]
-
-
-@pytest.fixture(scope="module")
-def last(node, last_name):
-    """The last node."""
-    return node(last_name)
-
-
-@pytest.fixture(scope="module")
 def run(run_playbook, last_name):
     """Run the role on the last node."""
     return lambda *arguments, **given: run_playbook("changed.yml", "--limit", last_name, *arguments, **given)
@@ -125,8 +113,7 @@ def test_a_canary_that_fails_its_verification_gets_back_what_it_had_and_no_other
         done, table = upgrade(nvidia_driver_upgrade_serial=4)
     finally:
         node(first).check_output(f"sudo rm {LEFTOVER}")
-    assert done.rc == 2
-    assert f"rolled back on {first} found user space: {OLD} expected the new driver, verified" in done.text
+    done.expect(2, f"rolled back on {first} found user space: {OLD} expected the new driver, verified")
     assert f"{first} 1 rolled back {NEW} (network_repo) user space: {OLD}" in table
     expect_whole(node(first), OLD)
     assert node(first).check_output(mark) != before[first], "it had the new one meanwhile"
@@ -144,8 +131,7 @@ def test_the_next_run_goes_on_and_leaves_out_a_node_with_a_job(upgrade, play, no
     finally:
         nodes[last].kill_rank(job.job_id, 0)
         job.wait()
-    assert done.rc == 3, done.output
-    assert f"Not upgraded: {last}. Run this again" in done.text
+    done.expect(3, f"Not upgraded: {last}. Run this again")
     assert f"{last} - in use {NEW} (network_repo) job {job.job_id} {len(node_names)} nodes:" in table
     for name in others:
         assert f"{name} 1 upgraded {NEW}" in table or f"{name} 2 upgraded {NEW}" in table
@@ -154,12 +140,9 @@ def test_the_next_run_goes_on_and_leaves_out_a_node_with_a_job(upgrade, play, no
 
 
 def test_a_preview_says_what_it_would_do_and_an_upgrade_does_it(run, last, last_name):
-    preview = run("--check", nvidia_driver_version=NEW)
-    assert preview.rc == 0, preview.output
-    assert f"{last_name}: driver {NEW} instead of {OLD} (network_repo)" in preview.text
+    run("--check", nvidia_driver_version=NEW).expect(0, f"{last_name}: driver {NEW} instead of {OLD} (network_repo)")
     assert parts(last)["nvidia-smi"] == (OLD, "hi")
-    done = run(nvidia_driver_version=NEW)
-    assert done.rc == 0, done.output
+    run(nvidia_driver_version=NEW).expect(0)
     expect_whole(last, NEW)
 
 
@@ -187,9 +170,7 @@ def test_a_preview_says_what_it_would_do_and_an_upgrade_does_it(run, last, last_
 def test_what_stands_in_the_way_is_said_before_anything_is_changed(
     run, last, last_name, node_vars, node_names, given, said
 ):
-    done = run(**given)
-    assert done.rc != 0
-    assert said.format(host=last_name, first=node_vars[node_names[0]]["ansible_host"]) in done.text
+    run(**given).fails(said.format(host=last_name, first=node_vars[node_names[0]]["ansible_host"]))
     assert parts(last)["nvidia-kernel-dkms"] == (NEW, "hi")
 
 
@@ -199,36 +180,31 @@ def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
         done = run(nvidia_driver_version=OLD)
     finally:
         last.check_output(f"sudo rm {MODULE}/broken-{OLD}")
-    assert done.rc != 0
-    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; errors of the build: {BROKEN}" in done.text
+    done.fails(f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; errors of the build: {BROKEN}")
     assert "Errors of the build" not in done.text, "the errors are not repeated"
     assert f"{last_name} has driver {NEW} as before, and apt works." in done.text
     expect_whole(last, NEW)
 
 
 def test_a_downgrade(run, last):
-    done = run(nvidia_driver_version=OLD)
-    assert done.rc == 0, done.output
+    run(nvidia_driver_version=OLD).expect(0)
     expect_whole(last, OLD)
 
 
 def test_an_installer_with_another_sum_changes_nothing(run, last, last_name):
     done = run(**VENDORS, nvidia_driver_replace=True, nvidia_driver_sha256="0" * 64)
-    assert done.rc != 0
-    assert "has sha256 " in done.text and f"expected {'0' * 64}" in done.text
+    done.fails("has sha256 ", f"expected {'0' * 64}")
     assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
 
 
 def test_the_vendors_installer_replaces_packages_when_that_is_allowed(run, last):
-    done = run(**VENDORS, nvidia_driver_replace=True)
-    assert done.rc == 0, done.output
+    run(**VENDORS, nvidia_driver_replace=True).expect(0)
     assert parts(last) == {}
     arguments = last.file("/var/log/replay-installer.arguments").content_string.split()
     assert arguments == ["--silent", "--no-questions", "--no-x-check", "--dkms", f"--kernel-name={KERNEL}"]
     assert last.check_output("sudo dkms status") == f"nvidia/{RUNFILE}, {KERNEL}, x86_64: installed"
     assert not last.file(INSTALLER).exists
-    again = run(**VENDORS)
-    assert again.rc == 0, again.output
+    again = run(**VENDORS).expect(0)
     assert set(again.changes.values()) == {0}
 
 
@@ -265,19 +241,14 @@ def test_a_reboot_is_announced_and_made_only_when_allowed(run_playbook, last, la
     )
     before = last.check_output(BOOT_TIME)
     due = f"{last_name}: reboot due: nvidia-smi reports: Failed to initialize NVML: Driver/library version mismatch"
-    forbidden = run_playbook("reboot.yml", **VENDORS)
-    assert forbidden.rc == 0, forbidden.output
-    assert f"{due}. Not allowed: set nvidia_driver_reboot: true" in forbidden.text
+    run_playbook("reboot.yml", **VENDORS).expect(0, f"{due}. Not allowed: set nvidia_driver_reboot: true")
     assert last.check_output(BOOT_TIME) == before
-    allowed = run_playbook("reboot.yml", **VENDORS, nvidia_driver_reboot=True)
-    assert allowed.rc == 0, allowed.output
-    assert due in allowed.text
+    run_playbook("reboot.yml", **VENDORS, nvidia_driver_reboot=True).expect(0, due)
     assert last.check_output(BOOT_TIME) != before
 
 
 def test_removal_leaves_nothing(run, last):
-    done = run(nvidia_driver_state="absent")
-    assert done.rc == 0, done.output
+    run(nvidia_driver_state="absent").expect(0)
     assert parts(last) == {}
     assert last.check_output("sudo dkms status") == ""
     assert last.check_output("apt-mark showhold") == ""

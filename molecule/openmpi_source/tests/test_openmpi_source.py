@@ -39,8 +39,7 @@ def test_nothing_is_left_of_the_build(host):
 def test_a_new_node_gets_a_copy(run_playbook, node, node_names):
     last = node(node_names[-1])
     last.check_output(f"sudo rm -rf {PREFIX} {LINK}")
-    done = run_playbook("converge.yml")
-    assert done.rc == 0, done.output
+    done = run_playbook("converge.yml").expect(0)
     changed = done.changes
     assert {name for name in node_names if changed[name]} == {node_names[-1]}
     assert f"{node_names[-1]}: Open MPI 4.1.4 is copied from {node_names[0]}" in done.text
@@ -52,9 +51,7 @@ def test_a_failed_build_names_the_reason_and_keeps_the_prefix(run_playbook, node
         ({"source_sha256": "1" * 64}, "could not be built: Download the archive: The checksum for"),
         ({"source_options": ["--with-hwloc=/nowhere"]}, "could not be built: Configure, build, install:"),
     ):
-        done = run_playbook("converge.yml", *only_first, **given)
-        assert done.rc != 0
-        assert said in done.text
+        done = run_playbook("converge.yml", *only_first, **given).fails(said)
     assert "error:" in done.text and "/nowhere" in done.text, "the end of the log is shown"
     first = node(node_names[0])
     assert "4.1.4" in first.check_output(f"{LINK}/bin/mpirun --version")
@@ -62,8 +59,7 @@ def test_a_failed_build_names_the_reason_and_keeps_the_prefix(run_playbook, node
 
 
 def test_back_to_the_packages(run_playbook, node, node_names):
-    done = run_playbook("../openmpi/converge.yml", timeout=900)
-    assert done.rc == 0, done.output
+    run_playbook("../openmpi/converge.yml", timeout=900).expect(0)
     for name in node_names:
         one = node(name)
         left = one.run("ls -d /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi* /opt/trainyard/openmpi")

@@ -5,15 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-import testinfra
 
 VENV = "/opt/trainyard/venvs/pytorch"
-
-
-@pytest.fixture
-def node(node_names, inventory_path):
-    """The last node."""
-    return testinfra.get_host(f"ansible://{node_names[-1]}?ansible_inventory={inventory_path}")
 
 
 def test_the_training_user_imports_the_requested_version(host):
@@ -32,32 +25,29 @@ def test_torchrun_is_there(host):
 
 
 def test_the_cheap_check_passes_and_changes_nothing(run_playbook):
-    done = run_playbook("changed.yml", step="verify")
-    assert done.rc == 0, done.output
+    done = run_playbook("changed.yml", step="verify").expect(0)
     assert set(done.changes.values()) == {0}
 
 
-def test_the_verification_runs_again_when_asked(run_playbook, node_names, node):
+def test_the_verification_runs_again_when_asked(run_playbook, last_name, last):
     # Python runs this line at each start; only the proof has that variable, and hangs as with a network that is down.
-    stall = node.check_output(f"ls -d {VENV}/lib/python*/site-packages") + "/stall.pth"
+    stall = last.check_output(f"ls -d {VENV}/lib/python*/site-packages") + "/stall.pth"
     line = "import os, time; os.environ.get('OMP_NUM_THREADS') and time.sleep(600)"
-    node.check_output(f'echo "{line}" | sudo tee {stall}')
+    last.check_output(f'echo "{line}" | sudo tee {stall}')
     try:
-        done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True, pytorch_verify_timeout=3)
-        assert done.rc != 0
-        assert f"the check of {VENV} did not end within 3 s" in done.text
+        done = run_playbook("changed.yml", "--limit", last_name, pytorch_verify=True, pytorch_verify_timeout=3)
+        done.fails(f"the check of {VENV} did not end within 3 s")
     finally:
-        node.check_output(f"sudo rm {stall}")
-    done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True)
-    assert done.rc == 0, done.output
+        last.check_output(f"sudo rm {stall}")
+    done = run_playbook("changed.yml", "--limit", last_name, pytorch_verify=True).expect(0)
     assert set(done.changes.values()) == {0}
 
 
-def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
+def test_a_node_with_another_version_is_named(run_playbook, node_names, last_name, last):
     """The record of an installed version is altered on one node: another build of 820 MB would show no more."""
-    metadata = node.check_output(f"ls -d {VENV}/lib/python*/site-packages/numpy-2*.dist-info")
+    metadata = last.check_output(f"ls -d {VENV}/lib/python*/site-packages/numpy-2*.dist-info")
     other = metadata.replace("numpy-2.4.6", "numpy-2.4.5")
-    node.check_output(
+    last.check_output(
         f"sudo cp -p {VENV}/.trainyard.json /root/record && sudo mv {metadata} {other} "
         f"&& sudo sed -i 's/^Version: 2.4.6/Version: 2.4.5/' {other}/METADATA "
         f'&& sudo sed -i \'s/"numpy": "2.4.6"/"numpy": "2.4.5"/\' {VENV}/.trainyard.json'
@@ -65,12 +55,12 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
     try:
         done = run_playbook("changed.yml", pytorch_packages=[], pytorch_verify_timeout=180)
         assert done.rc != 0
-        assert f"The nodes have different versions: {node_names[-1]}: torch 2.13.0" in done.text
+        assert f"The nodes have different versions: {last_name}: torch 2.13.0" in done.text
         assert "numpy 2.4.5, Python 3" in done.text
         assert f"and {node_names[0]}: torch 2.13.0" in done.text
         assert run_playbook("changed.yml", step="verify").rc != 0
     finally:
-        node.check_output(
+        last.check_output(
             f"sudo mv {other} {metadata} && sudo sed -i 's/^Version: 2.4.5/Version: 2.4.6/' "
             f"{metadata}/METADATA && sudo mv /root/record {VENV}/.trainyard.json"
         )
@@ -89,10 +79,8 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
         ({"pytorch_version": "2.13.99"}, "pip could not install torch==2.13.99, numpy==2.4.6"),
     ],
 )
-def test_bad_input_changes_nothing(run_playbook, node_names, node, given, message):
-    before = node.check_output(f"cat {VENV}/.trainyard.json")
-    done = run_playbook("changed.yml", "--limit", node_names[-1], **given)
-    assert done.rc != 0
-    assert message in done.text
-    assert node.check_output(f"cat {VENV}/.trainyard.json") == before
-    assert not node.file(f"{VENV}/.trainyard-building").exists
+def test_bad_input_changes_nothing(run_playbook, last_name, last, given, message):
+    before = last.check_output(f"cat {VENV}/.trainyard.json")
+    run_playbook("changed.yml", "--limit", last_name, **given).fails(message)
+    assert last.check_output(f"cat {VENV}/.trainyard.json") == before
+    assert not last.file(f"{VENV}/.trainyard-building").exists

@@ -46,8 +46,7 @@ def machines(node, node_names, tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def leave_the_nodes_as_they_were(run_playbook):
     yield
-    done = run_playbook("molecule/purge.yml", purge_since="/var/lib/rdma-lab", purge_paths=[MACHINES])
-    assert done.rc == 0, done.output
+    run_playbook("molecule/purge.yml", purge_since="/var/lib/rdma-lab", purge_paths=[MACHINES]).expect(0)
 
 
 def test_the_tools_are_there(host):
@@ -58,8 +57,7 @@ def test_the_tools_are_there(host):
 
 
 def test_nodes_that_are_declared_to_have_none_are_a_state(run_playbook):
-    done = run_playbook("changed.yml", step="verify", rdma_expected=0)
-    assert done.rc == 0, done.output
+    done = run_playbook("changed.yml", step="verify", rdma_expected=0).expect(0)
     assert set(done.changes.values()) == {0}
 
 
@@ -72,8 +70,7 @@ def test_nodes_without_an_adapter_are_noticed_in_containers(run_playbook, node_n
 
 
 def test_ports_as_declared_are_right(run_playbook, machines):
-    done = run_playbook("changed.yml", step="verify", __rdma_root=f"{MACHINES}/gpu8_infiniband", **NDR)
-    assert done.rc == 0, done.output
+    run_playbook("changed.yml", step="verify", __rdma_root=f"{MACHINES}/gpu8_infiniband", **NDR).expect(0)
 
 
 @pytest.mark.parametrize("declared", [NDR, {}])
@@ -115,15 +112,12 @@ def test_single_ports_are_declared_with_what_matters_of_them(run_playbook, machi
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
-    done = run_playbook("changed.yml", "--limit", "n1", **given)
-    assert done.rc != 0
-    assert said in done.text
+    done = run_playbook("changed.yml", "--limit", "n1", **given).fails(said)
     assert set(done.changes.values()) == {0}
 
 
 def test_a_preview_says_what_would_be_installed(run_playbook, node):
     node("n1").check_output("sudo dpkg --remove --force-depends perftest")
     done = run_playbook("changed.yml", "--check", "--limit", "n1", rdma_expected=0)
-    assert done.rc == 0, done.output
-    assert "n1: to be installed: perftest" in done.text
+    done.expect(0, "n1: to be installed: perftest")
     assert done.changes == {"n1": 1}

@@ -29,8 +29,7 @@ def bare_inventory():
 
 def test_check_mode_on_bare_hosts_shows_the_changes_and_makes_none(run_playbook, bare_inventory):
     run = run_playbook("site.yml", "--check", "--diff", inventory=bare_inventory)
-    assert run.rc == 0, run.output
-    assert "n1, n2 have no user train yet" in run.text
+    run.expect(0, "n1, n2 have no user train yet")
     # Nothing is changed on localhost either.
     made = {host: number for host, number in run.changes.items() if host != "localhost"}
     assert run.changes.get("localhost", 0) == 0 and set(made) == {"n1", "n2"} and min(made.values()) > 0, run.output
@@ -77,13 +76,10 @@ def test_the_list_of_frameworks_decides_what_is_verified(run_playbook, nodes, tm
         not_asked = run_playbook("playbooks/verify.yml", trainyard_frameworks=[], **software)
     finally:
         host.run("mv /usr/bin/orterun.away /usr/bin/orterun")
-    assert asked.rc == 2, asked.output
-    assert "Open MPI does not work over all nodes: " in asked.text
-    assert "n3 found no mpirun that answers as Open MPI" in asked.text
+    asked.expect(2, "Open MPI does not work over all nodes: ", "n3 found no mpirun that answers as Open MPI")
     assert not_asked.rc == 0, not_asked.output
     run = run_playbook(VALIDATE, trainyard_frameworks=["openmpi", "torch"])
-    assert run.rc == 2, run.output
-    assert "frameworks has torch, expected pytorch, mindspore, oneflow, openmpi, ascend. Nothing was" in run.text
+    run.expect(2, "frameworks has torch, expected pytorch, mindspore, oneflow, openmpi, ascend. Nothing was")
 
 
 def test_the_group_nvidia_gets_its_stack_after_a_look_at_all_hosts(run_playbook, inventory_path, tmp_path):
@@ -94,17 +90,14 @@ def test_the_group_nvidia_gets_its_stack_after_a_look_at_all_hosts(run_playbook,
         return run_playbook("site.yml", "-i", str(group), *arguments, inventory=inventory_path, **variables)
 
     wrong = site(nvidia_stack="pytorch-cuda14")
-    assert wrong.rc == 2, wrong.output
-    assert "1. nvidia_stack on n1, n2 found 'pytorch-cuda14' expected one of v100-runfile," in wrong.text
+    wrong.expect(2, "1. nvidia_stack on n1, n2 found 'pytorch-cuda14' expected one of v100-runfile,")
     assert set(wrong.changes.values()) == {0}
     # By its tag: the stack's roles, and no others.
     alone = site("--tags", "nvidia", trainyard_nvidia=["nvidia_driver"], nvidia_stack="wheels-cuda13")
-    assert alone.rc == 0, alone.output
-    assert "n1, n2 (2) none, as declared debian 12" in alone.text
+    alone.expect(0, "n1, n2 (2) none, as declared debian 12")
     # Nothing but the first look at a host outside the group.
     assert set(alone.changes.values()) == {0} and "pytorch : " not in alone.output
     missing = site("--tags", "nvidia", trainyard_nvidia=["nccl_tests"], nvidia_stack="wheels-cuda13")
     assert missing.rc == 2 and "nccl_tests_commit" in missing.text, missing.output
     unknown = run_playbook(VALIDATE, trainyard_nvidia=["driver"])
-    assert unknown.rc == 2
-    assert "trainyard_nvidia has driver, expected nvidia_driver, cuda_toolkit, nccl, nccl_tests, cudnn." in unknown.text
+    unknown.expect(2, "trainyard_nvidia has driver, expected nvidia_driver, cuda_toolkit, nccl, nccl_tests, cudnn.")

@@ -60,8 +60,7 @@ def test_two_jobs_shared_the_nodes(three):
 def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
     run = play.launch(WORKER, **SLURM, job_nodes=3).trains()
     nodes["n2"].kill_rank(run.job_id, 1)
-    assert run.rc == 2, run.output
-    assert "rank 1 on n2 failed first: killed by SIGKILL" in run.text
+    run.expect(2, "rank 1 on n2 failed first: killed by SIGKILL")
     failure = run.summary["failure"]
     assert (failure["kind"], failure["rank"], failure["host"], failure["signal"]) == ("exit", 1, "n2", 9)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
@@ -77,8 +76,7 @@ def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tm
     ).trains()  # fmt: skip
     n3 = nodes["n3"].table
     n3.kill(n3.rank(f"{SHARED}/jobs/{run.job_id}", 1))
-    assert run.rc == 2, run.output
-    assert "rank 1 on n3 failed first: killed by SIGKILL" in run.text
+    run.expect(2, "rank 1 on n3 failed first: killed by SIGKILL")
     assert [node["host"] for node in run.summary["nodes"]] == ["n2", "n3"]
     assert run.summary["metrics"]["step"] and "rank 1 of 2" in run.log(1)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
@@ -88,16 +86,14 @@ def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_var
     inventory = tmp_path / "login.json"
     inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
     run = play.launch(WORKER, **SLURM, inventory=inventory)
-    assert run.rc == 2, run.output
-    assert "0, and no host of the inventory in compute expected the number of nodes" in run.text
+    run.expect(2, "0, and no host of the inventory in compute expected the number of nodes")
     others = host_list(node_names[1:])
     assert f"nothing; logs cannot be fetched from {others} of train" in run.text
 
 
 def test_a_job_is_watched_and_canceled(play, left):
     # A canceled job must not restart.
-    run = play.launch(WORKER, **SLURM, job_nodes=2, job_wait=False, job_max_restarts=1)
-    assert run.rc == 0, run.output
+    run = play.launch(WORKER, **SLURM, job_nodes=2, job_wait=False, job_max_restarts=1).expect(0)
     watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
     status = play("playbooks/status.yml", job_id=run.job_id)
     assert status.rc == 0 and f"Job {run.job_id} is running." in status.text, status.output
@@ -108,8 +104,7 @@ def test_a_job_is_watched_and_canceled(play, left):
 
 
 def test_a_job_ends_when_its_time_is_up(play):
-    run = play.launch(WORKER, **SLURM, job_nodes=1, job_timeout=60, job_max_restarts=1)
-    assert run.rc == 2, run.output
+    run = play.launch(WORKER, **SLURM, job_nodes=1, job_timeout=60, job_max_restarts=1).expect(2)
     assert run.summary["state"] == "timed_out"
     assert "its time (job_timeout) was up" in run.text
 
@@ -123,17 +118,14 @@ def test_impossible_requests_are_found_before_submission(play):
     assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
     assert "nothing was started" in run.text
     # The nodes find this themselves before any rank starts.
-    late = play.launch(WORKER, **SLURM, job_nodes=2, job_data=["/srv/missing"])
-    assert late.rc == 2, late.output
+    late = play.launch(WORKER, **SLURM, job_nodes=2, job_data=["/srv/missing"]).expect(2)
     assert all(f"trainyard: no /srv/missing on {node} (job_data)" in late.text for node in ("n1", "n2"))
     other = play.launch(WORKER, **SLURM, job_nodes=9, job_partition="nowhere")
-    assert other.rc == 2, other.output
-    assert "no partition 'nowhere' expected a partition of the cluster: train" in other.text
+    other.expect(2, "no partition 'nowhere' expected a partition of the cluster: train")
 
 
 def test_check_mode_shows_the_sbatch_script(play):
-    run = play.launch(WORKER, "--check", **SLURM, job_nodes=2)
-    assert run.rc == 0, run.output
+    run = play.launch(WORKER, "--check", **SLURM, job_nodes=2).expect(0)
     assert "| #SBATCH --nodes=2" in run.output
     assert "lines of packed source" in run.output
     assert not (run.folder / "submitted.json").exists()
@@ -158,8 +150,7 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
 
 def test_a_failed_rank_requeues_the_job_where_restarts_are_allowed(play, left):
     command = ["python3", "worker.py", "--raise-on", "1", "--once", "--steps", "20"]
-    run = play.launch(WORKER, **SLURM, job_nodes=2, job_max_restarts=1, job_command=command)
-    assert run.rc == 0, run.output
+    run = play.launch(WORKER, **SLURM, job_nodes=2, job_max_restarts=1, job_command=command).expect(0)
     assert re.search(r"pending \(BeginTime\)", run.output)
     assert run.summary["restarts"] and "started again 1 of at most 1 time" in run.text
     # The log of the first attempt remains.

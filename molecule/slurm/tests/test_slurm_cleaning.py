@@ -8,10 +8,8 @@ SLURM = {"job_scheduler": "slurm", "job_nodes": 2}
 
 
 def test_folders_of_ended_jobs_go_and_those_of_a_running_one_stay(play, nodes):
-    ended = play.launch(WORKER, **SLURM, job_command=["python3", "worker.py", "--steps", "3"]).wait()
-    assert ended.rc == 0, ended.output
-    runs = play.launch(WORKER, **SLURM, job_wait=False).wait()
-    assert runs.rc == 0, runs.output
+    ended = play.launch(WORKER, **SLURM, job_command=["python3", "worker.py", "--steps", "3"]).wait().expect(0)
+    runs = play.launch(WORKER, **SLURM, job_wait=False).wait().expect(0)
 
     def has(job_id):
         folder = f"/var/lib/trainyard/jobs/{job_id}"
@@ -20,14 +18,11 @@ def test_folders_of_ended_jobs_go_and_those_of_a_running_one_stay(play, nodes):
     try:
         here = has(ended.job_id)
         assert here == {node["host"] for node in ended.summary["nodes"]}
-        named = play("playbooks/clean.yml", job_id=runs.job_id)
-        assert named.rc == 2, named.output
-        assert f"found {runs.job_id} runs on " in named.text
+        play("playbooks/clean.yml", job_id=runs.job_id).expect(2, f"found {runs.job_id} runs on ")
         checked = play("playbooks/clean.yml", "--check", job_id=ended.job_id)
         assert (checked.rc, has(ended.job_id)) == (0, here), checked.output
         assert "Would remove the folders of 1 job" in checked.text
-        cleaned = play("playbooks/clean.yml", clean_days=0)
-        assert cleaned.rc == 0, cleaned.output
+        cleaned = play("playbooks/clean.yml", clean_days=0).expect(0)
         assert has(ended.job_id) == set()
         assert runs.job_id not in cleaned.output
     finally:
