@@ -86,7 +86,7 @@ def test_versions_in_an_environment():
     ("rdma_findings", ([{"host": "n1"}],), ValueError, "a record has no 'networks'"),
     ("ascend_findings", ([],), TypeError, "missing a required argument: 'required'"),
     ("ascend_findings", ([], 8), TypeError, "required is '8', expected a dictionary"),
-    ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "told is 'yes', expected true or false"),
+    ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "sessions is 'yes', expected true or false"),
     ("slurm_findings", ([], "lab", None), TypeError, "controller is 'None', expected a text"),
 ])  # fmt: skip
 def test_a_filter_says_what_it_was_given_wrongly(name, given, error, said):

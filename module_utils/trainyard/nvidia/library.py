@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL and cuDNN on the nodes: how they report their version, the links of their home, and the check of all nodes.
 
-Pure. A state is what library/nvidia_library_state returns.
+A state is what library/nvidia_library_state returns.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding, host_list
+from ..findings.findings import Finding
+from ..findings.majority import unlike_most
 
 State = Mapping[str, Any]
 # The driver's library, which no toolkit brings.
@@ -141,25 +141,8 @@ def remarks(library: Library, home: str, settings: Sequence[str], others: Sequen
     ]
 
 
-def _release(version: str) -> str:
-    """Return the three numbers that a library reports: the fourth of a cuDNN release names a build."""
-    return ".".join(version.split(".")[:3])
-
-
-def _unequal(library: Library, states: Sequence[State], check: str, key: str) -> Iterator[Finding]:
-    values = {state["host"]: state[key] for state in states if state[key]}
-    usual, _ = Counter(values.values()).most_common(1)[0] if values else ("", 0)
-    like = host_list([host for host, value in values.items() if value == usual])
-    name = library.name
-    action = f"set one {name}_provider, {name}_version and {name}_cuda for all nodes, and run site.yml again"
-    for host, value in values.items():
-        if value != usual:
-            yield Finding(check, value, f"{usual}, as on {like}", action, host=host)
-
-
-def _check_node(library: Library, node: Mapping[str, Any]) -> Iterator[Finding]:
-    state, request = node["state"], node["request"]
-    host, home, title, name = state["host"], state["home"], library.title, library.name
+def _check_node(library: Library, state: State, request: Mapping[str, Any]) -> Iterator[Finding]:
+    home, title, name = state["home"], library.title, library.name
     again = "run site.yml again; if it stays so, see the role's provider"
     # On a host that is declared to have no GPU, no driver is expected: there the header alone is compared.
     unloaded = state["unloaded"]
@@ -167,31 +150,28 @@ def _check_node(library: Library, node: Mapping[str, Any]) -> Iterator[Finding]:
         found = state["error"] or unloaded or f"nothing of this role at {home}"
         missing = re.search(r"Error: (lib\S+): cannot open", found)
         action = _bring(missing[1], again) if missing else again
-        yield Finding(title, found, f"a library that can be loaded and a header below {home}", action, host=host)
+        yield Finding(title, found, f"a library that can be loaded and a header below {home}", action)
         return
-    version = _release(request["version"])
+    # A library reports three numbers; the fourth of a cuDNN release names a build.
+    version = ".".join(request["version"].split(".")[:3])
     installed = state["header"] if unloaded else state["version"]
     if version and installed != version:
         expected = f"{version}, as {name}_version says"
-        yield Finding(f"version of {title}", f"{installed} ({state['library']})", expected, again, host=host)
+        yield Finding(f"version of {title}", f"{installed} ({state['library']})", expected, again)
     if state["header"] != installed:
-        yield Finding(
-            f"header of {title}",
-            f"{name}.h is of {state['header'] or 'no version'}, the library of {state['version']}",
-            "one version for both, or programs are built for another library than they load",
-            f"remove the other {title}, or let this role install both",
-            host=host,
-        )
+        found = f"{name}.h is of {state['header'] or 'no version'}, the library of {state['version']}"
+        expected = "one version for both, or programs are built for another library than they load"
+        yield Finding(f"header of {title}", found, expected, f"remove the other {title}, or let this role install both")
     cuda, built = request["cuda"], state["cuda"]
     exact = request["provider"] in library.exact_cuda
     if cuda and built and (built if exact else built.split(".")[0]) != (cuda if exact else cuda.split(".")[0]):
         expected = cuda if exact else f"{cuda.split('.')[0]}.x"
         action = f"correct {name}_cuda, or take the build for it"
-        yield Finding(f"CUDA that {title} was built with", built, expected, action, host=host)
+        yield Finding(f"CUDA that {title} was built with", built, expected, action)
 
 
 def _bring(missing: str, again: str) -> str:
-    """Say which role installs a library that another one needs."""
+    """Name the role that installs a library that another one needs."""
     if missing == DRIVER:
         return f"install the NVIDIA driver, which brings {missing} (role nvidia_driver), and {again}"
     return f"install the CUDA toolkit that has {missing} (role cuda_toolkit), and {again}"
@@ -205,12 +185,16 @@ def check_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
     if not nodes:
         return []
     library = LIBRARIES[nodes[0]["request"]["name"]]
-    sound = [node["state"] for node in nodes if node["state"]["kind"] == "ours" and not node["state"]["error"]]
-    findings = [finding for node in nodes for finding in _check_node(library, node)]
-    for check, key in (
-        (f"version of {library.title}", "version"),
-        (f"CUDA that {library.title} was built with", "cuda"),
-    ):
+    name, title = library.name, library.title
+    states = [node["state"] for node in nodes]
+    findings = [
+        finding.on(state["host"])
+        for state, node in zip(states, nodes)
+        for finding in _check_node(library, state, node["request"])
+    ]
+    sound = [state for state in states if state["kind"] == "ours" and not state["error"]]
+    action = f"set one {name}_provider, {name}_version and {name}_cuda for all nodes, and run site.yml again"
+    for check, key in ((f"version of {title}", "version"), (f"CUDA that {title} was built with", "cuda")):
         if not any(finding.check == check for finding in findings):
-            findings += _unequal(library, sound, check, key)
+            findings += unlike_most({state["host"]: state[key] for state in sound if state[key]}, check, action)
     return findings

@@ -23,7 +23,7 @@ _ROLES = {"cuda": "cuda_toolkit", "nccl": "nccl", "mpi": "openmpi"}
 _HOMES = {"MPI_HOME": "mpi", "CUDA_HOME": "cuda", "NCCL_HOME": "nccl"}
 
 _RESERVED = re.compile(r"(MPI|MPI_HOME|CUDA_HOME|NCCL_HOME|NAME_SUFFIX|BUILDDIR|NVCC_GENCODE)=")
-_NVCC = re.compile(r"release (\d+\.\d+)(?:, V(\d+\.\d+\.\d+))?")
+_SET_GENCODE = "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90"
 
 
 def input_findings(settings: Mapping[str, Any], from_git: bool) -> Iterator[Finding]:
@@ -61,12 +61,6 @@ def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
     return Finding("input of nccl_tests", f"nccl_tests_{name} is {settings[name]!r}", expected, "correct it")
 
 
-def cuda_version(text: str) -> str:
-    """Return 13.0.88 from what `nvcc --version` says; "" when that is not nvcc's answer."""
-    match = _NVCC.search(text)
-    return (match[2] or match[1]) if match else ""
-
-
 def header_version(text: str, names: Sequence[str]) -> str:
     """Return the version that a header #defines under these names, joined by dots; "" where one is missing."""
     numbers = [re.search(rf"^\s*#\s*define\s+{name}\s+(\d+)\b", text, re.M) for name in names]
@@ -74,79 +68,65 @@ def header_version(text: str, names: Sequence[str]) -> str:
 
 
 def _part_findings(state: State, name: str) -> list[Finding]:
-    part, called = state[name], PARTS[name]
+    part, title = state[name], PARTS[name]
     action = f"run the role {_ROLES[name]}, or set nccl_tests_{name}_home"
     if not part["home"]:
         found = f"no {part['marker']} in {', '.join(part['searched'])}"
     elif not part["version"]:
-        found = f"{part['home']}/{part['marker']}, which does not tell its version"
+        found = f"{part['home']}/{part['marker']}, which has no version"
     elif not part["library"]:
         found = f"no {part['library_name']} in {', '.join(part['folders']) or part['home']}"
     else:
         return []
-    return [Finding(called, found, f"{called} to build with", action, host=state["host"])]
+    return [Finding(title, found, f"{title} to build with", action, host=state["host"])]
 
 
-def _gencode(members: Sequence[State], given: str) -> tuple[str, list[Finding]]:
+def _gencode(members: Sequence[State], setting: str) -> tuple[str, list[Finding]]:
     """Return the flags for all GPUs of the nodes that one build serves, and what is wrong with them."""
-    cuda = members[0]["cuda"]["version"]
-    findings = []
-    if given != "auto":
-        refused = [text for number in gencode.architectures(given) if (text := gencode.refusal(number, cuda))]
-        if refused:
-            findings = [
-                Finding(
-                    "NVCC_GENCODE",
-                    f"{given} with CUDA {cuda}",
-                    "; ".join(refused),
-                    "correct nccl_tests_gencode, or give these nodes another CUDA",
-                    host=state["host"],
-                )
-                for state in members
-            ]
-        return given, findings
-    known = set()
+    cuda, hosts = members[0]["cuda"]["version"], [state["host"] for state in members]
+    if setting != "auto":
+        refused = _refused(gencode.architectures(setting), cuda)
+        action = "correct nccl_tests_gencode, or give these nodes another CUDA"
+        finding = Finding("NVCC_GENCODE", f"{setting} with CUDA {cuda}", "; ".join(refused), action)
+        return setting, [finding.on(host) for host in hosts if refused]
+    findings, known = [], set()
     for state in members:
         for generation in sorted({str(gpu["generation"]) for gpu in state["gpus"]}):
             numbers = gencode.ARCHITECTURES.get(generation)
             if numbers is None:
                 found = describe_gpus([gpu for gpu in state["gpus"] if gpu["generation"] == generation])
-                expected = "GPUs whose compute capability is known"
-                action = "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90"
+                expected, action = "GPUs whose compute capability is known", _SET_GENCODE
             else:
                 known.add(generation)
-                refused = [text for number in numbers if (text := gencode.refusal(number, cuda))]
+                refused = _refused(numbers, cuda)
                 if len(refused) < len(numbers):
                     continue
                 found, expected = f"{generation.capitalize()} with CUDA {cuda}", "; ".join(refused)
                 action = "give the node a CUDA for its GPUs (variables of the role cuda_toolkit)"
             findings.append(Finding("GPUs", found, expected, action, host=state["host"]))
     if not findings and not known:
-        findings = [
-            Finding(
-                "GPUs",
-                "none on any node that this build is for",
-                "a GPU to compile for",
-                "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90",
-                host=state["host"],
-            )
-            for state in members
-        ]
+        found = "none on any node that this build is for"
+        findings = [Finding("GPUs", found, "a GPU to compile for", _SET_GENCODE, host=host) for host in hosts]
     return gencode.flags(known), findings
 
 
-def _record(state: State, wanted: Mapping[str, Any], flags: str) -> Record:
+def _refused(numbers: Sequence[int], cuda: str) -> list[str]:
+    """Return why a CUDA does not compile for some of these architectures."""
+    return [text for number in numbers if (text := gencode.refusal(number, cuda))]
+
+
+def _record(state: State, settings: Mapping[str, Any], flags: str) -> Record:
     homes = [f"{variable}={state[name]['home']}" for variable, name in _HOMES.items()]
-    suffix = [f"NAME_SUFFIX={wanted['suffix']}"] if wanted["suffix"] else []
+    suffix = [f"NAME_SUFFIX={settings['suffix']}"] if settings["suffix"] else []
     return {
-        "source": wanted["source"],
+        "source": settings["source"],
         "platform": state["platform"],
-        **{called: state[name]["version"] for name, called in PARTS.items()},
-        "make": ["MPI=1", *homes, *suffix, f"NVCC_GENCODE={flags}", *wanted["options"]],
+        **{title: state[name]["version"] for name, title in PARTS.items()},
+        "make": ["MPI=1", *homes, *suffix, f"NVCC_GENCODE={flags}", *settings["options"]],
     }
 
 
-def _kept_flags(members: Sequence[State], wanted: Mapping[str, Any], flags: str) -> str:
+def _installed_flags(members: Sequence[State], settings: Mapping[str, Any], flags: str) -> str:
     """Return the flags of an installed build that serves more GPUs than needed and is otherwise as requested.
 
     Without this, a run on some nodes of a mixed cluster (--limit) would build separate programs for them.
@@ -155,48 +135,40 @@ def _kept_flags(members: Sequence[State], wanted: Mapping[str, Any], flags: str)
     for state in members:
         for option in (state["record"] or {}).get("make", []):
             old = str(option).partition("NVCC_GENCODE=")[2]
-            if needed <= set(gencode.architectures(old)) and state["record"] == _record(state, wanted, old):
+            if needed <= set(gencode.architectures(old)) and state["record"] == _record(state, settings, old):
                 return old
     return flags
 
 
 def _reason(old: Mapping[str, Any] | None, new: Record) -> str:
-    """Say what a record has that the old one has not: `CUDA 13.1.1 instead of 13.0.88`."""
+    """Describe what a record has that the old one has not: `CUDA 13.1.1 instead of 13.0.88`."""
     if not old:
         return "new"
-    changed = [
-        f"{key} {new[key]} instead of {old.get(key)}" for key in new if key != "make" and new[key] != old.get(key)
-    ]
+    changed = [key for key in new if key != "make" and new[key] != old.get(key)]
     options = [option for option in new["make"] if option not in old.get("make", [])]
-    return ", ".join([*changed, *options]) or "without options that it was built with"
+    texts = [*(f"{key} {new[key]} instead of {old.get(key)}" for key in changed), *options]
+    return ", ".join(texts) or "without options that it was built with"
 
 
-def _alike(members: Sequence[State], kind: str) -> list[Finding]:
+def _unlike_first(members: Sequence[State], kind: str) -> Iterator[Finding]:
     """Find nodes whose NCCL or Open MPI is not that of the first node, which one build for all of them needs."""
     first = members[0]
-
-    def has(state: State, name: str) -> tuple[str, str]:
-        return str(state[name]["version"]), str(state[name]["home"])
-
-    return [
-        Finding(
-            PARTS[name],
-            " in ".join(has(state, name)),
-            f"{' in '.join(has(first, name))}, as on {first['host']}: one node builds for all with {kind}",
-            f"run the role {_ROLES[name]} on all of them, or set nccl_tests_{name}_home",
-            host=state["host"],
-        )
-        for state in members
-        for name in PARTS
-        if has(state, name) != has(first, name)
-    ]
+    for state in members:
+        for name, title in PARTS.items():
+            found, expected = (f"{each[name]['version']} in {each[name]['home']}" for each in (state, first))
+            if found != expected:
+                expected += f", as on {first['host']}: one node builds for all with {kind}"
+                action = f"run the role {_ROLES[name]} on all of them, or set nccl_tests_{name}_home"
+                yield Finding(title, found, expected, action, host=state["host"])
 
 
-def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+def plan_builds(
+    states: Sequence[State], settings: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     """Plan for each node `none`, `build` or `copy`, with its record and the reason; and find what stops that.
 
-    wanted has source, prefix, suffix, options (of make), gencode (`auto` or flags), min_free_mb, and installs: whether
-    missing tools may be installed.
+    `settings`: source, prefix, suffix, options (of make), gencode (`auto` or flags), min_free_mb, and installs (whether
+    missing tools may be installed).
     """
     findings = [finding for state in states for name in PARTS for finding in _part_findings(state, name)]
     if findings:
@@ -206,21 +178,22 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
         groups.setdefault(f"{state['platform']} and CUDA {state['cuda']['version']}", []).append(state)
     plan: dict[str, dict[str, Any]] = {}
     for kind, members in groups.items():
-        findings += _alike(members, kind)
-        flags, wrong = _gencode(members, wanted["gencode"])
+        findings += _unlike_first(members, kind)
+        flags, wrong = _gencode(members, settings["gencode"])
         findings += wrong
-        if wanted["gencode"] == "auto" and not wrong:
-            flags = _kept_flags(members, wanted, flags)
-        records = [(state, _record(state, wanted, flags)) for state in members]
-        for state, mine in records:
-            findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "nccl_tests")
-        for host, node in share_out(records).items():
-            state = next(state for state in members if state["host"] == host)
+        if settings["gencode"] == "auto" and not wrong:
+            flags = _installed_flags(members, settings, flags)
+        records = [(state, _record(state, settings, flags)) for state in members]
+        for state, record in records:
+            findings += place_findings(state, record, settings["prefix"], settings["min_free_mb"], "nccl_tests")
+        shares = share_out(records)
+        for state, record in records:
             folders = [folder for name in PARTS for folder in state[name]["folders"]]
-            plan[host] = {**node, "library_path": ":".join(folders), "reason": _reason(state["record"], node["record"])}
-            if node["action"] == "build" and state["missing"] and not wanted["installs"]:
-                found = f"no {', '.join(state['missing'])}"
+            node = {**shares[state["host"]], "library_path": ":".join(folders)}
+            plan[state["host"]] = {**node, "reason": _reason(state["record"], record)}
+            if node["action"] == "build" and state["missing"] and not settings["installs"]:
                 expected = f"the node that builds for all with {kind} has them"
                 action = "install them there, or let the role do it (trainyard_manage_system)"
-                findings.append(Finding("tools of the build", found, expected, action, host=host))
+                found = f"no {', '.join(state['missing'])}"
+                findings.append(Finding("tools of the build", found, expected, action, host=state["host"]))
     return plan, findings

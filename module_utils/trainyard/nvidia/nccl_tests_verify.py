@@ -2,17 +2,17 @@
 """The installed nccl-tests: what the programs report on each node, and the check of all nodes.
 
 A probe is what library/nccl_tests_probe returns of a node. On a node without a GPU a program that is sound ends with
-CUDA's word for that; bandwidths are measured elsewhere.
+CUDA's message for that; bandwidths are measured elsewhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, host_list
+from ..findings.majority import unlike_most
 
 Probe = Mapping[str, Any]
 
@@ -20,6 +20,7 @@ _FLAG = re.compile(r"\[-(\w),--([a-z_]+)")
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.M)
 # cudaErrorNoDevice, and cudaErrorInsufficientDriver where there is no driver at all.
 _NO_DEVICE = re.compile(r"no CUDA-capable device|CUDA driver version is insufficient", re.I)
+_CHECK, _AGAIN = "nccl-tests", "run the role nccl_tests again"
 
 
 def parse_flags(text: str) -> dict[str, str]:
@@ -33,65 +34,43 @@ def missing_libraries(text: str) -> list[str]:
 
 
 def needs_mpi(text: str) -> bool:
-    """Tell from what `ldd` says whether a program was built with MPI: without it every rank is a world of its own."""
+    """Return from the output of `ldd` whether a program has MPI: without it every rank is a world of its own."""
     return re.search(r"^\s*libmpi\.so", text, re.M) is not None
 
 
-def _program_findings(probe: Probe) -> list[Finding]:
-    host, findings = probe["host"], []
-    again = "run the role nccl_tests again"
+def _program_findings(probe: Probe) -> Iterator[Finding]:
     absent = [name for name, program in probe["programs"].items() if not program["exists"]]
     if absent:
-        found = f"no {', '.join(absent)} in {probe['bin']}"
-        findings.append(Finding("nccl-tests", found, "all programs of nccl_tests_programs", again, host=host))
+        found, expected = f"no {', '.join(absent)} in {probe['bin']}", "all programs of nccl_tests_programs"
+        yield Finding(_CHECK, found, expected, _AGAIN)
     there = {name: program for name, program in probe["programs"].items() if program["exists"]}
-    lacking: dict[str, list[str]] = {}
+    users: dict[str, list[str]] = {}
     for name, program in there.items():
         for library in program["missing"]:
-            lacking.setdefault(library, []).append(name)
-    findings += [
-        Finding(
-            "libraries",
-            f"no {library}, which {host_list(names, 2)} need",
-            "libraries where they were when it was built",
-            (
-                "see the roles cuda_toolkit, nccl and openmpi, or remove .trainyard.json and run the role nccl_tests "
-                "again"
-            ),
-            host=host,
+            users.setdefault(library, []).append(name)
+    for library, names in users.items():
+        found = f"no {library}, which {host_list(names, 2)} need"
+        action = (
+            "see the roles cuda_toolkit, nccl and openmpi, or remove .trainyard.json and run the role nccl_tests again"
         )
-        for library, names in lacking.items()
-    ]
-    alone = [name for name, program in there.items() if not program["missing"] and not program["mpi"]]
+        yield Finding("libraries", found, "libraries where they were when it was built", action)
+    complete = {name: program for name, program in there.items() if not program["missing"]}
+    alone = [name for name, program in complete.items() if not program["mpi"]]
     if alone:
-        expected = "built with MPI=1"
-        findings.append(Finding("MPI", f"{host_list(alone, 2)} without libmpi.so", expected, again, host=host))
-    findings += [
-        Finding(
-            "nccl-tests",
-            f"{name} --help ended with status {program['status']} and said: {program['said']}",
-            "status 0 and its flags",
-            f"run {probe['bin']}/{name} --help there",
-            host=host,
-        )
-        for name, program in there.items()
-        if not program["missing"] and (program["status"] != 0 or not program["flags"])
-    ]
-    return findings
+        yield Finding("MPI", f"{host_list(alone, 2)} without libmpi.so", "built with MPI=1", _AGAIN)
+    for name, program in complete.items():
+        if program["status"] != 0 or not program["flags"]:
+            found = f"{name} --help ended with status {program['status']} and said: {program['said']}"
+            yield Finding(_CHECK, found, "status 0 and its flags", f"run {probe['bin']}/{name} --help there")
 
 
-def _run_findings(probe: Probe) -> list[Finding]:
-    run = probe["run"]
-    if run is None:
-        return []
-    without = probe["gpus"] == 0
-    if run["status"] == 0 or (without and _NO_DEVICE.search(run["output"])):
-        return []
+def _run_findings(probe: Probe) -> Iterator[Finding]:
+    run, without = probe["run"], probe["gpus"] == 0
+    if run is None or run["status"] == 0 or (without and _NO_DEVICE.search(run["output"])):
+        return
     ended = "did not end in time" if run["status"] == 124 else f"ended with status {run['status']}"
     expected = "the end that CUDA gives without a GPU" if without else "status 0"
-    action = f"run it there: {run['command']}"
-    found = f"{run['name']} {ended} and said: {run['said']}"
-    return [Finding("nccl-tests", found, expected, action, host=probe["host"])]
+    yield Finding(_CHECK, f"{run['name']} {ended} and said: {run['said']}", expected, f"run it there: {run['command']}")
 
 
 def _described(record: Mapping[str, Any]) -> str:
@@ -100,58 +79,27 @@ def _described(record: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _kind(record: Mapping[str, Any]) -> str:
-    return f"{record.get('platform')} with CUDA {record.get('CUDA')}"
-
-
-def _odd(
-    probes: Sequence[Probe],
-    say: Callable[[Mapping[str, Any]], str],
-    check: str,
-    kind: Callable[[Mapping[str, Any]], str],
-) -> list[Finding]:
-    """Find nodes whose record says something else than those of most nodes of its kind."""
-    kinds: dict[str, list[Probe]] = {}
-    for probe in probes:
-        kinds.setdefault(kind(probe["record"]), []).append(probe)
-    findings = []
-    for members in kinds.values():
-        usual = Counter(say(probe["record"]) for probe in members).most_common(1)[0][0]
-        same = [probe["host"] for probe in members if say(probe["record"]) == usual]
-        findings += [
-            Finding(
-                check,
-                say(probe["record"]),
-                f"{usual}, as on {host_list(same)}",
-                "run the role nccl_tests over all nodes",
-                host=probe["host"],
-            )
-            for probe in members
-            if probe["host"] not in same
-        ]
-    return findings
-
-
-def judge(probes: Sequence[Probe]) -> list[Finding]:
+def check(probes: Sequence[Probe]) -> list[Finding]:
     """Find nodes without the programs, with programs of another build, or with programs that do not run."""
-    findings = []
+    findings, sources = [], {}
+    builds: dict[tuple[Any, Any], dict[str, str]] = {}
     built = [probe for probe in probes if probe["record"]]
-    findings += [
-        Finding(
-            "nccl-tests",
-            (f"none in {probe['prefix']}" if probe["prefix_kind"] == "none" else f"{probe['prefix']} of somebody else"),
-            "nccl-tests that the role nccl_tests built",
-            "run the role nccl_tests",
-            host=probe["host"],
-        )
-        for probe in probes
-        if not probe["record"]
-    ]
-    findings += _odd(built, lambda record: str(record.get("source")), "source of nccl-tests", lambda _: "")
+    for probe in probes:
+        host, record = probe["host"], probe["record"]
+        if record:
+            sources[host] = str(record.get("source"))
+            # Nodes with another system or CUDA have a build of their own.
+            builds.setdefault((record.get("platform"), record.get("CUDA")), {})[host] = _described(record)
+        else:
+            place = "none in {prefix}" if probe["prefix_kind"] == "none" else "{prefix} of somebody else"
+            found, expected = place.format_map(probe), "nccl-tests that the role nccl_tests built"
+            findings.append(Finding(_CHECK, found, expected, "run the role nccl_tests", host=host))
+    action = "run the role nccl_tests over all nodes"
+    findings += unlike_most(sources, "source of nccl-tests", action)
     if not findings:
-        findings += _odd(built, _described, "build of nccl-tests", _kind)
+        findings += [each for same in builds.values() for each in unlike_most(same, "build of nccl-tests", action)]
     for probe in built:
-        mine = _program_findings(probe)
-        # A run that cannot be says again, and less clearly, what is wrong with the program.
-        findings += mine or _run_findings(probe)
+        # A run that cannot be repeats, and less clearly, what is wrong with the program.
+        mine = list(_program_findings(probe)) or _run_findings(probe)
+        findings += [finding.on(probe["host"]) for finding in mine]
     return findings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The upgrade of the NVIDIA driver on many nodes: the order, the result of each node, and the way back. Pure.
+"""The upgrade of the NVIDIA driver on many nodes: the order, the result of each node, and the way back.
 
 A node has its `driver` (library/nvidia_driver_state), its `plan` (driver_plan.py), the role's `settings`, what is
 `expected` of the driver, its users (`uses`), whether it runs a kubelet (`kubernetes`), and the packages that no list
@@ -29,12 +29,18 @@ UNDONE = ("installing", "rebooting", "going back", "reboot due", "rolled back", 
 # In these states a node may be half installed; its entry has what it had before.
 HALFWAY = ("installing", "rebooting", "going back", "reboot due", "failed")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LONGEST_WHY = 300
+# Upper bound for a reason in the table, in characters.
+_MAX_WHY = 300
+_WAY_BACK = ", or set nvidia_driver_upgrade_without_way_back: true"
 
 
-def target_of(settings: Node) -> dict[str, str]:
-    """Return the driver that a node is to get: provider, version, flavour."""
-    return {name: str(settings[name]) for name in ("provider", "version", "flavour")}
+def _target(node: Node) -> dict[str, str]:
+    """Return the driver that a node is to get."""
+    return {name: str(node["settings"][name]) for name in ("provider", "version", "flavour")}
+
+
+def _host(node: Node) -> str:
+    return str(node["driver"]["host"])
 
 
 def previous(state: Node, record: str = "", parts: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -49,33 +55,22 @@ def parts(programs: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str
     `programs`: results of the role cuda_toolkit by home; `libraries`: states of the role nvidia_library by name.
     Without a GPU on purpose, a program that ends at the missing device works.
     """
-    found = {
-        f"CUDA program of {home}": "" if works(program) else program["detail"] for home, program in programs.items()
-    }
-    for name, state in libraries.items():
-        if state["kind"] == "ours":
-            found[LIBRARIES[name].title] = state["error"] or state["unloaded"]
-    return {name: " ".join(error.split())[:_LONGEST_WHY] for name, error in found.items()}
+    found = {f"CUDA program of {home}": "" if works(each) else each["detail"] for home, each in programs.items()}
+    ours = {name: state for name, state in libraries.items() if state["kind"] == "ours"}
+    found.update({LIBRARIES[name].title: state["error"] or state["unloaded"] for name, state in ours.items()})
+    return {name: " ".join(error.split())[:_MAX_WHY] for name, error in found.items()}
 
 
-def _lost(before: Node, now: Mapping[str, str]) -> list[str]:
-    """Return what worked with the previous driver and does not now: only that is an error of the new one."""
-    worked = [name for name, error in before.get("parts", {}).items() if not error]
-    lost = {name: now.get(name, "it is no longer there") for name in worked}
-    return [f"{name}: {error}" for name, error in lost.items() if error]
+def _parts_before(entry: Entry, failed: bool) -> list[str]:
+    """Return the users of the previous driver that worked or failed with it."""
+    return [name for name, error in entry.get("parts", {}).items() if bool(error) == failed]
 
 
-def _untried(before: Node) -> str:
-    """Name what failed with the previous driver already."""
-    names = [name for name, error in before.get("parts", {}).items() if error]
-    return f"not compared, failed before as well: {host_list(names, 4)}" if names else ""
-
-
-def has_target(node: Node, checks: Sequence[Node]) -> bool:
+def _has_target(node: Node, checks: Sequence[Node]) -> bool:
     """Return whether a node has its target driver and no problem."""
-    state, target = node["driver"], target_of(node["settings"])
+    state, target = node["driver"], _target(node)
     same = (state["provider"], state["version"]) == (target["provider"], target["version"])
-    healthy = not rules.check(state, node["expected"]) and not device_errors(node, checks)
+    healthy = not rules.check(state, node["expected"]) and not _device_errors(node, checks)
     return same and not node["plan"]["step"] and healthy
 
 
@@ -89,7 +84,7 @@ def batch_size(serial: Any, nodes: int) -> int | None:
 
 def _entry(node: Node, old: Entry, checks: Sequence[Node]) -> dict[str, Any]:
     """Return a node's entry before anything is changed."""
-    target = target_of(node["settings"])
+    target = _target(node)
     same = old.get("target") == target
     entry: dict[str, Any] = {"state": "waiting", "why": "", "target": target}
     if same and old.get("state") in UNDONE:
@@ -99,66 +94,71 @@ def _entry(node: Node, old: Entry, checks: Sequence[Node]) -> dict[str, Any]:
     if node["plan"]["action"] == "skip":
         return {**entry, "state": "left out", "why": "it is declared to have no GPU"}
     # What worked before the upgrade is tried again first.
-    tried = not any(not error for error in entry.get("before", {}).get("parts", {}).values())
-    if tried and has_target(node, checks):
+    if not _parts_before(entry.get("before", {}), failed=False) and _has_target(node, checks):
         return {"state": "upgraded", "why": "", "target": target}
     return entry
 
 
-def _target_findings(nodes: Sequence[Node]) -> Iterator[Finding]:
-    for node in nodes:
-        settings = node["settings"]
-        if settings["provider"] == "none" or settings["state"] == "absent":
-            found = "nvidia_driver_state: absent" if settings["state"] == "absent" else "none"
-            expected = "the new driver's provider: distro, network_repo or runfile"
-            action = "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version"
-            yield Finding("nvidia_driver_provider", found, expected, action, host=node["driver"]["host"])
-        elif not settings["version"]:
-            found = "none" + (f", only branch {settings['branch']}" if settings["branch"] else "")
-            expected = "one exact version for all nodes (the newest of a branch changes)"
-            action = "set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}"
-            yield Finding("nvidia_driver_version", found, expected, action, host=node["driver"]["host"])
+def _target_finding(node: Node) -> Finding | None:
+    settings = node["settings"]
+    if settings["provider"] == "none" or settings["state"] == "absent":
+        found = "nvidia_driver_state: absent" if settings["state"] == "absent" else "none"
+        expected = "the new driver's provider: distro, network_repo or runfile"
+        action = "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version"
+        return Finding("nvidia_driver_provider", found, expected, action, host=_host(node))
+    if not settings["version"]:
+        found = "none" + (f", only branch {settings['branch']}" if settings["branch"] else "")
+        expected = "one exact version for all nodes (the newest of a branch changes)"
+        action = "set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}"
+        return Finding("nvidia_driver_version", found, expected, action, host=_host(node))
+    return None
 
 
-def _setting_findings(settings: Node, hosts: Sequence[str]) -> Iterator[Finding]:
+def _setting_findings(settings: Node, nodes: Mapping[str, Node]) -> Iterator[Finding]:
     for name in settings["canary"]:
-        if name not in hosts:
-            expected = f"hosts of the groups nvidia and compute within --limit: {host_list(hosts)}"
-            action = "correct nvidia_driver_upgrade_canary, or --limit"
-            yield Finding("nvidia_driver_upgrade_canary", str(name), expected, action)
+        check = "nvidia_driver_upgrade_canary"
+        if name not in nodes:
+            expected = f"hosts of the groups nvidia and compute within --limit: {host_list(list(nodes))}"
+            yield Finding(check, str(name), expected, "correct nvidia_driver_upgrade_canary, or --limit")
+        elif nodes[name]["plan"]["action"] == "skip":
+            found = "a node that is declared to have no GPU"
+            yield Finding(check, found, "a node that gets the driver", "name another one", host=name)
     if batch_size(settings["serial"], 1) is None:
-        found = repr(settings["serial"])
-        expected = "the size of a batch: a number from 1 on, or a percentage such as 25%"
-        yield Finding("nvidia_driver_upgrade_serial", found, expected, "correct nvidia_driver_upgrade_serial")
+        check, expected = "nvidia_driver_upgrade_serial", "a number from 1 on, or a percentage such as 25%"
+        yield Finding(check, repr(settings["serial"]), expected, f"correct {check}")
     for one in settings["runfiles"]:
-        where = [name for name in ("file", "url") if one.get(name)]
-        if not (rules.VERSION.fullmatch(str(one.get("version", ""))) and _SHA256.fullmatch(str(one.get("sha256", "")))):
-            where = []
-        if len(where) != 1:
+        exact = rules.VERSION.fullmatch(str(one.get("version", ""))) and _SHA256.fullmatch(str(one.get("sha256", "")))
+        if not exact or bool(one.get("file")) == bool(one.get("url")):
+            check = "nvidia_driver_upgrade_runfiles"
             found = ", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry"
             expected = "version, sha256 (64 hexadecimal digits), and file (on the controller) or url"
-            yield Finding("nvidia_driver_upgrade_runfiles", found, expected, "correct nvidia_driver_upgrade_runfiles")
+            yield Finding(check, found, expected, f"correct {check}")
 
 
-def _way_back(node: Node, before: Node, settings: Node) -> Iterator[Finding]:
-    """Yield a finding if the present driver cannot be installed again."""
-    action = ", or set nvidia_driver_upgrade_without_way_back: true"
+def _node_findings(node: Node, entry: Entry, settings: Node) -> Iterator[Finding]:
+    """Yield what speaks against an upgrade of a node now."""
+    # On a node that was started, the upgrade itself may be the cause.
+    for text in _device_errors(node, settings["checks"]) if "before" not in entry else ():
+        expected = "healthy devices, so that an error after the upgrade comes from the upgrade"
+        yield Finding("devices", text, expected, "repair it first, or leave the node out: --limit")
+    if node["kubernetes"] and not settings["cordoned"]:
+        found = "a kubelet runs, and the node may get pods during the upgrade"
+        action = (
+            "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
+            "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
+        )
+        yield Finding("Kubernetes", found, "a cordoned node without pods that use its GPUs", action)
+    before = entry.get("before") or node["driver"]
+    if settings["without_way_back"] or before["provider"] == "none":
+        return
     if before["provider"] == "runfile" and not _runfile(before, settings["runfiles"]):
-        yield Finding(
-            "way back",
-            f"driver {before['runfile']} from a runfile without a known address",
-            "an entry of nvidia_driver_upgrade_runfiles for this version",
-            f"add it with version, sha256, and file or url{action}",
-            host=node["driver"]["host"],
-        )
-    elif node["missing"] and before["provider"] != "none":
-        yield Finding(
-            "way back",
-            f"no package list offers {host_list(node['missing'])} any longer",
-            "a repository or mirror that still has what the node has now",
-            f"run `apt-get update`, or add them to the mirror{action}",
-            host=node["driver"]["host"],
-        )
+        found = f"driver {before['runfile']} from a runfile without a known address"
+        expected = "an entry of nvidia_driver_upgrade_runfiles for this version"
+        yield Finding("way back", found, expected, f"add it with version, sha256, and file or url{_WAY_BACK}")
+    elif node["missing"]:
+        found = f"no package list offers {host_list(node['missing'])} any longer"
+        expected = "a repository or mirror that still has what the node has now"
+        yield Finding("way back", found, expected, f"run `apt-get update`, or add them to the mirror{_WAY_BACK}")
 
 
 def _runfile(before: Node, runfiles: Sequence[Node]) -> dict[str, str]:
@@ -168,31 +168,10 @@ def _runfile(before: Node, runfiles: Sequence[Node]) -> dict[str, str]:
     return {}
 
 
-def device_errors(node: Node, checks: Sequence[Node]) -> list[str]:
+def _device_errors(node: Node, checks: Sequence[Node]) -> list[str]:
     """Return the failed checks of a node's devices as text; none for a node without a GPU on purpose."""
-    if not node["expected"]["gpus"]:
-        return []
-    host = node["driver"]["host"]
-    return [f"{one['name']}: {one['found']}" for one in checks if one["state"] == "fail" and host in one["hosts"]]
-
-
-def _unhealthy(node: Node, checks: Sequence[Node]) -> Iterator[Finding]:
-    for text in device_errors(node, checks):
-        expected = "healthy devices, so that an error after the upgrade comes from the upgrade"
-        action = "repair it first, or leave the node out: --limit"
-        yield Finding("devices", text, expected, action, host=node["driver"]["host"])
-
-
-def _cordoned(node: Node, settings: Node) -> Iterator[Finding]:
-    """Yield a finding for a node with a kubelet that its owner has not cordoned: it may get pods at any moment."""
-    if node["kubernetes"] and not settings["cordoned"]:
-        host = node["driver"]["host"]
-        found = "a kubelet runs, and the node may get pods during the upgrade"
-        action = (
-            "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
-            "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
-        )
-        yield Finding("Kubernetes", found, "a cordoned node without pods that use its GPUs", action, host=host)
+    failed = [one for one in checks if one["state"] == "fail" and _host(node) in one["hosts"]]
+    return [f"{one['name']}: {one['found']}" for one in failed] if node["expected"]["gpus"] else []
 
 
 def _batches(entries: Mapping[str, Entry], free: Sequence[str], settings: Node) -> list[list[str]]:
@@ -216,31 +195,19 @@ def plan(nodes: Sequence[Node], settings: Node, previous_table: Mapping[str, Ent
     `settings`: `canary` (hosts), `serial`, `busy` (skip or wait), `runfiles`, `without_way_back`, `cordoned`,
     `checks`.
     """
-    hosts = [str(node["driver"]["host"]) for node in nodes]
-    findings = [*_setting_findings(settings, hosts)]
-    targets = [node for node in nodes if node["plan"]["action"] != "skip"]
-    findings += _target_findings(targets)
-    findings += [
-        Finding(
-            "nvidia_driver_upgrade_canary",
-            "a node that is declared to have no GPU",
-            "a node that gets the driver",
-            "name another one",
-            host=host,
-        )
-        for host, node in zip(hosts, nodes)
-        if host in settings["canary"] and node not in targets
-    ]
-    entries = {host: _entry(node, previous_table.get(host, {}), settings["checks"]) for host, node in zip(hosts, nodes)}
-    to_do = {host: node for host, node in zip(hosts, nodes) if entries[host]["state"] not in ("upgraded", "left out")}
+    by_host = {_host(node): node for node in nodes}
+    findings = list(_setting_findings(settings, by_host))
+    findings += filter(None, (_target_finding(node) for node in nodes if node["plan"]["action"] != "skip"))
+    entries = {host: _entry(node, previous_table.get(host, {}), settings["checks"]) for host, node in by_host.items()}
     # Without a target no node can have it already.
-    if any(finding.check.startswith("nvidia_driver_") and finding.host for finding in findings):
+    if any(finding.host for finding in findings):
         return {"table": entries, "batches": [], "findings": [finding.as_dict() for finding in findings]}
+    to_do = {host: node for host, node in by_host.items() if entries[host]["state"] not in ("upgraded", "left out")}
     used = {host: node["uses"] for host, node in to_do.items() if node["uses"]}
     free = [host for host in to_do if host not in used or settings["busy"] == "wait"]
     for host, uses in used.items():
         state = entries[host]["state"]
-        entries[host]["why"] = ", ".join(uses)[:_LONGEST_WHY]
+        entries[host]["why"] = ", ".join(uses)[:_MAX_WHY]
         # A failed node keeps its state: it must be tried again before the others follow.
         entries[host]["state"] = state if state in UNDONE else "in use"
     if to_do and not free:
@@ -249,13 +216,7 @@ def plan(nodes: Sequence[Node], settings: Node, previous_table: Mapping[str, Ent
         canaries = {host: uses for host, uses in used.items() if host in settings["canary"]}
         findings += _in_use(canaries, "an idle canary")
     for host in free:
-        # On a node that was started, the upgrade itself may be the cause.
-        if "before" not in entries[host]:
-            findings += _unhealthy(to_do[host], settings["checks"])
-        findings += _cordoned(to_do[host], settings)
-        if not settings["without_way_back"]:
-            before = entries[host].get("before") or to_do[host]["driver"]
-            findings += _way_back(to_do[host], before, settings)
+        findings += [each.on(host) for each in _node_findings(to_do[host], entries[host], settings)]
     return {
         "table": entries,
         "batches": [] if findings else _batches(entries, free, settings),
@@ -274,33 +235,36 @@ def settle(node: Node) -> dict[str, Any]:
 
     `node`: `driver` as it is now, `expected`, `checks`, `parts`, `failure` (why the installation stopped, or ""),
     `findings` (the records of that failure), `reboots` (whether they are allowed), `before`, `settings`, `runfiles`,
-    `gpus`. `back` is empty for a node that stays as it is, else the result of return_plan.
+    `gpus`. `back` is empty for a node that stays as it is, else the result of _return_plan.
     """
     found = rules.check(node["driver"], node["expected"])
-    errors = [*device_errors(node, node["checks"]), *_lost(node["before"], node["parts"])]
+    # Only what worked with the previous driver and does not now is an error of the new one.
+    lost = {name: node["parts"].get(name, "it is no longer there") for name in _parts_before(node["before"], False)}
+    errors = [*_device_errors(node, node["checks"]), *(f"{name}: {error}" for name, error in lost.items() if error)]
     failure = node["failure"]
     # Findings of other nodes: the installation stopped for the whole batch because of them.
-    if node["findings"] and all(each["host"] != node["driver"]["host"] for each in node["findings"]):
+    if node["findings"] and all(each["host"] != _host(node) for each in node["findings"]):
         failure = ""
     if not failure and not errors:
         if not found:
-            return {"state": "upgraded", "why": _untried(node["before"]), "back": {}}
+            failed = host_list(_parts_before(node["before"], failed=True), 4)
+            why = f"not compared, failed before as well: {failed}" if failed else ""
+            return {"state": "upgraded", "why": why, "back": {}}
         if not node["reboots"] and all(one.check == "reboot due" for one in found):
             return {"state": "reboot due", "why": "; ".join(one.found for one in found), "back": {}}
     texts = [*([failure] if failure else [f"{one.check}: {one.found}" for one in found]), *errors]
     why = " ".join("; ".join(texts).split())
-    return {"state": "going back", "why": why[:_LONGEST_WHY], "back": return_plan(node)}
+    return {"state": "going back", "why": why[:_MAX_WHY], "back": _return_plan(node)}
 
 
-def return_plan(node: Node) -> dict[str, Any]:
+def _return_plan(node: Node) -> dict[str, Any]:
     """Return how a node goes back: `provider`, `packages`, `held`, `record`, `runfile`, `remove` (what goes first).
 
     `runfile` has version, file, url, sha256 and `arguments`, or is empty.
     """
     before, now = node["before"], node["driver"]
-    runfile: dict[str, Any] = {}
-    if before["provider"] == "runfile" and now["runfile"] != before["runfile"]:
-        runfile = dict(_runfile(before, node["runfiles"]))
+    due = before["provider"] == "runfile" and now["runfile"] != before["runfile"]
+    runfile: dict[str, Any] = {**_runfile(before, node["runfiles"])} if due else {}
     if runfile:
         flavour = before["flavour"] or node["settings"]["flavour"]
         settings = {**node["settings"], "version": before["runfile"], "flavour": flavour}
@@ -329,7 +293,8 @@ def check_returned(node: Node) -> dict[str, str]:
         differs.append(f"runfile {now['runfile'] or 'none'}, had {before['runfile'] or 'none'}")
     differs += [f"{name} is half installed" for name in now["broken"]]
     if differs:
-        left = "; ".join([*filter(None, [" ".join(node["failure"].split())[:_LONGEST_WHY]]), host_list(differs, 4)])
+        failure = " ".join(node["failure"].split())[:_MAX_WHY]
+        left = "; ".join(filter(None, [failure, host_list(differs, 4)]))
         return {"state": "failed", "why": f"{why}; the rollback failed: {left}"}
     due = f"; reboot due: {now['reboot_due'][0]}" if now["reboot_due"] else ""
     return {"state": "rolled back", "why": f"{why}{due}"}
@@ -343,17 +308,13 @@ def stops(entries: Mapping[str, Entry]) -> list[Finding]:
         "failed": "repair it by hand, as its previous driver is gone, and run this again: it begins with this node",
         "in use": "run this again when it is idle, or set nvidia_driver_upgrade_busy: wait",
     }
-    return [
-        Finding(
-            entry["state"],
-            entry["why"] or "no reason given",
-            "the new driver, verified",
-            actions.get(entry["state"], "see the table, and run this again"),
-            host=host,
-        )
-        for host, entry in entries.items()
-        if entry["state"] != "upgraded"
-    ]
+    findings = []
+    for host, entry in entries.items():
+        found = entry["why"] or "no reason given"
+        action = actions.get(entry["state"], "see the table, and run this again")
+        if entry["state"] != "upgraded":
+            findings.append(Finding(entry["state"], found, "the new driver, verified", action, host=host))
+    return findings
 
 
 def table_text(

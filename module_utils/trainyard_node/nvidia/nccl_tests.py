@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.nvidia import nccl_tests as parse
+from ...trainyard.nvidia.cuda import nvcc_version
+from ...trainyard.nvidia.nccl_tests import header_version
 from ...trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ..machine.tree import Outcome, Tree
 
@@ -51,9 +52,9 @@ def read_part(tree: Tree, name: str, root: str, given: str, machine: str) -> dic
     version = ""
     if home and name == "cuda":
         outcome = tree.command("nvcc.version", [f"{home}/{marker}", "--version"], _ANSWER_SECONDS)
-        version = parse.cuda_version(outcome.output) if outcome and outcome.status == 0 else ""
+        version = nvcc_version(outcome.output) if outcome and outcome.status == 0 else ""
     elif home:
-        version = parse.header_version(tree.text(f"{home}/{marker}") or "", _DEFINES[name])
+        version = header_version(tree.text(f"{home}/{marker}") or "", _DEFINES[name])
     own = home not in ("", "/usr")
     folders = [f"{home}/{lib}" for lib in ("lib64", "lib") if own and tree.path(f"{home}/{lib}").is_dir()]
     with_library = [folder for folder in folders if tree.exists(f"{folder}/{library}")]

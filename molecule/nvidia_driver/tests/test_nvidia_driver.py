@@ -98,7 +98,7 @@ def test_bad_input_of_an_upgrade_is_said_before_anything_is_touched(upgrade, nod
     assert done.rc == 2
     assert "The upgrade of the NVIDIA driver cannot begin: 2 findings. Nothing was changed." in done.text
     assert f"found n9 expected hosts of the groups nvidia and compute within --limit: {node_names[0]}" in done.text
-    assert "found 0 expected the size of a batch: a number from 1 on" in done.text
+    assert "found 0 expected a number from 1 on" in done.text
     assert table == ""
 
 

@@ -129,7 +129,7 @@ def test_a_toolkits_own_headers_count_more_than_the_table():
     later = {"name": "g++", "version": "14.2.0", "installed": True}
     assert plan([INSTALLED], toolkits=there, compiler=later)[1] == []
     node = state("n1", toolkits={HOME: toolkit("12.4.131", newest_gcc="11")}, default=HOME)
-    assert texts(cuda_findings.judge([node], planned(state("n1")))) == [("host compiler", "g++ 12.2.0")]
+    assert texts(cuda_findings.check([node], planned(state("n1")))) == [("host compiler", "g++ 12.2.0")]
 
 
 MISSING_COMPILER = {"compiler": {"name": "g++-99", "version": "", "installed": False}}
@@ -194,7 +194,7 @@ def test_nodes_are_compared():
     older = {"toolkits": {HOME: toolkit("12.4.99", newest_gcc="13")}}
     changes = [{}, {}, older, {"default": "/usr/local/cuda-12.6"}, {"toolkits": {}}]
     nodes = [state(f"n{number}", **{**right, **each}) for number, each in enumerate(changes, start=1)]
-    found = [(finding.host, finding.check, finding.found) for finding in cuda_findings.judge(nodes, planned(*nodes))]
+    found = [(finding.host, finding.check, finding.found) for finding in cuda_findings.check(nodes, planned(*nodes))]
     assert found == [
         ("n3", "CUDA toolkit", f"CUDA 12.4 (nvcc 12.4.99) in {HOME}"),
         ("n4", "default CUDA toolkit", "/usr/local/cuda-12.6"),
@@ -202,16 +202,16 @@ def test_nodes_are_compared():
         ("n3", "CUDA toolkits", "nvcc 12.4.99"),
         ("n5", "CUDA toolkits", "nvcc missing"),
     ]
-    assert cuda_findings.judge(nodes[:2], planned(*nodes[:2])) == []
+    assert cuda_findings.check(nodes[:2], planned(*nodes[:2])) == []
 
 
 def test_another_setenv_that_comes_first_is_found():
     right = {"toolkits": {HOME: toolkit("12.4.131")}, "default": HOME}
     sessions = {"n1": {"PATH": f"{ROOT}/cuda/bin:/usr/bin"}, "n2": {"PATH": "/opt/site/bin:/usr/bin"}, "n3": None}
     nodes = [state(host, **right, session=session) for host, session in sessions.items()]
-    found = [(finding.host, finding.found) for finding in cuda_findings.judge(nodes, planned(*nodes), told=True)]
-    assert found == [("n2", "PATH=/opt/site/bin:/usr/bin"), ("n3", "sshd does not say")]
-    assert cuda_findings.judge(nodes, planned(*nodes)) == []
+    found = [(finding.host, finding.found) for finding in cuda_findings.check(nodes, planned(*nodes), sessions=True)]
+    assert found == [("n2", "PATH=/opt/site/bin:/usr/bin"), ("n3", "sshd does not report its settings")]
+    assert cuda_findings.check(nodes, planned(*nodes)) == []
 
 
 def test_odd_nodes_are_named_where_any_version_is_right():
@@ -219,7 +219,7 @@ def test_odd_nodes_are_named_where_any_version_is_right():
         state(f"n{number}", toolkits={"/usr/local/cuda": toolkit(nvcc)}, default="/usr/local/cuda")
         for number, nvcc in enumerate(["12.4.131", "12.4.131", "12.6.85"], start=1)
     ]
-    (finding,) = cuda_findings.judge(nodes, planned(*nodes, provider="none"))
+    (finding,) = cuda_findings.check(nodes, planned(*nodes, provider="none"))
     assert (finding.host, finding.found) == ("n3", "nvcc 12.6.85")
     assert finding.expected == "nvcc 12.4.131, as on n1, n2"
 

@@ -13,8 +13,9 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import gencode, nccl_tests
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
-from ansible.module_utils.trainyard.nvidia.nccl_tests import cuda_version, header_version, plan_builds
-from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import judge, missing_libraries, needs_mpi, parse_flags
+from ansible.module_utils.trainyard.nvidia.nccl_tests import header_version, plan_builds
+from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import check as check_nodes
+from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
 from filters import FILTERS
@@ -199,7 +200,6 @@ def test_nodes_without_what_it_is_built_with_are_named():
 
 
 def test_output_of_programs_is_read():
-    assert cuda_version("release 9.0") == "9.0" and cuda_version("gcc 12.2.0") == ""
     assert header_version(NCCL_H, ("NCCL_MAJOR", "NCCL_NEWEST")) == ""
     assert parse_flags(HELP) == {"nthreads": "t", "minbytes": "b", "help": "h"}
     assert missing_libraries(LDD) == ["libnccl.so.2"]
@@ -251,9 +251,9 @@ def probe(host, **changes):
 
 
 def test_good_programs_have_no_findings():
-    assert judge([probe("n1"), probe("n2", gpus=8, run={**RUN, "status": 0})]) == []
+    assert check_nodes([probe("n1"), probe("n2", gpus=8, run={**RUN, "status": 0})]) == []
     other = {**RECORD, "platform": UBUNTU, "NCCL": "2.22.3"}
-    assert judge([probe("n1"), probe("u1", record=other)]) == [], "another system has a build of its own"
+    assert check_nodes([probe("n1"), probe("u1", record=other)]) == [], "another system has a build of its own"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_good_programs_have_no_findings():
     ],
 )  # fmt: skip
 def test_faults_of_a_node_are_findings(changes, check, found):
-    (finding,) = judge([probe("n1"), probe("n2", **changes), probe("n3")])
+    (finding,) = check_nodes([probe("n1"), probe("n2", **changes), probe("n3")])
     assert (finding.host, finding.check) == ("n2", check) and found in finding.found
 
 
