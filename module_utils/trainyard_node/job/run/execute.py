@@ -154,10 +154,10 @@ def wait_for_turn(job_dir: str, name: str) -> int:
         time.sleep(0.1)
 
 
-def run_rank(argv: list[str]) -> int:
+def run_rank(*argv: str) -> int:
     """Become one rank under an agent that has set RANK; its output goes to the log of that global rank."""
     end_with_parent()
-    return _become_rank(argv, dict(os.environ))
+    return _become_rank(list(argv), dict(os.environ))
 
 
 def _become_rank(argv: list[str], env: dict[str, str]) -> int:
@@ -168,7 +168,7 @@ def _become_rank(argv: list[str], env: dict[str, str]) -> int:
     return _exec(argv, env)
 
 
-def run_agent(argv: list[str]) -> None:
+def run_agent(*argv: str) -> None:
     """Run a module as `python -m` does, and exit with its status as soon as it has ended.
 
     With torch loaded, the interpreter's own shutdown takes half a second of CPU, and garbage collection during the
@@ -179,7 +179,7 @@ def run_agent(argv: list[str]) -> None:
     import importlib
     import runpy
 
-    sys.path[0], sys.argv = os.getcwd(), argv
+    sys.path[0], sys.argv = os.getcwd(), list(argv)
     status = 1
     _note_ranks()
     gc.disable()
@@ -252,23 +252,23 @@ def _note_ranks() -> None:
     subprocess.Popen = Popen  # type: ignore[misc]
 
 
-def run_mpi_rank(names: list[str], argv: list[str]) -> int:
-    """Become one rank under mpirun, with the planned variables `names`, those of MPI itself, and the secret ones.
+def run_mpi_rank(names: str, *argv: str) -> int:
+    """Become one rank under mpirun, with the planned variables `names` (A,B), those of MPI itself, and the secret ones.
 
     Variables of a login on this node are left out. mpirun sends the planned ones; secrets come from this node's plan,
     as mpirun would send them unencrypted. The rank does not end with its parent: mpirun may start ranks from threads
     that end, which the kernel takes for the parent's end. The monitor ends it.
     """
-    environment = dict(os.environ)
+    environment, own = dict(os.environ), set(names.split(","))
     job_dir = environment["TRAINYARD_JOB_DIR"]
     node_plan = _read_node_plan(job_dir)
-    planned = {name: value for name, value in environment.items() if name in names or name.startswith(_MPI_OWN)}
+    planned = {name: value for name, value in environment.items() if name in own or name.startswith(_MPI_OWN)}
     place = {name: environment[theirs] for name, theirs in _MPI_PLACE.items()}
     os.chdir(f"{job_dir}/source")
-    return _become_rank(argv, {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place})
+    return _become_rank(list(argv), {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place})
 
 
-def tell_lost_peer(job_dir: str, rank: str) -> None:
+def print_lost_peer(job_dir: str, rank: str) -> None:
     """Print into mpirun's log, which the head has, the line with which a failed rank reports a lost peer."""
     from ....trainyard.job.run.causes import lost_peer
     from ...machine.json_files import end_of

@@ -166,15 +166,15 @@ class _Log(io.StringIO):
         return len(text)
 
 
-def run(job_dir: Path) -> int:
+def run(job_dir: str) -> int:
     """Run the monitor of the job in `job_dir`."""
-    node_rank = json.loads((job_dir / "node_plan.json").read_text())["node_rank"]
-    redirect(str(job_dir / "logs" / f"monitor_{node_rank}.log"))
+    node_rank = json.loads(Path(job_dir, "node_plan.json").read_text())["node_rank"]
+    redirect(f"{job_dir}/logs/monitor_{node_rank}.log")
     # Ranks do not have it: they get their own environment.
     os.environ[processes.OWN_TOOL] = "1"
 
     async def main() -> int:
-        return await Monitor(job_dir).run()
+        return await Monitor(Path(job_dir)).run()
 
     with contextlib.redirect_stdout(_Log()):
         return asyncio.run(main())

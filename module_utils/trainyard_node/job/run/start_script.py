@@ -56,10 +56,10 @@ def only_helpers(left: Sequence[Mapping[str, Any]], ended_cpu: float, began: flo
     return ended_cpu >= WORK_S and cpu < HELPER_SHARE * ended_cpu and all(process["began"] < middle for process in left)
 
 
-def run(argv: list[str]) -> int:
+def run(*argv: str) -> int:
     """Run a start script and wait for its processes; return the status of the rank, or end by its signal."""
     processes.adopt()
-    status = _Script(argv).run()
+    status = _Script(list(argv)).run()
     if os.WIFSIGNALED(status):
         import resource
 
