@@ -41,31 +41,37 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     `clock` is when the node began and ended to look.
     """
     begun = time.time()
-    from .job.plan.preflight import preflight as look
+    from .job.plan.preflight import preflight as check_job
     from .job.plan.preflight import programs
-    from .job.run import health_gate as gate
+    from .job.run import health_gate
     from .machine import as_user
     from .machine.tree import Tree
 
     node = probe(user=user, **facts)["node"]
-    found = look(node_plan, user)
-    faults = gate.check(Tree(), node_plan, node) if node_plan["health_gate"] else gate.disk_findings(node_plan)
-    # A limit that the node can never meet, or a folder that our user may not write, says nothing of the node.
-    limits = gate.limit_findings(Tree(), node_plan)
-    met = {gate.LIMITS[each.check] for each in limits}
-    found += [*limits, *(each for each in faults if each.check == gate.OF_USER)]
-    faults = [each for each in faults if each.check not in {*met, gate.OF_USER}]
+    found = check_job(node_plan, user)
+    if node_plan["health_gate"]:
+        unhealthy = health_gate.check(Tree(), node_plan, node)
+    else:
+        unhealthy = health_gate.disk_findings(node_plan)
+    # A limit that the node can never meet, or a folder that our user may not write, is no problem of the node.
+    limits = health_gate.limit_findings(Tree(), node_plan)
+    found += [*limits, *(each for each in unhealthy if each.check == health_gate.OF_USER)]
+    not_of_node = {health_gate.OF_USER, *(health_gate.LIMITS[each.check] for each in limits)}
+    unhealthy = [each for each in unhealthy if each.check not in not_of_node]
     stale = node["fingerprint"] != node_plan["fingerprint"]
-    # On what it was planned for, and if nobody else has the devices.
-    others = {"devices", "user", gate.OF_USER, *gate.LIMITS}
-    through = node_plan["health_gate"] and not (stale or others.intersection(each.check for each in found))
-    if through and not faults:
-        faults = gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
-    findings = [finding.as_dict() for finding in (*found, *faults)]
-    answer: Answer = {"findings": findings, "programs": programs(node_plan, user), "stale": stale}
-    answer["unhealthy"] = gate.texts(faults) if through or faults else None
-    answer["clock"] = {"begun": begun, "ended": time.time()}
-    return {**answer, "node": node} if stale or findings else answer
+    # The collective runs on the planned devices, if nobody else has them.
+    others = {"devices", "user", health_gate.OF_USER, *health_gate.LIMITS}
+    complete = node_plan["health_gate"] and not stale and not others.intersection(each.check for each in found)
+    if complete and not unhealthy:
+        unhealthy = health_gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
+    answer: Answer = {
+        "findings": [finding.on(node_plan["host"]).as_dict() for finding in (*found, *unhealthy)],
+        "programs": programs(node_plan, user),
+        "stale": stale,
+        "unhealthy": health_gate.texts(unhealthy) if complete or unhealthy else None,
+        "clock": {"begun": begun, "ended": time.time()},
+    }
+    return {**answer, "node": node} if stale or answer["findings"] else answer
 
 
 def start(

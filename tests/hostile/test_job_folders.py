@@ -184,7 +184,7 @@ def test_nobody_waits_for_a_pipe(place, job_id, name):
     assert ask("state", job_id=job_id, job_dir=folder)["known"] is (name != "node_plan.json")
     listed = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
     assert [each["job_id"] for each in listed] == ([] if name == "node_plan.json" else [job_id])
-    assert preflight.device_findings({"devices": [0], "job_id": "other", "host": "n1"}, place.jobs) == []
+    assert preflight.device_findings({"devices": [0], "job_id": "other", "job_dir": str(place.jobs / "other")}) == []
 
 
 @pytest.mark.parametrize("content", ["[]", "7", '{"pid": "x"}', '{"pid": {}}', "[" * 5000, "{"])

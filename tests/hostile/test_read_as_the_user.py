@@ -71,6 +71,6 @@ def test_a_program_of_the_user_is_compared(place):
 def test_what_is_larger_than_any_program_is_not(place, monkeypatch):
     script = place.jobs / "train.py"
     place.writes(script, "print(1)\n")
-    monkeypatch.setattr(preflight, "MOST_PROGRAM", 8)
+    monkeypatch.setattr(preflight, "MAX_PROGRAM", 8)
     assert preflight.programs(spec(scripts=[str(script)]), place.user) == {}
     assert Tree().text(str(script), 5) == "print"

@@ -18,30 +18,24 @@ SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "dcgm-ex
 _NAME_BYTES = 15
 # k3s and RKE2 include a kubelet.
 _KUBELETS = ("kubelet", "k3s-server", "k3s-agent", "rke2")
-_MOST = 8
+_MAX_USES = 8
 
 
 def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dict[int, str]:
     """Return the programs that have an NVIDIA GPU open, by process id; `services` are programs that do not count."""
     ignored = {name[:_NAME_BYTES] for name in (*SERVICES, *services)}
     found = {}
-    for entry in proc.iterdir():
+    for pid in processes.pids(proc):
         # A process may end meanwhile.
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and device_holders.opened(entry, device_holders.NVIDIA):
-                name = (entry / "comm").read_text(errors="replace").strip()
-                if name not in ignored:
-                    found[int(entry.name)] = name
-    return found
+            if device_holders.opened(pid, device_holders.NVIDIA, proc):
+                found[pid] = processes.name(pid, proc)
+    return {pid: name for pid, name in found.items() if name and name not in ignored}
 
 
 def has_kubelet(proc: Path = Path(processes.PROC)) -> bool:
     """Return whether this node runs a kubelet."""
-    for entry in proc.iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() in _KUBELETS:
-                return True
-    return False
+    return any(processes.name(pid, proc) in _KUBELETS for pid in processes.pids(proc))
 
 
 def read_uses(jobs: Path, services: Collection[str]) -> tuple[list[str], str]:
@@ -55,8 +49,4 @@ def read_uses(jobs: Path, services: Collection[str]) -> tuple[list[str], str]:
             known.update(job.running(Path(folder["job_dir"]), folder["job_id"]))
     uses += [f"job {number} of Slurm" for number in (set_aside.jobs_of(node) if node else ())]
     uses += [f"{name} (process {pid})" for pid, name in sorted(holders(services).items()) if pid not in known]
-    return _few(uses), node
-
-
-def _few(uses: list[str]) -> list[str]:
-    return [*uses[:_MOST], f"{len(uses) - _MOST} more"] if len(uses) > _MOST else uses
+    return device_holders.few(uses, _MAX_USES), node

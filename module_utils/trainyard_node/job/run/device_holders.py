@@ -19,10 +19,10 @@ from . import processes
 
 NVIDIA, ASCEND = re.compile(r"/dev/nvidia(\d+)"), re.compile(r"/dev/davinci(\d+)")
 # Time limit of nvidia-smi, and the pause between two checks, in seconds.
-LIMIT_S, LOOK_S = 20.0, 1.0
+LIMIT_S, CHECK_S = 20.0, 1.0
 # This server keeps a context on each GPU for its clients.
 _SERVERS = ("nvidia-cuda-mps-server",)
-_MOST = 4
+_MAX_HOLDERS = 4
 # Statuses of nvidia-smi for a missing GPU, power cable, driver or interrupt, or a GPU that fell off the bus
 # (nvidia-smi(1), RETURN VALUE): no attempt can start there.
 _GONE = frozenset((6, 8, 9, 10, 15))
@@ -30,15 +30,10 @@ _GONE = frozenset((6, 8, 9, 10, 15))
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def opened(entry: Path, device: re.Pattern[str]) -> set[int]:
-    """Return the numbers of the devices that a process, a folder of /proc, has open. Raises OSError where hidden."""
-    found = set()
-    for descriptor in (entry / "fd").iterdir():
-        with contextlib.suppress(OSError):
-            match = device.fullmatch(str(descriptor.readlink()))
-            if match:
-                found.add(int(match[1]))
-    return found
+def opened(pid: int, device: re.Pattern[str], proc: Path) -> set[int]:
+    """Return the numbers of the devices that a process has open. Raises OSError where that is hidden."""
+    matches = map(device.fullmatch, processes.open_files(pid, proc))
+    return {int(match[1]) for match in matches if match}
 
 
 def compute_apps(text: str) -> dict[int, str]:
@@ -61,20 +56,20 @@ def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
     if tool is None:
         return None
     which = ["-i", ",".join(map(str, devices))]
-    asked = [tool, "--query-compute-apps=pid,process_name", "--format=csv,noheader", *which]
+    query = [tool, "--query-compute-apps=pid,process_name", "--format=csv,noheader", *which]
     try:
-        said = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
+        done = subprocess.run(query, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
         raise _GoneError(f"nvidia-smi gave no answer within {limit_s:g} s") from None
     except OSError:
         return None
-    if said.returncode in _GONE:
-        lines = (said.stdout + said.stderr).decode("utf-8", "replace").split("\n")
-        first = next((line.strip() for line in lines if line.strip()), f"status {said.returncode}")
+    if done.returncode in _GONE:
+        lines = (done.stdout + done.stderr).decode("utf-8", "replace").split("\n")
+        first = next((line.strip() for line in lines if line.strip()), f"status {done.returncode}")
         raise _GoneError(f"nvidia-smi: {first[:200]}")
-    if said.returncode:
+    if done.returncode:
         return None
-    return compute_apps(said.stdout.decode("utf-8", "replace"))
+    return compute_apps(done.stdout.decode("utf-8", "replace"))
 
 
 def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC), limit_s: float = LIMIT_S) -> str:
@@ -89,14 +84,18 @@ def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC)
         return str(error)
     if found is None:
         found = {}
-        for entry in proc.iterdir():
+        for pid in processes.pids(proc):
             # Processes of other users are hidden.
             with contextlib.suppress(OSError):
-                if entry.name.isdigit() and opened(entry, ASCEND).intersection(devices):
-                    found[int(entry.name)] = (entry / "comm").read_text(errors="replace").strip()
+                if opened(pid, ASCEND, proc).intersection(devices):
+                    found[pid] = processes.name(pid, proc)
     here = {pid: name for pid, name in found.items() if name not in _SERVERS and _began(proc / str(pid)) > since}
-    said = [f"{name} (process {pid})" for pid, name in sorted(here.items())]
-    return ", ".join([*said[:_MOST], *([f"{len(said) - _MOST} more"] if len(said) > _MOST else [])])
+    return ", ".join(few([f"{name} (process {pid})" for pid, name in sorted(here.items())], _MAX_HOLDERS))
+
+
+def few(texts: Sequence[str], limit: int) -> list[str]:
+    """Return the first texts, and how many more there are."""
+    return [*texts[:limit], *([f"{len(texts) - limit} more"] if len(texts) > limit else [])]
 
 
 def _began(entry: Path) -> float:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the health of a node before a job starts on it, and before each restart (job_health_gate).
 
-Both use the same checks. At the launch the agent runs them, mostly as root; before a restart the monitor does, as the
-training user, and compares with the start. Values that cannot be read are ignored.
+At the launch the agent runs the checks, mostly as root; before a restart the monitor does, as the training user, and
+compares with the start. Values that cannot be read are ignored. The caller adds the host to the findings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .processes import OWN_TOOL
 if TYPE_CHECKING:
     from ...machine.as_user import Owner
 
-Spec = Mapping[str, Any]
+NodePlan = Mapping[str, Any]
 # Checks whose problems may pass: links recover, somebody makes room.
 PASSING = frozenset({*node_health.PASSING, "disk", "memory", "network", "NPU links", "RDMA ports", "RDMA rate"})
 # Limits of a job, and the check that compares each with the free amount.
@@ -58,69 +58,53 @@ class Earlier(NamedTuple):
     at: float = 0.0
 
 
-def disk_findings(spec: Spec) -> list[Finding]:
+def disk_findings(node_plan: NodePlan) -> list[Finding]:
     """Find that the job's folder cannot be created, or has no room."""
-    folder = Path(spec["job_dir"])
-    while not folder.exists():
-        folder = folder.parent
+    folder, limit = _existing(node_plan), node_plan["min_disk_mib"]
     if not os.access(folder, os.W_OK):
-        return [_unwritable(spec, folder)]
+        return [_unwritable(folder)]
     free_mib = shutil.disk_usage(folder).free >> 20
-    if free_mib >= spec["min_disk_mib"]:
+    if free_mib >= limit:
         return []
-    return [
-        Finding(
-            "disk",
-            f"{free_mib} MiB free in {folder}",
-            f"at least {spec['min_disk_mib']} MiB (job_min_disk_mib)",
-            "make room, or lower job_min_disk_mib",
-            host=spec["host"],
-        )
-    ]
+    expected = f"at least {limit} MiB (job_min_disk_mib)"
+    return [Finding("disk", f"{free_mib} MiB free in {folder}", expected, "make room, or lower job_min_disk_mib")]
 
 
-def _unwritable(spec: Spec, folder: Path) -> Finding:
+def _existing(node_plan: NodePlan) -> Path:
+    """Return the job's folder, or the nearest one above it that exists."""
+    folder = Path(node_plan["job_dir"])
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _unwritable(folder: Path) -> Finding:
+    action = "set trainyard_state to another folder"
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        check, found, action = "disk", f"{folder} is mounted read-only", "mount it read-write, or"
+        check, found, action = "disk", f"{folder} is mounted read-only", f"mount it read-write, or {action}"
     else:
-        me = pwd.getpwuid(os.geteuid()).pw_name
         # The node is healthy: Ansible has not become root there, or root has no rights on this file system.
-        check, found, action = OF_USER, f"{folder} cannot be written by {me}", ""
+        check, found = OF_USER, f"{folder} cannot be written by {pwd.getpwuid(os.geteuid()).pw_name}"
         if os.geteuid():
-            action = "set trainyard_become: true, or"
-    return Finding(
-        check,
-        found,
-        "a folder for the files of the job",
-        f"{action} set trainyard_state to another folder".strip(),
-        host=spec["host"],
-    )
+            action = f"set trainyard_become: true, or {action}"
+    return Finding(check, found, "a folder for the files of the job", action)
 
 
-def limit_findings(tree: Tree, spec: Spec) -> list[Finding]:
+def limit_findings(tree: Tree, node_plan: NodePlan) -> list[Finding]:
     """Find limits of the job that this node can never meet: then the job is wrong, not the node."""
-    folder = Path(spec["job_dir"])
-    while not folder.exists():
-        folder = folder.parent
-    has = {
-        "job_min_memory_mib": _memory_mib(tree, "MemTotal:"),
-        "job_min_disk_mib": shutil.disk_usage(folder).total >> 20,
-    }
+    min_memory_mib = node_plan["min_memory_mib"] if node_plan["health_gate"] else 0
     limits = {
-        "job_min_memory_mib": spec["min_memory_mib"] if spec["health_gate"] else 0,
-        "job_min_disk_mib": spec["min_disk_mib"],
+        "job_min_memory_mib": (min_memory_mib, _memory_mib(tree, "MemTotal:")),
+        "job_min_disk_mib": (node_plan["min_disk_mib"], shutil.disk_usage(_existing(node_plan)).total >> 20),
     }
     return [
         Finding(
             name,
-            f"{limits[name]} MiB, and this node has {mib} MiB of {LIMITS[name]} in all",
+            f"{limit} MiB, and this node has {mib} MiB of {LIMITS[name]} in all",
             "a limit that the node can meet",
             f"correct {name}, or choose other nodes",
-            host=spec["host"],
         )
-        for name, mib in has.items()
+        for name, (limit, mib) in limits.items()
         # A network or kernel file system may have no size.
-        if mib and limits[name] > mib
+        if mib and limit > mib
     ]
 
 
@@ -130,46 +114,39 @@ def _memory_mib(tree: Tree, name: str) -> int | None:
     return next((int(words[1]) >> 10 for words in lines if words[:1] == [name]), None)
 
 
-def _memory_findings(tree: Tree, spec: Spec) -> list[Finding]:
+def _memory_findings(tree: Tree, node_plan: NodePlan) -> list[Finding]:
     """Find too little memory that is available without swapping."""
-    free_mib = _memory_mib(tree, "MemAvailable:")
-    if free_mib is None or free_mib >= spec["min_memory_mib"]:
+    free_mib, limit = _memory_mib(tree, "MemAvailable:"), node_plan["min_memory_mib"]
+    if free_mib is None or free_mib >= limit:
         return []
-    return [
-        Finding(
-            "memory",
-            f"{free_mib} MiB available",
-            f"at least {spec['min_memory_mib']} MiB (job_min_memory_mib)",
-            "see what has it (ps -e --sort=-rss; files in /dev/shm), or lower job_min_memory_mib",
-            host=spec["host"],
-        )
-    ]
+    expected = f"at least {limit} MiB (job_min_memory_mib)"
+    action = "see what has it (ps -e --sort=-rss; files in /dev/shm), or lower job_min_memory_mib"
+    return [Finding("memory", f"{free_mib} MiB available", expected, action)]
 
 
-def _network_findings(spec: Spec, machine: Mapping[str, Any]) -> list[Finding]:
+def _network_findings(node_plan: NodePlan, machine: Mapping[str, Any]) -> list[Finding]:
     """Find that the interface of the job's network is down, or lacks the planned address."""
-    name, address = str(spec.get("interface") or ""), str(spec.get("address") or "")
+    name, address = str(node_plan.get("interface") or ""), str(node_plan.get("address") or "")
     interfaces = machine["networks"]["interfaces"]
     if not name or not address or not any(each["addresses"] for each in interfaces):
         return []
-    found = next((each for each in interfaces if each["name"] == name), None)
-    if found and found["up"] and network_of(interfaces, name, address):
+    interface = next((each for each in interfaces if each["name"] == name), None)
+    if not interface:
+        found = f"no interface {name}"
+    elif not interface["up"]:
+        found = f"{name} is down"
+    elif not network_of(interfaces, name, address):
+        found = f"{name} does not have it"
+    else:
         return []
-    what = f"no interface {name}" if not found else f"{name} does not have it" if found["up"] else f"{name} is down"
-    return [
-        Finding(
-            "network",
-            f"{address}: {what}",
-            "the address of the job's network, on an interface that is up",
-            "see cable and switch port (ip -statistics link), and what sets up the network there",
-            host=spec["host"],
-        )
-    ]
+    expected = "the address of the job's network, on an interface that is up"
+    action = "see cable and switch port (ip -statistics link), and what sets up the network there"
+    return [Finding("network", f"{address}: {found}", expected, action)]
 
 
-def _device_findings(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier) -> list[Finding]:
+def _device_findings(tree: Tree, node_plan: NodePlan, machine: Mapping[str, Any], earlier: Earlier) -> list[Finding]:
     """Check the job's devices, and the RDMA ports that have worked, as verify.yml does."""
-    devices, vendor = list(spec["devices"]), machine["accelerators"]["vendor"]
+    devices, vendor = list(node_plan["devices"]), machine["accelerators"]["vendor"]
     kinds = {"nvidia": "gpu", "ascend": "npu"}
     if not devices and not earlier.ports:
         return []
@@ -177,15 +154,15 @@ def _device_findings(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier
     reading["gpus"] = [gpu for gpu in reading["gpus"] if gpu["index"] in devices]
     for name in ("problems", "npu_problems"):
         reading[name] = [text for text in reading[name] if text not in earlier.problems]
-    wanted = dict.fromkeys([kinds[vendor]] if vendor in kinds else [], len(devices))
+    expected = {kinds[vendor]: len(devices)} if vendor in kinds else {}
     return [
-        Finding(check.name, check.found, check.expected, check.action + SWITCH, host=spec["host"])
-        for check in node_health.of_node(reading, wanted, earlier.ports)
+        Finding(check.name, check.found, check.expected, check.action + SWITCH)
+        for check in node_health.of_node(reading, expected, earlier.ports)
         if check.state == "fail"
     ]
 
 
-def check(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier | None = None) -> list[Finding]:
+def check(tree: Tree, node_plan: NodePlan, machine: Mapping[str, Any], earlier: Earlier | None = None) -> list[Finding]:
     """Return the findings of the health check. `machine` is from read_machine, or the facts of a node (node.py).
 
     At the launch, without `earlier`, the plan has checked whether the devices answer.
@@ -193,36 +170,30 @@ def check(tree: Tree, spec: Spec, machine: Mapping[str, Any], earlier: Earlier |
     if earlier is None:
         earlier = Earlier((), frozenset(machine["accelerators"]["problems"]))
     return [
-        *disk_findings(spec),
-        *_memory_findings(tree, spec),
-        *_network_findings(spec, machine),
-        *_device_findings(tree, spec, machine, earlier),
+        *disk_findings(node_plan),
+        *_memory_findings(tree, node_plan),
+        *_network_findings(node_plan, machine),
+        *_device_findings(tree, node_plan, machine, earlier),
     ]
 
 
-def collective_findings(spec: Spec, owner: Owner | None = None) -> list[Finding]:
+def collective_findings(node_plan: NodePlan, owner: Owner | None = None) -> list[Finding]:
     """Run an all-reduce over the job's GPUs here, if nccl-tests are installed and the GPUs are free.
 
     It runs as `owner`, the job's user, if the caller is root. It takes seconds, so run it after all other checks.
     """
-    command, devices = spec.get("local_collective"), list(spec["devices"])
+    command, devices = node_plan.get("local_collective"), list(node_plan["devices"])
     if not command or held(devices, -math.inf):
         return []
     # It belongs to the job, and is no rank of it.
-    ran = local_collective.run(command, {"TRAINYARD_JOB_ID": str(spec["job_id"]), OWN_TOOL: "1"}, owner)
-    fault = rules.fault(ran.status, ran.said, len(devices)) if ran else ""
-    if not fault:
+    ran = local_collective.run(command, {"TRAINYARD_JOB_ID": str(node_plan["job_id"]), OWN_TOOL: "1"}, owner)
+    problem = rules.fault(ran.status, ran.said, len(devices)) if ran else ""
+    if not problem:
         return []
     again = shlex.join(["env", *(f"{name}={value}" for name, value in command["env"].items()), *command["argv"]])
-    return [
-        Finding(
-            "collective",
-            f"all-reduce over GPUs {command['env']['CUDA_VISIBLE_DEVICES']}: {fault}",
-            f"right sums within {rules.LIMIT_S:g} s",
-            f"see the GPUs, their links and the kernel's log; run it there: {again}{SWITCH}",
-            host=spec["host"],
-        )
-    ]
+    found = f"all-reduce over GPUs {command['env']['CUDA_VISIBLE_DEVICES']}: {problem}"
+    action = f"see the GPUs, their links and the kernel's log; run it there: {again}{SWITCH}"
+    return [Finding("collective", found, f"right sums within {rules.LIMIT_S:g} s", action)]
 
 
 def texts(findings: Sequence[Finding]) -> list[str]:
@@ -230,18 +201,18 @@ def texts(findings: Sequence[Finding]) -> list[str]:
     return [f"{finding.check}: {finding.found}" for finding in findings]
 
 
-def read_machine(tree: Tree, spec: Spec) -> dict[str, Any]:
+def read_machine(tree: Tree, node_plan: NodePlan) -> dict[str, Any]:
     """Read networks, and accelerators if the job uses some here."""
-    accelerators = read_accelerators(tree) if spec["devices"] else no_accelerators()
+    accelerators = read_accelerators(tree) if node_plan["devices"] else no_accelerators()
     return {"accelerators": accelerators, "npu": read_npu(tree, accelerators), "networks": read_networks(tree)}
 
 
-def note(tree: Tree, spec: Spec) -> Earlier:
+def note(tree: Tree, node_plan: NodePlan) -> Earlier:
     """Return the state of the node while nothing has failed."""
-    machine = read_machine(tree, spec)
+    machine = read_machine(tree, node_plan)
     problems = [*machine["accelerators"]["problems"], *(machine["npu"] or {}).get("problems", ())]
     ports = node_health.best_ports([], machine["networks"]["rdma"])
-    return Earlier(ports, frozenset(problems), links(tree, spec, ports), _now())
+    return Earlier(ports, frozenset(problems), links(tree, node_plan, ports), _now())
 
 
 def later(earlier: Earlier, now: Mapping[str, Counters]) -> Earlier:
@@ -249,9 +220,9 @@ def later(earlier: Earlier, now: Mapping[str, Counters]) -> Earlier:
     return earlier._replace(links=now, at=_now())
 
 
-def links(tree: Tree, spec: Spec, ports: Sequence[Mapping[str, Any]]) -> dict[str, Counters]:
+def links(tree: Tree, node_plan: NodePlan, ports: Sequence[Mapping[str, Any]]) -> dict[str, Counters]:
     """Return the error counters of the job's interface and of the working RDMA ports."""
-    name = str(spec.get("interface") or "")
+    name = str(node_plan.get("interface") or "")
     found = {name: interface_counters(tree, name)} if name else {}
     return {**found, **{port_name(port): rdma_counters(tree, port["device"], port["port"]) for port in ports}}
 

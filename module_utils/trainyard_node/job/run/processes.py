@@ -149,6 +149,29 @@ def started_by(pid: int, started: Container[int], proc: AnyPath = PROC) -> int |
     return pid if pid in started else None
 
 
+def pids(proc: AnyPath = PROC) -> list[int]:
+    """Return the ids of all processes."""
+    return [int(name) for name in os.listdir(proc) if name.isdigit()]
+
+
+def name(pid: int, proc: AnyPath = PROC) -> str:
+    """Return the name of a process, which the kernel cuts after 15 bytes; "" where it has ended."""
+    try:
+        return _read(f"{proc}/{pid}/comm").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def open_files(pid: int, proc: AnyPath = PROC) -> list[str]:
+    """Return the links of /proc/PID/fd. Raises OSError where they are hidden from us, or the process has ended."""
+    links = []
+    for number in os.listdir(f"{proc}/{pid}/fd"):
+        # It may be closed by now.
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f"{proc}/{pid}/fd/{number}"))
+    return links
+
+
 def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:
     """Tell whether a process is an agent of our runtime, which starts ranks and is none itself."""
     try:
@@ -178,7 +201,7 @@ def of_job(job_id: str, slice_name: str = "", uid: int | None = None, proc: AnyP
 
 def _alive(proc: AnyPath) -> dict[int, tuple[int, int]]:
     """Return parents and start times of all processes by process id."""
-    stats = {int(pid): _stat(int(pid), proc) for pid in os.listdir(proc) if pid.isdigit()}
+    stats = {pid: _stat(pid, proc) for pid in pids(proc)}
     return {pid: stat for pid, stat in stats.items() if stat}
 
 
@@ -190,7 +213,7 @@ def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
 def in_slices(proc: AnyPath = PROC) -> set[str]:
     """Return the ids of all jobs whose slices have processes."""
     found = set()
-    for pid in filter(str.isdigit, os.listdir(proc)):
+    for pid in pids(proc):
         with contextlib.suppress(OSError):
             found.update(_SLICE.findall(_read(f"{proc}/{pid}/cgroup")))
     return {name.decode().replace("_", "-") for name in found}

@@ -109,14 +109,10 @@ class Meeting:
 
 def _sockets(pid: int) -> list[int] | None:
     """Return the sockets that a process has open, by their numbers; None where that is hidden from us."""
-    links = []
     try:
-        for entry in Path(processes.PROC, str(pid), "fd").iterdir():
-            with contextlib.suppress(OSError):
-                links.append(str(entry.readlink()))
+        return [int(link[8:-1]) for link in processes.open_files(pid) if link.startswith("socket:[")]
     except PermissionError:
         return None
     except OSError:
         # It has ended.
         return []
-    return [int(link[8:-1]) for link in links if link.startswith("socket:[")]

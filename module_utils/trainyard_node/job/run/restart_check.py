@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...machine.tree import Tree
-from .device_holders import LOOK_S, held
+from .device_holders import CHECK_S, held
 from .supervisors import OWN_CHILDREN
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RestartCheck:
     def begin(self) -> None:
         """Note the state of ports and the output of tools before anything has failed."""
         if self._whole:
-            self._thread = threading.Thread(target=self._note, name="gate", daemon=True)
+            self._thread = threading.Thread(target=self._note, name="health_gate", daemon=True)
             self._thread.start()
 
     def result(self) -> Obstacle | None:
@@ -64,8 +64,8 @@ class RestartCheck:
             return Obstacle()
         if self._found and not (self._found.held or self._found.excluded):
             return self._found
-        if not (self._thread and self._thread.is_alive()) and time.monotonic() - self._at >= LOOK_S:
-            self._thread = threading.Thread(target=self._look, args=[self._turn], name="gate", daemon=True)
+        if not (self._thread and self._thread.is_alive()) and time.monotonic() - self._at >= CHECK_S:
+            self._thread = threading.Thread(target=self._look, args=[self._turn], name="health_gate", daemon=True)
             self.running = True
             self._thread.start()
         return self._found

@@ -40,13 +40,13 @@ def test_busy_ports_are_named_with_the_process_that_has_them(spec):
         findings = checks.preflight(spec, ME)
     holder = f"by {processes.command_line(os.getpid()).split(' ')[0]} (pid {os.getpid()})"
     assert briefly(findings) == [
-        ("n1", "rendezvous port", f"{spec['port']} is in use {holder}"),
-        ("n1", "monitor port", f"{spec['monitor_port']} is in use {holder}"),
+        ("", "rendezvous port", f"{spec['port']} is in use {holder}"),
+        ("", "monitor port", f"{spec['monitor_port']} is in use {holder}"),
     ]
 
 
 def test_a_port_on_an_address_that_the_node_has_not(spec):
-    findings = checks.port_findings({**spec, "head_address": "192.0.2.7"}, Path(spec["job_dir"]).parent)
+    findings = checks.port_findings({**spec, "head_address": "192.0.2.7"})
     assert findings[0].found == f"192.0.2.7:{spec['port']} cannot be bound: {os.strerror(errno.EADDRNOTAVAIL)}"
 
 
@@ -80,7 +80,7 @@ def test_a_head_that_cannot_be_reached(spec, monkeypatch, error, why):
 
     monkeypatch.setattr(socket, "create_connection", connect)
     findings = checks.preflight({**spec, "host": "n2", "node_rank": 1}, ME)
-    assert briefly(findings) == [("n2", "head", f"127.0.0.1:{spec['port']}: {why}")]
+    assert briefly(findings) == [("", "head", f"127.0.0.1:{spec['port']}: {why}")]
 
 
 def test_everything_missing_on_a_node_is_found_at_once(spec, tmp_path):
@@ -88,11 +88,11 @@ def test_everything_missing_on_a_node_is_found_at_once(spec, tmp_path):
     (tmp_path / "data").rmdir()
     spec.update(program="./train.sh", source_files=["other.sh"], scripts=[f"{tmp_path}/eval.py"])
     assert briefly(checks.preflight(spec, "no-such-user")) == [
-        ("n1", "user", "no user no-such-user"),
-        ("n1", "python", f"no {spec['venv']}/bin/python"),
-        ("n1", "data", f"no {tmp_path}/data"),
-        ("n1", "program", f"no {tmp_path}/eval.py"),
-        ("n1", "program", f"no ./train.sh in {tmp_path}/venv/bin or the system's folders"),
+        ("", "user", "no user no-such-user"),
+        ("", "python", f"no {spec['venv']}/bin/python"),
+        ("", "data", f"no {tmp_path}/data"),
+        ("", "program", f"no {tmp_path}/eval.py"),
+        ("", "program", f"no ./train.sh in {tmp_path}/venv/bin or the system's folders"),
     ]
 
 
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written(spec, tmp_path, monkeypatch, flag, user
     size = {"f_bavail": free.f_bavail, "f_frsize": free.f_frsize}
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flag, **size))
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert briefly(gate.disk_findings(spec)) == [("n1", check, found.format(tmp_path))]
+    assert briefly(gate.disk_findings(spec)) == [("", check, found.format(tmp_path))]
 
 
 def test_records_for_recovery_can_be_written(spec, tmp_path):
@@ -141,15 +141,15 @@ def test_receivers_are_reachable(spec, tmp_path):
     (tmp_path / "metrics").mkdir()
     there = [{"file": str(tmp_path / "events.jsonl")}, {"program": sys.executable}, {"ca_file": __file__}, {"to": "x"}]
     spec.update(events=there, metrics_folder=str(tmp_path / "metrics"))
-    assert checks.telling_findings(spec, ME) == []
+    assert checks.receiver_findings(spec, ME) == []
     absent = [{"file": "/nowhere/events.jsonl"}, {"program": "/nowhere/tell"}, {"ca_file": "/etc"}]
     # Only root may write to /sys.
     spec.update(events=absent, metrics_folder="/sys")
-    assert briefly(checks.telling_findings(spec, NOBODY)) == [
-        ("n1", "job_metrics_folder", f"/sys cannot be written by {NOBODY}"),
-        ("n1", "job_events", "no folder /nowhere"),
-        ("n1", "job_events", f"no /nowhere/tell for {NOBODY}"),
-        ("n1", "job_events", f"no /etc for {NOBODY}"),
+    assert briefly(checks.receiver_findings(spec, NOBODY)) == [
+        ("", "job_metrics_folder", f"/sys cannot be written by {NOBODY}"),
+        ("", "job_events", "no folder /nowhere"),
+        ("", "job_events", f"no /nowhere/tell for {NOBODY}"),
+        ("", "job_events", f"no /etc for {NOBODY}"),
     ]
     assert checks.preflight(spec, NOBODY) != []
 
@@ -175,7 +175,7 @@ def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
         return briefly(checks.preflight(spec, ME))
 
     assert found(node_rank=1) == []
-    assert found(node_rank=0) == [("n1", "rendezvous port", f"{spec['port']} is that of job resnet-2")]
+    assert found(node_rank=0) == [("", "rendezvous port", f"{spec['port']} is that of job resnet-2")]
     # Files that a job's user has written there stop no other job.
     assert found(node_rank=0, port=[], monitor_port="x") == []
     other_job.kill()
@@ -184,7 +184,7 @@ def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
 
 
 def test_another_job_on_the_same_devices(spec, other_job):
-    assert briefly(checks.preflight(spec, ME)) == [("n1", "devices", "device 1 in use by job resnet-2")]
+    assert briefly(checks.preflight(spec, ME)) == [("", "devices", "device 1 in use by job resnet-2")]
     assert checks.preflight({**spec, "devices": [0, 3]}, ME) == []
     assert checks.preflight({**spec, "devices": []}, ME) == []
     other_job.kill()
@@ -214,7 +214,7 @@ def test_nodes_that_refuse_ssh_are_named_and_other_launchers_need_no_ssh(spec, s
     assert checks.preflight(spec, ME) == []
     assert not ssh.exists()
     assert briefly(checks.preflight({**spec, "ssh_peers": PEERS}, ME)) == [
-        ("n1", "ssh", "n3: train@10.0.0.3: Permission denied (publickey).")
+        ("", "ssh", "n3: train@10.0.0.3: Permission denied (publickey).")
     ]
     calls = ssh.read_text().splitlines()
     assert len(calls) == 2

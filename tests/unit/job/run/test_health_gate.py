@@ -67,7 +67,6 @@ def test_a_sick_gpu_does_not_pass(machine, spec):
         "GPU recovery action: GPU 1: recovery action: Reset",
         "GPU Xid: Xid 48 of 0000:43:00.0 2 times",
     ]
-    assert {finding.host for finding in found} == {"n1"}
     assert all(finding.expected and finding.action.endswith(gate.SWITCH) for finding in found)
     assert {finding.check for finding in found} & gate.PASSING == {"GPU throttling"}
     # Its other GPU is as good as any, and so is a job without devices; Xids are the node's.
@@ -133,7 +132,7 @@ def test_gpus_that_add_up_right_pass_and_wrong_sums_name_gpus_and_command(adds_u
     (finding,) = gate.collective_findings(adds_up)
     wrong = "collective: all-reduce over GPUs 0,1: wrong results: 131072 elements at 1048576 bytes, and at 5 more"
     assert gate.texts([finding])[0].startswith(wrong)
-    assert (finding.host, finding.expected) == ("n1", "right sums within 45 s")
+    assert finding.expected == "right sums within 45 s"
     assert "run it there: env CUDA_VISIBLE_DEVICES=0,1 NCCL_STAND_IN=2.19-all_reduce-wrong.txt " in finding.action
     assert finding.action.endswith(f"{STAND_IN} -b 1K -g 2{gate.SWITCH}") and finding.check not in gate.PASSING
 
@@ -158,7 +157,7 @@ def test_nothing_is_run_beside_others_nor_where_nothing_is_to_be_run(adds_up, mo
 def test_a_restart_has_gpus_add_up_once_on_a_node_that_passes_all_else(adds_up, monkeypatch, capsys):
     here = {**adds_up, "devices": [], "interface": "", "address": "", "min_memory_mib": 1 << 40}
     asked, faults = [], []
-    monkeypatch.setattr(restart_check, "LOOK_S", 0)
+    monkeypatch.setattr(restart_check, "CHECK_S", 0)
     monkeypatch.setattr(gate, "collective_findings", lambda spec: asked.append(spec) or list(faults))
     watch, notified = restart_check.RestartCheck(here), []
     watch.notify = lambda: notified.append(True)
