@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ...findings.spans import named_ranks
 from ...findings.visible import ESCAPE_SEQUENCE
 from . import silence
 from .hang import text as hang_text
@@ -105,37 +106,34 @@ def missed(failure: Mapping[str, Any]) -> bool:
     return failure.get("kind") == "exit" and failure.get("process") == "scheduler" and failure.get("rank") is not None
 
 
+# Texts of failures by kind; the others need more than their fields.
+_TEXTS = {
+    "not_joined": "{who} never joined",
+    "head_silent": "node {host}: no report for {after_s} s",
+    "absent": "node {host}: no report for {after_s} s",
+    "gone": "node {host}: its monitor ended",
+    "frozen": "head node {host}: suspended for {after_s} s",
+    "rebooted": "node {host}: shut down or restarted",
+    "held": "node {host}: its devices are not free",
+    "excluded": "node {host}: does not pass the health check",
+    "replaced": "node {host}: {by} has taken its place",
+    "cannot_write": "node {host}: cannot write to {folder}",
+}
+
+
 def text(failure: Mapping[str, Any]) -> str:
     """Return in a few words what failed where."""
-    kind, host = failure.get("kind"), failure.get("host", "")
-    if missed(failure):
-        return f"scheduler on {host}: no word from rank {failure['rank']}"
-    if kind == "exit":
-        who = f"rank {failure['rank']}" if failure.get("rank") is not None else failure["process"]
-        return f"{who} on {host}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
-    if kind == "not_joined":
-        return f"{failure['who']} never joined"
-    if kind == "silent":
-        return silence.text(failure)
-    if kind in ("head_silent", "absent"):
-        return f"node {host}: no report for {failure['after_s']} s"
-    if kind == "gone":
-        return f"node {host}: its monitor ended"
-    if kind == "frozen":
-        return f"head node {host}: suspended for {failure['after_s']} s"
+    kind = failure.get("kind")
     if kind in ("hung", "timed_out"):
         return hang_text(failure)
-    if kind == "rebooted":
-        return f"node {host}: shut down or restarted"
-    if kind == "held":
-        return f"node {host}: its devices are not free"
-    if kind == "excluded":
-        return f"node {host}: does not pass the health check"
-    if kind == "replaced":
-        return f"node {host}: {failure['by']} has taken its place"
-    if kind == "cannot_write":
-        return f"node {host}: cannot write to {failure['folder']}"
-    return f"node {host}: {kind}"
+    if kind == "silent":
+        return silence.text(failure)
+    if kind != "exit":
+        return _TEXTS.get(str(kind), "node {host}: {kind}").format_map({"host": "", "kind": None, **failure})
+    if missed(failure):
+        return f"scheduler on {failure['host']}: no word from rank {failure['rank']}"
+    process = f"rank {failure['rank']}" if failure.get("rank") is not None else failure["process"]
+    return f"{process} on {failure['host']}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
 
 
 def of_last_attempt(log: str) -> str:
@@ -147,6 +145,12 @@ def root_cause(log: str) -> Failure | None:
     """Return the rank that failed first by the log of its launcher; None if the log does not say."""
     log = ESCAPE_SEQUENCE.sub("", of_last_attempt(log)).removeprefix("\ufeff")
     return torchrun_root_cause(log) or mpirun_root_cause(log) or msrun_root_cause(log) or scheduler_root_cause(log)
+
+
+def _of_rank(rank: str | int, status: int, at: float | None = None) -> Failure:
+    """Return the failure of a rank with an exit status, or a negative signal."""
+    code, number = (status, None) if status >= 0 else (None, -status)
+    return {"rank": int(rank), "exit_code": code, "signal": number, "time": at}
 
 
 def torchrun_root_cause(agent_log: str) -> Failure | None:
@@ -162,19 +166,11 @@ def torchrun_root_cause(agent_log: str) -> Failure | None:
     rank, code = _RANK.search(fields.get("rank", "")), _EXIT.search(fields.get("exitcode", ""))
     if rank is None or code is None:
         return None
-    status = int(code["code"])
-    failure: Failure = {
-        "rank": int(rank["rank"]),
-        "exit_code": status if status >= 0 else None,
-        "signal": -status if status < 0 else None,
-    }
     try:
         reported = time.mktime(time.strptime(fields.get("time", ""), "%Y-%m-%d_%H:%M:%S"))
     except (ValueError, OverflowError):
-        failure["time"] = None
-    else:
-        failure["time"] = _first_seen(agent_log, code["pid"], reported)
-    return failure
+        return _of_rank(rank["rank"], int(code["code"]))
+    return _of_rank(rank["rank"], int(code["code"]), _first_seen(agent_log, code["pid"], reported))
 
 
 def mpirun_root_cause(log: str) -> Failure | None:
@@ -191,31 +187,18 @@ def mpirun_root_cause(log: str) -> Failure | None:
     ended = list(_MPI_STATUS.finditer(log))
     causes = [match for match in ended if match.start() < before and int(match["status"]) != by_itself]
     if failed and not causes and not any(report.start() < before for report in reports):
-        said = _MPI_SSH.findall(log, 0, before)
         lost = _MPI_LOST.search(log, before) or next(iter(daemons), None) or _MPI_CLOSED.search(log, 0, before)
-        reasons = [line.strip() for line in said[-1:]]
+        reasons = [line.strip() for line in _MPI_SSH.findall(log, 0, before)[-1:]]
         if lost:
             reasons.append(f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost")
         if reasons:
             return {"rank": None, "signal": None, "time": None, "reason": reasons[0]}
     if reports:
         fields = max(reports, key=re.Match.start).groupdict()
-        code, number = fields.get("code"), fields.get("signal")
-        return {
-            "rank": int(fields["rank"]),
-            "exit_code": int(code) if code else None,
-            "signal": int(number) if number else None,
-            "time": None,
-        }
+        return _of_rank(fields["rank"], int(fields["code"]) if "code" in fields else -int(fields["signal"]))
     for match in [*causes, *ended][:1]:
         status = int(match["status"])
-        killed = status > 128
-        return {
-            "rank": int(match["rank"]),
-            "exit_code": None if killed else status,
-            "signal": status - 128 if killed else None,
-            "time": None,
-        }
+        return _of_rank(match["rank"], status if status <= 128 else 128 - status)
     return None
 
 
@@ -241,15 +224,7 @@ def msrun_root_cause(log: str) -> Failure | None:
     if ended is None:
         return None
     rank = re.search(rf"\({ended['pid']},[^\n]{{1,300}}\] This node \d+ rank id: (?P<rank>\d{{1,9}})\b", log)
-    if rank is None:
-        return None
-    status = int(ended["status"])
-    return {
-        "rank": int(rank["rank"]),
-        "exit_code": status if status >= 0 else None,
-        "signal": -status if status < 0 else None,
-        "time": None,
-    }
+    return _of_rank(rank["rank"], int(ended["status"])) if rank else None
 
 
 def scheduler_root_cause(log: str) -> Failure | None:
@@ -266,9 +241,7 @@ def scheduler_root_cause(log: str) -> Failure | None:
     missing = sorted(set(range(int(joined[-1]["expected"]))) - {int(worker["rank"]) for worker in joined})
     if not missing:
         return None
-    who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing[:8]))}"
-    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-    return {"kind": "not_joined", "rank": missing[0], "signal": None, "time": None, "who": who + more}
+    return {"kind": "not_joined", "rank": missing[0], "signal": None, "time": None, "who": named_ranks(missing)}
 
 
 def _first_seen(agent_log: str, pid: str, reported: float) -> float:
@@ -296,7 +269,7 @@ def _first_seen(agent_log: str, pid: str, reported: float) -> float:
     return at if reported - _REPORT_DELAY_S <= at < reported + 1 else reported
 
 
-def order(failure: Failure) -> tuple[int, int, int, int, float]:
+def order(failure: Failure) -> tuple[bool, bool, bool, bool, float]:
     """Return a sort key that puts the likely cause before its consequences.
 
     A rank that was killed from outside is a cause, and so is one that could not write (`full`). A rank with a report of
@@ -305,10 +278,8 @@ def order(failure: Failure) -> tuple[int, int, int, int, float]:
     """
     number = failure.get("signal")
     killed = bool(number) and number not in (signal.SIGABRT, signal.SIGTERM)
-    known, lost = failure.get("rank") is not None, bool(failure.get("lost"))
-    full = bool(failure.get("full"))
     at = float(failure.get("time") or 0.0)
-    return (0 if killed else 1, 0 if full else 1, 0 if known else 1, 1 if lost else 0, at)
+    return not killed, not failure.get("full"), failure.get("rank") is None, bool(failure.get("lost")), at
 
 
 def is_beyond_doubt(failure: Failure) -> bool:
