@@ -158,13 +158,13 @@ class Interrupts:
             if noted() and result.get("interrupted"):
                 self._end(interrupted.NOT_STARTED)
             if noted() and not result["not_started"]:
-                self._end(interrupted.has_started(self._job_id, self._how()))
+                self._end(f"Job {self._job_id} has started on all its nodes, and goes on.\n{self._how()}")
             self._phase = Phase.ENDING if result["not_started"] else Phase.WATCHING
         elif action == "job_watch":
             if noted() and result["goes_on"]:
                 self._end(interrupted.goes_on(self._job_id, self._how(), result["lost"]))
             if noted():
-                self._show(interrupted.had_ended(self._job_id))
+                self._show(f"Job {self._job_id} has ended already. Bringing its logs and its result.")
             self._phase = Phase.ENDING if result["lost"] else Phase.ENDED
         elif action == "job_report":
             self._phase = self._done()

@@ -25,7 +25,6 @@ from .node_reports import NodeReports
 from .orders import Disconnect, End, Now, Order, PollCheckpoints, Replace, Restart, SampleStacks, Start, TakeStacks
 from .restarts import WHOLE, Restarts
 from .slow_ranks import SlowRanks
-from .spare_choice import to_replace
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
 HELD_S = 30.0
@@ -160,8 +159,7 @@ class HeadState:
         entry = self.restarts.history[-1]
         attempt = self.restarts.attempts(self.host)[WHOLE]
         self._orders.append(Restart(attempt, entry["restarted"], entry.get("wait_s") or 0.0))
-        lost = to_replace(failure, self.restarts.history[:-1])
-        self._replace(lost, now, failures.text(failure), local)
+        self._replace(self.restarts.host_to_replace(failure), now, failures.text(failure), local)
 
     def _end_failed(self, now: Now, failure: Message, found: Sequence[Message] = ()) -> None:
         self.finish("failed", now, failure=failure, **({"failures": list(found[:64])} if found else {}))

@@ -8,8 +8,8 @@ exits without them, and says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ...findings.adhoc import playbook
 
@@ -36,11 +36,9 @@ class Phase(Enum):
 TWICE_S = 1.0
 NOT_STARTED = "Not started: nothing of the job runs on any node."
 NOT_WATCHED = "Not started to watch: the job is as it was."
-_LEAVES = "Ctrl-C again leaves at once."
 
 
-@dataclass(frozen=True)
-class Reaction:
+class Reaction(NamedTuple):
     """The text that answers a signal, and whether the command ends with it."""
 
     text: str
@@ -55,43 +53,38 @@ def commands(job_id: str, inventory: str) -> str:
     )
 
 
-def react(phase: Phase, again: bool, job_id: str, how: str) -> Reaction:
-    """Decide what a signal does in a phase; `again`: it is not the first; `how` is from `commands`."""
-    if phase is Phase.PREPARING:
-        return Reaction(NOT_STARTED, leaves=True)
-    if phase is Phase.REPORTED:
-        return Reaction("", leaves=False)
-    job = f"Job {job_id}"
-    if not again:
-        waits = {
-            Phase.FINDING: f"Asking whether the job still runs. {_LEAVES}",
-            Phase.STARTING: f"Interrupted: waiting until the nodes of {job_id} have answered. {_LEAVES}",
-            Phase.WATCHING: f"Asking whether {job_id} still runs. {_LEAVES}",
-            Phase.ENDED: f"Interrupted: bringing the logs and the result of {job_id}. {_LEAVES}",
-            Phase.ENDING: f"Interrupted: {job_id} is being ended on all nodes. {_LEAVES}",
-        }
-        return Reaction(waits[phase], leaves=False)
-    leaves = {
-        Phase.FINDING: NOT_WATCHED,
-        Phase.STARTING: f"{job} is starting, and nodes that have started it wait for the others or run:\n{how}",
-        Phase.WATCHING: goes_on(job_id, how, "its head node has not answered yet"),
-        Phase.ENDED: f"{job} has ended already. Its logs and its result are still to be brought:\n{how}",
-        Phase.ENDING: f"{job} has ended already, or ends; stop.yml verifies that nothing of it is left:\n{how}",
-    }
-    return Reaction(leaves[phase], leaves=True)
-
-
 def goes_on(job_id: str, how: str, unless: str = "") -> str:
     """Return the text for a job that runs on unwatched; `unless` says why that is not certain."""
-    known = f", as far as is known: {unless}" if unless else ""
-    return f"No longer watching. Job {job_id} goes on{known}.\n{how}"
+    uncertain = f", as far as is known: {unless}" if unless else ""
+    return f"No longer watching. Job {job_id} goes on{uncertain}.\n{how}"
 
 
-def has_started(job_id: str, how: str) -> str:
-    """Return the text for a job that has started on all its nodes in spite of the interrupt."""
-    return f"Job {job_id} has started on all its nodes, and goes on.\n{how}"
+# Answers to the first signal and to a further one, by phase.
+_ANSWERS = {
+    Phase.PREPARING: (NOT_STARTED, NOT_STARTED),
+    Phase.FINDING: ("Asking whether the job still runs.", NOT_WATCHED),
+    Phase.STARTING: (
+        "Interrupted: waiting until the nodes of {job} have answered.",
+        "Job {job} is starting, and nodes that have started it wait for the others or run:\n{how}",
+    ),
+    Phase.WATCHING: (
+        "Asking whether {job} still runs.",
+        goes_on("{job}", "{how}", "its head node has not answered yet"),
+    ),
+    Phase.ENDED: (
+        "Interrupted: bringing the logs and the result of {job}.",
+        "Job {job} has ended already. Its logs and its result are still to be brought:\n{how}",
+    ),
+    Phase.ENDING: (
+        "Interrupted: {job} is being ended on all nodes.",
+        "Job {job} has ended already, or ends; stop.yml verifies that nothing of it is left:\n{how}",
+    ),
+    Phase.REPORTED: ("", ""),
+}
 
 
-def had_ended(job_id: str) -> str:
-    """Return the text for a job that had ended when its watcher was interrupted."""
-    return f"Job {job_id} has ended already. Bringing its logs and its result."
+def react(phase: Phase, again: bool, job_id: str, how: str) -> Reaction:
+    """Decide what a signal does in a phase; `again`: it is not the first; `how` is from `commands`."""
+    leaves = phase is Phase.PREPARING or (again and phase is not Phase.REPORTED)
+    text = _ANSWERS[phase][again].format(job=job_id, how=how)
+    return Reaction(text if leaves or not text else f"{text} Ctrl-C again leaves at once.", leaves)

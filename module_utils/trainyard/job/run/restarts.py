@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import goodput, spare_choice
+from . import goodput
 from .checkpoints import further
 from .failure import Failure, first_failure, text
 from .progress import clock, number
@@ -178,14 +178,25 @@ class Restarts:
         """Exclude a host, with the reason, at `time_s` since the epoch."""
         self.excluded[host] = {"reason": reason, "since": time_s}
 
+    def host_to_replace(self, failure: Failure) -> str:
+        """Return the host that a spare replaces after a failure, "" for none: a rank has to fail twice in a row.
+
+        The restart that answers the failure is the last one of the history.
+        """
+        host = str(failure.get("host") or "")
+        if failure.get("kind") in ("silent", "gone", "not_back"):
+            return host
+        last = self.history[-2]["failure"] if len(self.history) > 1 else {}
+        return host if last.get("kind") == failure.get("kind") == "exit" and last.get("host") == host else ""
+
     def replace(self, lost: str, here: Container[str], reason: str, time_s: float) -> bool:
-        """Have a spare that is `here` take the place of a node; return whether one did.
+        """Have the first spare of the plan that is `here` take the place of a node; return whether one did.
 
         The head cannot be replaced.
         """
         if lost not in self.members[1:]:
             return False
-        spare = spare_choice.choose(self.spares, here)
+        spare = next((host for host in self.spares if host in here), None)
         if spare is None:
             return False
         self.spares.remove(spare)

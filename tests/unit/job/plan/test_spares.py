@@ -10,7 +10,6 @@ from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
 from ansible.module_utils.trainyard.job.plan.spare_places import hosts
 from ansible.module_utils.trainyard.job.run.moved_addresses import file, process, text
 from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text
-from ansible.module_utils.trainyard.job.run.spare_choice import to_replace
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import explain
 from hypothesis import given, settings
@@ -241,7 +240,10 @@ EXIT = {"kind": "exit", "host": "n2", "rank": 1, "process": "rank1", "exit_code"
     ],
 )
 def test_a_lost_node_is_replaced_at_once_and_one_whose_ranks_fail_the_second_time(failure, before, host):
-    assert to_replace(failure, [{"failure": before}] if before else []) == host
+    restarts = Restarts(3, 300)
+    for each in filter(None, (before, failure)):
+        assert restarts.take([each], 1.0, 60.0)
+    assert restarts.host_to_replace(failure) == host
 
 
 def test_the_restart_history_knows_places_and_replacements():
