@@ -19,15 +19,14 @@ from typing import Any
 
 from . import goodput
 from .checkpoints import further
-from .failure import Failure, first_failure, text
+from .failure import Failure, text
 from .progress import clock, number
 
 Attempts = dict[str, int]
 
 # The name of the whole job among the names of its processes.
 WHOLE = ""
-# Fruitless attempts in a row that end a job, the longest time of a fruitless one, and the wait for each after the
-# first.
+# Fruitless attempts in a row that end a job, the longest time of one, and the wait for each after the first.
 MAX_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
 
 
@@ -37,8 +36,8 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     when = f"{clock(restart['elapsed_s'])}   " if restart["elapsed_s"] is not None else ""
     step, wait_s = restart.get("step"), restart.get("wait_s")
     later = f" in {number(wait_s)} s" if wait_s else ""
-    further = "no further than" if restart.get("fruitless") else "after"
-    reached = "" if step is None else f" ({further} step {number(step)})"
+    after = "no further than" if restart.get("fruitless") else "after"
+    reached = "" if step is None else f" ({after} step {number(step)})"
     saved = f"; newest checkpoint at the restart: {restart['checkpoint']}" if restart.get("checkpoint") else ""
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
     # A failure that replaced a node stands at the beginning.
@@ -73,8 +72,8 @@ def gave_up(summary: Mapping[str, Any]) -> list[str]:
     if fruitless < MAX_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
         return []
     step = summary["restarts"][-1].get("step")
-    further = "reached a step" if step is None else f"came further than step {number(step)}"
-    return [f"not started again: none of the last {fruitless} attempts {further}; the cause does not go away"]
+    reached = "reached a step" if step is None else f"came further than step {number(step)}"
+    return [f"not started again: none of the last {fruitless} attempts {reached}; the cause does not go away"]
 
 
 class Restarts:
@@ -95,6 +94,7 @@ class Restarts:
         self.budget, self.rejoin_s = budget, rejoin_s
         previous = previous or {}
         self.history: list[dict[str, Any]] = list(previous.get("history", ()))
+        # Attempts of the whole job, and of single processes by host.
         self._whole: int = previous.get("whole", 0)
         self._alone: dict[str, Attempts] = {host: dict(names) for host, names in previous.get("alone", {}).items()}
         # Since when all nodes end the last attempt, None otherwise; and whether they may start.
@@ -223,37 +223,42 @@ class Restarts:
 
         `metrics` are the last that the job has printed, `first` is the failure to blame, `time_s` is since the epoch.
         """
-        first = first or first_failure(failures)
-        if first is None:
-            raise ValueError("no failure")
+        first = first or failures[0]
         alone = [failure for failure in failures if failure.get("recover_after_s") is not None]
         if len(alone) < len(failures):
-            self._weigh(metrics or {}, elapsed_s)
+            self._note_advance(metrics or {}, elapsed_s)
         if len(self.history) >= self.budget or self.fruitless >= MAX_FRUITLESS:
             return False
-        record = {"elapsed_s": round(elapsed_s, 1), "reason": text(first), "failure": dict(first)}
+        entry = {"elapsed_s": round(elapsed_s, 1), "reason": text(first), "failure": dict(first)}
         if len(alone) == len(failures):
             for failure in failures:
                 names = self._alone.setdefault(str(failure["host"]), {})
                 names[failure["process"]] = names.get(failure["process"], 0) + 1
-            record["restarted"] = ", ".join(str(failure["process"]) for failure in failures)
+            entry["restarted"] = ", ".join(str(failure["process"]) for failure in failures)
         else:
-            self._whole += 1
-            self.gathering_since, self.go = now, False
-            wait_s = PAUSE_S * max(0, self.fruitless - 1)
-            self._not_before = now + wait_s
-            self._began_s = elapsed_s + wait_s
-            step = self._furthest[1] if self._furthest else None
-            record.update(restarted="the whole job", step=step, fruitless=self.fruitless, wait_s=wait_s)
-            record["checkpoint"] = self._saved["name"] if self._saved else None
-            record.update(detect_s=_detected(first, time_s), restart_s=None, step_s=None)
-            self._running_at = None
-            if self._paces is not None:
-                self._paces.append(None)
-        self.history.append(record)
+            entry.update(self._restart_whole(now, elapsed_s), detect_s=_detected(first, time_s))
+        self.history.append(entry)
         return True
 
-    def _weigh(self, metrics: Mapping[str, float | None], elapsed_s: float) -> None:
+    def _restart_whole(self, now: float, elapsed_s: float) -> dict[str, Any]:
+        """Begin to gather the nodes for another attempt; return what the history has of it."""
+        wait_s = PAUSE_S * max(0, self.fruitless - 1)
+        self._whole += 1
+        self.gathering_since, self.go, self._not_before = now, False, now + wait_s
+        self._began_s, self._running_at = elapsed_s + wait_s, None
+        if self._paces is not None:
+            self._paces.append(None)
+        return {
+            "restarted": "the whole job",
+            "step": self._furthest[1] if self._furthest else None,
+            "fruitless": self.fruitless,
+            "wait_s": wait_s,
+            "checkpoint": self._saved["name"] if self._saved else None,
+            "restart_s": None,
+            "step_s": None,
+        }
+
+    def _note_advance(self, metrics: Mapping[str, float | None], elapsed_s: float) -> None:
         """Note whether the attempt that ends came further than all before it."""
         step = metrics.get("step")
         reached = None if step is None else (metrics.get("epoch") or 0.0, step)
