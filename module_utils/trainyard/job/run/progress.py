@@ -17,7 +17,7 @@ from . import progress_forms
 
 Metrics = dict[str, float]
 
-# Value in a plan for the built-in forms (progress_forms.py).
+# Stands in a plan for the built-in forms (progress_forms.py).
 DEFAULT_PATTERN = "(?P<built_in>)"
 # Values that scripts print for a loss that is not a number; digits replace them for patterns that match digits only.
 _NOT_ANUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
@@ -31,10 +31,7 @@ MAX_LINE = 2000
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a progress pattern without the FutureWarning about `[[` and the like.
-
-    In the monitor's log, or among Ansible's messages, nobody could tell what the warning is about.
-    """
+    """Compile a progress pattern without the FutureWarning about `[[` and the like, which nobody could place."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return re.compile(pattern)
@@ -133,7 +130,7 @@ def strict(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def follow(
-    known: dict[str, Any] | None, point: Mapping[str, float | None], name: str = "loss"
+    before: dict[str, Any] | None, point: Mapping[str, float | None], name: str = "loss"
 ) -> dict[str, Any] | None:
     """Return where a metric was not a number, after one more progress line; None if it always was.
 
@@ -141,27 +138,26 @@ def follow(
     number again), `stretches` counts the stretches, `steps` is the length of the run.
     """
     if name not in point:
-        return known
+        return before
     if is_number(point[name]):
-        return {**known, "since": None} if known else None
+        return {**before, "since": None} if before else None
     here = {key: point.get(key) for key in ("step", "epoch", "elapsed_s")}
-    known = known or {"since": None, "first": here, "last": here, "stretches": 0, "steps": None}
-    began = known["since"] is None
+    before = before or {"since": None, "first": here, "last": here, "stretches": 0, "steps": None}
     return {
-        "since": here if began else known["since"],
-        "first": known["first"],
+        "since": before["since"] or here,
+        "first": before["first"],
         "last": here,
-        "stretches": known["stretches"] + began,
-        "steps": point.get("steps") or known["steps"],
+        "stretches": before["stretches"] + (before["since"] is None),
+        "steps": point.get("steps") or before["steps"],
     }
 
 
 def followed(series: Iterable[Mapping[str, float | None]], name: str = "loss") -> dict[str, Any] | None:
     """Return the result of follow() for a complete series."""
-    known: dict[str, Any] | None = None
+    found: dict[str, Any] | None = None
     for point in series:
-        known = follow(known, point, name)
-    return known
+        found = follow(found, point, name)
+    return found
 
 
 def _place(place: Mapping[str, float | None]) -> str:
@@ -209,16 +205,14 @@ def metrics_text(metrics: Mapping[str, float | None], lost: Mapping[str, Any] | 
 
     `lost` is the result of follow() for the loss.
     """
-    rest = dict(metrics)
     parts = []
-    step, steps = rest.pop("step", None), rest.get("steps")
+    step, steps = metrics.get("step"), metrics.get("steps")
     if step is not None:
-        rest.pop("steps", None)
         parts.append(f"step {number(step)}" if steps is None else f"step {number(step)}/{number(steps)}")
-    for name in [*(name for name in ("epoch", "loss", "rate") if name in rest), *sorted(rest)]:
-        if name not in rest:
-            continue
-        value = rest.pop(name)
+    first = [name for name in ("epoch", "loss", "rate") if name in metrics]
+    others = metrics.keys() - {*first, "step"} - ({"steps"} if step is not None else set())
+    for name in [*first, *sorted(others)]:
+        value = metrics[name]
         if value is not None and math.isfinite(value):
             parts.append(f"{name} {number(value)}")
         else:

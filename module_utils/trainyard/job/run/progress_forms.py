@@ -33,30 +33,34 @@ from ...findings.visible import ESCAPE_SEQUENCE
 
 Found = Optional[dict[str, float]]
 
+
+def _marked(*pairs: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Compile patterns; each stands behind a text without which it finds nothing."""
+    return tuple((mark, re.compile(pattern)) for mark, pattern in pairs)
+
+
 # A number with all of its points and commas; number_of() says what it means. `2.3s`, `5%`, `0.3.ckpt` are no numbers.
 _NUMBER = r"[-+]?(?:(?:\d(?:[\d.,]*\d)?\.?|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)(?![\w%]|[.,]\w)"
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?![\w%]|[.,:]\d)"
 # The text between a name and its value.
 _IS = r"(?=[\s:=|\"'\[(]|->)[\"']?\s{0,20}(?:[:=|]|is\b|of\b|at\b|->)?\s{0,20}[\"']?(?:tensor)?[\[(#]?\s{0,20}"
 _OF = r"\s{0,8}(?:/|\bof\b)\s{0,8}"
-_STEP_OF = r"(?P<step>" + _COUNT + r")\s{0,8}/\s{0,8}(?P<steps>" + _COUNT + r")(?!/)"
+_STEP_OF = rf"(?P<step>{_COUNT})\s{{0,8}}/\s{{0,8}}(?P<steps>{_COUNT})(?!/)"
 
 _PLAIN = r"(?:train(?:ing|er)?|tr|total|avg|average|mean|running|lm|batch|step|epoch|iter|global|overall)"
 _LOSS = re.compile(
     r"(?<![a-z])(?:(?:binary_|multi_)?m?log)?loss"
     r"(?:[_/ ]\(?(?:train(?:ing)?|step|epoch|value|avg|mean|total)\)?){0,2}(?![\w/])"
-    + _IS
-    + r"(?P<loss>"
-    + _NUMBER
+    rf"{_IS}(?P<loss>{_NUMBER})"
     # Not the first of a list.
-    + r")(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
+    r"(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
 )
 # The text joined to `loss` in front of it (train_, train/), or the word before it where nothing is joined.
 _JOINED = re.compile(r"[\w/.-]*$")
 _WORD = re.compile(r"\b([a-z]+)\s{1,4}$")
 # `train_loss` and `avg_loss` are the loss of the model. Other names may be, or a part of it; these are a part.
-_WHOLE = re.compile(r"(?:(?:^|[/._-])" + _PLAIN + r"[/._-]{1,2}|^)$")
-_PLAIN_WORD = re.compile(_PLAIN + r"|info|debug|warning")
+_WHOLE = re.compile(rf"(?:(?:^|[/._-]){_PLAIN}[/._-]{{1,2}}|^)$")
+_PLAIN_WORD = re.compile(rf"{_PLAIN}|info|debug|warning")
 _PART = re.compile(
     r"(?:^|[/._-])(?:d|g|gen|generator|disc|discriminator|critic|actor|policy|value|entropy|aux|auxiliary|kl|reg|"
     r"regularization|style|content|adversarial|box|bbox|class|cls|packet|weight|hearing|min|max|minimum|lowest|last|"
@@ -70,80 +74,66 @@ _NOT_NOW = re.compile(
 )
 _NOT_NOW_JOINED = re.compile(r"(?:^|[/._-])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|best|min|ema)[/._-]")
 
-# The first of these that a line has counts its steps. Each pattern stands behind a text without which it finds nothing.
+# The first of these that a line has counts its steps.
 _NOT_A_STEP = r"(?<![\w/.-])(?<!per )(?<!max )(?<!total )(?<!every )(?<!warmup )(?<!skipped )(?<!number of )"
-_STEP_VALUE = r"(?:\(train\))?" + _IS + r"(?P<step>" + _COUNT + r")(?:" + _OF + r"(?P<steps>" + _COUNT + r"))?"
-_STEPS = (
-    *(
-        (mark, re.compile(_NOT_A_STEP + name + _STEP_VALUE))
-        for mark, name in (
-            ("global", r"global[_ ]?step"),
-            ("step", r"steps?"),
-            ("iter", r"iter(?:ation)?s?"),
-            ("it ", r"it"),
-            ("update", r"(?:num_)?updates?"),
-            ("batch", r"(?:mini-?)?batch"),
-        )
-    ),
-    ("/", re.compile(r"(?<![\w/.,-])" + _STEP_OF + r" (?:batches|steps|iterations|iters)\b")),
-    ("]\t", re.compile(r"^\[(?P<step>\d+)\]\t")),
+_STEP_VALUE = rf"(?:\(train\))?{_IS}(?P<step>{_COUNT})(?:{_OF}(?P<steps>{_COUNT}))?"
+_STEP_NAMES = {
+    "global": r"global[_ ]?step",
+    "step": r"steps?",
+    "iter": r"iter(?:ation)?s?",
+    "it ": r"it",
+    "update": r"(?:num_)?updates?",
+    "batch": r"(?:mini-?)?batch",
+}
+_STEPS = _marked(
+    *((mark, _NOT_A_STEP + name + _STEP_VALUE) for mark, name in _STEP_NAMES.items()),
+    ("/", rf"(?<![\w/.,-]){_STEP_OF} (?:batches|steps|iterations|iters)\b"),
+    ("]\t", r"^\[(?P<step>\d+)\]\t"),
 )
 # Counts behind the epoch: [ 245/160146], [64/2048 (12%)], (1/100), 10/100.
-_BEHIND = r"[\s:,|-]{0,8}[\[(]?\s{0,8}" + _STEP_OF
-_EPOCHS = (
+_BEHIND = rf"[\s:,|-]{{0,8}}[\[(]?\s{{0,8}}{_STEP_OF}"
+_EPOCHS = _marked(
     (
         "epoch",
-        re.compile(
-            r"(?<![\w/.-])(?:train(?:ing)?[ _])?epochs?(?:\s?\(train\))?"
-            + _IS
-            + r"(?P<epoch>\d+(?:\.\d+)?)(?![\w%]|[.,]\d)(?:"
-            + _OF
-            + r"\d+)?[\"'\])]{0,2}(?:"
-            + _BEHIND
-            + r")?"
-        ),
+        rf"(?<![\w/.-])(?:train(?:ing)?[ _])?epochs?(?:\s?\(train\))?{_IS}(?P<epoch>\d+(?:\.\d+)?)(?![\w%]|[.,]\d)"
+        rf"(?:{_OF}\d+)?[\"'\])]{{0,2}}(?:{_BEHIND})?",
     ),
-    ("train", re.compile(r"(?<![\w/.-])train(?:ing)?:?\s{0,8}\[?(?P<epoch>\d+)(?:/\d+)?\]?" + _BEHIND)),
-    ("/", re.compile(r"\[(?P<epoch>\d+)/\d+\]\s?\[\s{0,8}" + _STEP_OF + r"\]")),
-    ("] loss", re.compile(r"\[(?P<epoch>\d+),\s{0,8}(?P<step>\d+)\] loss")),
+    ("train", rf"(?<![\w/.-])train(?:ing)?:?\s{{0,8}}\[?(?P<epoch>\d+)(?:/\d+)?\]?{_BEHIND}"),
+    ("/", rf"\[(?P<epoch>\d+)/\d+\]\s?\[\s{{0,8}}{_STEP_OF}\]"),
+    ("] loss", r"\[(?P<epoch>\d+),\s{0,8}(?P<step>\d+)\] loss"),
 )
 _PER_SECOND = r"(?:it|iter|step|batch|batche|sample|token|tok|img|image|seq)s?/s(?:ec(?:ond)?)?"
-_RATES = (
-    ("rate", re.compile(r"(?:\d|\)|nan|inf)[\s,;|]{1,8}rate" + _IS + r"(?P<rate>" + _NUMBER + r")")),
-    ("tps", re.compile(r"(?<![\w/])tps" + _IS + r"(?P<rate>" + _NUMBER + r")")),
-    ("/s", re.compile(r"(?<![\w/])" + _PER_SECOND + _IS + r"(?P<rate>" + _NUMBER + r")")),
-    ("/s", re.compile(r"(?<![\w.,])(?P<rate>\d[\d.,]{0,20}) ?" + _PER_SECOND + r"\b")),
+_RATES = _marked(
+    ("rate", rf"(?:\d|\)|nan|inf)[\s,;|]{{1,8}}rate{_IS}(?P<rate>{_NUMBER})"),
+    ("tps", rf"(?<![\w/])tps{_IS}(?P<rate>{_NUMBER})"),
+    ("/s", rf"(?<![\w/]){_PER_SECOND}{_IS}(?P<rate>{_NUMBER})"),
+    ("/s", rf"(?<![\w.,])(?P<rate>\d[\d.,]{{0,20}}) ?{_PER_SECOND}\b"),
 )
 
-# Bars by a mark that each has; those with a name of training count without a loss, too.
-_BARS = (
+# Bars; those with a name of training count without a loss, too.
+_BARS = _marked(
     (
         "%|",
-        re.compile(
-            r"^(?P<name>[^|]*?)\s{0,8}\d{1,3}%\|[^|]*\|\s{0,8}(?P<step>\d+)/(?P<steps>\d+) \[[^\],]*"
-            r"(?:, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>[\w.]*/s|s/\w+))?"
-        ),
+        r"^(?P<name>[^|]*?)\s{0,8}\d{1,3}%\|[^|]*\|\s{0,8}(?P<step>\d+)/(?P<steps>\d+) \[[^\],]*"
+        r"(?:, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>[\w.]*/s|s/\w+))?",
     ),
     (
         "•",
-        re.compile(
-            r"^(?P<name>[^━╸╺]*)[━╸╺]+ (?P<step>\d+)/(?P<steps>\d+) [\d:-]+ • [\d:-]+"
-            r"(?: +(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s))?"
-        ),
+        r"^(?P<name>[^━╸╺]*)[━╸╺]+ (?P<step>\d+)/(?P<steps>\d+) [\d:-]+ • [\d:-]+"
+        r"(?: +(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s))?",
     ),
-    ("/", re.compile(r"^ {0,8}(?P<step>\d+)/(?P<steps>\d+) (?: {0,8}(?:\[[=>.]+\]|[━╸╺]+) |- \d+m?s )")),
+    ("/", r"^ {0,8}(?P<step>\d+)/(?P<steps>\d+) (?: {0,8}(?:\[[=>.]+\]|[━╸╺]+) |- \d+m?s )"),
 )
 _TRAINS = re.compile(r"(?i)\b(?:train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)\b")
 _NOT_TRAINING = re.compile(
     r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ing|ion))?)?|eval(?:uat(?:e|ing|ion))?|test(?:ing)?|predict(?:ing|ion)?|sanity|"
     r"download(?:ing)?|load(?:ing)?|map|filter|token(?:iz(?:e|ing))?|generat(?:e|ing)|fetch(?:ing)?|sav(?:e|ing))(?:\b|_)"
 )
-_TIMERS = (
-    "CurrSamplesPerSec=",
-    re.compile(r"\bglobal_step=(?P<step>\d+), .{0,200}?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)"),
+_TIMERS = _marked(
+    ("CurrSamplesPerSec=", r"\bglobal_step=(?P<step>\d+), .{0,200}?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)")
 )
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
-_PAIR = re.compile(r"'([\w./-]{1,64})': '?(" + _NUMBER + r")'?(?=[,}])")
+_PAIR = re.compile(rf"'([\w./-]{{1,64}})': '?({_NUMBER})'?(?=[,}}])")
 
 
 def clean(line: str) -> str:
@@ -224,14 +214,12 @@ def _beside(line: str) -> dict[str, float]:
 
 def _bar(line: str) -> tuple[dict[str, float], str]:
     """Return the step and the rate of a bar, and its name."""
-    for mark, pattern in _BARS:
-        match = pattern.match(line) if mark in line else None
-        if match:
-            groups = match.groupdict()
-            rate = float(groups.get("rate") or 0) if groups.get("unit") in ("it/s", "s/it") else 0.0
-            rates = {"rate": rate if groups["unit"] == "it/s" else 1 / rate} if rate else {}
-            return {"step": float(match["step"]), "steps": float(match["steps"]), **rates}, groups.get("name") or ""
-    return {}, ""
+    found = _first(_BARS, line)
+    bar = {name: float(found[name]) for name in ("step", "steps") if name in found}
+    rate, unit = float(found.get("rate", 0)), found.get("unit")
+    if rate and unit in ("it/s", "s/it"):
+        bar["rate"] = rate if unit == "it/s" else 1 / rate
+    return bar, found.get("name", "")
 
 
 def _dictionary(line: str) -> Found:
@@ -258,4 +246,4 @@ def read(line: str) -> Found:
     if bar and _TRAINS.search(name) and not _NOT_TRAINING.search(name):
         epoch = {name: text for name, text in _first(_EPOCHS, name.lower()).items() if name == "epoch"}
         return {**bar, **_numbers(epoch, name)}
-    return _numbers(_first((_TIMERS,), line), line) or None
+    return _numbers(_first(_TIMERS, line), line) or None
