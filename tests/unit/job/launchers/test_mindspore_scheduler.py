@@ -32,8 +32,7 @@ def test_a_silent_worker_is_named():
 
 
 @pytest.mark.parametrize(
-    ("joined", "expected", "who"),
-    [([0], 3, "ranks 1, 2"), ([3, 1, 0], 4, "rank 2"), ([0], 16, "ranks 1 to 15")],
+    ("joined", "expected", "who"), [([0], 3, "ranks 1, 2"), ([3, 1, 0], 4, "rank 2"), ([0], 16, "ranks 1 to 15")]
 )
 def test_all_that_are_missing_are_named(joined, expected, who):
     log = "".join(JOINED.format(rank, rank, expected) for rank in joined)
