@@ -42,7 +42,7 @@ RULES = {
     "nvidia_driver_findings": driver.check_hosts,
     "nvidia_library_findings": library.check_nodes,
     "nvidia_upgrade_findings": upgrade.stops,
-    "rdma_findings": rdma.judge,
+    "rdma_findings": rdma.check,
     "slurm_findings": slurm_findings,
 }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 from .pasted import excerpt, lines_of
 
@@ -80,9 +80,15 @@ class NpuChip(TypedDict):
     name: str
 
 
-def no_accelerators() -> Accelerators:
-    """Return the record of a node without any accelerator."""
-    return {"vendor": "none", "driver": None, "devices": [], "problems": [], "notes": []}
+def no_accelerators(vendor: str = "none") -> Accelerators:
+    """Return the record of a node without any accelerator, to which the vendor's tool may add some."""
+    return {"vendor": vendor, "driver": None, "devices": [], "problems": [], "notes": []}
+
+
+def device(index: int, model: str, **known: Any) -> Device:
+    """Return a device with what is known of it."""
+    unknown = dict.fromkeys(("uuid", "memory_mib", "pci", "health", "card", "chip"))
+    return cast("Device", {**unknown, "index": index, "physical_id": index, "model": model, "mig": False, **known})
 
 
 def pci_address(text: str) -> str | None:
@@ -107,9 +113,7 @@ def pci_accelerator_vendor(vendor: str, pci_class: str, device: str = "") -> str
     if vendor.strip().lower() == "0x19e5" and device.strip().lower() in _KUNPENG_ENGINES:
         return None
     name = PCI_VENDORS.get(vendor.strip().lower())
-    if name is not None and pci_class.strip().lower().startswith(PCI_CLASSES[name]):
-        return name
-    return None
+    return name if name and pci_class.strip().lower().startswith(PCI_CLASSES[name]) else None
 
 
 # Printed instead of a value. [N/A] is a value: GPU and CPU share one memory.
@@ -131,31 +135,25 @@ def first_missing(indexes: Sequence[int]) -> list[int]:
 
 def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> Accelerators:
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`."""
-    found = no_accelerators()
-    found["vendor"] = "nvidia"
-    for line in lines_of(output):
-        if not line.strip():
-            continue
+    found = no_accelerators("nvidia")
+    problems = found["problems"]
+    for line in filter(str.strip, lines_of(output)):
         values = [value.strip() for value in line.split(",", len(fields) - 1)]
         row = dict(zip(fields, values))
         index = _number(row.get("index", ""))
         if index is None or len(values) != len(fields):
-            if "no devices were found" in line.lower():
-                found["problems"].append(
-                    "nvidia-smi found no GPU although the driver runs: look for `NVRM` and `Xid` in the kernel log"
-                )
-            else:
-                found["problems"].append(f"nvidia-smi printed a line that is no GPU record: {excerpt(line)}")
+            problems.append(
+                "nvidia-smi found no GPU although the driver runs: look for `NVRM` and `Xid` in the kernel log"
+                if "no devices were found" in line.lower()
+                else f"nvidia-smi printed a line that is no GPU record: {excerpt(line)}"
+            )
             continue
         uuid = row["uuid"] if row["uuid"].startswith(("GPU-", "MIG-")) else None
-        if uuid is None:
-            found["problems"].append(
-                f"GPU {index}: nvidia-smi reports `{row['uuid']}` instead of a UUID; the GPU does not answer: "
-                "look for `Xid` in the kernel log and reset the GPU or restart the node"
-            )
         unanswered = [f"{name} `{row[name]}`" for name in ("name", "memory.total") if row[name].lower() in _NO_VALUE]
-        if uuid is not None and unanswered:
-            found["problems"].append(
+        if uuid is None:
+            unanswered = [f"`{row['uuid']}` instead of a UUID"]
+        if unanswered:
+            problems.append(
                 f"GPU {index}: nvidia-smi reports {' and '.join(unanswered)}; the GPU does not answer: "
                 "look for `Xid` in the kernel log and reset the GPU or restart the node"
             )
@@ -165,50 +163,34 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
                 f"GPU {index}: MIG is enabled, programs see its slices and not the whole GPU "
                 f"(disable it with `nvidia-smi -i {index} -mig 0`)"
             )
-        found["devices"].append(
-            {
-                "index": index,
-                "uuid": uuid,
-                "model": row["name"],
-                # [N/A] where GPU and CPU share one memory.
-                "memory_mib": _number(row["memory.total"]),
-                "pci": pci_address(row["pci.bus_id"]),
-                "mig": mig,
-                "physical_id": index,
-                "health": None,
-                "card": None,
-                "chip": None,
-            }
-        )
+        memory, pci = _number(row["memory.total"]), pci_address(row["pci.bus_id"])
+        found["devices"].append(device(index, row["name"], uuid=uuid, memory_mib=memory, pci=pci, mig=mig))
         if not row["driver_version"].startswith("["):
             found["driver"] = row["driver_version"]
     found["devices"].sort(key=lambda device: device["index"])
     indexes = [device["index"] for device in found["devices"]]
     for index in sorted({index for index in indexes if indexes.count(index) > 1}):
-        found["problems"].append(f"nvidia-smi lists GPU {index} {indexes.count(index)} times")
+        problems.append(f"nvidia-smi lists GPU {index} {indexes.count(index)} times")
     missing = first_missing(indexes)
     if missing:
         # nvidia-smi numbers the GPUs that it shows without gaps, in containers as well.
         listed = ", ".join(map(str, missing))
-        found["problems"].append(f"nvidia-smi lists no GPU {listed}, but later ones: run nvidia-smi on the node")
-    if not indexes and not found["problems"]:
-        found["problems"].append("nvidia-smi printed nothing, expected a line for each GPU: run nvidia-smi on the node")
+        problems.append(f"nvidia-smi lists no GPU {listed}, but later ones: run nvidia-smi on the node")
+    if not indexes and not problems:
+        problems.append("nvidia-smi printed nothing, expected a line for each GPU: run nvidia-smi on the node")
     return found
 
 
 def nvidia_failure(status: int, output: str, on_the_bus: int) -> str:
     """Explain an nvidia-smi that failed; on_the_bus is the number of NVIDIA GPUs that PCI shows."""
     text = output.lower()
-    bus = f"the PCI bus shows {on_the_bus} NVIDIA GPU(s)"
-    ended = f"nvidia-smi exited with status {status}: {excerpt(output)}"
+    advice = "Run nvidia-smi on the node and look for `NVRM` in the kernel log"
     if "version mismatch" in text:
-        return f"{ended} ({bus}). The driver was upgraded under a running kernel module: restart the node"
-    if "couldn't communicate" in text:
-        return (
-            f"{ended} ({bus}). The kernel module is not loaded: check `dkms status`, `mokutil --sb-state` and "
-            "`modprobe nvidia`"
-        )
-    return f"{ended} ({bus}). Run nvidia-smi on the node and look for `NVRM` in the kernel log"
+        advice = "The driver was upgraded under a running kernel module: restart the node"
+    elif "couldn't communicate" in text:
+        advice = "The kernel module is not loaded: check `dkms status`, `mokutil --sb-state` and `modprobe nvidia`"
+    ended = f"nvidia-smi exited with status {status}: {excerpt(output)}"
+    return f"{ended} (the PCI bus shows {on_the_bus} NVIDIA GPU(s)). {advice}"
 
 
 def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
@@ -217,17 +199,14 @@ def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
     columns: list[str] = []
     chips: list[NpuChip] = []
     problems: list[str] = []
-    for line in lines_of(output):
-        if not line.strip():
-            continue
+    for line in filter(str.strip, lines_of(output)):
         if not columns:
             header = line
             for label in labels:
                 header = header.replace(label, label.replace(" ", "_"))
-            names = header.split()
-            if {"NPU_ID", "Chip_ID", "Chip_Name"} <= set(names) and names[-1] == "Chip_Name":
-                columns = names
-            else:
+            columns = header.split()
+            if not {"NPU_ID", "Chip_ID", "Chip_Name"} <= set(columns) or columns[-1] != "Chip_Name":
+                columns = []
                 problems.append(f"npu-smi info -m: no table header in: {excerpt(line)}")
             continue
         row = dict(zip(columns, line.split(None, len(columns) - 1)))
@@ -278,8 +257,8 @@ def _npu_rows(lines: Sequence[str]) -> tuple[list[_NpuRow], list[str], bool]:
                 problems.append(f"npu-smi info printed an NPU without its chip: {excerpt(pending)}")
             pending, npu, model, health = line, numbers[0], first[1], cells[1]
             if health != "OK":
-                text = f"health is `{health}`, expected `OK`; see `npu-smi info -t health -i {npu}`"
-                problems.append(f"NPU {npu} ({model}): {text}")
+                expected = f"expected `OK`; see `npu-smi info -t health -i {npu}`"
+                problems.append(f"NPU {npu} ({model}): health is `{health}`, {expected}")
         if pci is None:
             continue
         if npu is None or not numbers or numbers[0] is None:
@@ -302,34 +281,31 @@ def _npu_rows(lines: Sequence[str]) -> tuple[list[_NpuRow], list[str], bool]:
 
 def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
     """Parse `npu-smi info`, joined with `npu-smi info -m` (None when that failed) for the logic ids."""
-    found = no_accelerators()
-    found["vendor"] = "ascend"
-    version = _NPU_VERSION.search(table)
-    found["driver"] = version.group(1) if version else None
+    found = no_accelerators("ascend")
     problems = found["problems"]
+    version = _NPU_VERSION.search(table)
+    found["driver"] = version[1] if version else None
     chips, map_problems = parse_npu_map(mapping) if mapping is not None else ([], [])
     problems.extend(map_problems)
     by_place = {(chip["npu"], chip["chip"]): chip for chip in chips}
     if len(by_place) < len(chips) or len({chip["logic"] for chip in chips}) < len(chips):
         problems.append("npu-smi info -m lists a chip or a logic id twice: run `npu-smi info -m` on the node")
     if not chips:
-        note = "npu-smi info -m gave no logic ids: devices are numbered by their order in `npu-smi info`"
-        found["notes"].append(note)
+        found["notes"].append("npu-smi info -m gave no logic ids: devices have the order of `npu-smi info`")
     lines = lines_of(table)
     rows, table_problems, complete = _npu_rows(lines)
     problems.extend(table_problems)
     for row in rows:
         chip = by_place.get((row.npu, row.chip))
         if chip is None and chips:
-            text = "is in `npu-smi info` but has no logic id in `npu-smi info -m`"
-            problems.append(f"NPU {row.npu} chip {row.chip} {text}")
+            named = f"NPU {row.npu} chip {row.chip}"
+            problems.append(f"{named} is in `npu-smi info` but has no logic id in `npu-smi info -m`")
         else:
             found["devices"].append(_npu_device(row, chip, len(found["devices"])))
     if not chips:
         problems.extend(_cut(lines, found["driver"], complete))
     for npu, number in sorted(set(by_place) - {(row.npu, row.chip) for row in rows}):
-        text = "has a logic id in `npu-smi info -m` but is missing from `npu-smi info`"
-        problems.append(f"NPU {npu} chip {number} {text}")
+        problems.append(f"NPU {npu} chip {number} is in `npu-smi info -m` but missing from `npu-smi info`")
     if not found["devices"]:
         problems.append(f"npu-smi info listed no NPU: {excerpt(table)}")
     found["devices"].sort(key=lambda device: device["index"])
@@ -341,18 +317,16 @@ def _npu_device(row: _NpuRow, chip: NpuChip | None, place: int) -> Device:
     index = chip["logic"] if chip else place
     physical = chip["physical"] if chip and chip["physical"] is not None else row.physical
     name = chip["name"] if chip else row.model
-    return {
-        "index": index,
-        "uuid": None,
-        "model": name if name.lower().startswith("ascend") else f"Ascend {name}",
-        "memory_mib": row.memory_mib,
-        "pci": row.pci,
-        "mig": False,
-        "physical_id": physical if physical is not None else index,
-        "health": row.health,
-        "card": row.npu,
-        "chip": row.chip,
-    }
+    return device(
+        index,
+        name if name.lower().startswith("ascend") else f"Ascend {name}",
+        memory_mib=row.memory_mib,
+        pci=row.pci,
+        physical_id=physical if physical is not None else index,
+        health=row.health,
+        card=row.npu,
+        chip=row.chip,
+    )
 
 
 def _cut(lines: Sequence[str], driver: str | None, ended: bool) -> Iterator[str]:

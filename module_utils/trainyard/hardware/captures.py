@@ -138,7 +138,9 @@ def accelerators(text: str) -> acc.Accelerators:
     for vendor, functions in bus.items() if _text(known, "lspci") else ():
         record = {"nvidia": nvidia, "ascend": ascend}[vendor]
         if record is None and functions:
-            result = result if result["vendor"] != "none" else _bus_only(vendor, functions)
+            if result["vendor"] == "none":
+                result = acc.no_accelerators(vendor)
+                result["problems"] = [acc.missing_driver(vendor, [address for address, _ in functions])]
         elif record is not None and len(functions) != len(record["devices"]):
             shown = len(record["devices"])
             listed = counted(len(functions), "device")
@@ -181,13 +183,6 @@ def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _bus_only(vendor: str, functions: Sequence[tuple[str, str]]) -> acc.Accelerators:
-    result = acc.no_accelerators()
-    result["vendor"] = vendor
-    result["problems"] = [acc.missing_driver(vendor, [address for address, _ in functions])]
-    return result
-
-
 def _ascend(known: Sequence[Section]) -> acc.Accelerators | None:
     table, mapping, listing = (_text(known, f"npu-smi info{option}") for option in ("", " -m", " -l"))
     cards, problems = _cards(listing or "")
@@ -198,8 +193,7 @@ def _ascend(known: Sequence[Section]) -> acc.Accelerators | None:
         if absent:
             problems.append(f"npu-smi info -l has NPU {', '.join(map(str, absent))}, which npu-smi info does not show")
     elif mapping or listing:
-        found = acc.no_accelerators()
-        found["vendor"] = "ascend"
+        found = acc.no_accelerators("ascend")
         chips, wrong = acc.parse_npu_map(mapping) if mapping else ([], [])
         problems += wrong
         for index, (card, chip) in enumerate(cards if not chips else []):
@@ -214,18 +208,8 @@ def _ascend(known: Sequence[Section]) -> acc.Accelerators | None:
 
 
 def _npu(chip: acc.NpuChip) -> acc.Device:
-    return {
-        "index": chip["logic"],
-        "uuid": None,
-        "model": chip["name"],
-        "memory_mib": None,
-        "pci": None,
-        "mig": False,
-        "physical_id": chip["logic"] if chip["physical"] is None else chip["physical"],
-        "health": None,
-        "card": chip["npu"],
-        "chip": chip["chip"],
-    }
+    physical = chip["logic"] if chip["physical"] is None else chip["physical"]
+    return acc.device(chip["logic"], chip["name"], physical_id=physical, card=chip["npu"], chip=chip["chip"])
 
 
 def _cards(text: str) -> tuple[list[tuple[int, int]], list[str]]:

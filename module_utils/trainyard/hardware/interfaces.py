@@ -52,25 +52,13 @@ class Networks(TypedDict):
     problems: list[str]
 
 
-class Link(TypedDict):
-    """One interface as `ip -json address` describes it."""
-
-    name: str
-    up: bool
-    state: str
-    mtu: int | None
-    mac: str | None
-    loopback: bool
-    addresses: list[str]
-
-
 class SelectionError(ValueError):
-    """No single interface and address of the node fits the wanted network.
+    """No single interface and address of the node fits the requested network.
 
     `finding.check` is `network`, or `interface` where the one that was meant leads to no other machine.
     """
 
-    def __init__(self, *, found: str, expected: str, action: str, check: str = "network") -> None:
+    def __init__(self, found: str, expected: str, action: str, check: str = "network") -> None:
         """Keep the explanation as a finding, of no host yet."""
         super().__init__(f"found {found}; expected {expected}; {action}")
         self.finding = Finding(check, found, expected, action)
@@ -107,15 +95,15 @@ def is_representor(phys_port_name: str) -> bool:
     return _REPRESENTOR.match(phys_port_name.strip()) is not None
 
 
-def parse_ip_address(output: str) -> tuple[list[Link], list[str]]:
-    """Parse `ip -json address` into links and problems."""
+def parse_ip_address(output: str) -> tuple[list[Interface], list[str]]:
+    """Parse `ip -json address` into interfaces and problems; sysfs has the speed, and any kind but loopback."""
     try:
         records: Any = json.loads(output)
     except (ValueError, RecursionError) as error:
         return [], [f"`ip -json address` did not print JSON: {error}"]
     if not isinstance(records, list):
         return [], ["`ip -json address` did not print a list of interfaces"]
-    links: list[Link] = []
+    interfaces: list[Interface] = []
     problems: list[str] = []
     for record in records:
         name = record.get("ifname") if isinstance(record, dict) else None
@@ -135,18 +123,19 @@ def parse_ip_address(output: str) -> tuple[list[Link], list[str]]:
             except (KeyError, TypeError, ValueError, OverflowError):
                 if info:
                     problems.append(f"{name}: `ip -json address` has an unreadable address: {str(info)[:100]}")
-        links.append(
+        interfaces.append(
             {
                 "name": name,
                 "up": "UP" in flags and "LOWER_UP" in flags,
                 "state": str(record.get("operstate", "unknown")).lower(),
                 "mtu": mtu if isinstance(mtu, int) else None,
                 "mac": mac if isinstance(mac, str) else None,
-                "loopback": "LOOPBACK" in flags,
+                "kind": "loopback" if "LOOPBACK" in flags else "virtual",
+                "speed_mbps": None,
                 "addresses": addresses,
             }
         )
-    return links, problems
+    return interfaces, problems
 
 
 _Address = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
@@ -201,57 +190,42 @@ def _described(interfaces: Sequence[Interface]) -> str:
     return "; ".join(parts) if parts else "no interface with an address"
 
 
-def _listed(matches: list[_Match]) -> str:
-    return ", ".join(f"{interface['name']} {address}" for interface, address in matches)
-
-
 def _of_interface(interfaces: Sequence[Interface], name: str) -> list[_Match]:
     expected = f"one address on interface {name}"
     interface = next((interface for interface in interfaces if interface["name"] == name), None)
     if interface is None:
         names = ", ".join(interface["name"] for interface in interfaces) or "none at all"
-        raise SelectionError(
-            found=f"no interface {name} (the node has {names})",
-            expected=expected,
-            action="give job_network an interface that every node has, or a CIDR such as 10.77.0.0/24",
-        )
+        action = "give job_network an interface that every node has, or a CIDR such as 10.77.0.0/24"
+        raise SelectionError(f"no interface {name} (the node has {names})", expected, action)
     own = _addresses(interface)
     usable = [address for address in own if not address.ip.is_link_local]
-    # InfiniBand without anybody who gives addresses has 169.254.0.0/16, which will do for who names the interface: all
-    # nodes are on one link. Those of IPv6 mean nothing without the name of the interface, which no launcher takes.
+    # InfiniBand without a source of addresses has 169.254.0.0/16, which is enough for a named interface: all nodes are
+    # on one link. Those of IPv6 mean nothing without the name of the interface, which no launcher takes.
     usable = usable or [address for address in own if address.version == 4]
     # One family for all nodes: IPv4 wherever there is one.
     usable = [address for address in usable if address.version == 4] or usable
     if not usable:
-        raise SelectionError(
-            found=f"no address on {name} but link-local ones of IPv6 (the node has {_described(interfaces)})",
-            expected=expected,
-            action="give the interface an address (169.254.0.0/16 will do), or set job_network to another network",
-        )
+        found = f"no address on {name} but link-local ones of IPv6 (the node has {_described(interfaces)})"
+        action = "give the interface an address (169.254.0.0/16 will do), or set job_network to another network"
+        raise SelectionError(found, expected, action)
     return [(interface, address) for address in usable]
 
 
 def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
     try:
-        wanted = ipaddress.ip_network(network)
+        target = ipaddress.ip_network(network)
     except ValueError as error:
-        raise SelectionError(
-            found=f"job_network {network!r} ({error})",
-            expected="a CIDR such as 10.77.0.0/24 or the name of an interface",
-            action="correct job_network",
-        ) from None
+        expected = "a CIDR such as 10.77.0.0/24 or the name of an interface"
+        raise SelectionError(f"job_network {network!r} ({error})", expected, "correct job_network") from None
     matches = [
         (interface, address)
         for interface in interfaces
         for address in _addresses(interface)
-        if address.version == wanted.version and address.ip in wanted
+        if address.version == target.version and address.ip in target
     ]
     if not matches:
-        raise SelectionError(
-            found=_described(interfaces),
-            expected=f"an address in {wanted}",
-            action="set job_network to a network that every node is on",
-        )
+        action = "set job_network to a network that every node is on"
+        raise SelectionError(_described(interfaces), f"an address in {target}", action)
     return matches
 
 
@@ -280,11 +254,9 @@ def _of_host(interfaces: Sequence[Interface], host_address: str) -> list[_Match]
     candidates = [match for match in candidates if not leads_nowhere(match[0]["name"])] or candidates
     candidates = [match for match in candidates if match[1].version == 4] or candidates
     if len(candidates) != 1:
-        raise SelectionError(
-            found=f"{_described(interfaces)}, none of which is the node's address in the inventory ({host_address})",
-            expected="one network to choose",
-            action="set job_network to a CIDR such as 10.77.0.0/24 or to the name of an interface",
-        )
+        found = f"{_described(interfaces)}, none of which is the node's address in the inventory ({host_address})"
+        action = "set job_network to a CIDR such as 10.77.0.0/24 or to the name of an interface"
+        raise SelectionError(found, "one network to choose", action)
     return candidates
 
 
@@ -308,29 +280,21 @@ def select_interface(
     matches = [match for match in matches if match[0]["up"]] or matches
     matches = [match for match in matches if not leads_nowhere(match[0]["name"])] or matches
     interface, address = matches[0]
+    chosen = f"{interface['name']} {address}"
     if len(matches) > 1:
-        raise SelectionError(
-            found=f"{len(matches)} addresses ({_listed(matches)})",
-            expected=f"one address on {network or host_address}",
-            action="set job_network to a CIDR that holds only one of them",
-        )
+        listed = ", ".join(f"{interface['name']} {address}" for interface, address in matches)
+        action = "set job_network to a CIDR that holds only one of them"
+        expected = f"one address on {network or host_address}"
+        raise SelectionError(f"{len(matches)} addresses ({listed})", expected, action)
     if not interface["up"]:
-        raise SelectionError(
-            found=f"{interface['name']} {address} is down (state {interface['state']})",
-            expected="a link that is up",
-            action="connect it or bring it up, or set job_network to another network",
-        )
+        action = "connect it or bring it up, or set job_network to another network"
+        raise SelectionError(f"{chosen} is down (state {interface['state']})", "a link that is up", action)
     nowhere = "loopback" if interface["kind"] == "loopback" else leads_nowhere(interface["name"])
     if nowhere and not alone:
-        raise SelectionError(
-            found=(
-                f"{interface['name']} {address} ({nowhere}), which no other node can reach, chosen by "
-                + (f"job_network {network}" if network else f"the node's address in the inventory ({host_address})")
-            ),
-            expected="an address that every node of the job reaches",
-            action="set job_network to the network between the nodes",
-            check="interface",
-        )
+        by = f"job_network {network}" if network else f"the node's address in the inventory ({host_address})"
+        found = f"{chosen} ({nowhere}), which no other node can reach, chosen by {by}"
+        action = "set job_network to the network between the nodes"
+        raise SelectionError(found, "an address that every node of the job reaches", action, check="interface")
     return interface["name"], str(address.ip)
 
 
@@ -338,16 +302,6 @@ def network_of(interfaces: Sequence[Interface], interface: str, address: str) ->
     """Return the network of an address that an interface has, as CIDR; "" when it has not."""
     own = [own for item in interfaces if item["name"] == interface for own in _addresses(item)]
     return next((str(item.network) for item in own if str(item.ip) == address), "")
-
-
-def nccl_socket_ifname(interface: str) -> str:
-    """Return NCCL_SOCKET_IFNAME for exactly this interface: a bare `eth1` would also match `eth10`."""
-    return f"={interface}"
-
-
-def gloo_socket_ifname(interface: str) -> str:
-    """Return GLOO_SOCKET_IFNAME: Gloo takes plain names and matches them exactly."""
-    return interface
 
 
 def nccl_ib_hca(ports: Sequence[RdmaPort]) -> str:

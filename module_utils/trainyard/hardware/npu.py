@@ -179,6 +179,10 @@ def answer_text(answer: Answer | None) -> str:
     return f"`{text[:200]}`" if text else "nothing"
 
 
+def _printed(answer: Answer | None) -> str:
+    return f"hccn_tool printed {answer_text(answer)}" if answer else "hccn_tool is not installed or was not called"
+
+
 def _named(ids: Sequence[int]) -> str:
     return f"device{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
 
@@ -234,9 +238,8 @@ def _check(
 ) -> None:
     """Add problems and notes to a record."""
     devices, problems, notes = found["devices"], found["problems"], found["notes"]
-    models = "910, 910B or A3"
     if devices and not found["chip"]:
-        notes.append(f"the devices are not of one kind among {models}: no HCCL rank table is made for them")
+        notes.append("the devices are not of one kind among 910, 910B or A3: no HCCL rank table is made for them")
     _check_addresses(found, ports)
     down = [device["physical_id"] for device in devices if device["link"] == "down" and _expects_network(found, device)]
     if down:
@@ -257,19 +260,14 @@ def _check(
     unknown = [device["physical_id"] for device in devices if device["link"] == "unknown"]
     if unknown:
         port = ports.get(unknown[0])
-        why = (
-            f"hccn_tool printed {answer_text(port.link)}"
-            if port and port.link
-            else "hccn_tool is not installed or was not called"
-        )
+        why = _printed(port.link if port else None)
         notes.append(f"the link of {_named(unknown)} (physical id) is unknown: {why}")
     if found["chip"] == "a3":
         lost = [device["physical_id"] for device in devices if not device["super_device_id"]]
         if lost:
             answer = next((answer for answer in spods.values() if answer is not None), None)
-            problems.append(
-                f"{_have(lost)} no super device id: `npu-smi info -t spod-info` printed {answer_text(answer)}"
-            )
+            text = f"`npu-smi info -t spod-info` printed {answer_text(answer)}"
+            problems.append(f"{_have(lost)} no super device id: {text}")
         if len(pods) > 1:
             problems.append(
                 f"the devices report the super pods {', '.join(sorted(pod or 'none' for pod in pods))}, "
@@ -295,17 +293,12 @@ def _check_addresses(found: Npu, ports: Mapping[int, Port]) -> None:
         notes.append(f"{_have(unset)} no network address: collectives stay inside the super pod")
     elif unset:
         port = ports.get(unset[0])
-        why = (
-            f"hccn_tool printed {answer_text(port.ip)}"
-            if port and port.ip
-            else "hccn_tool is not installed or was not called"
-        )
+        why = _printed(port.ip if port else None)
         first = unset[0]
         problems.append(
             f"{_have(unset)} no network address: {why}, and /etc/hccn.conf has no "
             f"address_{first}; set it with `hccn_tool -i {first} -ip -s address ADDRESS netmask NETMASK`"
         )
-    for address, number in Counter(device["device_ip"] for device in devices if device["device_ip"]).items():
-        if number > 1:
-            same = [device["physical_id"] for device in devices if device["device_ip"] == address]
+    for address, same in grouped((device["device_ip"], device["physical_id"]) for device in devices).items():
+        if address and len(same) > 1:
             problems.append(f"{_have(same)} the same address {address}, expected one for each")

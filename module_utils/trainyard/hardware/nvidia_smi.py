@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .accelerators import Accelerators, Device, first_missing, no_accelerators, pci_address
+from .accelerators import Accelerators, Device, device, first_missing, no_accelerators, pci_address
 from .pasted import excerpt, lines_of
 
 ROW = re.compile(
@@ -27,26 +27,10 @@ _MIG_SLICE = re.compile(r"\s+MIG \S+\s+Device\s+\d+:")
 _MUTE = ("ERR!", "Unknown Error", "GPU is lost", "Unable to determine the device handle", "GPU requires reset")
 
 
-def _device(index: int, name: str, uuid: str | None, pci: str | None) -> Device:
-    return {
-        "index": index,
-        "uuid": uuid,
-        "model": name,
-        "memory_mib": None,
-        "pci": pci,
-        "mig": False,
-        "physical_id": index,
-        "health": None,
-        "card": None,
-        "chip": None,
-    }
-
-
 def parse_table(output: str) -> Accelerators:
     """Parse the table that `nvidia-smi` prints without options."""
-    found = no_accelerators()
-    found["vendor"] = "nvidia"
-    device: Device | None = None
+    found = no_accelerators("nvidia")
+    gpu: Device | None = None
     head = ended = False
     for line in lines_of(output):
         matched, row = HEAD.search(line), ROW.search(line)
@@ -56,24 +40,24 @@ def parse_table(output: str) -> Accelerators:
             ended = True
             break
         elif row:
-            _memory_missing(found, device)
-            device = _device(int(row["index"]), row["name"], None, pci_address(row["pci"]))
-            found["devices"].append(device)
-        elif device is not None:
+            _memory_missing(found, gpu)
+            gpu = device(int(row["index"]), row["name"], pci=pci_address(row["pci"]))
+            found["devices"].append(gpu)
+        elif gpu is not None:
             slice_of = _MIG_ROW.search(line)
             for each in found["devices"]:
                 each["mig"] = each["mig"] or bool(slice_of and int(slice_of["index"]) == each["index"])
             memory, mode = _MEMORY.search(line), _MIG_MODE.search(line)
-            if memory and device["memory_mib"] is None:
-                device["memory_mib"] = int(memory["total"])
+            if memory and gpu["memory_mib"] is None:
+                gpu["memory_mib"] = int(memory["total"])
             elif mode:
-                device["mig"] = mode[1] == "Enabled"
+                gpu["mig"] = mode[1] == "Enabled"
         if any(word in line for word in _MUTE):
-            who = f"GPU {device['index']}" if device else "a GPU"
+            named = f"GPU {gpu['index']}" if gpu else "a GPU"
             found["problems"].append(
-                f"{who} does not answer: nvidia-smi printed {excerpt(line)}; look for `Xid` in the kernel log"
+                f"{named} does not answer: nvidia-smi printed {excerpt(line)}; look for `Xid` in the kernel log"
             )
-    _memory_missing(found, device)
+    _memory_missing(found, gpu)
     if not found["devices"]:
         found["problems"].append(f"nvidia-smi's table lists no GPU: {excerpt(output)}")
     elif not head:
@@ -87,20 +71,19 @@ def parse_table(output: str) -> Accelerators:
     return found
 
 
-def _memory_missing(found: Accelerators, device: Device | None) -> None:
-    if device is not None and device["memory_mib"] is None:
-        found["problems"].append(f"GPU {device['index']}: nvidia-smi's table has no memory of it")
+def _memory_missing(found: Accelerators, gpu: Device | None) -> None:
+    if gpu is not None and gpu["memory_mib"] is None:
+        found["problems"].append(f"GPU {gpu['index']}: nvidia-smi's table has no memory of it")
 
 
 def parse_list(output: str) -> Accelerators:
     """Parse `nvidia-smi -L`."""
-    found = no_accelerators()
-    found["vendor"] = "nvidia"
+    found = no_accelerators("nvidia")
     for line in lines_of(output):
         row = LISTED.search(line)
         if row:
             uuid = row["uuid"] if row["uuid"].startswith("GPU-") else None
-            found["devices"].append(_device(int(row["index"]), row["name"], uuid, None))
+            found["devices"].append(device(int(row["index"]), row["name"], uuid=uuid))
             if uuid is None:
                 found["problems"].append(f"GPU {row['index']}: nvidia-smi -L has `{row['uuid']}` instead of a UUID")
         elif _MIG_SLICE.match(line) and found["devices"]:
@@ -114,7 +97,7 @@ def parse_list(output: str) -> Accelerators:
 
 
 def _counted(found: Accelerators, source: str) -> None:
-    indexes = [device["index"] for device in found["devices"]]
+    indexes = [gpu["index"] for gpu in found["devices"]]
     twice = sorted({index for index in indexes if indexes.count(index) > 1})
     if twice:
         found["problems"].append(f"{source} has GPU {_named(twice)} more than once: give the output of one machine")
@@ -131,17 +114,17 @@ def joined(table: Accelerators | None, listed: Accelerators | None) -> Accelerat
     """Return what both forms say of one machine; each GPU that only one of them has is a problem."""
     if table is None or listed is None:
         return table or listed
-    by_index = {device["index"]: device for device in listed["devices"]}
-    seen = {device["index"] for device in table["devices"]}
-    for device in table["devices"]:
-        other = by_index.get(device["index"])
+    by_index = {gpu["index"]: gpu for gpu in listed["devices"]}
+    seen = {gpu["index"] for gpu in table["devices"]}
+    for gpu in table["devices"]:
+        other = by_index.get(gpu["index"])
         if other is not None:
-            device.update({"uuid": other["uuid"], "model": other["model"], "mig": device["mig"] or other["mig"]})
+            gpu.update({"uuid": other["uuid"], "model": other["model"], "mig": gpu["mig"] or other["mig"]})
     odd = sorted(seen ^ set(by_index))
     table["problems"].extend(listed["problems"])
     if odd:
         table["problems"].append(f"GPU {_named(odd)}: in one of nvidia-smi's table and nvidia-smi -L only")
         table["devices"].extend(by_index[index] for index in odd if index in by_index)
-    table["devices"].sort(key=lambda device: device["index"])
+    table["devices"].sort(key=lambda gpu: gpu["index"])
     table["notes"] = [note for note in table["notes"] if "cuts the name" not in note]
     return table

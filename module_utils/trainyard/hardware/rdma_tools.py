@@ -8,8 +8,10 @@ port: with InfiniBand alone nobody gives it an address.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from .interfaces import RdmaPort, parse_rate, parse_state
+from .interfaces import RdmaPort, parse_rate, parse_state, port_name
 from .pasted import excerpt, lines_of
 
 CA = re.compile(r"CA '(?P<device>[^']+)'")
@@ -44,27 +46,27 @@ def parse_ibstat(output: str) -> Ports:
     """Parse `ibstat`: ports, and what is wrong with what it printed."""
     ports: list[RdmaPort] = []
     problems: list[str] = []
-    wanted: dict[str, int] = {}
+    expected: dict[str, int] = {}
     device: str | None = None
     port: RdmaPort | None = None
     for line in lines_of(output):
         named, numbered, count, field = CA.match(line), _PORT.match(line), _PORTS.match(line), _FIELD.match(line)
         if named:
             device, port = named["device"], None
-            wanted[device] = 1
+            expected[device] = 1
         elif "ibpanic" in line or "failed" in line:
             problems.append(f"ibstat: {excerpt(line)}")
         elif (numbered or field) and device is None:
             problems.append(f"ibstat: the output begins in the middle, without the adapter's name: {excerpt(line)}")
             break
         elif count and device is not None:
-            wanted[device] = int(count["ports"])
+            expected[device] = int(count["ports"])
         elif numbered and device is not None:
             port = _port(device, int(numbered["port"]))
             ports.append(port)
         elif field and port is not None:
             _take(port, field["name"].strip(), field["value"].strip())
-    for name, number in wanted.items():
+    for name, number in expected.items():
         have = sum(each["device"] == name for each in ports)
         if have != number:
             problems.append(f"ibstat: {have} ports of {name}, expected {number}: the output may have been cut")
@@ -83,33 +85,36 @@ def _take(port: RdmaPort, name: str, value: str) -> None:
         port["link_layer"] = word
 
 
+_STATUS_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "state": ("state", parse_state),
+    "phys state": ("physical_state", parse_state),
+    "rate": ("rate_gbps", parse_rate),
+    "link_layer": ("link_layer", lambda value: value or None),
+}
+
+
 def parse_ibstatus(output: str) -> Ports:
     """Parse `ibstatus`: ports, and what is wrong with what it printed."""
     ports: list[RdmaPort] = []
     problems: list[str] = []
-    said_of: set[str] = set()
+    read: set[str] = set()
     for line in lines_of(output):
         named, field = STATUS.match(line), _FIELD.match(line)
         if named:
             ports.append(_port(named["device"], int(named["port"])))
-            said_of = set()
+            read = set()
         elif field and not ports:
             problems.append(f"ibstatus: the output begins in the middle, without the adapter's name: {excerpt(line)}")
             break
         elif field:
             name, value = field["name"].strip(), field["value"].strip()
-            if name in said_of:
+            if name in read:
                 problems.append(f"ibstatus: {name} of {ports[-1]['device']} twice: a line between is missing")
                 break
-            said_of.add(name)
-            if name == "state":
-                ports[-1]["state"] = parse_state(value)
-            elif name == "phys state":
-                ports[-1]["physical_state"] = parse_state(value)
-            elif name == "rate":
-                ports[-1]["rate_gbps"] = parse_rate(value)
-            elif name == "link_layer":
-                ports[-1]["link_layer"] = value or None
+            read.add(name)
+            if name in _STATUS_FIELDS:
+                key, parse = _STATUS_FIELDS[name]
+                ports[-1].update({key: parse(value)})  # type: ignore[misc]
     return ports, problems + _finished(ports, "ibstatus")
 
 
@@ -119,7 +124,7 @@ def _finished(ports: list[RdmaPort], tool: str) -> list[str]:
         port["active"] = port["state"] == "ACTIVE" and port["physical_state"] == "LinkUp"
         missing = [name for name in ("state", "physical_state", "rate_gbps", "link_layer") if port[name] is None]
         if missing:
-            problems.append(f"{tool}: no {', '.join(missing)} of port {port['device']}:{port['port']}")
+            problems.append(f"{tool}: no {', '.join(missing)} of port {port_name(port)}")
     return problems
 
 
@@ -145,17 +150,16 @@ def joined(states: Ports | None, netdevs: Ports | None) -> Ports:
     names, more = netdevs or ([], [])
     problems = [*problems, *more]
     if states is None:
-        unknown = [f"{port['device']}:{port['port']}" for port in names if port["state"] is None]
+        unknown = [port_name(port) for port in names if port["state"] is None]
         if unknown:
             problems.append(f"nothing says the state of {', '.join(unknown)}: give ibstat or ibstatus, too")
         return names, problems
-    known = {(port["device"], port["port"]): port for port in names}
-    if len(known) < len(names) or len({(port["device"], port["port"]) for port in ports}) < len(ports):
+    known = {port_name(port): port for port in names}
+    if len(known) < len(names) or len(set(map(port_name, ports))) < len(ports):
         problems.append("a port stands there more than once: give the output of one machine")
     for port in ports:
-        other = known.pop((port["device"], port["port"]), None)
+        other = known.pop(port_name(port), None)
         port["netdev"] = other["netdev"] if other else None
     if known:
-        listed = ", ".join(f"{device}:{port}" for device, port in known)
-        problems.append(f"ibdev2netdev has {listed}, of which nothing else says a state")
+        problems.append(f"ibdev2netdev has {', '.join(known)}, of which nothing else says a state")
     return ports, problems

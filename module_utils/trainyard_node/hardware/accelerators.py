@@ -82,8 +82,7 @@ def _ascend(tree: Tree, on_the_bus: list[str]) -> parse.Accelerators | None:
     if table is None:
         return None
     if table.status != 0:
-        found = parse.no_accelerators()
-        found["vendor"] = "ascend"
+        found = parse.no_accelerators("ascend")
         found["problems"] = [parse.npu_failure(table.status, table.output, len(on_the_bus))]
         return found
     mapping = tree.command("npu-smi.info-m", ["npu-smi", "info", "-m"], _TOOL_SECONDS)
@@ -98,14 +97,11 @@ def read_accelerators(tree: Tree) -> parse.Accelerators:
     found = [record for record in (nvidia, ascend) if record is not None]
     # A tool without devices (an image for both kinds of nodes) gives way to one with devices.
     found.sort(key=lambda record: not record["devices"])
-    if found:
-        result = found[0]
-        if len(found) > 1 and found[1]["devices"]:
-            result["problems"].append(
-                f"the node has both {result['vendor']} and {found[1]['vendor']} devices; only the former are used"
-            )
-    else:
-        result = parse.no_accelerators()
+    result = found[0] if found else parse.no_accelerators()
+    if len(found) > 1 and found[1]["devices"]:
+        result["problems"].append(
+            f"the node has both {result['vendor']} and {found[1]['vendor']} devices; only the former are used"
+        )
     for vendor, record in (("nvidia", nvidia), ("ascend", ascend)):
         if record is None and on_the_bus[vendor]:
             result["problems"].append(parse.missing_driver(vendor, on_the_bus[vendor]))

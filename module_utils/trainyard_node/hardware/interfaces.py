@@ -54,27 +54,16 @@ def _addresses_without_ip(tree: Tree, problems: list[str]) -> dict[str, list[str
     return addresses
 
 
-def _kind(tree: Tree, name: str, loopback: bool) -> str:
-    folder = f"/sys/class/net/{name}"
-    if loopback:
-        return "loopback"
-    if tree.exists(f"{folder}/bridge"):
-        return "bridge"
-    if tree.exists(f"{folder}/bonding"):
-        return "bond"
-    return "physical" if tree.exists(f"{folder}/device") else "virtual"
-
-
-def _links_from_sysfs(tree: Tree, problems: list[str]) -> list[parse.Link]:
+def _interfaces_from_sysfs(tree: Tree, problems: list[str]) -> list[parse.Interface]:
     addresses = _addresses_without_ip(tree, problems)
-    links: list[parse.Link] = []
+    interfaces: list[parse.Interface] = []
     for name in tree.names("/sys/class/net"):
         folder = f"/sys/class/net/{name}"
         try:
             flags = int(tree.text(f"{folder}/flags") or "", 16)
         except ValueError:
             continue  # bonding_masters is a file of the same folder, not an interface
-        links.append(
+        interfaces.append(
             {
                 "name": name,
                 # carrier cannot be read while the interface is down
@@ -82,37 +71,30 @@ def _links_from_sysfs(tree: Tree, problems: list[str]) -> list[parse.Link]:
                 "state": tree.text(f"{folder}/operstate") or "unknown",
                 "mtu": tree.number(f"{folder}/mtu"),
                 "mac": tree.text(f"{folder}/address"),
-                "loopback": bool(flags & _IFF_LOOPBACK),
+                "kind": "loopback" if flags & _IFF_LOOPBACK else "virtual",
+                "speed_mbps": None,
                 "addresses": addresses.get(name, []),
             }
         )
-    return links
+    return interfaces
 
 
 def _interfaces(tree: Tree, problems: list[str]) -> list[parse.Interface]:
     outcome = tree.command("ip.address", ["ip", "-json", "address"], 10)
-    links: list[parse.Link] = []
-    if outcome is not None and outcome.status == 0:
-        links, trouble = parse.parse_ip_address(outcome.output)
-        problems.extend(trouble)
-    if not links:  # no iproute2, or a busybox `ip` that knows no -json
-        links = _links_from_sysfs(tree, problems)
     interfaces: list[parse.Interface] = []
-    for link in sorted(links, key=lambda link: parse.natural_order(link["name"])):
-        speed = tree.number(f"/sys/class/net/{link['name']}/speed")
-        interfaces.append(
-            {
-                "name": link["name"],
-                "up": link["up"],
-                "state": link["state"],
-                "mtu": link["mtu"],
-                "mac": link["mac"],
-                "kind": _kind(tree, link["name"], link["loopback"]),
-                "speed_mbps": speed if speed is not None and speed > 0 else None,  # -1: the driver does not know
-                "addresses": link["addresses"],
-            }
-        )
-    return interfaces
+    if outcome is not None and outcome.status == 0:
+        interfaces, wrong = parse.parse_ip_address(outcome.output)
+        problems.extend(wrong)
+    if not interfaces:  # no iproute2, or a busybox `ip` that knows no -json
+        interfaces = _interfaces_from_sysfs(tree, problems)
+    for interface in interfaces:
+        folder = f"/sys/class/net/{interface['name']}"
+        speed = tree.number(f"{folder}/speed")
+        interface["speed_mbps"] = speed if speed is not None and speed > 0 else None  # -1: the driver does not know
+        if interface["kind"] != "loopback":
+            kinds = (("bridge", "bridge"), ("bonding", "bond"), ("device", "physical"))
+            interface["kind"] = next((kind for name, kind in kinds if tree.exists(f"{folder}/{name}")), "virtual")
+    return sorted(interfaces, key=lambda interface: parse.natural_order(interface["name"]))
 
 
 def _by_number(name: str) -> int:

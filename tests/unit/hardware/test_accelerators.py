@@ -133,7 +133,7 @@ ERROR = "dcmi module initialize failed. ret is -8005"
     ("table", "mapping", "problem"),
     [
         (TABLE.format(health="Alarm"), MAP, "NPU 0 (Ascend910): health is `Alarm`, expected `OK`"),
-        (HEALTHY, MAP + EXTRA, "NPU 1 chip 0 has a logic id"),
+        (HEALTHY, MAP + EXTRA, "NPU 1 chip 0 is in `npu-smi info -m`"),
         (HEALTHY, "\n".join(MAP.splitlines()[:2]), "NPU 0 chip 1 is in `npu-smi info` but has no logic id"),
         (HEALTHY, MAP + MAP.splitlines()[1] + "\n", "npu-smi info -m lists a chip or a logic id twice"),
         (HEALTHY, None, "has no list of processes: it may have been cut"),
@@ -151,7 +151,7 @@ def test_problems_of_npus(table, mapping, problem):
 def test_without_a_map_devices_are_counted_and_drivers_before_22_print_no_processes():
     found = acc.parse_npu_info(HEALTHY.replace("25.0.rc1", "21.0.4  "), None)
     assert ([device["index"] for device in found["devices"]], found["problems"]) == ([0, 1], [])
-    assert "numbered by their order" in found["notes"][0]
+    assert "have the order of" in found["notes"][0]
 
 
 WORDS = st.lists(

@@ -178,8 +178,7 @@ def test_hca_list_is_exact_sorted_and_active_only():
     assert networks.nccl_ib_hca([roce, port("mlx5_0", active=False)]) == "=mlx5_bond_0:1"
 
 
-def test_names_for_nccl_and_gloo_and_nccl_conf():
-    assert (networks.nccl_socket_ifname("eth1"), networks.gloo_socket_ifname("eth1")) == ("=eth1", "eth1")
+def test_nccl_conf():
     text = "# comment\nNCCL_DEBUG=WARN # why\n\n NCCL_SOCKET_IFNAME = =eth0 \nnonsense\n"
     assert networks.parse_nccl_conf(text) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=eth0"}
 
@@ -193,7 +192,8 @@ def test_ip_address_keeps_prefixes_and_flags():
     (link,), problems = networks.parse_ip_address(json.dumps([record, {}]))
     assert problems == []
     assert link == {
-        **{"name": "eth0", "up": True, "state": "up", "mtu": 1400, "mac": "02:00:00:00:00:01", "loopback": False},
+        **{"name": "eth0", "up": True, "state": "up", "mtu": 1400, "mac": "02:00:00:00:00:01", "kind": "virtual"},
+        "speed_mbps": None,
         "addresses": ["10.0.0.1/24", "fd00::1/64"],
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.hardware.rdma import judge, parse_ibv_devices
+from ansible.module_utils.trainyard.hardware.rdma import check, parse_ibv_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
@@ -49,11 +49,11 @@ def texts(findings):
 
 
 def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
-    assert judge([state("g1", networks("gpu8_infiniband")), state("g2", networks("gpu8_infiniband"))]) == []
+    assert check([state("g1", networks("gpu8_infiniband")), state("g2", networks("gpu8_infiniband"))]) == []
     node = state("g1", networks("gpu8_infiniband"), **DECLARED)
-    assert judge([node]) == []
+    assert check([node]) == []
     more = {**node, "expected": "9"}
-    assert texts(judge([more])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
+    assert texts(check([more])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
     assert [finding["host"] for finding in FILTERS["rdma_findings"]([more, state("p1", networks("plain"))])] == [
         "g1",
         "p1",
@@ -67,22 +67,22 @@ def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):
     by_name["mlx5_9"].update(state="DOWN", physical_state="Polling", active=False)
     found = "mlx5_3:1 InfiniBand 200 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s DOWN (Polling)"
     nodes = [state("g1", networks("gpu8_infiniband")), state("g2", broken), state("g3", networks("gpu8_infiniband"))]
-    assert texts(judge([{**node, **DECLARED} for node in nodes])) == [
+    assert texts(check([{**node, **DECLARED} for node in nodes])) == [
         ("g2", "RDMA ports", f"6, and {found}", "8 of InfiniBand 400 Gb/s ACTIVE")
     ]
     # Without a declaration the ports of the other nodes are expected.
     expected = "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on g1, g3"
-    assert texts(judge(nodes)) == [("g2", "RDMA ports", found, expected)]
+    assert texts(check(nodes)) == [("g2", "RDMA ports", found, expected)]
 
 
 def test_ports_are_declared_one_by_one(networks):
     ports = [{"device": name, "rate_gbps": 400, "link_layer": "InfiniBand"} for name in COMPUTE]
-    assert judge([state("g1", networks("gpu8_infiniband"), ports=ports)]) == []
+    assert check([state("g1", networks("gpu8_infiniband"), ports=ports)]) == []
     declared = {"mlx5_0": {"rate_gbps": 800}, "mlx5_3": {"link_layer": "Ethernet"}, "mlx5_4": {"netdev": "ib7"}}
     declared |= {"mlx5_5": {"state": "DOWN"}, "mlx5_6": {"port": 2}, "mlx5_7": {}}
     ports = [{"device": name, **each} for name, each in declared.items()]
     node = state("g1", networks("gpu8_infiniband"), ports=ports, link_layer="InfiniBand")
-    found = {check: (text, expected) for _, check, text, expected in texts(judge([node]))}
+    found = {check: (text, expected) for _, check, text, expected in texts(check([node]))}
     assert found["RDMA port mlx5_0:1"] == ("InfiniBand 400 Gb/s ACTIVE", "InfiniBand 800 Gb/s ACTIVE")
     assert found["RDMA port mlx5_3:1"] == ("InfiniBand 400 Gb/s ACTIVE", "Ethernet ACTIVE")
     assert found["RDMA port mlx5_4:1"] == ("InfiniBand 400 Gb/s ACTIVE, netdev ib2", "InfiniBand ACTIVE, netdev ib7")
@@ -93,17 +93,17 @@ def test_ports_are_declared_one_by_one(networks):
 
 
 def test_a_second_port_that_nobody_cabled_is_no_fault_unless_declared(networks):
-    assert judge([state("d1", networks("port_down"))]) == []
-    found = judge([state("d1", networks("port_down"), ports=[{"device": "mlx5_0", "port": 2, "rate_gbps": 100}])])
+    assert check([state("d1", networks("port_down"))]) == []
+    found = check([state("d1", networks("port_down"), ports=[{"device": "mlx5_0", "port": 2, "rate_gbps": 100}])])
     assert texts(found) == [("d1", "RDMA port mlx5_0:2", "InfiniBand 10 Gb/s DOWN (Disabled)", "100 Gb/s ACTIVE")]
 
 
 def test_a_rate_holds_for_every_active_port_of_the_layer(networks):
     roce = networks("roce_bond")
-    assert judge([state("r1", roce, link_layer="Ethernet")]) == []
-    slow = texts(judge([state("r1", roce, rate_gbps=100.0)]))
+    assert check([state("r1", roce, link_layer="Ethernet")]) == []
+    slow = texts(check([state("r1", roce, rate_gbps=100.0)]))
     assert slow == [("r1", "RDMA port mlx5_2:1", "Ethernet 25 Gb/s ACTIVE", "100 Gb/s")]
-    (finding,) = judge([state("r1", roce, link_layer="InfiniBand")])
+    (finding,) = check([state("r1", roce, link_layer="InfiniBand")])
     assert finding.expected == "at least one port that is InfiniBand ACTIVE"
 
 
@@ -117,28 +117,28 @@ def test_a_rate_holds_for_every_active_port_of_the_layer(networks):
     ],
 )
 def test_a_node_without_devices_is_told_from_one_that_has_none_on_purpose(networks, changes, found, action):
-    (finding,) = judge([state("p1", networks("plain"), **changes)])
+    (finding,) = check([state("p1", networks("plain"), **changes)])
     assert (finding.host, finding.found) == ("p1", found)
     assert action in finding.action
-    assert judge([state("p1", networks("plain"), **{"virtual": changes.get("virtual", ""), "expected": "0"})]) == []
+    assert check([state("p1", networks("plain"), **{"virtual": changes.get("virtual", ""), "expected": "0"})]) == []
     # Devices of a node that declares none.
-    assert texts(judge([state("r1", networks("port_down"), expected="0")]))[0][3] == "none: rdma_expected is 0"
+    assert texts(check([state("r1", networks("port_down"), expected="0")]))[0][3] == "none: rdma_expected is 0"
 
 
 def test_devices_that_programs_do_not_see(networks):
     assert parse_ibv_devices(IBV_DEVICES) == ["mlx5_0", "mlx5_bond_0"]
-    assert judge([state("d1", networks("port_down"), verbs=IBV_DEVICES)]) == []
-    (finding,) = judge([state("r1", networks("roce_bond"), verbs=IBV_DEVICES)])
+    assert check([state("d1", networks("port_down"), verbs=IBV_DEVICES)]) == []
+    (finding,) = check([state("r1", networks("roce_bond"), verbs=IBV_DEVICES)])
     assert (finding.check, finding.found) == ("RDMA user space", "ibv_devices does not list mlx5_2")
     # Without ib_uverbs it fails and prints no table.
-    (finding,) = judge([state("r1", networks("roce_bond"), verbs="")])
+    (finding,) = check([state("r1", networks("roce_bond"), verbs="")])
     assert finding.found == "ibv_devices does not list mlx5_2, mlx5_bond_0"
 
 
 def test_what_cannot_be_read_is_no_pass(networks):
     blind = networks("port_down")
     blind["problems"] = ["RDMA port mlx5_0:1: its state cannot be read", "eth0: something else"]
-    (finding,) = judge([state("d1", blind)])
+    (finding,) = check([state("d1", blind)])
     assert finding.found == "RDMA port mlx5_0:1: its state cannot be read"
 
 
@@ -150,5 +150,5 @@ def test_no_declaration_breaks_the_judgement(ports, expected):
     unknown = dict.fromkeys(("state", "physical_state", "rate_gbps", "link_layer", "netdev"))
     port = {"device": "mlx5_0", "port": 1, "active": False, **unknown}
     networks = {"interfaces": [], "rdma": [port], "nccl_conf": [], "nccl_settings": {}, "problems": []}
-    findings = judge([state("n1", networks, ports=ports, expected=expected)])
+    findings = check([state("n1", networks, ports=ports, expected=expected)])
     assert findings and all(finding.found and finding.expected for finding in findings)

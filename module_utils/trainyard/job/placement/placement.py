@@ -17,15 +17,7 @@ from typing import Any
 from ...cluster.unreachable import Answer
 from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted
-from ...hardware.interfaces import (
-    SelectionError,
-    behind_nat,
-    gloo_socket_ifname,
-    nccl_ib_hca,
-    nccl_socket_ifname,
-    network_of,
-    select_interface,
-)
+from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file.job import Job
 from ..file.mindspore_tls import environment as tls_environment
 
@@ -405,8 +397,9 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         "PYTHONUNBUFFERED": "1",
         # Half of the logical CPUs: hyper-threads do not help dense arithmetic.
         "OMP_NUM_THREADS": str(max(1, node.cpus // (2 * node.rank_count))),
-        "GLOO_SOCKET_IFNAME": gloo_socket_ifname(node.interface),
-        "NCCL_SOCKET_IFNAME": nccl_socket_ifname(node.interface),
+        "GLOO_SOCKET_IFNAME": node.interface,
+        # A bare eth1 would also match eth10.
+        "NCCL_SOCKET_IFNAME": f"={node.interface}",
     }
     if placement.venv:
         env.update({"PATH": f"{placement.venv}/bin:{SYSTEM_PATH}", "VIRTUAL_ENV": placement.venv})
