@@ -54,6 +54,10 @@ lint: .venv/.test ## yamllint, ruff, mypy, plain English, ansible-lint (producti
 	if [ -n "$$failed" ]; then echo "lint: failed:$$failed"; exit 1; fi; \
 	echo "lint: passed"
 
+.PHONY: docs
+docs: .venv/.test ## build the docs as a site; warnings and links that lead nowhere are errors
+	@.ci/docs.py
+
 .PHONY: unit
 unit: .venv/.test ## unit tests, in WORKERS processes
 	@pytest -n $(WORKERS) --dist worksteal

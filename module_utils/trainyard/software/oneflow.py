@@ -96,7 +96,7 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         yield _finding(
             f"oneflow_version is {version!r}, which this role cannot verify",
             f"0.5 or newer: {releases()}",
-            "make its environment on every node yourself and name it in job_venv (docs/job-file.md, job_oneflow_style: "
+            "make its environment on every node yourself and name it in job_venv (docs/oneflow.md, job_oneflow_style: "
             "address_list)",
         )
         return

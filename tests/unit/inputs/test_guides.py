@@ -1,4 +1,4 @@
-"""Every block of docs/guides.md, as printed, passes site.yml's checks on the hosts that its guide is for."""
+"""Every block of a page docs/guide-*.md, as printed, passes site.yml's checks on the hosts that its guide is for."""
 
 import json
 import os
@@ -15,11 +15,9 @@ from ansible.module_utils.trainyard.job.placement.process import agent_log
 from ansible_run import PROJECT, run_ansible
 from captured_tree import unfold
 
-PAGE = (PROJECT / "docs/guides.md").read_text()
-# The sections with a block, and the composed machine that stands for the hosts of each guide where GPUs decide.
-SECTIONS = {
-    title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")) if "```yaml" in text
-}
+PAGES = [path.read_text() for path in (PROJECT / "docs").glob("guide*.md")]
+# The guides' pages by title, and the composed machine that stands for the hosts of each guide where GPUs decide.
+SECTIONS = {text.partition("\n")[0].removeprefix("# "): text for text in PAGES if "```yaml" in text}
 MACHINES = {"MindSpore on GPUs": "v100_ubuntu2204", "PyTorch on V100 with InfiniBand": "v100_ubuntu2204"}
 BUILDS = "https://mirror.example.org/pytorch"
 # Checks that only this machine fails, as it is not one of the guide's hosts, and addresses that it may not reach.
@@ -104,7 +102,7 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path, monkeyp
 
 
 def test_the_guides_name_logs_that_launchers_write():
-    named = set(re.findall(r"`logs/(\w+\.log)`", PAGE))
+    named = set(re.findall(r"`logs/(\w+\.log)`", "".join(PAGES)))
     ours = {rank_log_name(launcher).format(rank=rank) for launcher in LAUNCHERS.values() for rank in range(2)}
     folder = PROJECT / "module_utils/trainyard/job/launchers"
     ours |= {name for path in folder.glob("*.py") for name in re.findall(r"/logs/(\w+\.log)", path.read_text())}

@@ -136,7 +136,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_spares": _number(
             "Number of spare hosts, the last of the group. A spare takes over the ranks of a lost or failing "
-            "node. Needs `job_max_restarts`. [Spares](job-file.md#spares).",
+            "node. Needs `job_max_restarts`. [Spares](restarts.md#spares).",
             0,
             0,
             1000,
@@ -146,7 +146,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_env": _mapping('Environment of every rank. Quote values that YAML would change (`"0123"`, `"yes"`).'),
         "job_secret_env": _mapping(
             "Environment that is in no plan and no argument list, and is masked in logs. Take the values from "
-            "Ansible Vault. [Secrets in logs](job-file.md#secrets-in-logs)."
+            "Ansible Vault. [Secrets in logs](secrets.md#secrets-in-logs)."
         ),
         "job_venv": _text(
             "Virtual environment: a name in the folder `venvs` of `trainyard_root`, a path on the nodes, or empty for "
@@ -159,7 +159,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_port": _raw(
             "Port of the rendezvous on the head node. `auto` takes a free one. "
-            "[Ports](job-file.md#ports-between-the-nodes).",
+            "[Ports](firewall.md#ports-between-the-nodes).",
             "auto",
             1024,
             65535,
@@ -169,7 +169,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     "Checks before the start": {
         "job_health_gate": _flag(
             "Each node must pass a health check (memory, network, devices, clock) before the job starts and "
-            "before each restart. Only with `job_scheduler: ssh`. [Health check](job-file.md#health-check).",
+            "before each restart. Only with `job_scheduler: ssh`. [Health check](restarts.md#health-check).",
             default=True,
         ),
         "job_packages": _list("Python packages that must have the same version on all nodes.", default=("torch",)),
@@ -182,7 +182,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     "Restarts and checkpoints": {
         "job_max_restarts": _number(
             "Number of restarts after failures. All ranks end, then start again together. "
-            "[Restarts](job-file.md#restarts).",
+            "[Restarts](restarts.md#restarts).",
             0,
             0,
             100,
@@ -190,7 +190,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_rejoin_timeout": _number("Seconds that a restart waits for a lost node to come back.", 300, 1, _DAY),
         "job_checkpoints": _text(
             "Folder in which rank 0 saves checkpoints, or a pattern that they match; absolute, or relative to the "
-            "job's folder. [Checkpoints](job-file.md#checkpoints)."
+            "job's folder. [Checkpoints](restarts.md#checkpoints)."
         ),
     },
     "Progress and hangs": {
@@ -236,7 +236,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     "Open MPI": {
         "job_mpi_parameters": _mapping(
             "MCA parameters by their names in Open MPI 4, such as `btl_tcp_links: 2`. They win over those of the "
-            "plan. [Open MPI](job-file.md#under-mpirun)."
+            "plan. [Open MPI](mpi.md#under-mpirun)."
         ),
         "job_mpi_placement": _text(
             "How mpirun learns the hosts: from a `hostfile`, or as its option `-H` (`hosts`).",
@@ -287,13 +287,13 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     "Rank tables": {
         "job_rank_table": _text(
             "Rank table on the controller, instead of the one that the launcher builds. A relative path starts at "
-            "the project. [Rank tables](job-file.md#by-a-rank-table)."
+            "the project. [Rank tables](ascend.md#by-a-rank-table)."
         )
     },
     "OneFlow": {
         "job_oneflow_style": _text(
             "`launch` starts OneFlow's launch module on each node, `address_list` one process on each node that "
-            "configures itself from a list of addresses. [OneFlow](job-file.md#with-oneflow).",
+            "configures itself from a list of addresses. [OneFlow](oneflow.md#with-oneflow).",
             default="launch",
             choices=ONEFLOW_STYLES,
         )

@@ -10,7 +10,7 @@ The source is the steps that rank 0 prints, with the time at which each was read
      "rising"                 each was later than the one before
      "over"                   steps went on over the end of an epoch, so that they count through the whole run}
 
-docs/job-file.md defines each figure. A figure that a pace does not tell for sure is None.
+docs/restarts.md defines each figure. A figure that a pace does not tell for sure is None.
 """
 
 from __future__ import annotations

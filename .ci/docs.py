@@ -1,0 +1,146 @@
+#!/usr/bin/env python
+# SPDX-License-Identifier: Apache-2.0
+"""Build the docs as a site in `.cache/docs`: `make docs` calls this.
+
+What the project says of itself (argument_specs of roles and playbooks, documentation of modules and filters) becomes
+the pages of docs/reference, which are not tracked. A warning of Sphinx, such as a link that leads nowhere, is an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[1]
+SITE = PROJECT / ".cache" / "docs"
+REFERENCE = PROJECT / "docs" / "reference"
+
+
+def described(*argv: str) -> dict[str, Any]:
+    """Return what ansible-doc knows of all plugins."""
+    command = ["ansible-doc", "--metadata-dump", "--no-fail-on-errors", *argv]
+    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    plugins: dict[str, Any] = json.loads(run.stdout)["all"]
+    return plugins
+
+
+def prose(text: str | list[str]) -> str:
+    """Turn markup of Ansible's documentation into Markdown, in one paragraph."""
+    text = " ".join(text) if isinstance(text, list) else text
+    text = re.sub(r"\b[BCEIMOPV]\(((?:[^()\\]|\\.)*)\)", lambda match: f"`{match[1]}`".replace("\\)", ")"), text)
+    text = re.sub(r"\bL\(([^,)]*), *([^)]*)\)", r"[\1](\2)", text)
+    return re.sub(r"\s+", " ", text).replace("<", "\\<").strip()
+
+
+def cell(text: str) -> str:
+    """Return a text for a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def options(entries: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table of options."""
+    yield from ("| option | type | default | meaning |", "|---|---|---|---|")
+    for name, option in entries.items():
+        kind = option.get("type", "str") + (f" of {option['elements']}" if "elements" in option else "")
+        default = "required" if option.get("required") else ""
+        if option.get("default") not in (None, ""):
+            default = f"`{yaml.safe_dump(option['default'], default_flow_style=True, width=10_000).split(chr(10))[0]}`"
+        choices = ", ".join(f"`{each}`" for each in option.get("choices") or ())
+        meaning = prose(option.get("description", "")) + (f" One of {choices}." if choices else "")
+        yield f"| `{name}` | {kind} | {cell(default)} | {cell(meaning)} |"
+    yield ""
+
+
+def role_pages(roles: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the page of each role: its entry points with their variables."""
+    for name, role in sorted(roles.items()):
+        lines = [f"# Role {name}: variables", "", f"[What the role does](../../roles/{name}/README.md).", ""]
+        for entry, spec in role["entry_points"].items():
+            lines += [f"## {entry}", "", prose(spec.get("description") or spec.get("short_description", "")), ""]
+            lines += options(spec["options"]) if spec.get("options") else []
+        yield f"role_{name}", "\n".join(lines)
+
+
+def module_page(modules: Mapping[str, Any]) -> str:
+    """Return the page of all modules of the project."""
+    lines = ["# Modules", ""]
+    for name, plugin in sorted(modules.items()):
+        if not name.startswith("ansible.legacy."):
+            continue
+        doc, returned = plugin["doc"], plugin.get("return") or {}
+        lines += [f"## {name.rpartition('.')[2]}", "", f"{prose(doc['short_description'])}.", ""]
+        lines += [prose(doc["description"]), ""] if doc.get("description") else []
+        lines += options(doc["options"]) if doc.get("options") else []
+        lines += ["```yaml", plugin["examples"].strip("\n"), "```", ""] if plugin.get("examples") else []
+        if returned:
+            lines += ["| returned | type | meaning |", "|---|---|---|"]
+            lines += [
+                f"| `{key}` | {value.get('type', '')} | {cell(prose(value.get('description', '')))} |"
+                for key, value in returned.items()
+            ]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def filter_page() -> str:
+    """Return the page of all filters, with the docstrings of their functions."""
+    lines = ["# Filters", ""]
+    functions: dict[str, Any] = {}
+    for file in sorted((PROJECT / "plugins" / "filter").glob("*.py")):
+        functions |= runpy.run_path(str(file))["FilterModule"]().filters()
+    for name, function in sorted(functions.items()):
+        arguments = str(inspect.signature(function)).partition(" -> ")[0]
+        lines += [f"## {name}", "", f"`{name}{arguments}`", "", inspect.getdoc(function) or "", ""]
+    return "\n".join(lines)
+
+
+def playbook_page() -> str:
+    """Return the page of the variables that every playbook takes."""
+    specs = yaml.safe_load((PROJECT / "playbooks" / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    lines = ["# Variables of playbooks", ""]
+    for name, spec in specs.items():
+        lines += [f"## {name}", "", prose(spec.get("description") or spec["short_description"]), ""]
+        lines += options(spec["options"])
+    return "\n".join(lines)
+
+
+def write_reference() -> None:
+    """Write the pages of docs/reference."""
+    plugins = described()
+    pages = dict(role_pages(plugins["role"]))
+    roles = "\n".join(pages)
+    pages["roles"] = f"# Roles: variables\n\n```{{toctree}}\n:maxdepth: 1\n{roles}\n```\n"
+    pages["playbooks"] = playbook_page()
+    pages["modules"] = module_page(plugins["module"])
+    pages["filters"] = filter_page()
+    schema = (PROJECT / "docs" / "report.schema.json").read_text()
+    pages["report-schema"] = f"# Schema of report.json\n\n```json\n{schema}```\n"
+    REFERENCE.mkdir(exist_ok=True)
+    for old in REFERENCE.glob("*.md"):
+        old.unlink()
+    for name, text in pages.items():
+        (REFERENCE / f"{name}.md").write_text(text)
+
+
+def main() -> int:
+    """Write the reference, and build the site."""
+    write_reference()
+    command = ["sphinx-build", "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
+    argv = [*command, f"--conf-dir={PROJECT / 'docs'}", f"--doctree-dir={SITE}.cache", str(PROJECT), str(SITE)]
+    if status := subprocess.run(argv, check=False).returncode:
+        return status
+    print(f"docs: {SITE.relative_to(PROJECT)}/docs/index.html")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
