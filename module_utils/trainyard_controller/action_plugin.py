@@ -1,36 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What action plugins share that touch no machine: their options are checked, and what is unusable fails the task."""
+"""Bases of the action plugins, which run once for all hosts. The documentation of their options is in library/."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
+from ansible.parsing.plugin_docs import read_docstring
 from ansible.plugins.action import ActionBase
 
 from ..trainyard.findings.findings import FindingsError, UnusableError
+from .fan_out import FanOut
+from .run_folder import NotWrittenError
+
+_LIBRARY = Path(__file__).resolve().parents[2] / "library"
 
 
-class OnController(ActionBase):  # type: ignore[misc]
-    """An action plugin with `spec`, its options as argument_spec has them, and `answer`. Runs once for all hosts."""
+class OnceForAll(ActionBase):  # type: ignore[misc]
+    """An action plugin with `answer`; exceptions for unusable input become the task's failure."""
 
     BYPASS_HOST_LOOP = True
-    _supports_check_mode = True
-    spec: ClassVar[Mapping[str, Any]] = {}
-    rules: ClassVar[Mapping[str, Any]] = {}
+    task_vars: Mapping[str, Any]
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the result for the options given. Raises UnusableError."""
-        # Each plugin has its own.
+        """Return the result for the options. Raises UnusableError or NotWrittenError."""
         raise NotImplementedError
 
+    def options(self) -> dict[str, Any]:
+        """Return the task's options."""
+        return dict(self._task.args)
+
+    def fan_out(self) -> FanOut:
+        """Return connections to the hosts of the inventory, apart from those of other calls."""
+        return FanOut(self, self.task_vars)
+
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer, or fail with the text of what is unusable."""
+        """Return the answer, or the failure."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, given = self.validate_argument_spec(dict(self.spec), **self.rules)
+        self.task_vars, given = task_vars or {}, self.options()
         try:
             return {**result, "changed": False, **self.answer(given)}
         except FindingsError as error:
             return {**result, **error.failure}
         except UnusableError as error:
             return {**result, "failed": True, "msg": str(error)}
+        except NotWrittenError as error:
+            return {**result, **error.failure(Path(given["run_dir"]))}
+
+
+class OnController(OnceForAll):
+    """An action plugin that touches no machine; its options are checked against their documentation."""
+
+    rules: ClassVar[Mapping[str, Any]] = {}
+
+    def options(self) -> dict[str, Any]:
+        """Return the options with their documented types and defaults."""
+        checked: dict[str, Any] = self.validate_argument_spec(documented_options(self._load_name), **self.rules)[1]
+        return checked
+
+
+@functools.cache
+def documented_options(action: str) -> dict[str, Any]:
+    """Return the documented options of an action, in the form of an argument_spec."""
+    options: dict[str, Any] = read_docstring(str(_LIBRARY / f"{action}.py"), verbose=False)["doc"]["options"]
+    return options

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs that have ended left behind, as clean.yml sees it: ask nodes and schedulers, choose, remove, note."""
+"""Clean up after ended jobs: query nodes and schedulers, choose, remove, and record what was removed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
-from ..trainyard.findings.findings import Finding, connection_reason
-from ..trainyard.job.record import runs as kept_records
+from ..trainyard.findings.findings import Finding, FindingsError, connection_reason
+from ..trainyard.job.record import runs as run_records
 from ..trainyard.job.record.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
-from .collecting import Wanted as Collected
-from .collecting import collect, is_final
+from . import collecting
+from .collecting import is_final
 from .inventory_options import inventory_given
 from .reporting import report
-from .run_folder import NotWrittenError, kept_runs, note_removed, note_submitted, read_plans, scheduler_runs
+from .run_folder import NotWrittenError, note_removed, note_submitted, read_plans, saved_runs, scheduler_runs
 from .scheduler_clients import Answer, Ask, Kubernetes, external_job
 
-# A node may have the checkpoints of many jobs to remove.
+# Time limit for the removal of folders, in seconds: a node may have the checkpoints of many jobs.
 _REMOVE_S = 600.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What clean.yml was asked for: one job, or all that ended more than `days` ago; with `of_runs` their runs, too."""
+class Request:
+    """What to clean: one job, or all that ended more than `days` ago; with `of_runs` also their runs."""
 
     hosts: Sequence[str]
     known_hosts: Sequence[str]
@@ -41,38 +41,40 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What goes: folders (`job_id`, `job_dir`) by host, runs whose objects in Kubernetes go, and names in runs/."""
+    """What to remove: folders (`job_id`, `job_dir`) by host, objects in Kubernetes by run, and names in runs/."""
 
-    findings: list[Finding]
     remove: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     objects: list[dict[str, Any]] = field(default_factory=list)
     records: list[str] = field(default_factory=list)
     text: str = ""
 
 
-def plan(wanted: Wanted, ask: Ask, now: float) -> Chosen:
-    """Ask all nodes, and the schedulers whose jobs left something, and choose. Nothing is removed."""
-    latest = now - (wanted.days or 0) * DAY_S
+def plan(request: Request, ask: Ask, now: float) -> Chosen:
+    """Query all nodes, and the schedulers whose jobs left something, and choose. Raises FindingsError."""
+    latest = now - (request.days or 0) * DAY_S
     runs = [
         run
-        for run in scheduler_runs(wanted.runs_dir)
-        if wanted.job_id in ("", run["job_id"]) and run["planned"] <= latest
+        for run in scheduler_runs(request.runs_dir)
+        if request.job_id in ("", run["job_id"]) and run["planned"] <= latest
     ]
-    submitters = {run["submit_host"] for run in runs if run["kind"] == "slurm"} & set(wanted.known_hosts)
-    answers = ask("folders", _where(wanted, [*wanted.hosts, *sorted(submitters - set(wanted.hosts))], runs))
+    submitters = {run["submit_host"] for run in runs if run["kind"] == "slurm"} & set(request.known_hosts)
+    hosts = [*request.hosts, *sorted(submitters - set(request.hosts))]
+    answers = ask("folders", _folder_queries(request.state_dir, hosts, runs))
     left = {each["job_id"] for answer in answers.values() for each in answer.get("folders", ())}
-    # A job of Slurm that left no folder, and is not the one that is meant, is nobody's business.
-    runs = [run for run in runs if run["kind"] == "kubernetes" or run["job_id"] in {*left, wanted.job_id}]
-    return choice(wanted, answers, runs, {run["job_id"]: _state(run, wanted.runs_dir, ask) for run in runs}, now)
+    # Other jobs of Slurm without a folder leave nothing to remove.
+    runs = [run for run in runs if run["kind"] == "kubernetes" or run["job_id"] in {*left, request.job_id}]
+    return choose_all(request, answers, runs, {run["job_id"]: _state(run, request.runs_dir, ask) for run in runs}, now)
 
 
-def _where(wanted: Wanted, hosts: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what each host is told: one folder that all nodes share is removed once, where the job was submitted."""
+def _folder_queries(
+    state_dir: str, hosts: Sequence[str], runs: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the query of each host. A folder that all nodes share is only removed where the job was submitted."""
     slurm = [run for run in runs if run["kind"] == "slurm"]
     own = [run["job_dir"] for run in slurm if not run["settings"]["shared"]]
     return {
         host: {
-            "state_dir": wanted.state_dir,
+            "state_dir": state_dir,
             "of_schedulers": own
             + [run["job_dir"] for run in slurm if run["settings"]["shared"] and run["submit_host"] == host],
         }
@@ -86,33 +88,33 @@ def _state(run: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Answer:
     return answer if "state" in answer else {"msg": reason(answer)}
 
 
-def choice(
-    wanted: Wanted,
+def choose_all(
+    request: Request,
     answers: Mapping[str, Answer],
     runs: Sequence[dict[str, Any]],
     states: Mapping[str, Answer],
     now: float,
 ) -> Chosen:
-    """Choose what goes, from the folders that hosts have and what schedulers say of their `runs`."""
+    """Choose from the folders that hosts have, and the `states` of `runs` by their schedulers. Raises FindingsError."""
     nodes = {
         host: [Folder.from_dict(each) for each in answer["folders"]]
         for host, answer in answers.items()
         if "folders" in answer
     }
     schedulers, unknown = of_schedulers(runs, states, now)
-    asked = {**nodes, **schedulers}
-    kept = kept_runs(wanted.runs_dir, now) if wanted.of_runs else []
-    chosen, findings = choose(asked, wanted.job_id, wanted.days, unknown, {run.name for run in kept}, inventory_given())
+    folders = {**nodes, **schedulers}
+    records = saved_runs(request.runs_dir, now) if request.of_runs else []
+    names = {run.name for run in records}
+    chosen, findings = choose(folders, request.job_id, request.days, unknown, names, inventory_given())
     if findings:
-        return Chosen(findings)
+        raise FindingsError(findings, "{count} {findings}: nothing was removed.")
     silent = {host: reason(answer) for host, answer in answers.items() if host not in nodes}
-    go, stay = kept_records.may_go(kept, asked, list(silent), wanted.job_id, wanted.days, unknown)
-    text = describe(chosen, silent, wanted.check, unknown)
-    if wanted.of_runs:
-        text += "\n" + kept_records.describe(go, stay, str(wanted.runs_dir), wanted.check)
+    go, stay = run_records.may_go(records, folders, list(silent), request.job_id, request.days, unknown)
+    text = describe(chosen, silent, request.check, unknown)
+    if request.of_runs:
+        text += "\n" + run_records.describe(go, stay, str(request.runs_dir), request.check)
     in_cluster = {folder.job_id for folder in chosen.get(KUBERNETES, ())}
     return Chosen(
-        [],
         remove={
             host: [{"job_id": folder.job_id, "job_dir": folder.job_dir} for folder in folders]
             for host, folders in chosen.items()
@@ -130,13 +132,10 @@ def unrecorded(
     records: Sequence[str],
     runs_dir: Path,
 ) -> list[str]:
-    """Return which of the jobs to be removed have a run here whose record does not say how they ended.
-
-    `folders` are by host, `objects` in Kubernetes; runs among `records` are about to be removed themselves.
-    """
+    """Return the jobs to be removed that have a run here without a final record, except the runs in `records`."""
     names = {each["job_id"] for jobs in [*folders.values(), objects] for each in jobs} - set(records)
     if not names:
-        # To read the plans of a large cluster takes a while.
+        # Reading the plans of a large cluster takes a while.
         return []
     started = {plan["job_id"] for plan in read_plans(runs_dir)}
     return sorted(name for name in names & started if not is_final(runs_dir / name))
@@ -145,21 +144,20 @@ def unrecorded(
 def record_ends(
     names: Sequence[str], runs_dir: Path, ask: Ask, log_limit: int, excluded_file: Path
 ) -> tuple[list[str], list[Finding]]:
-    """Bring the logs and the result of jobs that ended unwatched, before what they are read from is removed.
+    """Collect logs and result of jobs that ended unwatched, before the folders are removed.
 
-    Returns how each ended, and what could not be recorded.
+    Returns a line on how each ended, and the findings.
     """
     lines, findings = [], []
     for name in names:
         run_dir = runs_dir / name
         found = json.loads((run_dir / "plan.json").read_text())
         try:
-            told = collect(found, run_dir, ask, Collected(log_limit))
-            why = str(told.get("msg", "")) if told.get("failed") else ""
+            collected = collecting.collect(found, run_dir, ask, collecting.Request(log_limit))
+            why = str(collected.get("msg", "")) if collected.get("failed") else ""
             if not why:
-                ended = report(
-                    run_dir, told.get("answers") or {}, {}, job_state=told.get("job_state"), excluded_file=excluded_file
-                )
+                answers, state = collected.get("answers") or {}, collected.get("job_state")
+                ended = report(run_dir, answers, {}, job_state=state, excluded_file=excluded_file)
                 lines.append(f"Recorded how {name} ended, which nobody had watched: {ended.summary['state']}.")
         except NotWrittenError as error:
             why = f"cannot write {error.filename}: {error.strerror}"
@@ -171,7 +169,7 @@ def record_ends(
 
 
 def remove_objects(runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, dict[str, Answer]]:
-    """Remove what jobs are in Kubernetes, and note it with the run; returns the answers as `remove` does."""
+    """Remove the objects of jobs in Kubernetes, and record it with the run; return the answers as `remove` does."""
     answers = {}
     for run in runs:
         answer = Kubernetes(run).remove()
@@ -183,7 +181,7 @@ def remove_objects(runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[st
 
 
 def remove(jobs: Mapping[str, Sequence[Mapping[str, str]]], ask: Ask) -> dict[str, dict[str, Answer]]:
-    """Remove folders of jobs from their hosts, on all hosts at once; returns the answers by host and job."""
+    """Remove folders of jobs on all hosts at once; return the answers by host and job."""
     answers: dict[str, dict[str, Answer]] = {host: {} for host in jobs}
     for number in range(max(map(len, jobs.values()), default=0)):
         of_each = {host: dict(folders[number]) for host, folders in jobs.items() if len(folders) > number}
@@ -195,10 +193,7 @@ def remove(jobs: Mapping[str, Sequence[Mapping[str, str]]], ask: Ask) -> dict[st
 def note(
     runs_dir: Path, answers: Mapping[str, Mapping[str, Answer]], records: Sequence[str], now: float
 ) -> list[Finding]:
-    """Note with the runs what went, and remove `records`, but those of which something is left.
-
-    Returns what could not be removed.
-    """
+    """Record with the runs what was removed, and remove `records` of which nothing is left; return the findings."""
     removed: dict[str, dict[str, float]] = {}
     findings, stays = [], set()
     for host, jobs in answers.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask all nodes of a job, or its scheduler, how it is, and bring its logs into the folder of the run."""
+"""Read the state of a job from its nodes or its scheduler, and collect its logs in the folder of the run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How to collect: `stop` ends what is left on nodes first, `asked` is that of roles/job/tasks/main.yml.
+class Request:
+    """How to collect: up to the last `log_limit` bytes of each log.
 
-    Each log brings at most its last `log_limit` bytes. With `check` nothing is ended or written. With `stop` it is
-    named what `user`, as whom the job runs, has begun besides. `not_started` are the answers of nodes that could not
-    start their part, where a launch asks.
+    `stop` first ends what is left on nodes, and names other processes of `user`, who runs the job. `purpose` is
+    __job_asked of roles/job/tasks/main.yml. `check` ends and writes nothing. In a launch, `not_started` has the answers
+    of nodes that could not start their part.
     """
 
     log_limit: int
-    asked: str = "tell"
+    purpose: str = "tell"
     stop: bool = False
     check: bool = False
     user: str = ""
@@ -40,79 +40,70 @@ class Wanted:
 
 
 def is_final(run_dir: Path) -> bool:
-    """Tell whether the record of a run says how it ended, so that nothing changes it any more."""
+    """Tell whether the record of a run is final."""
     return run_record.is_final(run_record.read(read_json(run_dir / "summary.json")))
 
 
-def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) -> Answer:
-    """Return `answers` of all hosts without their logs, which stand in the run's folder then; or `job_state`.
+def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) -> Answer:
+    """Write the logs to the folder of the run; return `answers` of all hosts without them, or `job_state`.
 
-    Where a scheduler gives no answer, it is `failed` with `msg`. Raises NotWrittenError.
+    Without an answer of the scheduler, the result is `failed` with `msg`. Raises NotWrittenError.
     """
-    over = is_final(run_dir)
+    final = is_final(run_dir)
     if "engine" in plan:
-        return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, over, wanted)
-    shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": wanted.stop}
-    shared |= {"log_limit": wanted.log_limit, "check": wanted.check, "user": wanted.user}
-    # As a span: the node's clock may be another.
+        return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, final, request)
+    shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": request.stop}
+    shared |= {"log_limit": request.log_limit, "check": request.check, "user": request.user}
+    # A duration, because the node's clock may differ.
     shared["age_s"] = time.time() - datetime.strptime(plan["created"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
-    theirs = _of_another_launch(wanted.not_started)
+    # If one node reports another launch of this id, the others may run it, too: nothing is ended on them.
+    theirs = request.not_started if any(answer.get("taken") for answer in request.not_started.values()) else {}
     ours = [host for host in spares.hosts(plan) if host not in theirs]
-    told = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S) if ours else {}
-    answers = {**{host: of_job(plan, answer) for host, answer in told.items()}, **theirs}
+    found = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S) if ours else {}
+    answers = {**{host: of_job(plan, answer) for host, answer in found.items()}, **theirs}
     logs, others = log_names.kept(plan, answers)
-    if not wanted.check:
-        for brought in logs.values():
-            write_logs(run_dir, brought, keep=over)
+    if not request.check:
+        for of_host in logs.values():
+            write_logs(run_dir, of_host, keep=final)
     changed = any(answer.get("changed") for answer in answers.values())
     return {"changed": changed, "answers": answers, **({"warnings": [others]} if others else {})}
 
 
-def _of_another_launch(not_started: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Return the answers of nodes on which the job of this id may be another launch's, so that nothing is ended there.
+def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, final: bool, request: Request) -> Answer:
+    """Return `job_state`; remove a job that is stopped, or can never start, from its cluster.
 
-    A node says so; where one does, a node that has not started its part and does not say why counts, too.
+    A silent scheduler fails the task, unless the record of the job is final.
     """
-    return dict(not_started) if any(answer.get("taken") for answer in not_started.values()) else {}
-
-
-def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wanted) -> Answer:
-    """Return `job_state`; a job that is stopped, or can never start, is removed from its cluster.
-
-    A scheduler that does not answer is told of by the report only where the record says how the job ended.
-    """
-    waits, stop = wanted.asked == "end" and not over, wanted.asked == "stop"
-    ended = job.end(check=wanted.check) if stop else {"changed": False}
+    waits, stop = request.purpose == "end" and not final, request.purpose == "stop"
+    ended = job.end(check=request.check) if stop else {"changed": False}
     if "changed" not in ended:
         return _failed(ended)
     state = job.state(waits=waits)
     if "state" not in state:
-        return {"changed": False, "job_state": state} if over and not stop else _failed(state)
+        return {"job_state": state} if final and not stop else _failed(state)
     exits = []
-    brought, others = job.logs(state, wanted.log_limit)
-    for answer in brought:
+    answers, others = job.logs(state, request.log_limit)
+    for answer in answers:
         exits += answer.get("exits", ())
-        if not wanted.check:
-            write_logs(run_dir, answer.get("logs", {}), keep=over)
+        if not request.check:
+            write_logs(run_dir, answer.get("logs", {}), keep=final)
     changed = ended["changed"]
     if isinstance(job, Kubernetes) and (stop or waits):
-        # A job whose pods can never start would hold what those of them have that did.
+        # If some pods can never start, the others would keep their devices.
         whole = stop or bool(state.get("hopeless"))
-        ended_there = state["state"] not in ("pending", "running")
-        # As over ssh, what is secret goes when the job ends.
-        gone = (
-            job.remove("" if whole else "Secret") if (whole or ended_there) and not wanted.check else {"changed": whole}
-        )
-        if "changed" not in gone:
-            return _failed(gone)
-        changed = changed or gone["changed"]
+        removed = {"changed": whole}
+        if not request.check and (whole or state["state"] not in ("pending", "running")):
+            # As over ssh, secrets are removed when the job ends.
+            removed = job.remove("" if whole else "Secret")
+        if "changed" not in removed:
+            return _failed(removed)
+        changed = changed or removed["changed"]
         state = job.after_removal(state) if whole else state
         if "state" not in state:
             return _failed(state)
-        if whole and not wanted.check:
+        if whole and not request.check:
             note_submitted(run_dir, job.engine["engine_id"], removed=True)
-    said = {"warnings": [others]} if others else {}
-    return {"changed": changed, "job_state": {**state, "exits": exits}, **said}
+    return {"changed": changed, "job_state": {**state, "exits": exits}, **({"warnings": [others]} if others else {})}
 
 
 def _failed(answer: Mapping[str, Any]) -> Answer:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question to many hosts at once, over Ansible's own connection and become plugins.
+"""Query many hosts at once, over Ansible's own connection and become plugins.
 
-An action plugin makes a FanOut of itself and asks. A host is reached as any task would reach it: by its inventory
-variables, with the passwords of the command line, through the connection and become plugins that it names. As many
-hosts as `forks` are visited at once. Each visit has its own time limit, so a host that hangs delays no other.
+A host is reached as any task would reach it: by its inventory variables, with the passwords of the command line,
+through the connection and become plugins that it names. As many hosts as `forks` are visited at once. Each visit has
+its own time limit, so a host that hangs delays no other.
 
-An answer is what the node's agent returned, or why there is none, in the words of Ansible's task results
-(`unreachable`, `failed`, `msg`, `rc`, `module_stdout`, `module_stderr`): no_answer.py knows the cause. A host that
---limit leaves out has the answer {}.
+An answer is what the node's agent returned, or why there is none, in the fields of Ansible's task results
+(`unreachable`, `failed`, `msg`, `rc`, `module_stdout`, `module_stderr`); cluster/unreachable.py finds the cause. A host
+that --limit leaves out has the answer {}.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -38,23 +38,22 @@ from ansible.plugins.loader import become_loader, connection_loader, lookup_load
 from ansible.template import Templar
 from ansible.utils.display import Display
 
-from ..trainyard.cluster.unreachable import UNREADABLE, brace_before
-from ..trainyard.findings.findings import counted
+from ..trainyard.cluster import unreachable
+from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job.run.answers import checked
 from . import agent_code
 from .clock import CLOCK, of_visit, read_clock
 
 Answer = dict[str, Any]
-# Gets how many hosts have answered, how many gave no answer, and how many there are.
-Progress = Callable[[int, int, int], None]
 
 display = Display()
+# Time limit of an answer, and the interval of the lines of progress, in seconds.
 LIMIT_S = 120.0
-_TELL_EVERY_S = 10.0
+_PROGRESS_S = 10.0
 # The exit status of a shell that does not find a command.
-NO_COMMAND = 127
+_NO_COMMAND = 127
 # Ansible's loaders and templates are for one thread.
-_making = threading.Lock()
+_connecting = threading.Lock()
 
 
 @dataclass
@@ -68,27 +67,11 @@ class _Host:
     become: bool
 
 
-class _HasName(Protocol):
-    name: str
-
-
-Named = TypeVar("Named", bound=_HasName)
-
-
-@dataclass
-class _Visit:
-    """A visit that is under way: in which thread, and until when."""
-
-    name: str
-    thread: int
-    until: float
-
-
 @dataclass
 class FanOut:
-    """Hosts of the inventory, asked from within an action plugin. Connections are made once and used again.
+    """Connections to hosts of the inventory, for an action plugin. Each is made once and used again.
 
-    Several threads may ask, each other hosts: a connection and its become plugin know one command at a time.
+    Several threads may query different hosts: a connection and its become plugin know one command at a time.
     """
 
     action: ActionBase
@@ -103,10 +86,9 @@ class FanOut:
         shared: Mapping[str, Any] | None = None,
         limit_s: float = LIMIT_S,
     ) -> dict[str, Answer]:
-        """Ask each host of `own` a question of the agent (agent.QUESTIONS); returns the answers by host, in its order.
+        """Send a query (agent.QUESTIONS) to the agent of each host in `own`; return the answers by host, in its order.
 
-        `own` are the arguments that are a host's own, `shared` those of all. `limit_s` is how long a node may take
-        for its answer. Where that lasts, it is said now and then how many of how many have answered.
+        `own` has the arguments of each host, `shared` those of all. A node may take `limit_s` for its answer.
         """
         common = json.dumps(shared or {}).encode()
 
@@ -116,26 +98,24 @@ class FanOut:
         return self._all(own, visit, limit_s)
 
     def clocks(self, hosts: Iterable[str], limit_s: float = LIMIT_S) -> dict[str, Answer]:
-        """Return how far each host's clock is from ours, as clock.read_clock does, or why that is not known."""
+        """Return the offset of each host's clock, as clock.read_clock does, or why there is none."""
         return self._all(list(hosts), _clock, limit_s)
 
     def _all(self, names: Collection[str], visit: Callable[[_Host], Answer], limit_s: float) -> dict[str, Answer]:
-        answers: dict[str, Answer] = {}
+        answers: dict[str, Answer] = {name: {} for name in names}
         hosts = []
-        with _making:
-            for name in names:
-                if not self.allowed(name):
-                    answers[name] = {}
-                    continue
+        with _connecting:
+            for name in filter(self.allowed, names):
                 try:
-                    hosts.append(self._host(name))
+                    if name not in self._hosts:
+                        self._hosts[name] = self._connect(name)
+                    hosts.append(self._hosts[name])
                 except (AnsibleError, ValueError) as error:
                     answers[name] = {"failed": True, "msg": str(error)}
         window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
         # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
         around_s = 2.0 * self.action._play_context.timeout
-        answers.update(side_by_side(hosts, visit, window, limit_s + around_s, _tell))
-        return {name: answers[name] for name in names}
+        return {**answers, **side_by_side(hosts, visit, window, limit_s + around_s)}
 
     def allowed(self, host: str) -> bool:
         """Tell whether --limit leaves this host in."""
@@ -143,42 +123,45 @@ class FanOut:
         if not limit:
             return True
         if self._limited is None:
-            self._limited = frozenset(self._matching(limit_pattern(str(limit))))
+            lookup = lookup_loader.get(
+                "ansible.builtin.inventory_hostnames", loader=self.action._loader, templar=self.action._templar
+            )
+            self._limited = frozenset(lookup.run([_limit_pattern(str(limit))], variables=dict(self.task_vars)))
         return host in self._limited
 
-    def _matching(self, pattern: str) -> list[str]:
-        lookup = lookup_loader.get(
-            "ansible.builtin.inventory_hostnames", loader=self.action._loader, templar=self.action._templar
-        )
-        found: list[str] = lookup.run([pattern], variables=dict(self.task_vars))
-        return found
-
     def forget(self, host: str) -> None:
-        """Close the connection to a host that did not answer: the next question opens another one."""
-        known = self._hosts.pop(host, None)
-        if known is not None:
+        """Close the connection to a host that did not answer: the next query opens another one."""
+        previous = self._hosts.pop(host, None)
+        if previous is not None:
             with contextlib.suppress(AnsibleError, OSError):
-                known.connection.reset()
+                previous.connection.reset()
 
-    def variables(self, host: str) -> dict[str, Any]:
-        """Return the variables of a host as they stand in the inventory: templates are templates still."""
+    def _variables(self, host: str) -> dict[str, Any]:
+        """Return the variables of a host in the inventory, with their templates."""
         if host not in self.task_vars["hostvars"]:
             raise AnsibleError(f"{host} is not in the inventory")
         found: dict[str, Any] = self.task_vars["hostvars"].raw_get(host)
         return found
 
-    def template(self, value: Any, variables: Mapping[str, Any]) -> Any:
-        """Return a value of a host's variables without templates."""
-        return Templar(loader=self.action._loader, variables=variables).template(value)
+    def value(self, host: str, name: str) -> Any:
+        """Return a variable of a host, None if it is not set. Raises AnsibleError."""
+        variables = self._variables(host)
+        return Templar(loader=self.action._loader, variables=variables).template(variables.get(name))
 
-    def _host(self, name: str) -> _Host:
-        if name not in self._hosts:
-            self._hosts[name] = self._reach(name)
-        return self._hosts[name]
+    def address(self, host: str) -> str:
+        """Return the address by which Ansible reaches a host. Raises AnsibleError."""
+        return str(self.value(host, "ansible_host") or host)
 
-    def _reach(self, name: str) -> _Host:
+    def silent_findings(self, answers: Mapping[str, Answer]) -> list[Finding]:
+        """Return the findings for hosts without an answer."""
+        silent = {host: answer for host, answer in answers.items() if is_silent(answer)}
+        # As it is written: a template may be what failed.
+        addresses = {host: str(self._variables(host).get("ansible_host") or host) for host in silent}
+        return unreachable.findings(silent, addresses)
+
+    def _connect(self, name: str) -> _Host:
         """Make the connection of a host, as Ansible's own executor of tasks does."""
-        variables = self.variables(name)
+        variables = self._variables(name)
         templar = Templar(loader=self.action._loader, variables=variables)
         task, context = self.action._task, copy.copy(self.action._play_context)
         kind = templar.template(variables.get("ansible_connection") or task.connection)
@@ -186,8 +169,8 @@ class FanOut:
         if connection is None:
             raise AnsibleError(f"the connection plugin {kind!r} was not found")
         become = None
-        wanted = variables.get("ansible_become")
-        if task.become if wanted is None else boolean(templar.template(wanted)):
+        becomes = variables.get("ansible_become")
+        if task.become if becomes is None else boolean(templar.template(becomes)):
             method = templar.template(variables.get("ansible_become_method") or task.become_method)
             become = become_loader.get(method)
             if become is None:
@@ -198,7 +181,7 @@ class FanOut:
         if context.password:
             keys["password"] = context.password
         _set_options("connection", connection, variables, templar, keys)
-        # The question goes through standard input, which a plugin might take for a terminal's.
+        # The query goes through standard input, which a plugin might take for a terminal's.
         with contextlib.suppress(KeyError, AnsibleError):
             connection.set_option("pipelining", True)
         shell = connection._shell
@@ -217,20 +200,19 @@ class FanOut:
         )
 
 
-def limit_pattern(limit: str) -> str:
-    """Return --limit as a pattern of hosts: what the files named in it with @ hold stands in their place."""
+def is_silent(answer: Answer) -> bool:
+    """Tell whether this is the reason for a missing answer."""
+    return bool(answer.get("failed") or answer.get("unreachable"))
+
+
+def _limit_pattern(limit: str) -> str:
+    """Return --limit as a pattern of hosts, with the contents of files that it names with @."""
     parts = [
         part
         for each in split_host_pattern(limit)
         for part in (Path(each[1:]).read_text(encoding="utf-8").split() if each.startswith("@") else [each])
     ]
     return ",".join(parts)
-
-
-def _tell(answered: int, silent: int, total: int) -> None:
-    if total > 1:
-        others = f", {silent} gave no answer" if silent else ""
-        display.display(f"  {answered} of {counted(total, 'node')} have answered{others}")
 
 
 def _set_options(kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]) -> None:
@@ -250,7 +232,7 @@ def _set_options(kind: str, plugin: Any, variables: Mapping[str, Any], templar: 
 
 
 def _other_user(connection: Any, become: Any, context: PlayContext) -> bool:
-    """Tell whether there is another user to become, as Ansible decides it."""
+    """Tell whether become changes the user, as Ansible decides it."""
     here = context.remote_user
     with contextlib.suppress(KeyError):
         here = connection.get_option("remote_user") or here
@@ -261,7 +243,7 @@ def _other_user(connection: Any, become: Any, context: PlayContext) -> bool:
 
 
 def _pythons(variables: Mapping[str, Any], templar: Any) -> list[str]:
-    """Return the Pythons to look for on a host: the named one, or those that Ansible would look for."""
+    """Return the Pythons to try on a host: the named one, or those that Ansible would try."""
     named = str(
         templar.template(
             variables.get("ansible_python_interpreter")
@@ -275,80 +257,77 @@ def _pythons(variables: Mapping[str, Any], templar: Any) -> list[str]:
 
 
 def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float) -> Answer:
-    """Ask one host; its agent is sent where it lacks it."""
-    answer: Answer = {"agent_missing": True}
+    """Query one host; send the agent if it is missing there."""
     for with_agent in (False, True):
         mark = f"trainyard-{secrets.token_hex(8)}"
-        told = agent_code.message(mark, question, shared, own, limit_s, with_agent)
-        asked = time.time()
+        message = agent_code.message(mark, question, shared, own, limit_s, with_agent)
+        sent = time.time()
         try:
-            status, printed, complaint = _execute(host, told)
-        except AnsibleConnectionFailure as error:
-            return {"unreachable": True, "msg": str(error)}
+            status, printed, errors = _execute(host, message)
         except AnsibleError as error:
-            return {"failed": True, "msg": f"Task failed: {error}"}
+            return _failed(error)
         too_much = agent_code.too_much(question, printed)
         if too_much:
             return {"failed": True, "msg": too_much}
-        found, before = agent_code.read(mark, printed)
-        if found is None and status == NO_COMMAND and host.no_python in complaint:
+        answer, before = agent_code.read(mark, printed)
+        if answer is None and status == _NO_COMMAND and host.no_python in errors:
             return {"failed": True, "msg": host.no_python, "rc": status}
-        if found is None or brace_before(before):
+        if answer is None or unreachable.brace_before(before):
             return {
                 "failed": True,
-                "msg": UNREADABLE,
-                "module_stdout": "\n".join(before if found is None else [*before, "{"]),
-                "module_stderr": complaint,
+                "msg": unreachable.UNREADABLE,
+                "module_stdout": "\n".join(before if answer is None else [*before, "{"]),
+                "module_stderr": errors,
                 "rc": status,
             }
-        answer = found
         if not answer.pop("agent_missing", False):
             answer = checked(question, answer, host.name)
             if "clock" in answer:
-                answer["clock"] = of_visit(asked, time.time(), **answer["clock"])
+                answer["clock"] = of_visit(sent, time.time(), **answer["clock"])
             return answer
-    return {"failed": True, "msg": "the agent that answers questions there can neither be kept nor read"}
+    return {"failed": True, "msg": "the agent that answers queries there can neither be kept nor read"}
+
+
+def _failed(error: AnsibleError) -> Answer:
+    if isinstance(error, AnsibleConnectionFailure):
+        return {"unreachable": True, "msg": str(error)}
+    return {"failed": True, "msg": f"Task failed: {error}"}
 
 
 def _clock(host: _Host) -> Answer:
     def read() -> tuple[str, str]:
-        _, printed, complaint = host.connection.exec_command(f"/bin/sh -c {shlex.quote(CLOCK)}", sudoable=False)
-        return printed.decode(errors="replace"), complaint.decode(errors="replace")
+        _, printed, errors = host.connection.exec_command(f"/bin/sh -c {shlex.quote(CLOCK)}", sudoable=False)
+        return printed.decode(errors="replace"), errors.decode(errors="replace")
 
     try:
         return read_clock(read)
-    except AnsibleConnectionFailure as error:
-        return {"unreachable": True, "msg": str(error)}
     except AnsibleError as error:
-        return {"failed": True, "msg": f"Task failed: {error}"}
+        return _failed(error)
 
 
-def _execute(host: _Host, told: bytes) -> tuple[int, bytes, str]:
+def _execute(host: _Host, message: bytes) -> tuple[int, bytes, str]:
     connection, command = host.connection, host.command
     if host.become:
         command = connection.become.build_become_command(command, connection._shell)
     if connection.allow_executable:
         command = f"/bin/sh -c {shlex.quote(command)}"
-    status, printed, complaint = connection.exec_command(command, in_data=told, sudoable=host.become)
-    return status or 0, printed, agent_code.beside(complaint)
+    status, printed, errors = connection.exec_command(command, in_data=message, sudoable=host.become)
+    return status or 0, printed, agent_code.beside(errors)
 
 
 def side_by_side(
-    hosts: Iterable[Named],
-    visit: Callable[[Named], Answer],
-    window: int,
-    limit_s: float,
-    progress: Progress | None = None,
+    hosts: Iterable[_Host], visit: Callable[[_Host], Answer], window: int, limit_s: float
 ) -> dict[str, Answer]:
-    """Visit all hosts, `window` at a time, each for at most `limit_s` seconds; returns the answers by host.
+    """Visit all hosts, `window` at a time, each for at most `limit_s` seconds; return the answers by host.
 
     Processes of a visit are killed when its time is over. A thread that does not return even then is abandoned, and
-    another one replaces it.
+    another one replaces it. Progress is shown every few seconds.
     """
     waiting = deque(hosts)
     total = len(waiting)
     done: queue.Queue[tuple[str, Answer]] = queue.Queue()
-    under_way: dict[str, _Visit] = {}
+    # By host: its thread, and the end of its time.
+    under_way: dict[str, tuple[int, float]] = {}
     lock = threading.Lock()
 
     def work() -> None:
@@ -357,7 +336,7 @@ def side_by_side(
                 if not waiting:
                     return
                 host = waiting.popleft()
-                under_way[host.name] = _Visit(host.name, threading.get_native_id(), time.monotonic() + limit_s)
+                under_way[host.name] = threading.get_native_id(), time.monotonic() + limit_s
             try:
                 answer = visit(host)
             except Exception as error:
@@ -374,7 +353,7 @@ def side_by_side(
         more()
     answers: dict[str, Answer] = {}
     silent: set[str] = set()
-    told = time.monotonic()
+    shown_at = time.monotonic()
     while len(answers) < total:
         with contextlib.suppress(queue.Empty):
             name, answer = done.get(timeout=1.0)
@@ -382,36 +361,38 @@ def side_by_side(
             if answers.setdefault(name, answer).get("unreachable"):
                 silent.add(name)
         now = time.monotonic()
-        for late in [each for each in list(under_way.values()) if each.until < now]:
-            answers[late.name] = {"failed": True, "msg": f"no answer within {limit_s:g} s"}
-            silent.add(late.name)
-            del under_way[late.name]
-            _kill(_children(late.thread))
-            more()
-        if progress is not None and now - told > _TELL_EVERY_S:
-            told = now
-            progress(len(answers) - len(silent), len(silent), total)
+        for name, (thread, until) in list(under_way.items()):
+            if until < now:
+                answers[name] = {"failed": True, "msg": f"no answer within {limit_s:g} s"}
+                silent.add(name)
+                del under_way[name]
+                _kill(_children(thread))
+                more()
+        if total > 1 and now - shown_at > _PROGRESS_S:
+            shown_at = now
+            others = f", {len(silent)} gave no answer" if silent else ""
+            display.display(f"  {len(answers) - len(silent)} of {counted(total, 'node')} have answered{others}")
     return answers
 
 
 def end_visits() -> None:
-    """Kill what visits of this process have started and what still runs: nobody waits for it any more."""
+    """Kill the processes of all visits, as nobody waits for them any more."""
     for task in Path("/proc/self/task").iterdir():
         _kill(_children(int(task.name)))
 
 
 def _children(thread: int) -> Iterator[int]:
-    """Return the processes that a thread of this process has started and that still run, and theirs."""
+    """Return the running processes that a thread of this process has started, and their descendants."""
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/self/task/{thread}/children").read_text().split():
-            yield from _with_descent(int(child))
+            yield from _with_descendants(int(child))
 
 
-def _with_descent(process: int) -> Iterator[int]:
+def _with_descendants(process: int) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():
             for child in (task / "children").read_text().split():
-                yield from _with_descent(int(child))
+                yield from _with_descendants(int(child))
     yield process
 
 

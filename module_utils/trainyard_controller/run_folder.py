@@ -245,7 +245,7 @@ def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
     return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
 
 
-def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
+def saved_runs(runs_dir: Path, now: float) -> list[Kept]:
     """List the folders of jobs and verifications in runs/, recognized by the files in them."""
     found = []
     for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():

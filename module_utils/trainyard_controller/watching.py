@@ -51,7 +51,7 @@ class Watched(Protocol):
     patience_s: float
     then: str
 
-    def look(self, wait_s: float) -> Mapping[str, Any]:
+    def read(self, wait_s: float) -> Mapping[str, Any]:
         """Return `state`, `line` and `told` after `wait_s` seconds or at its end; without `state` why there is none.
 
         `stalled` says that the job's monitor has reported nothing since the last look.
@@ -73,7 +73,7 @@ class OverSsh:
         self._alive = time.monotonic()
         self._reported_at: object = None
 
-    def look(self, wait_s: float) -> Mapping[str, Any]:
+    def read(self, wait_s: float) -> Mapping[str, Any]:
         """Ask the head, whose monitor knows of all others."""
         found = self._ask("state", {self.host: {**self._job, "wait_s": wait_s}}, limit_s=wait_s + LIMIT_S)[self.host]
         if "known" not in found:
@@ -106,7 +106,7 @@ class ExternalWatch:
         self.host = self.who = plan["engine"]["submit_host"]
         self._job, self._asked = external_job(plan, run_dir.parent, ask), False
 
-    def look(self, wait_s: float) -> Mapping[str, Any]:
+    def read(self, wait_s: float) -> Mapping[str, Any]:
         """Ask the scheduler; the first time at once."""
         if self._asked:
             time.sleep(max(3.0, wait_s))
@@ -304,13 +304,13 @@ def _poll(
     """Poll from a thread of its own, so that an interrupt does not wait for the answer."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
-    def look() -> None:
+    def read() -> None:
         try:
-            answers.put(job.look(wait_s))
+            answers.put(job.read(wait_s))
         except Exception as error:
             answers.put(error)
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=read, daemon=True).start()
     while not interrupted():
         meanwhile()
         with contextlib.suppress(queue.Empty):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Action plugin clock_reading: how far a node's clock is from the controller's, in seconds, with the error margin."""
+"""Action plugin clock_reading: the offset of a node's clock from the controller's, in seconds, with the error margin.
+
+Reports of verify.yml print it as the command that repeats a check. Option: readings (default 3).
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Read the clock a few times. Arguments: readings (default 3)."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return offset_s and margin_s, or fail with what the node answered."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec({"readings": {"type": "int", "default": READINGS}})
 

@@ -10,21 +10,9 @@ from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.measurements import check_collective, refuse_collective
 
-SPEC = {
-    "run_dir": {"type": "path"},
-    "refused": {"type": "list", "elements": "dict", "default": []},
-    "name": {"type": "str", "default": "all-gather"},
-    "command": {"type": "str", "default": ""},
-}
-
 
 class ActionModule(OnController):
-    """All of it in this process: no machine is touched."""
-
-    spec = SPEC
-
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return `findings`, `check`, and the numbers of `ranks` and `nodes`."""
         if given["refused"]:
             return refuse_collective(given["refused"], given["name"], given["command"])
         if not given["run_dir"]:

@@ -7,30 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import Finding, failure
-from ansible.plugins.action import ActionBase
+from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
 
 
-class ActionModule(ActionBase):
-    """Write findings as one text, in this process."""
+class ActionModule(OnController):
+    BYPASS_HOST_LOOP = False
 
-    _supports_check_mode = True
-    _requires_connection = False
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `msg` where there are findings."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _, given = self.validate_argument_spec(
-            argument_spec={
-                "findings": {"type": "list", "elements": "dict", "required": True},
-                "headline": {"type": "str", "default": "{count} {findings}:"},
-                "record": {"type": "path"},
-            }
-        )
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         findings = [Finding.from_dict(finding) for finding in given["findings"]]
+        if findings and given["record"]:
+            records = [finding.as_dict() for finding in findings]
+            Path(given["record"]).write_text(json.dumps(records, indent=2) + "\n")
         if findings:
-            if given["record"]:
-                kept = [finding.as_dict() for finding in findings]
-                Path(given["record"]).write_text(json.dumps(kept, indent=2) + "\n")
-            return {**result, "changed": False, **failure(findings, given["headline"])}
-        return {**result, "changed": False}
+            raise FindingsError(findings, given["headline"])
+        return {}

@@ -4,26 +4,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import failure
-from ansible.module_utils.trainyard_controller.cleaning import Wanted, plan
-from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.plugins.action import ActionBase
+from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.cleaning import Request, plan
 
 
-class ActionModule(ActionBase):
-    """Ask the nodes and the schedulers; nothing is removed."""
-
-    BYPASS_HOST_LOOP = True
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what is to go, or fail with why nothing goes."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        given = self._task.args
-        wanted = Wanted(
+class ActionModule(OnceForAll):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        request = Request(
             hosts=given["hosts"],
             known_hosts=given["known_hosts"],
             runs_dir=Path(given["runs_dir"]),
@@ -33,8 +24,4 @@ class ActionModule(ActionBase):
             of_runs=bool(given.get("of_runs")),
             check=self._task.check_mode,
         )
-        chosen = plan(wanted, FanOut(self, task_vars or {}).ask, time.time())
-        if chosen.findings:
-            return {**result, **failure(chosen.findings, "{count} {findings}: nothing was removed.")}
-        about = {name: getattr(chosen, name) for name in ("remove", "objects", "records", "text")}
-        return {**result, "changed": False, **about}
+        return asdict(plan(request, self.fan_out().ask, time.time()))

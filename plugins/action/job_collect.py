@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask all nodes of a job, or its scheduler, how it is, and bring its logs. Documentation: library/job_collect.py."""
+"""Read the state of a job, and collect its logs. Documentation: library/job_collect.py."""
 
 from __future__ import annotations
 
@@ -7,32 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard_controller import collecting
-from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError
-from ansible.plugins.action import ActionBase
+from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.collecting import Request, collect
 
 
-class ActionModule(ActionBase):
-    """One visit to each node; with `stop` the job is ended there first."""
-
-    BYPASS_HOST_LOOP = True
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `answers` of all hosts, without the logs, which stand in the run's folder then."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        given, run_dir = self._task.args, Path(self._task.args["run_dir"])
-        wanted = collecting.Wanted(
+class ActionModule(OnceForAll):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        run_dir = Path(given["run_dir"])
+        request = Request(
             log_limit=int(given["log_limit"]),
-            asked=given["asked"],
+            purpose=given["asked"],
             stop=bool(given["stop"]),
             check=self._task.check_mode,
             user=given["user"],
             not_started=given.get("not_started") or {},
         )
         plan = json.loads((run_dir / "plan.json").read_text())
-        try:
-            return {**result, **collecting.collect(plan, run_dir, FanOut(self, task_vars or {}).ask, wanted)}
-        except NotWrittenError as error:
-            return {**result, **error.failure(run_dir)}
+        return collect(plan, run_dir, self.fan_out().ask, request)

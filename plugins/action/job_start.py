@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start a job that is prepared on all its nodes, or hand it to its scheduler. Documentation: library/job_start.py."""
+"""Start a prepared job on all its nodes, or submit it to its scheduler. Documentation: library/job_start.py."""
 
 from __future__ import annotations
 
@@ -11,53 +11,39 @@ from typing import Any
 
 from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.adhoc import playbook
-from ansible.module_utils.trainyard.findings.findings import counted
+from ansible.module_utils.trainyard.findings.findings import UnusableError, counted
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.placement.process import host_port
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
 from ansible.module_utils.trainyard_controller import interrupts
-from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import StoppedError, note_submitted, starting
 from ansible.module_utils.trainyard_controller.scheduler_clients import external_job
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-
-display = Display()
 
 
-class ActionModule(ActionBase):
-    """Send each node its part of the plan; secrets go through standard input alone."""
-
-    BYPASS_HOST_LOOP = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `not_started`: what nodes said that could not start their part, by host.
-
-        Where somebody interrupted it before any node was visited, it is `interrupted`.
-        """
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        run_dir = Path(self._task.args["run_dir"])
+class ActionModule(OnceForAll):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        run_dir = Path(given["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
         if interrupts.noted():
-            return {**result, "job_id": plan["job_id"], "not_started": {}, "interrupted": True}
-        start = self._hand_over if "engine" in plan else self._start
+            return {"job_id": plan["job_id"], "not_started": {}, "interrupted": True}
+        start = self._submit if "engine" in plan else self._start
         try:
             with starting(run_dir):
-                return {**result, **start(plan, run_dir, FanOut(self, task_vars or {}))}
+                return {"job_id": plan["job_id"], **start(plan, run_dir, given)}
         except StoppedError:
-            text = f"Job {plan['job_id']} was stopped (playbooks/stop.yml) before anything of it was started."
-            return {**result, "failed": True, "msg": text}
+            stopped = "was stopped (playbooks/stop.yml) before anything of it was started."
+            raise UnusableError(f"Job {plan['job_id']} {stopped}") from None
 
-    def _start(self, plan: dict[str, Any], run_dir: Path, visited: FanOut) -> dict[str, Any]:
-        """Have each node start its part."""
-        given = self._task.args
-        nodes, spares = plan["nodes"], len(plan["spares"])
+    def _start(self, plan: dict[str, Any], run_dir: Path, given: dict[str, Any]) -> dict[str, Any]:
+        """Have each node start its part. Secrets go through standard input alone."""
+        nodes, spares, head = plan["nodes"], len(plan["spares"]), plan["head"]
         standing_by = f", {counted(spares, 'spare')}" if spares else ""
-        display.display(
+        self._display.display(
             f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')} "
-            f"({plan['launcher']}){standing_by}, rendezvous on {plan['head']['host']} "
-            f"{host_port(plan['head']['address'], plan['head']['port'])}"
+            f"({plan['launcher']}){standing_by}, rendezvous on {head['host']} "
+            f"{host_port(head['address'], head['port'])}"
         )
         shared = {
             "files": plan["files"],
@@ -71,37 +57,37 @@ class ActionModule(ActionBase):
         own: dict[str, dict[str, Any]] = {host: {"node_plan": own_plan} for host, own_plan in node_plans(plan).items()}
         events = event_receivers.settings(given.get("events") or {})
         if events:
-            # The head alone knows whom to tell, and how.
+            # Only the head sends events.
             private = base64.b64encode(json.dumps(events).encode()).decode()
-            own[plan["head"]["host"]]["secret_files"] = {**shared["secret_files"], "events.json": private}
-        answers = visited.ask("start", own, shared, limit_s=180)
+            own[head["host"]]["secret_files"] = {**shared["secret_files"], "events.json": private}
+        answers = self.fan_out().ask("start", own, shared, limit_s=180)
         not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
         if not given["wait"] and not not_started:
-            self._tell_later("Started", plan["job_id"])
-        return {"changed": not given.get("record"), "job_id": plan["job_id"], "not_started": not_started}
+            self._show_next("Started", plan["job_id"])
+        return {"changed": not given.get("record"), "not_started": not_started}
 
-    def _hand_over(self, plan: dict[str, Any], run_dir: Path, nodes: FanOut) -> dict[str, Any]:
-        """Hand the job to its scheduler, and note what that calls it."""
+    def _submit(self, plan: dict[str, Any], run_dir: Path, given: dict[str, Any]) -> dict[str, Any]:
+        """Submit the job to its scheduler, and record the scheduler's name for it."""
         engine = plan["engine"]
-        display.display(
+        self._display.display(
             f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(engine['nodes'], 'node')} "
             f"({engine['kind']}, {engine['starts']}), submitted from {engine['submit_host']}"
         )
         if engine["settings"].get("renamed"):
-            display.display(engine["settings"]["renamed"])
-        given = self._task.args
-        client = external_job(plan, run_dir.parent, nodes.ask)
+            self._display.display(engine["settings"]["renamed"])
+        client = external_job(plan, run_dir.parent, self.fan_out().ask)
         answer = client.submit(run_dir, given.get("secret_env") or {}, given.get("secret_files") or {})
         if "engine_id" not in answer:
-            return {"failed": True, "msg": reason(answer)}
+            raise UnusableError(reason(answer))
         note_submitted(run_dir, answer["engine_id"])
-        if not self._task.args["wait"]:
-            self._tell_later(f"Submitted as {answer['engine_id']}", plan["job_id"])
-        return {"changed": True, "job_id": plan["job_id"], "not_started": {}}
+        if not given["wait"]:
+            self._show_next(f"Submitted as {answer['engine_id']}", plan["job_id"])
+        return {"changed": True, "not_started": {}}
 
-    def _tell_later(self, done: str, job_id: str) -> None:
+    def _show_next(self, done: str, job_id: str) -> None:
+        """Show the commands for a job that nobody waits for."""
         lines = [
-            f"  {book:8} {playbook(f'playbooks/{book}.yml', inventory_given(), {'job_id': job_id})}"
-            for book in ("watch", "status", "stop")
+            f"  {name:8} {playbook(f'playbooks/{name}.yml', inventory_given(), {'job_id': job_id})}"
+            for name in ("watch", "status", "stop")
         ]
-        display.display("\n".join([f"{done}; not waiting for its end (job_wait: false).", *lines]))
+        self._display.display("\n".join([f"{done}; not waiting for its end (job_wait: false).", *lines]))

@@ -10,21 +10,9 @@ from ansible.module_utils.trainyard.nvidia.upgrade import table_text
 from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.upgrade_table import folder_of, note, read_table
 
-SPEC = {
-    "runs": {"type": "path", "required": True},
-    "cluster": {"type": "str", "required": True},
-    "entries": {"type": "dict", "default": {}},
-    "batches": {"type": "list", "elements": "list", "default": []},
-}
-
 
 class ActionModule(OnController):
-    """All of it in this process: no machine is touched."""
-
-    spec = SPEC
-
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the `table`, its `text` and its `folder`."""
         folder, entries = folder_of(Path(given["runs"]), given["cluster"]), given["entries"]
         if self._task.check_mode:
             table = {**read_table(folder), **entries}

@@ -9,25 +9,9 @@ from typing import Any
 from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.measurements import verify_pairs
 
-SPEC = {
-    "hosts": {"type": "list", "elements": "str", "required": True},
-    "run_dir": {"type": "path"},
-    "schedule": {"type": "list", "elements": "list", "default": []},
-    "measured": {"type": "list", "elements": "dict", "default": []},
-    "inventory": {"type": "str", "default": ""},
-    "refused": {"type": "list", "elements": "dict", "default": []},
-    "expected": {"type": "float"},
-    "tolerance": {"type": "float"},
-}
-
 
 class ActionModule(OnController):
-    """All of it in this process: no machine is touched."""
-
-    spec = SPEC
-
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return `stragglers`, `measurements` and `text`."""
         return verify_pairs(
             given["hosts"],
             Path(given["run_dir"]) if given["run_dir"] else None,

@@ -9,20 +9,8 @@ from typing import Any
 from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.report_compare import compare_reports
 
-SPEC = {
-    "after": {"type": "path"},
-    "before": {"type": "path"},
-    "runs": {"type": "path"},
-    "tolerance": {"type": "float", "default": 0.05},
-}
-
 
 class ActionModule(OnController):
-    """All of it in this process: no machine is touched."""
-
-    spec = SPEC
-
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the `comparison`."""
         before, after, runs = (Path(given[name]) if given[name] else None for name in ("before", "after", "runs"))
         return {"comparison": compare_reports(before, after, runs, given["tolerance"])}

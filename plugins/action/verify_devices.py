@@ -6,19 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.trainyard.verify import devices
-from ansible.plugins.action import ActionBase
+from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 
 
-class ActionModule(ActionBase):
-    """Check one reading of all nodes, or what grew between two, in this process."""
-
-    BYPASS_HOST_LOOP = True
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `checks`."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        given = self._task.args
+class ActionModule(OnceForAll):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         checks = devices.verify(
             given["results"],
             given.get("before"),
@@ -27,4 +19,4 @@ class ActionModule(ActionBase):
             xids=[int(number) for number in given.get("xids") or ()],
             inventory=given["inventory"],
         )
-        return {**result, "changed": False, "checks": [check.as_dict() for check in checks]}
+        return {"checks": [check.as_dict() for check in checks]}

@@ -6,19 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.trainyard.verify import drift
-from ansible.plugins.action import ActionBase
+from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 
 
-class ActionModule(ActionBase):
-    """Check all nodes together, in this process."""
-
-    BYPASS_HOST_LOOP = True
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `checks` and `groups`."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        given = self._task.args
+class ActionModule(OnceForAll):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         checks, groups = drift.verify(
             given["results"],
             groups=given["groups"],
@@ -26,4 +18,4 @@ class ActionModule(ActionBase):
             max_clock_offset=float(given["max_clock_offset"]),
             inventory=given["inventory"],
         )
-        return {**result, "changed": False, "checks": [check.as_dict() for check in checks], "groups": groups}
+        return {"checks": [check.as_dict() for check in checks], "groups": groups}

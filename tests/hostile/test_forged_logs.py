@@ -6,7 +6,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard.job.plan import log_names
 from ansible.module_utils.trainyard_controller import collecting, scheduler_clients
-from ansible.module_utils.trainyard_controller.collecting import Wanted, collect
+from ansible.module_utils.trainyard_controller.collecting import Request, collect
 from job_samples import make_job, make_plan, member
 
 MINE, EVIL = base64.b64encode(b"loss 0.5\n").decode(), base64.b64encode(b"loss nan\n").decode()
@@ -36,7 +36,7 @@ def test_the_logs_of_another_node_are_left_out_and_said_once(tmp_path):
     def ask(question, own, limit_s):
         return {host: {"changed": False, **STATUS, "logs": dict(sent[host])} for host in own}
 
-    told = collect(plan, tmp_path, ask, Wanted(1 << 20))
+    told = collect(plan, tmp_path, ask, Request(1 << 20))
     found = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name, text in found.items() if "nan" in text} == {"logs/nccl_n2.log"}
     assert sorted(found) == ["logs/monitor_0.log", "logs/nccl_n1.log", "logs/nccl_n2.log", "logs/rank_0.log",
@@ -86,7 +86,7 @@ def of_slurm(tmp_path, monkeypatch, sent, **about):
         return {host: state if question == "slurm_state" else json.loads(json.dumps(sent[host])) for host in own}
 
     monkeypatch.setattr(collecting, "external_job", lambda plan, runs, ask: scheduler_clients.Slurm(plan, ENGINE, ask))
-    told = collect(SLURM, tmp_path, ask, Wanted(1 << 20))
+    told = collect(SLURM, tmp_path, ask, Request(1 << 20))
     return told, {file.name: file.read_text() for file in (tmp_path / "logs").iterdir()}
 
 

@@ -45,7 +45,7 @@ def launched(run_dir, place, job_dir, answers):
 
     run_dir.mkdir()
     (run_dir / "plan.json").write_text(json.dumps(plan))
-    wanted = collecting.Wanted(log_limit=1 << 20, asked="end", stop=True, user=place.user, not_started=not_started)
+    wanted = collecting.Request(log_limit=1 << 20, purpose="end", stop=True, user=place.user, not_started=not_started)
     return asked, collecting.collect(plan, run_dir, visit, wanted)["answers"]
 
 

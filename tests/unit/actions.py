@@ -24,7 +24,7 @@ def answered(action, check, given):
     plugin = object.__new__(module.ActionModule)
     plugin._task, plugin._load_name = SimpleNamespace(args=given, check_mode=check), action
     try:
-        return {"changed": False, **plugin.answer(plugin.validate_argument_spec(dict(plugin.spec), **plugin.rules)[1])}
+        return {"changed": False, **plugin.answer(plugin.options())}
     except (AnsibleError, UnusableError) as error:
         return {"failed": True, "msg": str(error)}
 

@@ -366,9 +366,9 @@ def visit(host):
     return {{"unreachable": True}} if does[host.name] == "gone" else {{"well": host.name}}
 shown = []
 fan_out.display.display = shown.append
-fan_out._TELL_EVERY_S = -1.0
+fan_out._PROGRESS_S = -1.0
 hosts, window, limit_s = [Host(name) for name in does], int(sys.argv[2]), float(sys.argv[3])
-answers = fan_out.side_by_side(hosts, visit, window, limit_s, fan_out._tell)
+answers = fan_out.side_by_side(hosts, visit, window, limit_s)
 left = subprocess.run(["pgrep", "-P", str(os.getpid()), "sleep"], capture_output=True, text=True).stdout
 print(json.dumps([answers, most, left, shown[-1]]), flush=True)
 os._exit(0)

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, of_schedulers
 from ansible.module_utils.trainyard.job.record.runs import Kept, may_go
 from ansible.module_utils.trainyard.job.record.runs import describe as describe_runs
 from ansible.module_utils.trainyard_controller import cleaning
-from ansible.module_utils.trainyard_controller.run_folder import kept_runs, scheduler_runs
+from ansible.module_utils.trainyard_controller.run_folder import saved_runs, scheduler_runs
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
@@ -113,9 +114,9 @@ def test_nothing_that_runs_or_is_younger_goes_from_any_node(nodes, days):
         assert all(part.age_s > days * DAY_S for part in parts)
 
 
-def wanted(runs_dir, **changes):
+def request(runs_dir, **changes):
     given = {"hosts": ["n1"], "known_hosts": ["n1", "login"], "state_dir": "/x", "job_id": "", "days": None}
-    return cleaning.Wanted(runs_dir=runs_dir, check=False, **{"of_runs": False, **given, **changes})
+    return cleaning.Request(runs_dir=runs_dir, check=False, **{"of_runs": False, **given, **changes})
 
 
 def listed(state_dir, *of_schedulers):
@@ -200,8 +201,8 @@ def test_queries_to_nodes_and_to_slurm(tmp_path):
             return {"n1": {"folders": [record]}, "login": {"failed": True, "msg": "no sudo"}}
         return {host: {"state": "succeeded"} for host in own}
 
-    found = cleaning.plan(wanted(tmp_path, days=30), ask, time.time())
-    assert found.remove == {"n1": [{"job_id": "own", "job_dir": "/x"}]} and not found.findings
+    found = cleaning.plan(request(tmp_path, days=30), ask, time.time())
+    assert found.remove == {"n1": [{"job_id": "own", "job_dir": "/x"}]}
     (first, of_hosts), (second, of_slurm) = asked
     assert (first, second) == ("folders", "slurm_state")
     assert {host: given["of_schedulers"] for host, given in of_hosts.items()} == {"n1": ["/x"], "login": ["/x", "/s"]}
@@ -213,8 +214,8 @@ def test_queries_to_nodes_and_to_slurm(tmp_path):
     def no_folders(question, own, *, limit_s=120.0):
         return {host: {"folders": []} if question == "folders" else {"state": "pending"} for host in own}
 
-    found = cleaning.plan(wanted(tmp_path, job_id="waits"), no_folders, time.time())
-    assert [finding.found for finding in found.findings] == ["waits runs on Slurm"]
+    with pytest.raises(FindingsError, match="waits runs on Slurm"):
+        cleaning.plan(request(tmp_path, job_id="waits"), no_folders, time.time())
 
 
 # ---- runs/ on the controller
@@ -268,18 +269,20 @@ def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(tmp_path):
         write_json_in(tmp_path / job_id, "plan.json", {"job_id": job_id, "nodes": nodes, **more})
     write_json_in(tmp_path / "refused", "findings.json", [])
     write_json_in(tmp_path / "done", "summary.json", {"state": "failed", "nodes": [{"host": "n1", "state": "ended"}]})
-    found = {run.name: (run.started, run.state, run.open_hosts) for run in kept_runs(tmp_path, time.time())}
+    found = {run.name: (run.started, run.state, run.open_hosts) for run in saved_runs(tmp_path, time.time())}
     open_hosts = (False, "", ("n1", "n2"))
     assert found == {"done": (True, "failed", ()), "checked": open_hosts, "refused": open_hosts}
 
-    def choice(job_id, of_runs):
-        return cleaning.choice(wanted(tmp_path, job_id=job_id, of_runs=of_runs), {"n1": {"folders": []}}, [], {}, 0.0)
+    def choose(job_id, of_runs):
+        one = request(tmp_path, job_id=job_id, of_runs=of_runs)
+        return cleaning.choose_all(one, {"n1": {"folders": []}}, [], {}, 0.0)
 
-    [finding] = choice("done", False).findings
-    assert finding.found.startswith("nothing of done on any node")
-    found = choice("done", True)
+    with pytest.raises(FindingsError, match="nothing of done on any node"):
+        choose("done", False)
+    found = choose("done", True)
     assert (found.records, found.remove) == (["done"], {})
-    assert len(choice("mine", True).findings) == 1
+    with pytest.raises(FindingsError, match="1 finding:"):
+        choose("mine", True)
 
 
 def write_json_in(run_dir, name, data):

@@ -36,7 +36,7 @@ class Says:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def look(self, wait_s):
+    def read(self, wait_s):
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
@@ -80,9 +80,9 @@ def test_a_silent_head_is_named_less_and_less_often(clock):
 
 def test_a_head_that_freezes_during_a_query_is_named(clock):
     job = Says(runs("", state="over"))
-    at_once = job.look
+    at_once = job.read
 
-    def look(wait_s):
+    def read(wait_s):
         # As ssh does, whose connection stays open.
         while not shown:
             real_time.sleep(0.01)
@@ -92,7 +92,7 @@ def test_a_head_that_freezes_during_a_query_is_named(clock):
         clock.now += 10
         return False
 
-    job.look, shown = look, []
+    job.read, shown = read, []
     assert watching.follow(job, lambda _: None, shown.append, interrupted=interrupted) == ""
     assert shown[0].startswith("  head node n1 gave no answer for 30 s; ranks may still run. It is asked for up to 2 s")
 
@@ -104,7 +104,7 @@ def in_time(clock, monkeypatch):
     def look(job, wait_s, interrupted, meanwhile):
         clock.now += wait_s
         meanwhile()
-        return job.look(wait_s)
+        return job.read(wait_s)
 
     monkeypatch.setattr(watching, "_poll", look)
 
@@ -142,19 +142,19 @@ def known(alive, end=None, restarted=True):
 def test_a_head_that_comes_back_is_waited_for_while_restarts_are_left(clock, restarts, over_after_s):
     answers = [known(True), known(False)]
     job = watching.OverSsh(plan(restarts), lambda question, own, limit_s: {"n1": answers[0]})
-    assert job.look(2)["state"] == "running"
+    assert job.read(2)["state"] == "running"
     answers.pop(0)
     began = clock.now
-    while job.look(2)["state"] == "running":
+    while job.read(2)["state"] == "running":
         assert clock.now - began <= over_after_s
     assert clock.now - began == pytest.approx(over_after_s, abs=1)
     # One whose monitor was killed does not come back.
     answers[0] = known(True)
-    assert job.look(2)["state"] == "running"
+    assert job.read(2)["state"] == "running"
     answers[0] = known(False, restarted=False)
-    assert job.look(2)["state"] == "over"
+    assert job.read(2)["state"] == "over"
     answers[0] = known(True, {"state": "failed"})
-    assert job.look(2)["state"] == "over"
+    assert job.read(2)["state"] == "over"
     assert job.patience_s == watching.GIVE_UP_S + over_after_s
 
 
