@@ -160,6 +160,7 @@ from ansible.module_utils.trainyard.cluster.ssh_names import (
     user_options,
 )
 from ansible.module_utils.trainyard.findings.findings import failure, render
+from ansible.module_utils.trainyard_controller.locks import locked_secrets
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
 # Replaces values that check mode does not create.
@@ -279,7 +280,7 @@ def main() -> None:
     nodes = [MeshNode.from_dict(name, record) for name, record in module.params["nodes"].items()]
     authority = Authority(Path(module.params["ca_dir"]), module.params["cluster"])
     try:
-        with contextlib.nullcontext() if module.check_mode else authority.locked():
+        with contextlib.nullcontext() if module.check_mode else locked_secrets(authority.folder):
             policy = Policy(module.params["cluster"], validity, renew_before, authority.fingerprints())
             module.exit_json(**work(module, authority, nodes, policy))
     except (AuthorityError, OSError, ValueError) as error:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import functools
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ansible.parsing.plugin_docs import read_docstring
+import yaml
 from ansible.plugins.action import ActionBase
 
 from ..trainyard.findings.findings import FindingsError, UnusableError
@@ -61,8 +61,8 @@ class OnController(OnceForAll):
         return checked
 
 
-@functools.cache
 def documented_options(action: str) -> dict[str, Any]:
     """Return the documented options of an action, in the form of an argument_spec."""
-    options: dict[str, Any] = read_docstring(str(_LIBRARY / f"{action}.py"), verbose=False)["doc"]["options"]
+    documentation = runpy.run_path(str(_LIBRARY / f"{action}.py"))["DOCUMENTATION"]
+    options: dict[str, Any] = yaml.safe_load(documentation)["options"]
     return options

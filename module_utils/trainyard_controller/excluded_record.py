@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.record.excluded_hosts import Excluded, HealthChecks
 from ..trainyard_node.machine.json_files import read_json
+from .locks import locked
 from .run_folder import write_whole
 
 
@@ -25,24 +24,17 @@ def read(file: Path) -> Excluded:
 
 
 def change(file: Path, how: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-    """Change the record under a lock, as several playbooks may do so; an unchanged record is not written.
-
-    Raises NotWrittenError, or OSError where there is no folder of runs.
-    """
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    """Change the record under a lock against other playbooks. Raises NotWrittenError, or OSError without a folder."""
+    with locked(file.parent):
         before = excluded_hosts.parse(read_json(file))
         after = how(before)
         if after != before:
             write_whole(file, json.dumps(after, indent=2) + "\n")
-    finally:
-        os.close(folder)
 
 
 @dataclass(frozen=True)
 class Update:
-    """Lines on hosts that take part again; since when other hosts are excluded, by host; why it was not written."""
+    """Lines on readmitted hosts; since when other hosts are excluded, by host; why the record was not written."""
 
     readmitted: Sequence[str]
     again: Mapping[str, str]

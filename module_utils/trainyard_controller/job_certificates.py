@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from ..trainyard.findings.findings import Finding
 from ..trainyard.job.file import mindspore_tls as tls
+from .locks import locked_secrets
 from .tls_authority import Authority, describe
 
 _OPTION = "job_tls_certificates"
@@ -42,7 +43,7 @@ def make(params: Mapping[str, Any], check_mode: bool, result: dict[str, Any]) ->
         result["soon"] = [soon] if soon else []
     if check_mode or findings:
         return findings
-    with authority.locked():
+    with locked_secrets(authority.folder):
         key = authority.key()
         until = now + params["valid_s"] + tls.SPARE_DAYS * tls.DAY_S
         files = {}

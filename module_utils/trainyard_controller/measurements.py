@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of measurements, checked: their plans, records and logs are read here, the rules are in trainyard/verify/."""
+"""Read the plans, records and logs of measurements; the rules that check them are in trainyard/verify/."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ..trainyard.verify.straggler_limits import Limits
 
 Data = Mapping[str, Any]
 
-# The table stands in the log of the first rank; of the others the beginning tells enough: tables, errors, NCCL's lines.
-_MOST_BYTES = 64 * 1024
+# Bytes that are read of the logs of ranks other than 0, whose log has the table: their errors and NCCL's lines.
+_MAX_BYTES = 64 * 1024
 
 
 class Run:
@@ -36,7 +36,7 @@ class Run:
         self.summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
 
     def log(self, rank: int, most: int = -1) -> str:
-        """Return the log of a rank, at most so many bytes of it; nothing where there is none."""
+        """Return the log of a rank, up to `most` bytes; "" without one."""
         path: Path = self._folder / "logs" / self.plan["rank_log"].replace("{rank}", str(rank))
         if not path.is_file():
             return ""
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def failure(self) -> str:
-        """Why the job did not succeed; empty where it did."""
+        """The reason why the job did not succeed, or ""."""
         if self.summary["state"] == "succeeded":
             return ""
         why = cause(self.summary, self.plan["job_dir"]) if self.summary.get("failure") else []
@@ -54,7 +54,7 @@ class Run:
 
 @contextlib.contextmanager
 def ended_run(folder: Path) -> Iterator[Run]:
-    """Give a run that has ended. Raises UnusableError for a folder that holds none."""
+    """Yield a run that has ended. Raises UnusableError for another folder."""
     try:
         yield Run(folder)
     except (OSError, ValueError, KeyError) as error:
@@ -62,7 +62,7 @@ def ended_run(folder: Path) -> Iterator[Run]:
 
 
 def check_collective(folder: Path, name: str, command: str) -> dict[str, Any]:
-    """Check what the ranks of all_gather.py printed: `findings`, `check`, the numbers of `ranks` and `nodes`."""
+    """Check the output of all_gather.py: `findings`, `check`, the numbers of `ranks` and `nodes`."""
     with ended_run(folder) as run:
         hosts = {rank: node["host"] for node in run.plan["nodes"] for rank in node["ranks"]}
         failed_on = (run.summary.get("failure") or {}).get("host") or ""
@@ -78,7 +78,7 @@ def check_collective(folder: Path, name: str, command: str) -> dict[str, Any]:
 
 
 def refuse_collective(findings: Sequence[Data], name: str, command: str) -> dict[str, Any]:
-    """Return the same for a job that was refused."""
+    """Return the same for a job that was not started."""
     check = collectives.refused(name, [Finding.from_dict(finding) for finding in findings], command)
     return {"ranks": 0, "nodes": 0, "findings": list(findings), "check": check.as_dict()}
 
@@ -94,9 +94,9 @@ def verify_pairs(
     tolerance: float | None = None,
     inventory: str = "",
 ) -> dict[str, Any]:
-    """Check nodes by what pairs of them measured, in earlier runs and in this: `stragglers`, `measurements`, `text`.
+    """Check nodes by the measurements of pairs, earlier ones and this run's: `stragglers`, `measurements`, `text`.
 
-    `expected` is in GB/s, `tolerance` the part of it that a node may lack.
+    `expected` is in GB/s, `tolerance` the fraction of it that a node may lack.
     """
     limits = Limits()
     if tolerance is not None:
@@ -126,7 +126,7 @@ def _measurements(run: Run, schedule: Sequence[Sequence[Sequence[str]]], first: 
 def prepare_pairs(
     hosts: Sequence[str], rounds: str, schedule: Sequence[Sequence[Any]], source: Path
 ) -> tuple[list[list[list[str]]], str]:
-    """Return the rounds, and a new folder with the program and them; "" for no folder where there are none."""
+    """Return the rounds, and a new folder with the program and the rounds, or "" without rounds."""
     try:
         chosen = pairing.choose(hosts, rounds, schedule)
     except ValueError as error:
@@ -139,70 +139,50 @@ def prepare_pairs(
     return chosen, str(copy)
 
 
-def baseline_findings(baseline: str, save: bool) -> list[Finding]:
-    """Check the file of baselines that a benchmark is to be compared with, or with `save` to be kept in."""
-    if not baseline:
-        return [
-            Finding(
-                "baseline",
-                "a baseline is to be saved, and no file is named",
-                "the file that keeps this site's own values",
-                "add -e verify_baseline=FILE (collective_benchmark.yml: benchmark_baseline)",
-            )
-        ]
+def _baseline_problem(baseline: str, save: bool) -> tuple[str, str, str] | None:
+    """Return found, expected and action for a file of baselines that cannot be read, or with `save` not written."""
     path = Path(baseline)
-    if save and not path.absolute().parent.is_dir():
-        return [
-            Finding(
-                "baseline",
-                f"there is no folder {path.absolute().parent} for {path}",
-                "a folder in which the file can be written",
-                "make the folder, or name another file",
-            )
-        ]
+    folder = path.absolute().parent
+    if not baseline:
+        found = "a baseline is to be saved, and no file is named"
+        action = "add -e verify_baseline=FILE (collective_benchmark.yml: benchmark_baseline)"
+        return found, "the file that keeps this site's own values", action
+    if save and not folder.is_dir():
+        expected = "a folder in which the file can be written"
+        return f"there is no folder {folder} for {path}", expected, "make the folder, or name another file"
     if not save and not path.exists():
-        return [
-            Finding(
-                "baseline",
-                f"there is no file {path}",
-                "this site's own values, as a former verification has kept them",
-                (
-                    "name the file that has them, or let this cluster write it: -e verify_save_baseline=true "
-                    "(collective_benchmark.yml: benchmark_save_baseline)"
-                ),
-            )
-        ]
+        action = "name the file that has them, or let this cluster write it: -e verify_save_baseline=true"
+        action += " (collective_benchmark.yml: benchmark_save_baseline)"
+        return f"there is no file {path}", "this site's own values, as an earlier verification saved them", action
     try:
         Baselines(path)
     except UnusableError as error:
-        return [
-            Finding(
-                "baseline",
-                str(error),
-                f"JSON with the schema {BASELINE_SCHEMA}, as verify_save_baseline=true writes it",
-                "correct it, or name another file",
-            )
-        ]
-    return []
+        expected = f"JSON with the schema {BASELINE_SCHEMA}, as verify_save_baseline=true writes it"
+        return str(error), expected, "correct it, or name another file"
+    return None
 
 
 def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
-    """Check a benchmark as the options of the action plugin collective_benchmark say.
+    """Check a benchmark as the options of the action plugin collective_benchmark require.
 
     Without a benchmark only the file of baselines is checked: `findings`.
     """
     measured = given["refused"] or given["run_dir"] or given["parse"]
-    found = baseline_findings(given["baseline"], given["save_baseline"]) if _names_baseline(given) else []
-    if not measured and _names_baseline(given):
-        return {"changed": False, "findings": [finding.as_dict() for finding in found]}
-    if found:
-        raise UnusableError(f"{found[0].found}; expected {found[0].expected}. {found[0].action}")
-    for name, most in (("expected_busbw", float("inf")), ("fraction", 1.0)):
+    names_baseline = given["baseline"] or given["save_baseline"]
+    problem = _baseline_problem(given["baseline"] or "", given["save_baseline"]) if names_baseline else None
+    if names_baseline and not measured:
+        return {"findings": [Finding("baseline", *problem).as_dict()] if problem else []}
+    if problem:
+        found, expected, action = problem
+        raise UnusableError(f"{found}; expected {expected}. {action}")
+    for name, most, expected in (
+        ("expected_busbw", float("inf"), "GB/s above 0"),
+        ("fraction", 1.0, "a number above 0, at most 1"),
+    ):
         if given[name] is not None and not 0 < given[name] <= most:
-            wanted = "GB/s above 0" if name == "expected_busbw" else "a number above 0, at most 1"
-            raise UnusableError(f"{name} is {given[name]:g}, expected {wanted}")
+            raise UnusableError(f"{name} is {given[name]:g}, expected {expected}")
     baselines = Baselines(Path(given["baseline"]) if given["baseline"] else None)
-    asked = benchmark.Asked(
+    request = benchmark.Asked(
         job_id=given["job_id"],
         collective=given["collective"],
         backend=given["backend"],
@@ -214,68 +194,63 @@ def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
         fraction=given["fraction"],
         baselines=baselines.entries,
         compare=bool(given["baseline"]) and not given["save_baseline"],
-        traffic=traffic_of(given["traffic_before"], given["traffic_after"]),
+        traffic=_traffic(given["traffic_before"], given["traffic_after"]),
     )
     if given["refused"]:
         findings = [Finding.from_dict(finding) for finding in given["refused"]]
         records = [benchmark.refused(findings, given["collective"])]
     elif given["run_dir"]:
         facts = Path(given["facts"]) if given["facts"] else None
-        records = verify_benchmark(Path(given["run_dir"]), asked, apart=given["each_node"], facts=facts)
+        records = _verify_run(Path(given["run_dir"]), request, each_node=given["each_node"], facts=facts)
     elif given["parse"]:
-        records = verify_file(Path(given["parse"]), asked)
+        records = verify_file(Path(given["parse"]), request)
     else:
         raise UnusableError("neither parse nor run_dir is given, expected a file or the folder of a run")
     text = list(map(benchmark.describe, records))
     saved: dict[str, Any] = {}
     if given["save_baseline"]:
-        saved, told = baselines.save(records, asked, check=check)
-        text += told
+        saved, lines = baselines.save(records, request, check=check)
+        text += lines
     return {**saved, "benchmarks": records, "text": "\n".join(text)}
 
 
-def _names_baseline(given: Data) -> bool:
-    return bool(given["baseline"] or given["save_baseline"])
-
-
-def verify_file(path: Path, asked: benchmark.Asked) -> list[dict[str, Any]]:
+def verify_file(path: Path, request: benchmark.Asked) -> list[dict[str, Any]]:
     """Return the record of the benchmark whose output a file holds. Raises UnusableError."""
     try:
-        return [benchmark.verify(parse(path.read_text(encoding="utf-8", errors="replace")), asked)]
+        return [benchmark.verify(parse(path.read_text(encoding="utf-8", errors="replace")), request)]
     except OSError as error:
         raise UnusableError(f"{path} is not a file that can be read: {error}") from error
 
 
-def verify_benchmark(
-    folder: Path, asked: benchmark.Asked, *, apart: bool = False, facts: Path | None = None
-) -> list[dict[str, Any]]:
-    """Return the record of a run's benchmark, or with `apart` that of each node. Raises UnusableError.
+def _verify_run(folder: Path, request: benchmark.Asked, *, each_node: bool, facts: Path | None) -> list[dict[str, Any]]:
+    """Return the record of a run's benchmark, or with `each_node` one for each node. Raises UnusableError.
 
-    Plan and record complete `asked`; `facts` is the file with the facts of the nodes.
+    Plan and record complete `request`; `facts` is the file with the facts of the nodes.
     """
     with ended_run(folder) as run:
         plan = run.plan
         if facts:
-            asked.nodes = benchmark.nodes_of(plan, json.loads(facts.read_text())["nodes"])
-        asked.job_id, asked.job_failure = plan["job_id"], run.failure
-        asked.ranks = plan["world_size"] if asked.ranks is None else asked.ranks
-        asked.hosts = asked.hosts or [node["host"] for node in plan["nodes"]]
-        if apart:
-            return [_of_node(run, node, asked) for node in plan["nodes"]]
-        outputs = [parse(run.log(rank, _MOST_BYTES if rank else -1)) for rank in range(plan["world_size"])]
-        return [benchmark.verify(benchmark.merge(outputs), asked)]
+            request.nodes = benchmark.nodes_of(plan, json.loads(facts.read_text())["nodes"])
+        request.job_id, request.job_failure = plan["job_id"], run.failure
+        request.ranks = plan["world_size"] if request.ranks is None else request.ranks
+        request.hosts = request.hosts or [node["host"] for node in plan["nodes"]]
+        if each_node:
+            return [_verify_node(run, node, request) for node in plan["nodes"]]
+        outputs = [parse(run.log(rank, _MAX_BYTES if rank else -1)) for rank in range(plan["world_size"])]
+        return [benchmark.verify(benchmark.merge(outputs), request)]
 
 
-def _of_node(run: Run, node: Data, asked: benchmark.Asked) -> dict[str, Any]:
+def _verify_node(run: Run, node: Data, request: benchmark.Asked) -> dict[str, Any]:
     """Return the record of one node that worked by itself; ports carry nothing inside a node."""
-    own = [known for known in asked.nodes if known["host"] == node["host"]]
-    mine = dataclasses.replace(asked, ranks=len(node["ranks"]), hosts=[node["host"]], nodes=own, traffic={})
-    record = benchmark.verify(parse(run.log(node["ranks"][0])), mine)
-    # A log without a table does not say whose it is.
-    return {**record, "hosts": record["hosts"] or [node["host"]]}
+    host = node["host"]
+    own = [facts for facts in request.nodes if facts["host"] == host]
+    alone = dataclasses.replace(request, ranks=len(node["ranks"]), hosts=[host], nodes=own, traffic={})
+    record = benchmark.verify(parse(run.log(node["ranks"][0])), alone)
+    # A log without a table does not name its host.
+    return {**record, "hosts": record["hosts"] or [host]}
 
 
-def traffic_of(before: Iterable[Data], after: Iterable[Data]) -> dict[str, tuple[Any, Any]]:
+def _traffic(before: Iterable[Data], after: Iterable[Data]) -> dict[str, tuple[Any, Any]]:
     """Join the two readings of each host that has both."""
     first = {reading["host"]: reading["ports"] for reading in before}
     return {
@@ -296,29 +271,27 @@ class Baselines:
             raise UnusableError(f"{path} is no file of baselines: {error}") from error
 
     def save(
-        self, records: Sequence[dict[str, Any]], asked: benchmark.Asked, *, check: bool
+        self, records: Sequence[dict[str, Any]], request: benchmark.Asked, *, check: bool
     ) -> tuple[dict[str, Any], list[str]]:
-        """Keep what was measured wholly, and name the file in those records, as `baseline`; with `check` write nothing.
+        """Save complete measurements, and name the file in their records as `baseline`; with `check` write nothing.
 
-        Return `changed` with what became of the last `baseline`, and a line for each record that says so.
+        Return `changed` and the result for the last `baseline`, and a line for each record.
         """
-        text, last, told = self._text, {}, []
+        text, last, lines = self._text, {}, []
         for record in records:
             entry, reason = benchmark.baseline_entry(record, time.strftime("%Y-%m-%d"))
-            key = benchmark.baseline_name(record, asked)
+            key = benchmark.baseline_name(record, request)
             last = {"key": key, "saved": entry is not None, "reason": reason}
             if entry is None:
-                told.append(f"  not kept as the baseline: {reason}")
+                lines.append(f"  not kept as the baseline: {reason}")
                 continue
             text = add_baseline(text, key, entry)
             record["baseline"] = str(self._path)
-            told.append(f"  kept as the baseline in {self._path}: {entry['busbw']:.2f} GB/s, {key}")
+            lines.append(f"  kept as the baseline in {self._path}: {entry['busbw']:.2f} GB/s, {key}")
         if self._path and text != self._text and not check:
             try:
                 self._path.write_text(text)
             except OSError as error:
-                raise UnusableError(
-                    f"the baseline cannot be written to {self._path}: {error.strerror}. Make the folder, or name "
-                    "another file."
-                ) from error
-        return {"changed": text != self._text, "baseline": last}, told
+                reason = f"the baseline cannot be written to {self._path}: {error.strerror}"
+                raise UnusableError(f"{reason}. Make the folder, or name another file.") from error
+        return {"changed": text != self._text, "baseline": last}, lines

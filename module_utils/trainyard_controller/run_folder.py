@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -23,27 +22,28 @@ from ..trainyard.job.record import job_id as ids
 from ..trainyard.job.record import run_record
 from ..trainyard.job.record.runs import Kept
 from ..trainyard_node.job.run import processes
-from ..trainyard_node.machine.json_files import read_json, write_json
+from ..trainyard_node.machine.json_files import read_json, read_object, write_json
 from ..trainyard_node.machine.tree import size_of
 from .inventory_options import inventory_given
+from .locks import locked
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-# Stands in the folder of a run, and says who launches it, until the first node is visited to start it.
-_NOT_BEGUN = "not-started"
-# Stands there where stop.yml has come before that.
+# File in the folder of a run, with the process that launches it, until the first node is visited to start it.
+_NOT_STARTED = "not-started"
+# File that stop.yml writes before that.
 _STOP = "stop-requested"
-# Seconds after which a launch that has started nothing is taken for one that is gone.
+# Seconds after which a launch that has started nothing counts as ended.
 _LAUNCH_S = 3600.0
 
 
 class StoppedError(Exception):
-    """Somebody has stopped the job before anything of it was started."""
+    """The job was stopped before anything of it was started."""
 
 
 def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
-    """Write logs that a node sent, in base64 by name; with `keep` none over a longer one that was brought before.
+    """Write logs that a node sent, in base64 by name; with `keep`, an earlier and longer log stays.
 
-    The node chose names and contents: what is no plain name stays where it is, and so does what is no base64.
+    The node chose names and contents: anything but a plain name and base64 is ignored.
     """
     (run_dir / "logs").mkdir(parents=True, exist_ok=True)
     for name, content in logs.items():
@@ -51,17 +51,17 @@ def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
             continue
         file = (run_dir if name == "metrics.jsonl" else run_dir / "logs") / name
         try:
-            brought = base64.b64decode(content)
+            log = base64.b64decode(content)
         except ValueError:
             continue
-        if not (keep and file.exists() and file.stat().st_size > len(brought)):
-            write_whole(file, brought)
+        if not (keep and file.exists() and file.stat().st_size > len(log)):
+            write_whole(file, log)
 
 
 def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
     """Make the folder of a new run. Its id sorts by time.
 
-    Its last digits are random: another controller may launch a job of this name in the same second.
+    The last digits are random, because another controller may launch a job of this name in the same second.
     """
     runs_dir.mkdir(parents=True, exist_ok=True)
     while True:
@@ -72,28 +72,24 @@ def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
 
 
 def findings(runs_dir: Path) -> list[Finding]:
-    """Find that no run can be kept in this folder, which need not be there yet; nothing is made."""
+    """Find that runs cannot be written to this folder, which may not exist yet; nothing is created."""
     there = next(each for each in (runs_dir, *runs_dir.absolute().parents) if os.path.lexists(each))
     try:
-        # It has no name, so that nobody ever sees it.
+        # The file has no name, so nobody can see it.
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
-        return [
-            Finding(
-                "trainyard_runs",
-                f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}"),
-                "a folder on the controller that the user of ansible-playbook may write",
-                "set trainyard_runs to such a folder, or give the right to write",
-            )
-        ]
+        found = f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}")
+        expected = "a folder on the controller that the user of ansible-playbook may write"
+        action = "set trainyard_runs to such a folder, or give the right to write"
+        return [Finding("trainyard_runs", found, expected, action)]
     return []
 
 
 def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
-    """Remove what earlier --check of this job have planned: the newest is enough, and each holds the source."""
+    """Remove the runs of earlier --check of this job, as each holds the source."""
     for plan_file in runs_dir.glob(f"{name}-*/plan.json"):
         run_dir = plan_file.parent
-        # A plan of a thousand nodes takes a while to read: most have been started, as what they left tells.
+        # Runs that were started need not be read: a plan of a thousand nodes takes a while.
         if run_dir.name == keep or (run_dir / "logs").exists() or (run_dir / "summary.json").exists():
             continue
         plan = read_json(plan_file)
@@ -102,66 +98,66 @@ def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
 
 
 class NotWrittenError(OSError):
-    """A file of a run's folder cannot be written; what was there before is there still."""
+    """A file of a run's folder cannot be written; its old content is unchanged."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        """Take the file and what the system says."""
+        """Take the file and the system's error."""
         super().__init__(error.errno, error.strerror or str(error), str(path))
 
     def failure(self, run_dir: Path) -> dict[str, Any]:
-        """Return the result of the task that fails with this; the job and its nodes are as they were."""
+        """Return the result of the task that fails with this error."""
         logs = playbook("playbooks/logs.yml", inventory_given(), {"job_id": run_dir.name})
-        found = Finding(
-            "run folder",
-            f"cannot write {self.filename}: {self.strerror}",
-            "room for the logs and the report of the job",
-            f"make room, then: {logs}",
-            host="localhost",
-        )
-        return failure(
-            [found], "{count} {findings}: the report is not complete; the job itself is not touched by this."
-        )
+        found, expected = f"cannot write {self.filename}: {self.strerror}", "room for the job's logs and report"
+        finding = Finding("run folder", found, expected, f"make room, then: {logs}", host="localhost")
+        headline = "{count} {findings}: the report is not complete; the job itself is not touched by this."
+        return failure([finding], headline)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace a file in one step, so that no reader finds a part of it. Raises NotWrittenError."""
+    """Replace a file atomically. Raises NotWrittenError."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.write_bytes(content.encode() if isinstance(content, str) else content)
         aside.replace(path)
     except OSError as error:
-        # Half a file would only take up the room that was lacking.
+        # Half a file would only take up room.
         aside.unlink(missing_ok=True)
         raise NotWrittenError(path, error) from error
 
 
 def read_removed(run_dir: Path) -> dict[str, float]:
-    """Read from where clean.yml has removed what the job had left: times by host."""
-    found = read_json(run_dir / "removed.json")
-    return dict(found["hosts"]) if isinstance(found, dict) and isinstance(found.get("hosts"), dict) else {}
+    """Return when clean.yml removed the job's folders, by host."""
+    found = read_object(run_dir / "removed.json").get("hosts")
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
-    """Note that what the job had left was removed; of a run that another controller started there is nothing here."""
+    """Record when the job's folders were removed, unless another controller started the run."""
     if (run_dir / "plan.json").is_file():
         write_json(run_dir / "removed.json", {"hosts": {**read_removed(run_dir), **times}})
 
 
 def prepare(run_dir: Path, job_name: str, asked_by: str) -> None:
-    """Note that a run is being launched but not started, so that an interrupt leaves no run behind."""
+    """Record that a run is being launched but not started, so that an interrupt leaves no run behind."""
+    # The task runs in a child process of ansible-playbook.
+    command = os.getppid()
     launch = {
-        **{"job_id": run_dir.name, "job_name": job_name, "asked_by": asked_by, "nodes": []},
+        "job_id": run_dir.name,
+        "job_name": job_name,
+        "asked_by": asked_by,
+        "nodes": [],
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        # The task is a process of ansible-playbook's.
-        **{"machine": os.uname().nodename, "pid": os.getppid(), "start_time": processes.start_time(os.getppid())},
+        "machine": os.uname().nodename,
+        "pid": command,
+        "start_time": processes.start_time(command),
     }
-    write_json(run_dir / _NOT_BEGUN, launch)
+    write_json(run_dir / _NOT_STARTED, launch)
 
 
 def forget(run_dir: Path) -> None:
     """Remove the folder of a launch that has planned nothing."""
     if not (run_dir / "plan.json").exists():
-        for name in (_NOT_BEGUN, _STOP):
+        for name in (_NOT_STARTED, _STOP):
             (run_dir / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             run_dir.rmdir()
@@ -169,54 +165,37 @@ def forget(run_dir: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(run_dir: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Lock a run while it is started or stopped. `waits` is called before a wait."""
-    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waits()
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        # Connections may have it open still, in processes of their own.
-        fcntl.flock(folder, fcntl.LOCK_UN)
-        os.close(folder)
-
-
-@contextlib.contextmanager
 def starting(run_dir: Path) -> Iterator[None]:
-    """Note that the run begins; stop.yml waits for the end of this block. Raises StoppedError."""
-    with _locked(run_dir):
+    """Record that the run starts; stop.yml waits for the end of this block. Raises StoppedError."""
+    with locked(run_dir):
         if (run_dir / _STOP).exists():
             raise StoppedError
-        (run_dir / _NOT_BEGUN).unlink(missing_ok=True)
+        (run_dir / _NOT_STARTED).unlink(missing_ok=True)
         yield
 
 
-def stop_launch(run_dir: Path, waits: Callable[[], None] = lambda: None) -> bool:
-    """Have a launch end before it starts anything; return False where it has begun, and has come to its end."""
-    with _locked(run_dir, waits):
-        if not (run_dir / _NOT_BEGUN).exists():
+def stop_launch(run_dir: Path, on_wait: Callable[[], None] = lambda: None) -> bool:
+    """Stop a launch before it starts anything; return False if it has started its nodes already."""
+    with locked(run_dir, on_wait):
+        if not (run_dir / _NOT_STARTED).exists():
             return False
         (run_dir / _STOP).touch()
         return True
 
 
 def launches(runs_dir: Path) -> list[dict[str, Any]]:
-    """Return the launches that have started nothing as yet, oldest first, like plans without nodes."""
+    """Return the launches that have not started anything yet, oldest first, like plans without nodes."""
     found = []
-    for path in runs_dir.glob(f"*/{_NOT_BEGUN}"):
-        launch = read_json(path)
-        over = (path.parent / "findings.json").exists() or (path.parent / _STOP).exists()
-        if isinstance(launch, dict) and not over and _lives(launch, path):
+    for path in runs_dir.glob(f"*/{_NOT_STARTED}"):
+        launch = read_object(path)
+        ended = (path.parent / "findings.json").exists() or (path.parent / _STOP).exists()
+        if launch and not ended and _may_run(launch, path):
             found.append(launch)
     return sorted(found, key=lambda launch: (launch["created"], launch["job_id"]))
 
 
-def _lives(launch: Mapping[str, Any], mark: Path) -> bool:
-    """Tell whether the command that launches a run may still go on."""
+def _may_run(launch: Mapping[str, Any], mark: Path) -> bool:
+    """Tell whether the command that launches a run may still be running."""
     elsewhere = launch["machine"] != os.uname().nodename
     return time.time() - mark.stat().st_mtime < _LAUNCH_S and (
         elsewhere or processes.start_time(launch["pid"]) == launch["start_time"]
@@ -224,14 +203,13 @@ def _lives(launch: Mapping[str, Any], mark: Path) -> bool:
 
 
 def _was_started(run_dir: Path) -> bool:
-    return not any((run_dir / name).exists() for name in ("findings.json", _NOT_BEGUN))
+    return not any((run_dir / name).exists() for name in ("findings.json", _NOT_STARTED))
 
 
 def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
     """Read the plans of all jobs that were started, oldest first.
 
-    A plan that --check made, that stands beside findings or whose launch was interrupted is no run: it was never
-    started.
+    Plans of --check, beside findings, or of an interrupted launch were never started.
     """
     plans = []
     for path in runs_dir.glob("*/plan.json"):
@@ -265,29 +243,25 @@ def saved_runs(runs_dir: Path, now: float) -> list[Kept]:
 
 
 def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
-    """Read what was noted when a scheduler had taken the job; {} where none has. `removed`: nothing of it is left."""
-    try:
-        found = json.loads((runs_dir / job_id / "submitted.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    """Return `engine_id`, and `removed` if nothing of the job is left; {} for a job that was not submitted."""
+    return read_object(runs_dir / job_id / "submitted.json")
 
 
 def note_submitted(run_dir: Path, engine_id: str, *, removed: bool = False) -> None:
-    """Note what its scheduler calls the job; `removed` when nothing is left of it there."""
-    noted = {"engine_id": engine_id, **({"removed": True} if removed else {})}
-    write_whole(run_dir / "submitted.json", json.dumps(noted) + "\n")
+    """Record the scheduler's name for the job; `removed` if nothing of it is left there."""
+    record = {"engine_id": engine_id, **({"removed": True} if removed else {})}
+    write_whole(run_dir / "submitted.json", json.dumps(record) + "\n")
 
 
-def scheduler_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
-    """Return which scheduler runs the job, what it calls it, and what its module needs to know of it."""
-    known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
+def scheduler_of(plan: Mapping[str, Any], runs_dir: Path) -> dict[str, Any]:
+    """Return the scheduler of a job, its name for the job, and the job's data that its client needs."""
+    needed = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
     engine_id = read_submitted(runs_dir, plan["job_id"]).get("engine_id", "")
-    return {**plan["engine"], **known, "engine_id": engine_id}
+    return {**plan["engine"], **needed, "engine_id": engine_id}
 
 
 def scheduler_runs(runs_dir: Path) -> list[dict[str, Any]]:
-    """Return the runs that a scheduler has taken and of which something may be left; `planned` is their plan's time."""
+    """Return the submitted runs of which something may be left; `planned` is the time of their plan."""
     return [
         {
             **scheduler_of(plan, runs_dir),

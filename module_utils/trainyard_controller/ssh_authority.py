@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cluster's ssh certificate authority: a folder on the controller, and ssh-keygen working in it.
 
-The folder holds two authorities, host_ca and user_ca (private keys 0600). Nodes trust them for different purposes, and
-one can be replaced without the other. `issued` has all valid certificates, one per line. `revoked` has one fingerprint
-per line with node and kind, and only grows; `revoked.krl` is made from it. ssh-keygen reads and prints local time, so
-it runs with TZ=UTC. Only the two private keys are secret.
+The folder holds two authorities, host_ca and user_ca, as nodes trust them for different purposes. `issued` has all
+valid certificates, one per line. `revoked` has one fingerprint per line with node and kind, and only grows;
+`revoked.krl` is made from it. Only the two private keys are secret.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..trainyard.cluster.ssh_mesh import (
@@ -27,6 +24,7 @@ from ..trainyard.cluster.ssh_mesh import (
     parse_certificates,
     revocation_list,
 )
+from ..trainyard_node.machine.json_files import write_text
 
 # A node's clock may be behind the controller's by this much and still accept a fresh certificate.
 _BACKDATE_S = 3600
@@ -44,6 +42,7 @@ def _keygen(arguments: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=60,
+            # It reads and prints local time.
             env={**os.environ, "TZ": "UTC", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -61,14 +60,6 @@ class Authority:
         """Take the folder, which may not exist yet."""
         self.folder = folder
         self.cluster = cluster
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Create the folder and lock it against other runs."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("a", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def make_keys(self) -> list[str]:
         """Create missing keys of the authorities. Returns the created ones."""
@@ -179,8 +170,5 @@ class Authority:
 
     def _write(self, name: str, text: str) -> None:
         path = self.folder / name
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            return
-        fresh = path.with_suffix(".new")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)

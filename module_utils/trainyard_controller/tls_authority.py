@@ -6,12 +6,9 @@ Needs the Python package cryptography, which ansible-core brings. Times are seco
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import fcntl
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +91,6 @@ class Authority:
     def facts(self) -> tls.Certificate:
         """Return the facts of the authority."""
         return describe(f"the jobs' authority {self.folder}/ca.pem", self.certificate)
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Create the folder and lock it against other launches."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("a", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def read(self) -> None:
         """Read the authority's certificate if it exists."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tomllib
+from ansible.release import __version__ as ansible_version
 
 from ..trainyard.report.junit import junit
 from ..trainyard.verify.report import build, terminal_text
@@ -19,21 +20,18 @@ from .plotly_js import MISSING, plotly_js
 
 _NOT_A_RECORD = (
     "A record of the verification is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
-    "module_utils/trainyard/findings/checks.py has them. This is a fault of the playbook that called it."
+    "module_utils/trainyard/findings/checks.py has them. This is an error of the playbook that called it."
 )
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
-def _version() -> str:
-    return str(tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"])
+def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
+    """Write the report, but not with `check`; return the result of the action plugin verify_report.
 
-
-def report(run_dir: Path, given: Mapping[str, Any], *, ansible: str, check: bool) -> dict[str, Any]:
-    """Write the report, but not with `check`; returns what the action plugin verify_report returns.
-
-    `given` are its arguments other than the run's folder, `ansible` is Ansible's version.
+    `given` are its options other than the run's folder.
     """
     finished = given.get("finished")
+    version = str(tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"])
     try:
         made = build(
             report_id=run_dir.name,
@@ -47,13 +45,13 @@ def report(run_dir: Path, given: Mapping[str, Any], *, ansible: str, check: bool
             not_asked=given.get("not_asked") or [],
             benchmarks=given.get("benchmarks") or [],
             stragglers=given.get("stragglers") or None,
-            versions={"trainyard": _version(), "ansible": ansible, "python": platform.python_version()},
+            versions={"trainyard": version, "ansible": ansible_version, "python": platform.python_version()},
         )
     except (KeyError, TypeError, ValueError) as error:
         return {"failed": True, "msg": _NOT_A_RECORD.format(kind=type(error).__name__, error=error)}
     library = plotly_js()
     made["text"] = terminal_text(made, str(run_dir))
-    # With many nodes nobody reads it by eye, and Python indents ten times slower.
+    # Nobody reads the file of many nodes by eye, and Python indents ten times slower.
     indent = 1 if len(made["hosts"]) <= 100 else None
     written = {
         "report.json": json.dumps(made, indent=indent, ensure_ascii=False, allow_nan=False) + "\n",
@@ -64,6 +62,6 @@ def report(run_dir: Path, given: Mapping[str, Any], *, ansible: str, check: bool
         run_dir.mkdir(parents=True, exist_ok=True)
         for name, text in written.items():
             (run_dir / name).write_text(text, encoding="utf-8")
-    said = {key: made[key] for key in ("state", "exit_code", "text", "first")}
+    result = {key: made[key] for key in ("state", "exit_code", "text", "first")}
     files = [str(run_dir / name) for name in written]
-    return {"changed": not check, **said, "files": files, **({} if library else {"warnings": [MISSING]})}
+    return {"changed": not check, **result, "files": files, **({} if library else {"warnings": [MISSING]})}

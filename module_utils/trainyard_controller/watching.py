@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watch a job from the controller: a line of progress each round, until the job ends.
 
-Over ssh only the head node is asked, as its monitor has the reports of all others; otherwise the scheduler. So watching
-costs the same for 4 and for 4,000 nodes, and an interrupted watcher changes nothing for the job.
+Only the head node is queried, whose monitor has the reports of all others, or the scheduler. So watching costs the same
+for 4 and for 4,000 nodes, and an interrupted watcher changes nothing for the job.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..trainyard.cluster.unreachable import reason
-from ..trainyard.job.run import log_lines as folding
+from ..trainyard.job.run.log_lines import folded
 from .live_page import EVERY_S, LivePage
 from .scheduler_clients import Answer, Ask, external_job
 
-# Maximum silence of a head, in seconds; its nodes give it up earlier (SILENT_AFTER_S).
+# Maximum silence of a head, in seconds; its nodes give up earlier (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
 # Seconds that an answer may take beyond the requested wait, and after which the user is told.
 LIMIT_S, TELL_S = 30.0, 20.0
@@ -35,7 +35,7 @@ GIVE_UP_SCHEDULER_S = 60.0
 
 
 def pause(elapsed_s: float) -> float:
-    """Seconds between two lines: close at first, so that one sees it run, then further apart."""
+    """Return the seconds between two lines, short ones at first."""
     return 2.0 if elapsed_s < 60 else 10.0 if elapsed_s < 1800 else 30.0
 
 
@@ -44,29 +44,29 @@ class LeftError(Exception):
 
 
 class Watched(Protocol):
-    """A job that is watched: `host`, shown as `who`, is asked, and may be silent for `patience_s`; `then` follows."""
+    """A job that is watched: `host`, shown as `title`, is queried; `then` follows after a silence of `patience_s`."""
 
     host: str
-    who: str
+    title: str
     patience_s: float
     then: str
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Return `state`, `line` and `told` after `wait_s` seconds or at its end; without `state` why there is none.
+        """Return `state`, `line` and `told` (events) after `wait_s` seconds or at its end, or a failed answer.
 
-        `stalled` says that the job's monitor has reported nothing since the last look.
+        `stalled`: the job's monitor has reported nothing since the last call.
         """
 
 
 class OverSsh:
-    """A job over ssh: its head waits for the end, and says at once when it is there."""
+    """A job over ssh: its head answers as soon as the job ends."""
 
     then = "then the other nodes are asked how the job ended, and end what still runs"
 
     def __init__(self, plan: Mapping[str, Any], ask: Ask) -> None:
-        """Take the plan; a head that was lost may come back while restarts are left."""
+        """Take the plan; a lost head may come back while restarts are left."""
         self.host, self._ask = plan["head"]["host"], ask
-        self.who = f"head node {self.host}"
+        self.title = f"head node {self.host}"
         self._job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
         self._rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
         self.patience_s = GIVE_UP_S + self._rejoin_s
@@ -74,7 +74,7 @@ class OverSsh:
         self._reported_at: object = None
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Ask the head, whose monitor knows of all others."""
+        """Query the head, whose monitor has the reports of all others."""
         found = self._ask("state", {self.host: {**self._job, "wait_s": wait_s}}, limit_s=wait_s + LIMIT_S)[self.host]
         if "known" not in found:
             self._alive = time.monotonic() + 1
@@ -96,21 +96,21 @@ class OverSsh:
 
 
 class ExternalWatch:
-    """A job that a scheduler was handed: it serves everybody, so it is asked less often than a monitor of our own."""
+    """A job of an external scheduler, which serves all users, so it is polled less often than a monitor."""
 
     patience_s = GIVE_UP_SCHEDULER_S
     then = "then it is not watched any more, and goes on"
 
     def __init__(self, plan: dict[str, Any], run_dir: Path, ask: Ask) -> None:
         """Take the plan and the folder of the run."""
-        self.host = self.who = plan["engine"]["submit_host"]
-        self._job, self._asked = external_job(plan, run_dir.parent, ask), False
+        self.host = self.title = plan["engine"]["submit_host"]
+        self._job, self._polled = external_job(plan, run_dir.parent, ask), False
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Ask the scheduler; the first time at once."""
-        if self._asked:
+        """Query the scheduler, the first time at once."""
+        if self._polled:
             time.sleep(max(3.0, wait_s))
-        self._asked = True
+        self._polled = True
         found = self._job.state(waits=True)
         if "state" not in found and not found.get("unreachable"):
             return {"state": "unknown", "line": "", "why": reason(found) or "no answer"}
@@ -118,10 +118,10 @@ class ExternalWatch:
 
 
 class Lines:
-    """The lines of ranks, asked of their nodes, of each by itself: one that is slow or gone keeps back only its own."""
+    """The lines of ranks. Each node is queried in its own thread, so a slow one delays only its own lines."""
 
     def __init__(self, plan: Mapping[str, Any], ranks: Mapping[str, Mapping[str, int]], ask: Ask) -> None:
-        """Take the plan and the logs to follow (following.logs)."""
+        """Take the plan and the logs to follow (log_lines.logs)."""
         self._job_dir, self._ranks, self._ask = plan["job_dir"], ranks, ask
         self._silent_until: dict[str, float] = {}
         self._offsets: dict[str, dict[str, int | None]] = {host: dict.fromkeys(names) for host, names in ranks.items()}
@@ -129,19 +129,19 @@ class Lines:
         self._answers: queue.SimpleQueue[tuple[str, Answer]] = queue.SimpleQueue()
 
     def read(self, patience_s: float) -> list[str]:
-        """Return what was added since the last time, as it is shown; what comes later than `patience_s`, next time."""
+        """Return new lines as they are shown; those that take longer than `patience_s` come with the next call."""
         now = time.monotonic()
-        asked = [
+        queried = [
             host for host in self._offsets if host not in self._under_way and now >= self._silent_until.get(host, now)
         ]
-        for host in asked:
+        for host in queried:
             self._under_way.add(host)
             threading.Thread(target=self._visit, args=(host, dict(self._offsets[host])), daemon=True).start()
-        return self._come(asked, patience_s)
+        return self._receive(queried, patience_s)
 
     def rest(self) -> list[str]:
-        """Return what is still to come of a job that is over: now the slow ones are waited for, too."""
-        return [*self._come(set(self._under_way), ANSWER_S), *self.read(ANSWER_S)]
+        """Return the last lines of a job that has ended, also those of slow nodes."""
+        return [*self._receive(set(self._under_way), ANSWER_S), *self.read(ANSWER_S)]
 
     def _visit(self, host: str, offsets: Mapping[str, int | None]) -> None:
         answer: Answer = {}
@@ -150,8 +150,8 @@ class Lines:
         finally:
             self._answers.put((host, answer))
 
-    def _come(self, awaited: Collection[str], patience_s: float) -> list[str]:
-        """Return the lines of all answers that are there, once those awaited are, or patience ends."""
+    def _receive(self, awaited: Collection[str], patience_s: float) -> list[str]:
+        """Wait for answers of the hosts in `awaited`; return the lines of all answers."""
         until = time.monotonic() + patience_s
         lines: dict[int, list[str]] = {}
         skipped: dict[int, int] = {}
@@ -172,7 +172,7 @@ class Lines:
                     lines.setdefault(rank, []).extend(log["lines"])
                     skipped[rank] = skipped.get(rank, 0) + log["skipped"]
         left = [f"[{rank}] ... {size} bytes, in the log" for rank, size in sorted(skipped.items()) if size]
-        return [*left, *folding.folded(lines)]
+        return [*left, *folded(lines)]
 
 
 def follow(
@@ -183,10 +183,9 @@ def follow(
     page: LivePage | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Show the progress of a job until it ends; returns why its end is not known, or "".
+    """Show the progress of a job until it ends; return why its end is not known, or "".
 
-    `lines` of ranks are shown every second or so, independently of the head and the page. The `page` is written every
-    10 s. Raises LeftError as soon as it is `interrupted`.
+    `lines` are shown about every second, and the `page` is written every 10 s. Raises LeftError when `interrupted`.
     """
     view = _View(job, show, page)
     stop = threading.Event()
@@ -219,7 +218,7 @@ def follow(
 
 
 class _View:
-    """The lines that a user has seen of a job, and when. Times are those of time.monotonic()."""
+    """What was shown of a job, and when. Times are those of time.monotonic()."""
 
     def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None) -> None:
         self._job, self._show, self._page = job, show, page
@@ -228,7 +227,7 @@ class _View:
         self._wait_s = 0.0
         self._notes: set[str] = set()
         self._line, self._events = "", 0
-        # After how many seconds silence is shown next, how often it was, and whether only the job's monitor is silent.
+        # Seconds of silence until it is shown next, how often it was, and whether only the job's monitor is silent.
         self._silence_due_s, self._silences, self._stalled = 0.0, 0, False
 
     def wait_s(self) -> float:
@@ -238,11 +237,18 @@ class _View:
         return self._wait_s
 
     def show_silence(self) -> None:
-        """Say, at ever longer intervals, that the host or the job's monitor is silent."""
+        """Show, at ever longer intervals, that the host or the job's monitor is silent."""
         silent_s = time.monotonic() - (self._reported_at if self._stalled else self._answered_at)
         if silent_s >= self._silence_due_s:
-            job, wait_s = self._job, self._wait_s
-            self._show(f"  {stalled_text(job, silent_s) if self._stalled else silence_text(job, silent_s, wait_s)}")
+            title, then = self._job.title, self._job.then
+            if self._stalled:
+                reason = f"answers, but its monitor reported nothing for {silent_s:.0f} s; ranks may still run"
+                action = "It may be stopped, or its disk full: look there, or end the job with stop.yml"
+            else:
+                left_s = max(0.0, max(self._job.patience_s, self._wait_s + LIMIT_S) - silent_s)
+                reason = f"gave no answer for {silent_s:.0f} s; ranks may still run"
+                action = f"It is asked for up to {left_s:.0f} s more; {then}"
+            self._show(f"  {title} {reason}. {action}")
             self._silence_due_s, self._silences = 3 * self._silence_due_s, self._silences + 1
 
     def write_page(self) -> None:
@@ -265,7 +271,7 @@ class _View:
             return
         if self._silences:
             again = "reports" if was_stalled else "answers"
-            self._show(f"  {self._job.who} {again} again after {self._answered_at - self._reported_at:.0f} s")
+            self._show(f"  {self._job.title} {again} again after {self._answered_at - self._reported_at:.0f} s")
         self._reported_at, self._silence_due_s, self._silences = self._answered_at, 0.0, 0
 
     def show_progress(self, found: Mapping[str, Any]) -> None:
@@ -285,23 +291,10 @@ class _View:
             self._notes.add(found["note"])
 
 
-def silence_text(job: Watched, silent_s: float, wait_s: float) -> str:
-    """Say that the host gave no answer, how long it still may, and what follows."""
-    left_s = max(job.patience_s, wait_s + LIMIT_S) - silent_s
-    found = f"{job.who} gave no answer for {silent_s:.0f} s; ranks may still run"
-    return f"{found}. It is asked for up to {max(0.0, left_s):.0f} s more; {job.then}"
-
-
-def stalled_text(job: Watched, silent_s: float) -> str:
-    """Say that the host answers, but knows nothing new of the job."""
-    found = f"{job.who} answers, but its monitor reported nothing for {silent_s:.0f} s; ranks may still run"
-    return f"{found}. It may be stopped, or its disk full: look there, or end the job with stop.yml"
-
-
 def _poll(
     job: Watched, wait_s: float, interrupted: Callable[[], bool], meanwhile: Callable[[], None]
 ) -> Mapping[str, Any]:
-    """Poll from a thread of its own, so that an interrupt does not wait for the answer."""
+    """Poll in another thread, so that an interrupt does not wait for the answer."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
     def read() -> None:

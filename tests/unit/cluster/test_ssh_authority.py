@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.ssh_mesh import Policy, Request, fingerprint
+from ansible.module_utils.trainyard_controller.locks import locked_secrets
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
 DAY = 86400
@@ -16,7 +17,7 @@ DAY = 86400
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     made = Authority(tmp_path / "ssh_ca", "lab")
-    with made.locked():
+    with locked_secrets(made.folder):
         assert len(made.make_keys()) == 2
     return made
 

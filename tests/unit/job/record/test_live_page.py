@@ -66,7 +66,7 @@ def test_it_is_written_every_ten_seconds(monkeypatch):
             written.append(clock.now)
 
     job = Says(*[runs(f"p{number}") for number in range(12)], runs("", state="over"))
-    monkeypatch.setattr(job, "look", lambda wait_s, look=job.look: clock.sleep(wait_s) or look(wait_s))
+    monkeypatch.setattr(job, "read", lambda wait_s, read=job.read: clock.sleep(wait_s) or read(wait_s))
     assert watching.follow(job, lambda _: None, lambda _: None, None, Page()) == ""
     assert written == [1002.0, 1012.0, 1022.0]
 

@@ -31,7 +31,7 @@ def clock(monkeypatch):
 class Says:
     """A job of which these answers come, one after the other; the last one again and again."""
 
-    host, who, patience_s, then = "n1", "head node n1", 20.0, "then the others are asked"
+    host, title, patience_s, then = "n1", "head node n1", 20.0, "then the others are asked"
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -99,14 +99,14 @@ def test_a_head_that_freezes_during_a_query_is_named(clock):
 
 @pytest.fixture
 def in_time(clock, monkeypatch):
-    """Each look takes as long as it was asked to wait, and nothing of it goes on beside the watcher."""
+    """Each poll takes as long as requested, and nothing of it runs beside the watcher."""
 
-    def look(job, wait_s, interrupted, meanwhile):
+    def poll(job, wait_s, interrupted, meanwhile):
         clock.now += wait_s
         meanwhile()
         return job.read(wait_s)
 
-    monkeypatch.setattr(watching, "_poll", look)
+    monkeypatch.setattr(watching, "_poll", poll)
 
 
 def test_a_head_whose_monitor_reports_nothing_new_is_named_until_it_does(clock, in_time):

@@ -159,11 +159,11 @@ def test_lines_are_shown_while_the_head_is_polled(monkeypatch):
     shown = []
 
     class Slow(Says):
-        def look(self, wait_s):
+        def read(self, wait_s):
             # At the third question, the lines of the first two were shown.
             while len(nodes.asked["n1"]) < 3:
                 time.sleep(0.01)
-            return super().look(wait_s)
+            return super().read(wait_s)
 
     job = Slow(runs("p1"), runs("p2"), runs("", state="over"))
     assert watching.follow(job, lambda _: None, shown.append, watching.Lines(PLAN, ranks, nodes)) == ""

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lock files and folders on the controller against other playbooks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Lock an existing file or folder; call `on_wait` before waiting for another process."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Closing is not enough: processes of connections may have inherited the descriptor.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked_secrets(folder: Path) -> Iterator[None]:
+    """Create a folder of keys that only its owner may enter, and lock it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / ".lock").touch()
+    with locked(folder / ".lock"):
+        yield
