@@ -61,6 +61,11 @@ class PlaybookRun(NamedTuple):
         assert not missing, f"no {missing} in:\n{self.output}"
         return self
 
+    def changes_nothing(self) -> PlaybookRun:
+        """Check that no task changed anything on any host."""
+        assert set(self.changes.values()) == {0}, self.output
+        return self
+
     @property
     def changes(self) -> dict[str, int]:
         """Return the number of changed tasks by host, from the recap; findings before any change leave it out."""
