@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read labelled pictures: CIFAR-10 (binary and python format), scikit-learn's digits, or random ones in memory.
 
-Pictures are uint8 arrays of shape (count, channels, height, width), labels int64 of shape (count). numpy only, so that
-it is tested without a training framework. The formats are described on CIFAR-10's home page and in scikit-learn's
-`load_digits`: a CIFAR record is one label byte and 3 x 32 x 32 bytes, red, green, blue; a line of the digits is 64
-values of 0 to 16 and the label.
+Pictures are uint8 arrays of shape (count, channels, height, width), labels int64 of shape (count). A CIFAR-10 record is
+one label byte and 3 x 32 x 32 bytes, red, green, blue; a line of the digits is 64 values of 0 to 16 and the label.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ DATASETS = ("cifar10", "digits", "generated", "random")
 
 
 class DataError(Exception):
-    """The data set cannot be used; the text says what was found, what was expected and what to do."""
+    """The data set cannot be used; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Pictures:
 
 
 def read(dataset: str, path: Path, random_size: int = 2048) -> Pictures:
-    """Return the data set `dataset` that lies in the folder `path` (`random` needs none)."""
+    """Return the data set `dataset` in the folder `path` (`random` needs none)."""
     if dataset == "random":
         return random_pictures(random_size)
     if not path.is_dir():
@@ -68,18 +66,13 @@ def random_pictures(count: int) -> Pictures:
 def read_digits(folder: Path) -> Pictures:
     """Return the handwritten digits of `digits.csv.gz`, 8 x 8, scaled from 0..16 to 0..255."""
     file = folder / "digits.csv.gz"
-    if not file.is_file():
-        raise DataError(f"data set digits: {file} is missing; place it with the role dataset, or correct --data")
     try:
         with gzip.open(file, "rt", encoding="ascii") as lines:
             table = np.loadtxt(lines, delimiter=",", dtype=np.float32, ndmin=2)
     except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"data set digits: {file} cannot be read ({error}); place it again") from error
+        raise _damaged(file, f"cannot be read ({error})") from error
     if table.shape[0] < DIGITS_TEST_EVERY or table.shape[1] != 65:
-        raise DataError(
-            f"data set digits: {file} is a table of {table.shape[0]} x {table.shape[1]}, expected 1797 x 65; "
-            "place it again"
-        )
+        raise _damaged(file, f"is a table of {table.shape[0]} x {table.shape[1]}, expected 1797 x 65")
     pictures = np.minimum(table[:, :64] * 16, 255).astype(np.uint8).reshape(-1, 1, 8, 8)
     labels = _checked_labels(table[:, 64].astype(np.int64), file)
     tests = np.arange(len(labels)) % DIGITS_TEST_EVERY == 0
@@ -92,46 +85,32 @@ def read_cifar(folder: Path, complete: bool = True) -> Pictures:
     `complete`: expect exactly the five training files of CIFAR-10; otherwise any number of `data_batch_*.bin`.
     """
     for place in (folder, folder / "cifar-10-batches-bin", folder / "cifar-10-batches-py"):
-        if (place / "test_batch.bin").is_file():
-            suffix, read_file = ".bin", _read_cifar_binary
-            break
-        if (place / "test_batch").is_file():
-            suffix, read_file = "", _read_cifar_python
+        suffix = ".bin" if (place / "test_batch.bin").is_file() else ""
+        if suffix or (place / "test_batch").is_file():
             break
     else:
-        raise DataError(
-            f"{folder} holds neither test_batch.bin (binary format) nor test_batch (python format); "
-            "place the data with the role dataset, or correct --data"
-        )
+        raise _damaged(folder, "holds neither test_batch.bin (binary format) nor test_batch (python format)")
+    read_file = _read_cifar_binary if suffix else _read_cifar_python
     names = [f"data_batch_{number}{suffix}" for number in range(1, 6)]
     if not complete:
         names = sorted(file.name for file in place.glob(f"data_batch_*{suffix}")) or names[:1]
     missing = [name for name in names if not (place / name).is_file()]
     if missing:
-        raise DataError(f"{place} lacks {', '.join(missing)}; place the data set again")
-    batches = [read_file(place / name) for name in names]
-    test, test_labels = read_file(place / f"test_batch{suffix}")
-    return Pictures(
-        np.concatenate([pictures for pictures, _ in batches]),
-        np.concatenate([labels for _, labels in batches]),
-        test,
-        test_labels,
-    )
+        raise _damaged(place, f"lacks {', '.join(missing)}")
+    pictures, labels = zip(*(read_file(place / name) for name in names))
+    return Pictures(np.concatenate(pictures), np.concatenate(labels), *read_file(place / f"test_batch{suffix}"))
 
 
 def _read_cifar_binary(file: Path) -> tuple[np.ndarray, np.ndarray]:
     size = file.stat().st_size
     if size == 0 or size % CIFAR_RECORD:
-        raise DataError(
-            f"{file} has {size} bytes, expected a multiple of {CIFAR_RECORD} (one record); "
-            "the file is cut off or not in CIFAR-10's binary format: place the data set again"
-        )
+        raise _damaged(file, f"has {size} bytes, expected a multiple of {CIFAR_RECORD} (one record)")
     records = np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD)
     return records[:, 1:].reshape(-1, *CIFAR_SHAPE), _checked_labels(records[:, 0].astype(np.int64), file)
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """A pickle can run any code: this one may only make what CIFAR-10's python files consist of, arrays and lists."""
+    """Make arrays and lists only, as in CIFAR-10's python files: an ordinary pickle can run any code."""
 
     allowed = frozenset(
         (module, name)
@@ -153,16 +132,17 @@ def _read_cifar_python(file: Path) -> tuple[np.ndarray, np.ndarray]:
         pictures = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, *CIFAR_SHAPE)
         labels = np.asarray(batch[b"labels"], dtype=np.int64)
     except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, ImportError, IndexError) as error:
-        raise DataError(f"{file} is not in CIFAR-10's python format ({error}); place the data set again") from error
+        raise _damaged(file, f"is not in CIFAR-10's python format ({error})") from error
     if len(pictures) != len(labels) or len(labels) == 0:
-        raise DataError(f"{file} has {len(pictures)} pictures and {len(labels)} labels; place the data set again")
+        raise _damaged(file, f"has {len(pictures)} pictures and {len(labels)} labels")
     return pictures, _checked_labels(labels, file)
 
 
 def _checked_labels(labels: np.ndarray, file: Path) -> np.ndarray:
     if labels.min() < 0 or labels.max() >= CLASSES:
-        raise DataError(
-            f"{file} has labels from {labels.min()} to {labels.max()}, expected 0 to {CLASSES - 1}; "
-            "place the data set again"
-        )
+        raise _damaged(file, f"has labels from {labels.min()} to {labels.max()}, expected 0 to {CLASSES - 1}")
     return labels
+
+
+def _damaged(path: Path, found: str) -> DataError:
+    return DataError(f"{path} {found}; place the data set again with the role dataset, or correct --data")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of one rank: names, order and life of the files, and the one from which all ranks can go on.
+"""Name, write and find the checkpoints of one rank, and the newest one that all ranks have.
 
 A checkpoint is `epoch-0007.ckpt`, the state after epoch 7 (epochs count from 1), or `epoch-0007-00300.ckpt`, that after
-300 steps of the next one. It appears under that name only when it is complete. No training framework needed.
+300 steps of the next one. It appears under that name only when it is complete.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ Done = tuple[int, int]
 
 START: Done = (0, 0)
 _NAME = re.compile(r"epoch-(\d{4,})(?:-(\d{5,}))?\.ckpt")
-# With its suffix, as MindSpore adds that to any other name.
-_PARTIAL = "partial.ckpt"
 
 
 def name(done: Done) -> str:
@@ -30,16 +28,13 @@ def name(done: Done) -> str:
 
 def there(folder: Path) -> list[Done]:
     """Return which checkpoints there are, the newest first."""
-    if not folder.is_dir():
-        return []
-    matches = [_NAME.fullmatch(file.name) for file in folder.iterdir()]
+    matches = [_NAME.fullmatch(file.name) for file in folder.glob("*")]
     return sorted(((int(match[1]), int(match[2] or 0)) for match in matches if match), reverse=True)
 
 
 def newest_common(of_ranks: Iterable[Iterable[Done]]) -> Done:
     """Return the newest checkpoint that every rank has, START when there is none."""
-    common = set.intersection(*map(set, of_ranks))
-    return max(common, default=START)
+    return max(set.intersection(*map(set, of_ranks)), default=START)
 
 
 def write(folder: Path, done: Done, save: Callable[[Path], Any], keep: int) -> Path:
@@ -48,10 +43,9 @@ def write(folder: Path, done: Done, save: Callable[[Path], Any], keep: int) -> P
     A later one is what other ranks did not reach before a restart: it must not push out what is common.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    partial, final = folder / _PARTIAL, folder / name(done)
-    # MindSpore leaves its files read-only.
-    if partial.exists():
-        partial.unlink()
+    # MindSpore adds the suffix to any other name, and leaves its files read-only.
+    partial, final = folder / "partial.ckpt", folder / name(done)
+    partial.unlink(missing_ok=True)
     save(partial)
     # A rename may reach the disk before the data does: after a power cut the name would hold nothing.
     descriptor = os.open(partial, os.O_RDONLY)
