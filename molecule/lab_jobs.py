@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,6 +105,25 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATI
             return found
         time.sleep(max(0.1, 2 * (time.monotonic() - began)))
     raise AssertionError(f"not within {patience_s} s: {what}")
+
+
+@contextlib.contextmanager
+def other_numpy(host: Any, venv: str, version: str, other: str) -> Iterator[None]:
+    """Alter the record of an installed numpy: another build of the framework, of gigabytes, would show no more."""
+    metadata = host.check_output(f"ls -d {venv}/lib/python*/site-packages/numpy-{version}.dist-info")
+    altered = metadata.replace(f"numpy-{version}", f"numpy-{other}")
+    host.check_output(
+        f"sudo cp -p {venv}/.trainyard.json /root/record && sudo mv {metadata} {altered} "
+        f"&& sudo sed -i 's/^Version: {version}/Version: {other}/' {altered}/METADATA "
+        f'&& sudo sed -i \'s/"numpy": "{version}"/"numpy": "{other}"/\' {venv}/.trainyard.json'
+    )
+    try:
+        yield
+    finally:
+        host.check_output(
+            f"sudo mv {altered} {metadata} && sudo sed -i 's/^Version: {other}/Version: {version}/' "
+            f"{metadata}/METADATA && sudo mv /root/record {venv}/.trainyard.json"
+        )
 
 
 class Run:

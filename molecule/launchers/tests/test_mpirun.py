@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 
 import pytest
 from lab_jobs import PROJECT, WORKER, wait_until
@@ -230,14 +229,6 @@ def test_a_rank_whose_program_is_gone_is_named(play, left):
     run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_command=["sh", "-c", "exec ./gone-by-now"]).expect(2)
     assert re.search(r"^  rank [01] on n[12] failed first: exit code 127$", run.output, re.MULTILINE)
     assert left(run.job_id) == {}
-
-
-def test_check_mode_shows_what_each_node_runs(play):
-    run = play.launch(DIGITS, "--check", job_nodes=2).expect(0)
-    text = run.output
-    assert "    mpirun (ranks 0-1)  mpirun --hostfile" in text
-    assert "      | export GLOO_SOCKET_IFNAME=eth0" in text
-    assert not Path("/var/lib/trainyard/jobs", run.job_id).exists()
 
 
 def test_a_killed_rank_starts_the_whole_job_again(play, nodes, left):

@@ -160,11 +160,6 @@ def test_a_preview_says_what_it_would_do_and_an_upgrade_does_it(run, last, last_
             "driver from elsewhere on {host} found driver 550.127.08 from network_repo expected none, or one from "
             "runfile do set nvidia_driver_provider: network_repo to keep it, or nvidia_driver_replace",
         ),
-        (
-            {"nvidia_driver_version": "470.256.02", "nvidia_driver_flavour": "open", "nvidia_driver_branch": "550"},
-            "nvidia_driver_branch on {host} found '550' expected the branch of 470.256.02 such as 550",
-        ),
-        ({"nvidia_gpus": 8}, "GPUs on {host} found 0 on the PCI bus expected 8"),
     ],
 )
 def test_what_stands_in_the_way_is_said_before_anything_is_changed(

@@ -102,13 +102,6 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
                 "branch, flavour, url, sha256 do correct nvidia_stack_overrides",
             ],
         ),
-        (
-            {"nvidia_stack": "debian12", "nvidia_gpus": "auto"},
-            [
-                "GPUs on n1, n2 found none on the PCI bus expected at least one do check `lspci -d 10de:`, or "
-                "set nvidia_gpus: 0"
-            ],
-        ),
     ],
 )
 def test_all_findings_of_all_hosts_are_reported_at_once(run_playbook, given, texts):

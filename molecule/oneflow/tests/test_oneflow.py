@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from lab_jobs import other_numpy
 
 VENV = "/opt/trainyard/venvs/oneflow"
 SITE = f"{VENV}/lib/python3.9/site-packages"
@@ -54,41 +54,16 @@ def test_scripts_that_lie_on_the_nodes_are_compared(run_playbook, node_names, la
 
 
 def test_a_node_with_another_version_is_named(run_playbook, node_names, last):
-    """The record of an installed version is altered on one node: another build of 3.9 GB would show no more."""
-    metadata, other = f"{SITE}/numpy-1.23.5.dist-info", f"{SITE}/numpy-1.23.4.dist-info"
-    last.check_output(
-        f"sudo cp -p {VENV}/.trainyard.json /root/record && sudo mv {metadata} {other} "
-        f"&& sudo sed -i 's/^Version: 1.23.5/Version: 1.23.4/' {other}/METADATA "
-        f'&& sudo sed -i \'s/"numpy": "1.23.5"/"numpy": "1.23.4"/\' {VENV}/.trainyard.json'
-    )
-    try:
-        done = run_playbook("changed.yml", oneflow_packages=["protobuf==3.20.3"])
-        assert done.rc != 0
-        assert f"different versions: {node_names[-1]}: OneFlow 0.9.0, numpy 1.23.4, protobuf 3.20.3, Py" in done.text
-        assert f"and {node_names[0]}: OneFlow 0.9.0, numpy 1.23.5, protobuf 3.20.3, Python 3.9" in done.text
-    finally:
-        last.check_output(
-            f"sudo mv {other} {metadata} && sudo sed -i 's/^Version: 1.23.4/Version: 1.23.5/' {metadata}/METADATA "
-            "&& sudo mv /root/record " + f"{VENV}/.trainyard.json"
+    with other_numpy(last, VENV, "1.23.5", "1.23.4"):
+        run_playbook("changed.yml", oneflow_packages=["protobuf==3.20.3"]).fails(
+            f"different versions: {node_names[-1]}: OneFlow 0.9.0, numpy 1.23.4, protobuf 3.20.3, Py",
+            f"and {node_names[0]}: OneFlow 0.9.0, numpy 1.23.5, protobuf 3.20.3, Python 3.9",
         )
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"oneflow_version": "0.9.1"}, "found OneFlow 0.9.1 is not known here expected a known release: 0.5.0"),
-        (
-            {"oneflow_packages": ["numpy==1.24.4", "protobuf==3.20.3"]},
-            "found oneflow_packages has 'numpy==1.24.4' expected numpy below 1.24 for OneFlow 0.9.0",
-        ),
-        (
-            {"oneflow_python_min": "3.10"},
-            "is Python 3.9.2, the packages support 3.10 to 3.10; name another interpreter or another version of the",
-        ),
-    ],
-)
-def test_an_impossible_request_changes_nothing(run_playbook, node_names, last, given, message):
+def test_an_impossible_request_changes_nothing(run_playbook, node_names, last):
     before = last.check_output(f"cat {VENV}/.trainyard.json")
-    run_playbook("changed.yml", "--limit", node_names[-1], **given).fails(message)
+    done = run_playbook("changed.yml", "--limit", node_names[-1], oneflow_version="0.9.1")
+    done.fails("found OneFlow 0.9.1 is not known here expected a known release: 0.5.0")
     assert last.check_output(f"cat {VENV}/.trainyard.json") == before
     assert not last.file(f"{VENV}/.trainyard-building").exists

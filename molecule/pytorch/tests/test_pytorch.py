@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from lab_jobs import other_numpy
 
 VENV = "/opt/trainyard/venvs/pytorch"
 
@@ -42,26 +43,13 @@ def test_the_verification_runs_again_when_asked(run_playbook, last_name, last):
 
 
 def test_a_node_with_another_version_is_named(run_playbook, node_names, last_name, last):
-    """The record of an installed version is altered on one node: another build of 820 MB would show no more."""
-    metadata = last.check_output(f"ls -d {VENV}/lib/python*/site-packages/numpy-2*.dist-info")
-    other = metadata.replace("numpy-2.4.6", "numpy-2.4.5")
-    last.check_output(
-        f"sudo cp -p {VENV}/.trainyard.json /root/record && sudo mv {metadata} {other} "
-        f"&& sudo sed -i 's/^Version: 2.4.6/Version: 2.4.5/' {other}/METADATA "
-        f'&& sudo sed -i \'s/"numpy": "2.4.6"/"numpy": "2.4.5"/\' {VENV}/.trainyard.json'
-    )
-    try:
-        done = run_playbook("changed.yml", pytorch_packages=[], pytorch_verify_timeout=180)
-        assert done.rc != 0
-        assert f"The nodes have different versions: {last_name}: torch 2.13.0" in done.text
-        assert "numpy 2.4.5, Python 3" in done.text
-        assert f"and {node_names[0]}: torch 2.13.0" in done.text
-        assert run_playbook("changed.yml", step="verify").rc != 0
-    finally:
-        last.check_output(
-            f"sudo mv {other} {metadata} && sudo sed -i 's/^Version: 2.4.5/Version: 2.4.6/' "
-            f"{metadata}/METADATA && sudo mv /root/record {VENV}/.trainyard.json"
+    with other_numpy(last, VENV, "2.4.6", "2.4.5"):
+        run_playbook("changed.yml", pytorch_packages=[], pytorch_verify_timeout=180).fails(
+            f"The nodes have different versions: {last_name}: torch 2.13.0",
+            "numpy 2.4.5, Python 3",
+            f"and {node_names[0]}: torch 2.13.0",
         )
+        run_playbook("changed.yml", step="verify").fails()
 
 
 @pytest.mark.parametrize(
@@ -72,8 +60,6 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, last_nam
             "pytorch cannot be installed: 3 findings. Nothing was changed. 1. input of pytorch found "
             "pytorch_version is 'latest' expected an exact release such as 2.13.0",
         ),
-        ({"pytorch_version": "9.1.0"}, "found PyTorch 9.1.0, whose supported Pythons are not known here"),
-        ({"pytorch_python_max": "3.10"}, "the packages support 3.10 to 3.10; name another interpreter or another"),
         ({"pytorch_version": "2.13.99"}, "pip could not install torch==2.13.99, numpy==2.4.6"),
     ],
 )

@@ -106,7 +106,6 @@ def test_single_ports_are_declared_with_what_matters_of_them(run_playbook, machi
             "n1: rdma_ports has an entry without device, expected such as {device: mlx5_0, port: 1, rate_gbps: 400}. "
             "n1: rdma_ports has speed, expected only device, port, rate_gbps, link_layer, state, netdev. Nothing was",
         ),
-        ({"rdma_link_layer": "RoCE"}, "rdma_link_layer must be one of: , InfiniBand, Ethernet, got: RoCE"),
         ({"rdma_expected": 0, "rdma_ports": [{"device": "mlx5_0"}]}, "rdma_expected is 0, but rdma_ports names mlx5_0"),
     ],
 )

@@ -124,13 +124,6 @@ def test_impossible_requests_are_found_before_submission(play):
     other.expect(2, "no partition 'nowhere' expected a partition of the cluster: train")
 
 
-def test_check_mode_shows_the_sbatch_script(play):
-    run = play.launch(WORKER, "--check", **SLURM, job_nodes=2).expect(0)
-    assert "| #SBATCH --nodes=2" in run.output
-    assert "lines of packed source" in run.output
-    assert not (run.folder / "submitted.json").exists()
-
-
 def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
     command = ["python3", "worker.py", "--resume", "--steps", "400"]
     run = play.launch(
