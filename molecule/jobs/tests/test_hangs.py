@@ -14,7 +14,7 @@ HANGS = SCENARIO / "jobs/hangs.yml"
 @pytest.fixture(scope="module")
 def hung(play) -> tuple[Run, Run]:
     """What stacks.yml says of the job that hangs, and the job."""
-    job = play.launch(HANGS, job_hang_timeout=15, job_command=["python3", "hangs.py", "--rank=2", "--how=fifo"])
+    job = play.launch(HANGS, job_hang_timeout=15, job_command=["python3", "hangs.py", "--rank=2"])
     job.wait_for(r"step 4/20")
     return play("playbooks/stacks.yml", job_id=job.job_id).wait(), job.wait()
 
