@@ -26,6 +26,17 @@ class Run:
         self.rc, self.output, self.runs = done.returncode, done.stdout + done.stderr, runs
         self.text = " ".join(self.output.split())
 
+    def expect(self, status, *texts):
+        """Check the exit status, and that the output, on one line, has these texts."""
+        assert self.rc == status, self.output
+        missing = [text for text in texts if text not in self.text]
+        assert not missing, f"no {missing} in:\n{self.output}"
+        return self
+
+    def fails(self, *texts):
+        """Check that the playbook failed, with these texts in its output."""
+        return self.expect(self.rc or "not 0", *texts)
+
     @property
     def folder(self):
         """Return the folder of the only run."""

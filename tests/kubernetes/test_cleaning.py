@@ -3,31 +3,23 @@
 
 def test_objects_of_ended_jobs_are_removed(fake):
     fake.api.course = "runs"
-    run = fake.launch(job_wait=False, job_secret_env={"TOKEN": "x"})
-    assert run.rc == 0, run.output
+    run = fake.launch(job_wait=False, job_secret_env={"TOKEN": "x"}).expect(0)
     job_id = run.folder.name
     before = set(fake.api.objects)
     assert {kind for kind, _ in before} >= {"jobs", "services", "configmaps", "secrets"}
 
-    named = fake.play("playbooks/clean.yml", job_id=job_id)
-    assert named.rc != 0
-    assert f"{job_id} runs on Kubernetes" in named.text
-    old = fake.play("playbooks/clean.yml", clean_days=0)
-    assert old.rc == 0, old.output
-    assert "Nothing to remove." in old.text
+    fake.play("playbooks/clean.yml", job_id=job_id).fails(f"{job_id} runs on Kubernetes")
+    fake.play("playbooks/clean.yml", clean_days=0).expect(0, "Nothing to remove.")
     assert set(fake.api.objects) >= before
 
     # Nobody looks while it ends.
     fake.api.course = "ended"
     fake.api.advance()
-    checked = fake.play("playbooks/clean.yml", "--check", clean_days=0)
-    assert checked.rc == 0, checked.output
-    assert "Would remove the objects of 1 job" in checked.text
-    assert f"{job_id} on Kubernetes" in checked.text
+    fake.play("playbooks/clean.yml", "--check", clean_days=0).expect(
+        0, "Would remove the objects of 1 job", f"{job_id} on Kubernetes"
+    )
     assert set(fake.api.objects) >= before
-    cleaned = fake.play("playbooks/clean.yml", clean_days=0)
-    assert cleaned.rc == 0, cleaned.output
-    assert "Removed the objects of 1 job" in cleaned.text
+    fake.play("playbooks/clean.yml", clean_days=0).expect(0, "Removed the objects of 1 job")
     assert fake.api.objects == {}
     assert (run.folder / "manifest.yml").exists(), "what is on the controller stays"
 
@@ -42,10 +34,9 @@ def test_jobs_with_unknown_state_stay(fake):
     assert fake.launch().rc == 0
     fake.api.denied = {("list", "pods")}
     before = set(fake.api.objects)
-    run = fake.play("playbooks/clean.yml", clean_days=0)
-    assert run.rc == 0, run.output
-    assert "stays: The state of the job cannot be read from the cluster" in run.text
-    assert "pods is forbidden" in run.text
+    fake.play("playbooks/clean.yml", clean_days=0).expect(
+        0, "stays: The state of the job cannot be read from the cluster", "pods is forbidden"
+    )
     assert set(fake.api.objects) == before
 
     # Nor is what is known of them lost: it is told, with why the cluster says nothing.

@@ -91,10 +91,7 @@ def test_the_namespace_is_that_of_the_context_unless_one_is_given(fake):
 
 
 def test_check_shows_the_manifest_and_applies_nothing(fake):
-    run = fake.launch("--check")
-    assert run.rc == 0, run.output
-    assert "kind: Service" in run.text
-    assert "completionMode: Indexed" in run.text
+    fake.launch("--check").expect(0, "kind: Service", "completionMode: Indexed")
     assert fake.api.objects == {}
 
 
@@ -148,19 +145,13 @@ def test_an_unreadable_object_is_not_removed(fake):
 
 def test_a_rejected_job_leaves_nothing(fake):
     fake.api.refuse = 'Job.batch "digits" is invalid: spec.template.spec: Invalid value'
-    run = fake.launch()
-    assert run.rc != 0
-    assert "rejected job digits" in run.text
-    assert "spec.template.spec: Invalid value" in run.text
+    fake.launch().fails("rejected job digits", "spec.template.spec: Invalid value")
     assert fake.api.objects == {}
 
 
 def test_a_missing_image_ends_the_launch(fake):
     fake.api.course = "image"
-    run = fake.launch()
-    assert run.rc != 0
-    assert 'ImagePullBackOff: Back-off pulling image "registry.example/none:1"' in run.text
-    assert "check job_image" in run.text
+    fake.launch().fails('ImagePullBackOff: Back-off pulling image "registry.example/none:1"', "check job_image")
     assert fake.api.objects == {}, "its pods would ask for the image for ever"
 
 

@@ -4,9 +4,7 @@ import json
 
 
 def test_a_job_is_applied_watched_logged_and_removed(cluster):
-    run = cluster.launch(job_secret_env={"TOKEN": "a-secret-value"})
-    assert run.rc == 0, run.output
-    assert "succeeded in" in run.text
+    run = cluster.launch(job_secret_env={"TOKEN": "a-secret-value"}).expect(0, "succeeded in")
     summary = run.summary
     assert (summary["state"], summary["world_size"], len(summary["nodes"])) == ("succeeded", 2, 2)
     assert summary["metrics"]["step"] == 3
@@ -24,8 +22,7 @@ def test_a_job_is_applied_watched_logged_and_removed(cluster):
     assert cluster.play("playbooks/logs.yml").rc == 0
     assert "step 3/3" in brought.read_text()
 
-    stopped = cluster.play("playbooks/stop.yml", job_name="digits")
-    assert stopped.rc == 0, stopped.output
+    stopped = cluster.play("playbooks/stop.yml", job_name="digits").expect(0)
     assert stopped.summary["state"] == "succeeded", "a job that had ended is not stopped"
     if cluster.api:
         assert cluster.api.objects == {}
@@ -48,10 +45,8 @@ def test_a_running_job_is_stopped_and_nothing_is_left(cluster):
     if cluster.api:
         cluster.api.course = "runs"
     run = cluster.launch(job_wait=False, job_command=["python", "-c", "import time; time.sleep(200)"])
-    assert run.rc == 0, run.output
-    assert "not waiting for its end" in run.text
-    stopped = cluster.play("playbooks/stop.yml", job_name="digits")
-    assert stopped.rc == 0, stopped.output
+    run.expect(0, "not waiting for its end")
+    stopped = cluster.play("playbooks/stop.yml", job_name="digits").expect(0)
     assert stopped.summary["state"] == "stopped"
     assert {node["state"] for node in stopped.summary["nodes"]} <= {"ended"}
     if cluster.api:
@@ -59,15 +54,11 @@ def test_a_running_job_is_stopped_and_nothing_is_left(cluster):
 
 
 def test_a_job_that_nobody_waited_for_is_looked_at_and_watched_later(cluster):
-    run = cluster.launch(job_wait=False)
-    assert run.rc == 0, run.output
+    run = cluster.launch(job_wait=False).expect(0)
     assert not (run.folder / "summary.json").exists()
-    looked = cluster.play("playbooks/status.yml")
-    assert looked.rc == 0, looked.output
+    looked = cluster.play("playbooks/status.yml").expect(0)
     assert looked.summary["state"] in ("pending", "running", "succeeded")
-    watched = cluster.play("playbooks/watch.yml")
-    assert watched.rc == 0, watched.output
-    assert "succeeded in" in watched.text
+    watched = cluster.play("playbooks/watch.yml").expect(0, "succeeded in")
     assert watched.summary["state"] == "succeeded"
     if not cluster.api:
         assert cluster.play("playbooks/stop.yml", job_name="digits").rc == 0

@@ -15,8 +15,7 @@ NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
 )
 def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(fake, launcher, kind, log):
     fake.api.course = "operated"
-    run = fake.launch(job_launcher=launcher, job_kubernetes={"resource": kind}, job_source="")
-    assert run.rc == 0, run.output
+    run = fake.launch(job_launcher=launcher, job_kubernetes={"resource": kind}, job_source="").expect(0)
     assert (run.summary["state"], run.summary["metrics"]["step"]) == ("succeeded", 3)
     assert "step 3/3" in (run.folder / "logs" / log).read_text()
     assert fake.play("playbooks/stop.yml", job_name="digits").rc == 0
@@ -34,8 +33,7 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
         job_tls=True,
         job_tls_ca_dir=str(fake.folder / "authority"),
         job_secret_env={"TOKEN": "a-secret-value"},
-    )
-    assert run.rc == 0, run.output
+    ).expect(0)
     made = {
         given["metadata"]["name"]: given
         for command, path, given in fake.api.requests
@@ -74,14 +72,11 @@ def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(f
     folder = fake.folder / "authority"
     folder.mkdir()
     (folder / "ca.pem").write_text("no certificate")
-    run = fake.launch(
+    fake.launch(
         job_launcher="mindspore",
         job_packages=["mindspore"],
         job_tls=True,
         job_tls_ca_dir=str(folder),
         job_network="eth1",
-    )
-    assert run.rc != 0
-    assert "2 findings: the job cannot run, and nothing was started." in run.text
-    assert "the folder of the jobs' authority" in run.text
+    ).fails("2 findings: the job cannot run, and nothing was started.", "the folder of the jobs' authority")
     assert fake.api.objects == {}
