@@ -55,6 +55,6 @@ def test_make_installs_by_hashes_and_from_wheels_alone() -> None:
     assert requested("pip") == {f"pip=={re.search('^PIP = (.*)$', makefile, re.MULTILINE)[1]}"}
 
 
-def test_the_readme_installs_as_make_does() -> None:
-    text = " ".join((PROJECT / "README.md").read_text().split())
+def test_the_docs_install_as_make_does() -> None:
+    text = " ".join((PROJECT / "docs/start.md").read_text().split())
     assert ".venv/bin/pip install --require-hashes --only-binary :all: -r requirements/controller.txt" in text
