@@ -10,7 +10,7 @@ import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Optional, Union
 
 from ..findings.findings import Finding, host_list
@@ -48,21 +48,9 @@ class Node:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Node:
         """Read the record that node_identity returned, with `name` and `connect` added."""
-        return cls(
-            name=str(data["name"]),
-            hostname=str(data["hostname"]),
-            connect=str(data["connect"]),
-            addresses=tuple(str(address) for address in data["addresses"]),
-            default_address=str(data["default_address"]),
-            user=data["user"],
-            uid_owner=str(data["uid_owner"]),
-            gid_owner=str(data["gid_owner"]),
-            group_gid=data["group_gid"],
-            hard_limits=dict(data["hard_limits"]),
-            can_raise_limits=bool(data["can_raise_limits"]),
-            nr_open=data["nr_open"],
-            container=str(data["container"]),
-        )
+        texts = ("name", "hostname", "connect", "default_address", "uid_owner", "gid_owner", "container")
+        record = {**data, **{name: str(data[name]) for name in texts}, "addresses": tuple(map(str, data["addresses"]))}
+        return cls(**{each.name: record[each.name] for each in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -115,17 +103,13 @@ def can_name_a_node(name: str) -> bool:
 
 def inventory_findings(names: Iterable[str]) -> list[Finding]:
     """Find inventory names that /etc/hosts cannot hold; addresses need no entry there."""
-    return [
-        Finding(
-            "name in the inventory",
-            repr(name),
-            "a name of letters, digits and . _ - that other nodes can use for this one; not localhost",
-            "give the host another name in the inventory, and its address as ansible_host; or do not manage the system "
-            "(trainyard_manage_system: false)",
-        )
-        for name in names
-        if parse_address(name) is None and not can_name_a_node(name)
-    ]
+    expected = "a name of letters, digits and . _ - that other nodes can use for this one; not localhost"
+    action = (
+        "give the host another name in the inventory, and its address as ansible_host; or do not manage the system "
+        "(trainyard_manage_system: false)"
+    )
+    wrong = [name for name in names if parse_address(name) is None and not can_name_a_node(name)]
+    return [Finding("name in the inventory", repr(name), expected, action) for name in wrong]
 
 
 def parse_memlock(text: str) -> Limit:
@@ -151,26 +135,24 @@ def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
     it; if the inventory has a name or a loopback address, it is the address of the node's default route.
     """
     declared = parse_address(node.connect)
-    share = "set trainyard_network to the network that the nodes share"
+    check, action = "address of the node", "set trainyard_network to the network that the nodes share"
     if network:
         inside = [text for text in node.addresses if is_inside(text, network)]
         if inside:
             return (node.connect if node.connect in inside else inside[0]), None
-        found = f"addresses {', '.join(node.addresses) or 'none'}"
+        check = "address on the cluster's network"
+        found, expected = f"addresses {', '.join(node.addresses) or 'none'}", f"an address in {network}"
         action = "correct trainyard_network (or node_baseline_network), or give the node an address there"
-        return "", Finding(
-            "address on the cluster's network", found, f"an address in {network}", action, host=node.name
-        )
-    if declared is not None and not declared.is_loopback:
+    elif declared is not None and not declared.is_loopback:
         if str(declared) in node.addresses:
             return str(declared), None
         found = f"{declared} in the inventory, {', '.join(node.addresses)} on the node"
         expected = "an address that the node itself holds (behind NAT, other nodes may not reach the outer one)"
-        return "", Finding("address of the node", found, expected, share, host=node.name)
-    if node.default_address:
+    elif node.default_address:
         return node.default_address, None
-    found = f"{node.connect!r} in the inventory and no default route on the node"
-    return "", Finding("address of the node", found, "an address", share, host=node.name)
+    else:
+        found, expected = f"{node.connect!r} in the inventory and no default route on the node", "an address"
+    return "", Finding(check, found, expected, action, host=node.name)
 
 
 def is_inside(address: str, network: str) -> bool:
@@ -212,25 +194,24 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
 
 
 def user_findings(node: Node, settings: ClusterSettings) -> list[Finding]:
-    """Find a training user with other numbers, and numbers that somebody else holds."""
-    findings = []
-
-    def add(kind: str, number: str, found: str, expected: str) -> None:
-        action = f"choose a number that is free on all nodes ({number}), or change the existing one"
-        findings.append(Finding(f"{kind} of the training user", found, expected, action, host=node.name))
-
+    """Find a training user with other numbers, and numbers that another user or group holds."""
     user, uid, group, gid = settings.user, settings.uid, settings.group, settings.gid
+    problems = []
     if node.user is not None and node.user["uid"] != uid:
-        add("uid", "trainyard_uid", f"{user} has uid {node.user['uid']}", f"uid {uid}, the same on all nodes")
+        problems.append(("uid", f"{user} has uid {node.user['uid']}", f"uid {uid}, the same on all nodes"))
     if node.user is not None and node.user["gid"] != gid:
-        add("gid", "node_baseline_gid", f"{user} has gid {node.user['gid']}", f"gid {gid}, the same on all nodes")
+        problems.append(("gid", f"{user} has gid {node.user['gid']}", f"gid {gid}, the same on all nodes"))
     if node.uid_owner not in ("", user):
-        add("uid", "trainyard_uid", f"uid {uid} belongs to {node.uid_owner}", f"uid {uid} free for {user}")
+        problems.append(("uid", f"uid {uid} belongs to {node.uid_owner}", f"uid {uid} free for {user}"))
     if node.group_gid is not None and node.group_gid != gid:
-        add("group", "node_baseline_gid", f"group {group} has gid {node.group_gid}", f"gid {gid}")
+        problems.append(("group", f"group {group} has gid {node.group_gid}", f"gid {gid}"))
     if node.user is None and node.gid_owner not in ("", group):
-        found = f"gid {gid} belongs to group {node.gid_owner}"
-        add("group", "node_baseline_gid", found, f"gid {gid} free for group {group}")
+        problems.append(("group", f"gid {gid} belongs to group {node.gid_owner}", f"gid {gid} free for group {group}"))
+    findings = []
+    for kind, found, expected in problems:
+        variable = "trainyard_uid" if kind == "uid" else "node_baseline_gid"
+        action = f"choose a number that is free on all nodes ({variable}), or change the existing one"
+        findings.append(Finding(f"{kind} of the training user", found, expected, action, host=node.name))
     return findings
 
 
@@ -286,17 +267,20 @@ def _limits(node: Node, settings: ClusterSettings) -> dict[str, Limit]:
 
 
 def _exceptions(node: Node, settings: ClusterSettings) -> list[str]:
-    """Return what a node cannot have, mostly because it is a container."""
-    place = f"inside a container ({node.container})" if node.container else "here"
-    texts = [
-        f"{name} stays at {describe_limit(name, limit)} instead of {describe_limit(name, getattr(settings, name))}: "
-        f"{place} limits cannot be raised (no CAP_SYS_RESOURCE); raise them where the container is started"
-        for name, limit in _limits(node, settings).items()
-        if limit != getattr(settings, name)
-    ]
+    """Return which settings a node cannot have, mostly because it is a container."""
+    container = f"inside a container ({node.container})"
+    texts = []
+    for name, limit in _limits(node, settings).items():
+        requested = getattr(settings, name)
+        if limit != requested:
+            texts.append(
+                f"{name} stays at {describe_limit(name, limit)} instead of {describe_limit(name, requested)}: "
+                f"{container if node.container else 'here'} limits cannot be raised (no CAP_SYS_RESOURCE); raise them "
+                "where the container is started"
+            )
     if node.container and settings.sets_clock:
         texts.append(
-            f"inside a container ({node.container}) the clock belongs to the machine that runs it: no time service is "
-            "installed or started, the clocks are only measured"
+            f"{container} the clock belongs to the machine that runs it: no time service is installed or started, the "
+            "clocks are only measured"
         )
     return texts

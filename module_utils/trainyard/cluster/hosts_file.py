@@ -29,16 +29,13 @@ def rewrite_hosts(
     if odd:
         raise ValueError(f"{', '.join(map(repr, odd))} is not allowed there; correct the names in the inventory")
     begin, end = f"# BEGIN trainyard {block}", f"# END trainyard {block}"
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
+    addresses = {name.lower(): entry.address for entry in entries for name in entry.names}
     site: list[str] = []
     conflicts: list[str] = []
+    old: list[str] = []
     place: int | None = None
     inside = False
-    old: list[str] = []
-    addresses = {name.lower(): entry.address for entry in entries for name in entry.names}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
         mark = line.strip()
         if mark == begin and not inside:
             inside = True

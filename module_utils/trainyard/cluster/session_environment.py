@@ -8,6 +8,7 @@ set PATH. Therefore one file holds the pieces of all roles as comments, and one 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,24 +70,11 @@ def effective(text: str) -> dict[str, str]:
     for line in text.splitlines():
         keyword, _, rest = line.strip().partition(" ")
         if keyword.lower() == "setenv":
-            for assignment in _split(rest):
-                name, _, value = assignment.partition("=")
+            # Split at white space outside double quotes.
+            for assignment in re.findall(r'(?:"[^"]*"?|[^\s"])+', rest):
+                name, _, value = assignment.replace('"', "").partition("=")
                 found[name] = value
     return found
-
-
-def _split(text: str) -> list[str]:
-    """Split at white space outside double quotes."""
-    parts, inside, current = [], False, ""
-    for letter in text:
-        if letter == '"':
-            inside = not inside
-        elif letter.isspace() and not inside:
-            parts.append(current)
-            current = ""
-        else:
-            current += letter
-    return [part for part in [*parts, current] if part]
 
 
 def rewrite(text: str, user: str, name: str, piece: Mapping[str, Any]) -> str:

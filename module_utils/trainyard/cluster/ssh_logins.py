@@ -51,19 +51,16 @@ def parse_peers(text: str) -> int | None:
 
 def ssh_reason(output: str, status: int) -> str:
     """Return ssh's own reason for a failure on one line, without frames and repeated warnings."""
-    lines = [line.strip() for line in output.splitlines()]
-    words = [
-        line for line in lines if line.strip("@ ") and not line.startswith(("debug", "Warning: Permanently added"))
-    ]
-    return "; ".join(dict.fromkeys(words[-3:])) or f"ssh ended with exit status {status} and without a message"
+    lines = [line.strip() for line in output.splitlines() if line.strip().strip("@ ")]
+    lines = [line for line in lines if not line.startswith(("debug", "Warning: Permanently added"))]
+    return "; ".join(dict.fromkeys(lines[-3:])) or f"ssh ended with exit status {status} and without a message"
 
 
 def failure_records(own: str, failures: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
     """Return (peer, target, reason) as records of host, peer, targets and reason, targets with one reason together."""
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for peer, target, reason in failures:
-        plain = reason.replace(f"@{target}:", f"@{peer}:")
-        targets[peer, plain].append(target)
+        targets[peer, reason.replace(f"@{target}:", f"@{peer}:")].append(target)
     return [
         {"host": own, "peer": peer, "targets": ", ".join(names), "reason": reason}
         for (peer, reason), names in targets.items()

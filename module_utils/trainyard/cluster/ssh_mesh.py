@@ -31,10 +31,9 @@ _NEW_KEY = "remove the key on the node and generate it again (ssh-keygen -A for 
 
 def parse_duration(text: str) -> int:
     """Read a duration as ssh-keygen writes it: `13w`, `1d12h`, `90m`. Raises ValueError for anything else."""
-    parts = re.findall(r"([0-9]{1,9})([smhdw])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    if not re.fullmatch(r"([0-9]{1,9}[smhdw])+", text):
         raise ValueError(f"{text!r} is not a duration; expected numbers with s, m, h, d or w, such as 13w or 1d12h")
-    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    return sum(int(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[0-9]+[smhdw]", text))
 
 
 def fingerprint(public_key: str) -> str:
@@ -196,15 +195,9 @@ def newest(request: Request, certificates: Sequence[Certificate], policy: Policy
     """Return the index of this key's newest certificate by the authority, or None."""
     if not request.public_key:
         return None
-    key = fingerprint(request.public_key)
-    mine = [
-        index
-        for index, certificate in enumerate(certificates)
-        if certificate.key == key
-        and certificate.kind == request.kind
-        and certificate.authority == policy.authorities[request.kind]
-    ]
-    return max(mine, key=lambda index: certificates[index].serial) if mine else None
+    expected = (request.kind, fingerprint(request.public_key), policy.authorities[request.kind])
+    mine = [at for at, each in enumerate(certificates) if (each.kind, each.key, each.authority) == expected]
+    return max(mine, key=lambda index: certificates[index].serial, default=None)
 
 
 @dataclass(frozen=True)
@@ -221,14 +214,9 @@ class MeshNode:
     @classmethod
     def from_dict(cls, name: str, data: Mapping[str, Any]) -> MeshNode:
         """Read the agent's response to `ssh_keys`."""
-        return cls(
-            name=name,
-            addresses=tuple(data["addresses"]),
-            default_address=str(data["default_address"]),
-            host_key=str(data["host_key"]),
-            user_key=str(data["user_key"]),
-            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
-        )
+        texts = {key: str(data[key]) for key in ("default_address", "host_key", "user_key")}
+        findings = tuple(Finding.from_dict(finding) for finding in data["findings"])
+        return cls(name, tuple(data["addresses"]), findings=findings, **texts)
 
 
 def mesh_findings(
@@ -251,12 +239,9 @@ def mesh_findings(
                 findings.append(Finding(f"{request.kind} key", str(error), expected, _NEW_KEY, host=request.node))
         for principal in request.principals:
             if not PRINCIPAL.fullmatch(principal):
+                found, expected = repr(principal), "letters, digits and . _ : -"
                 action = "correct the host's name, ansible_host or ssh_mesh_extra_principals in the inventory"
-                findings.append(
-                    Finding(
-                        "name for the certificate", repr(principal), "letters, digits and . _ : -", action, request.node
-                    )
-                )
+                findings.append(Finding("name for the certificate", found, expected, action, host=request.node))
     for (kind, key), names in holders.items():
         if len(names) > 1:
             found = f"{', '.join(names)} have the same key, {key}"
@@ -274,16 +259,16 @@ def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], kno
     findings = []
     for name in to_revoke:
         if name in present:
+            found = f"{name} is in it and among the nodes of this run"
             action = (
                 "take the node out of the inventory, or its name out of ssh_mesh_revoked; to revoke a lost key of a "
                 "node that stays, list the fingerprint of the key"
             )
-            found = f"{name} is in it and among the nodes of this run"
             findings.append(Finding("ssh_mesh_revoked", found, "one of the two", action, host=name))
         elif name not in known:
+            found = f"{name}, which has no certificate of this authority"
             names = ", ".join(sorted(each for each in known if not each.startswith(_FINGERPRINT)))
             expected = f"one of {names or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their keys"
-            found = f"{name}, which has no certificate of this authority"
             findings.append(Finding("ssh_mesh_revoked", found, expected, "correct it, or ssh_mesh_ca_dir"))
     return findings
 
@@ -292,15 +277,12 @@ def to_be_revoked(
     issued: Iterable[Certificate], revoked: Collection[str], to_revoke: Collection[str], cluster: str
 ) -> dict[str, str]:
     """Return {fingerprint: node} of the keys that ssh_mesh_revoked names and that are not revoked yet."""
-    return {
-        certificate.key: owner(certificate)
-        for certificate in issued
-        if certificate.key not in revoked
-        and (
-            certificate.key in to_revoke
-            or (certificate.identity.startswith(f"{cluster}:") and owner(certificate) in to_revoke)
-        )
-    }
+    found = {}
+    for certificate in issued:
+        node, ours = owner(certificate), certificate.identity.startswith(f"{cluster}:")
+        if certificate.key not in revoked and (certificate.key in to_revoke or (ours and node in to_revoke)):
+            found[certificate.key] = node
+    return found
 
 
 def owner(certificate: Certificate) -> str:

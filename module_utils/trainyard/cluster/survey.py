@@ -25,6 +25,7 @@ OWN_PYTHON = {
     ("centos", "8"): "3.6",
 }
 _KIB_PER_GIB = 1024 * 1024
+_MARK = "trainyard:"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Survey:
         facts = read_probe(str(probe.get("stdout", "")))
         become = record.get("become") or {}
         # The task is skipped where no privileges are requested or the node is unreachable.
-        ran = bool(facts) and bool(become) and "skip_reason" not in become
+        ran = facts and become and "skip_reason" not in become
         return cls(str(record["name"]), str(record["connect"]), probe, _privileges(become) if ran else None, facts)
 
 
@@ -59,36 +60,26 @@ def _privileges(become: Answer) -> Finding | None:
     # A shell has answered before, so any other failure is about privileges.
     if found and found.check != "answer":
         return found
-    printed = last_line(become.get("stdout"))
-    if become.get("rc") == 0 and printed == "0":
+    printed = str(become.get("stdout") or "").strip().splitlines()
+    if become.get("rc") == 0 and printed and printed[-1].strip() == "0":
         return None
-    text = found.found if found else f"became uid {printed}" if printed else first_line(become.get("msg")) or "refused"
-    return Finding(
-        "become",
-        text,
-        "become root without a question",
+    if found:
+        text = found.found
+    elif printed:
+        text = f"became uid {printed[-1].strip()}"
+    else:
+        text = (str(become.get("msg") or "").strip().splitlines() or ["refused"])[0]
+    action = (
         "allow sudo for the connecting user, give the password with -K, or set trainyard_become: false if the user "
-        "needs no root",
+        "needs no root"
     )
-
-
-def first_line(text: Any) -> str:
-    """Return the first line that is not empty."""
-    return next((line.strip() for line in str(text or "").splitlines() if line.strip()), "")
-
-
-def last_line(text: Any) -> str:
-    """Return the last line that is not empty."""
-    return first_line("\n".join(reversed(str(text or "").splitlines())))
+    return Finding("become", text, "become root without a question", action)
 
 
 def read_probe(text: str) -> dict[str, str]:
     """Return the probe's own lines; a login may print others."""
-    pairs = (
-        line.strip()[len("trainyard:") :].partition("=")
-        for line in text.splitlines()
-        if line.strip().startswith("trainyard:")
-    )
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line[len(_MARK) :].partition("=") for line in lines if line.startswith(_MARK))
     return {key: value for key, _, value in pairs}
 
 
@@ -97,13 +88,9 @@ def _python_finding(node: Survey) -> Finding | None:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) == 2 and numbers >= OLDEST_PYTHON:
         return None
-    return Finding(
-        "Python",
-        f"Python {version}" if numbers else "no working Python",
-        "Python 3.9 or newer",
-        NEWER_PYTHON if numbers else "install python3, or name another one in ansible_python_interpreter",
-        host=node.name,
-    )
+    found = f"Python {version}" if numbers else "no working Python"
+    action = NEWER_PYTHON if numbers else "install python3, or name another one in ansible_python_interpreter"
+    return Finding("Python", found, "Python 3.9 or newer", action, host=node.name)
 
 
 def _os_finding(node: Survey) -> Finding | None:
@@ -125,20 +112,20 @@ def _os_finding(node: Survey) -> Finding | None:
 
 def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding]:
     findings = []
-    for path, least in free_gib.items():
+    for path, minimum in free_gib.items():
         free = node.facts.get(f"free:{path}", "")
-        if free.isdigit() and int(free) >= least * _KIB_PER_GIB:
+        if free.isdigit() and int(free) >= minimum * _KIB_PER_GIB:
             continue
         found = f"{int(free) / _KIB_PER_GIB:.1f} GiB free" if free.isdigit() else "free space unknown"
         action = "make room, or put the folder elsewhere (trainyard_root, trainyard_state)"
-        findings.append(Finding(f"space for {path}", found, f"at least {least:g} GiB", action, host=node.name))
+        findings.append(Finding(f"space for {path}", found, f"at least {minimum:g} GiB", action, host=node.name))
     return findings
 
 
 def _login_finding(node: Survey) -> Finding | None:
     """Find output of a login before the probe that would hide the responses of modules."""
     lines = str(node.probe.get("stdout", "")).splitlines()
-    first = next(number for number, line in enumerate(lines) if line.strip().startswith("trainyard:"))
+    first = next(number for number, line in enumerate(lines) if line.strip().startswith(_MARK))
     found = brace_before(lines[:first])
     return found.on(node.name) if found else None
 
@@ -181,10 +168,9 @@ def describe_nodes(nodes: list[Survey]) -> str:
     def values(*keys: str) -> str:
         return ", ".join(sorted({" ".join(node.facts.get(key, "?") for key in keys) for node in nodes}))
 
-    frees = [
-        int(value) for node in nodes for key, value in node.facts.items() if key.startswith("free:") and value.isdigit()
-    ]
+    facts = [fact for node in nodes for fact in node.facts.items()]
+    free = min((int(value) for key, value in facts if key.startswith("free:") and value.isdigit()), default=0)
     return (
         f"{counted(len(nodes), 'node')}: {values('os_id', 'os_version')}; Python {values('python')}; "
-        f"at least {min(frees, default=0) / _KIB_PER_GIB:.0f} GiB free"
+        f"at least {free / _KIB_PER_GIB:.0f} GiB free"
     )

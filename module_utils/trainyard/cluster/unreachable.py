@@ -23,10 +23,9 @@ UNREADABLE = "Module result deserialization failed"
 # The message of a failed task without a module, and the start of a failure before any module ran.
 _STATUS = "non-zero return code"
 _OUTSIDE = "Task failed: "
-_MOST_SHOWN = 200
-_MOST_OWN = 1000
-# Upper bounds for the text that is searched for a cause, in characters: of one line, and of all lines.
-_MOST_SEARCHED, _MOST_READ = 500, 100_000
+# Upper bounds in characters: of a line in a message, of a module's own message, of one line that is searched for a
+# cause, and of all lines.
+_MAX_SHOWN, _MAX_OWN, _MAX_LINE, _MAX_TEXT = 200, 1000, 500, 100_000
 
 _TOOL = r"(?:\S*/)?(sudo|su|doas|dzdo|pbrun|pfexec|ksu|pmrun|runas|machinectl)"
 _NO_TOOL = re.compile(rf"(?:^|[\s:]){_TOOL}\S*: (?:command )?(?:not found|No such file or directory)", re.MULTILINE)
@@ -41,10 +40,16 @@ _OLD_PYTHON = re.compile(r"requires a minimum of Python.*?Current version: (\S+)
 _NO_ANNOTATIONS = re.compile(r"SyntaxError: future feature annotations is not defined")
 
 _ROOT = "become root without a question"
-_ALLOW = "allow sudo for the connecting user"
 _WITHOUT = "set trainyard_become: false"
 _PYTHON = "install python3, or name another one in ansible_python_interpreter"
 NEWER_PYTHON = "install a newer one beside it and name that in ansible_python_interpreter"
+_ALLOW = f"give the password with -K, allow {{tool}} without one (NOPASSWD in sudoers), or {_WITHOUT}"
+# Outputs of tools such as sudo: what is found, what is expected, and what to do.
+_BECOME = (
+    (_NO_TOOL, "no {tool} here", _ROOT, f"install it or {_WITHOUT}"),
+    (_PASSWORD, "{tool} requires a password", _ROOT, _ALLOW),
+    (_WRONG_PASSWORD, "the password for {tool} is wrong", "the connecting user's password", "correct it (-K)"),
+)
 
 
 def cause(answer: Answer, connect: str = "") -> Finding | None:
@@ -61,9 +66,9 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
     found = _privileges("\n".join([*(words if from_shell else ()), message if message.startswith(_OUTSIDE) else ""]))
     if found:
         return found
-    if _NO_PYTHON.search(message):
-        python = _NO_PYTHON.findall(message)[0]
-        return Finding("Python", f"no {python}", "Python 3.9 or newer", _PYTHON)
+    missing = _NO_PYTHON.search(message)
+    if missing:
+        return Finding("Python", f"no {missing[1]}", "Python 3.9 or newer", _PYTHON)
     older = _OLD_PYTHON.search(message)
     if older or (from_shell and any(_NO_ANNOTATIONS.search(text) for text in words)):
         python = f"Python {older[1].rstrip('.')}" if older else "a Python before 3.7"
@@ -75,7 +80,7 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
 
 def _cut(text: str) -> str:
     """Return the start of each line, as a cause is there and patterns are slow on very long lines."""
-    return "\n".join(line[:_MOST_SEARCHED] for line in text[:_MOST_READ].splitlines())
+    return "\n".join(line[:_MAX_LINE] for line in text[:_MAX_TEXT].splitlines())
 
 
 def _unreachable(message: str, connect: str) -> Finding:
@@ -91,23 +96,15 @@ def _unreachable(message: str, connect: str) -> Finding:
 
 
 def _privileges(output: str) -> Finding | None:
-    missing = _NO_TOOL.search(output)
-    if missing:
-        return Finding("become", f"no {missing[1]} here", _ROOT, f"install it or {_WITHOUT}")
-    required = _PASSWORD.search(output)
-    if required:
-        tool = required[1] or required[2]
-        action = f"give the password with -K, allow {tool} without one (NOPASSWD in sudoers), or {_WITHOUT}"
-        return Finding("become", f"{tool} requires a password", _ROOT, action)
-    wrong = _WRONG_PASSWORD.search(output)
-    if wrong:
-        tool = wrong[1] or wrong[2]
-        return Finding(
-            "become", f"the password for {tool} is wrong", "the connecting user's password", "correct it (-K)"
-        )
+    for pattern, found, expected, action in _BECOME:
+        match = pattern.search(output)
+        if match:
+            tool = next(filter(None, match.groups()))
+            return Finding("become", found.format(tool=tool), expected, action.format(tool=tool))
     denied = _REFUSED.search(output) or _TOOL_SAYS.search(output)
     if denied:
-        return Finding("become", denied[0].strip()[:_MOST_SHOWN], _ROOT, f"{_ALLOW}, or {_WITHOUT}")
+        action = f"allow sudo for the connecting user, or {_WITHOUT}"
+        return Finding("become", denied[0].strip()[:_MAX_SHOWN], _ROOT, action)
     return None
 
 
@@ -118,7 +115,7 @@ def _unreadable(words: Sequence[str], status: Any) -> Finding:
     if printed:
         return printed
     # The error is the last line of a traceback, and the first line of a shell.
-    text = (lines or [""])[-1 if "Traceback" in words[0] else 0][:_MOST_SHOWN]
+    text = (lines or [""])[-1 if "Traceback" in words[0] else 0][:_MAX_SHOWN]
     if _LOST_PYTHON.search(text):
         return Finding("Python", text, "Python 3.9 or newer", _PYTHON)
     found = (text or "no output") + ("" if status is None else f" (exit status {status})")
@@ -127,30 +124,25 @@ def _unreadable(words: Sequence[str], status: Any) -> Finding:
 
 
 def banner(printed: str) -> Finding | None:
-    """Find a line of a login's output that keeps Ansible from finding the answer.
+    """Find a line of a login's output that hides the answer in `printed`, the complete output.
 
-    `printed` is the whole output. Ansible takes the first line that begins with a brace for the answer, and drops the
-    lines before it.
+    Ansible takes the first line that begins with a brace for the answer, and drops the lines before it.
     """
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    braces = [number for number, line in enumerate(lines) if line.startswith("{")]
+    lines = printed.splitlines()
+    braces = [number for number, line in enumerate(lines) if line.lstrip().startswith("{")]
     # The last line with a brace is the answer itself.
-    if len(braces) < 2:
-        return None
-    return brace_before(lines[: braces[-1]])
+    return brace_before(lines[: braces[-1]]) if braces else None
 
 
 def brace_before(lines: Iterable[str]) -> Finding | None:
     """Find a line that Ansible would take for the answer among the lines that a login printed before it."""
-    wrong = [line.strip() for line in lines if line.strip().startswith("{")]
-    if not wrong:
+    wrong = next((line.strip() for line in lines if line.strip().startswith("{")), None)
+    if wrong is None:
         return None
-    return Finding(
-        "login",
-        f"it prints before the answer: {wrong[0][:_MOST_SHOWN]}",
-        "no line that begins with a brace, without a terminal",
-        "let the shell's profile print only in a terminal ([ -t 1 ] in ~/.bashrc, ~/.profile, /etc/profile.d)",
-    )
+    found = f"it prints before the answer: {wrong[:_MAX_SHOWN]}"
+    expected = "no line that begins with a brace, without a terminal"
+    action = "let the shell's profile print only in a terminal ([ -t 1 ] in ~/.bashrc, ~/.profile, /etc/profile.d)"
+    return Finding("login", found, expected, action)
 
 
 def reason(answer: Answer) -> str:
@@ -167,30 +159,28 @@ def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[
     """Return a finding for each host that gave no answer, unreachable hosts first.
 
     Findings with the same cause differ in the host only. Unreachable hosts share expectation and action, whatever ssh
-    says of each. `connect` has the known addresses. The message of a failed module counts as a cause, too.
+    reports for each. `connect` has the known addresses. The message of a failed module counts as a cause, too.
     """
     answered: list[Finding] = []
-    silent: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     for host, answer in answers.items():
         found = cause(answer, connect.get(host, "")) or _own(answer)
         if found.check == "reach":
-            silent[host] = found.found
+            unreachable[host] = found.found
         else:
             answered.append(found.on(host))
-    if silent:
-        others = [connect[host] for host in silent if connect.get(host, host) != host]
-        expected = f"a node that answers over ssh{f', at {host_list(others)}' if others else ''}"
-        more = ansible([next(iter(silent))], "-i INVENTORY", "ansible.builtin.ping")
-        action = f"repair it, or leave it out; to see more: {more} -vvv"
-        answered = [
-            *(Finding("reach", found, expected, action, host=host) for host, found in silent.items()),
-            *answered,
-        ]
-    return answered
+    if not unreachable:
+        return answered
+    others = [connect[host] for host in unreachable if connect.get(host, host) != host]
+    expected = f"a node that answers over ssh{f', at {host_list(others)}' if others else ''}"
+    more = ansible([next(iter(unreachable))], "-i INVENTORY", "ansible.builtin.ping")
+    action = f"repair it, or leave it out; to see more: {more} -vvv"
+    silent = [Finding("reach", found, expected, action, host=host) for host, found in unreachable.items()]
+    return silent + answered
 
 
 def _own(answer: Answer) -> Finding:
     """Return a module's own message, or that there was no answer."""
     message = " ".join(str(answer.get("msg") or "").split())
     action = "run it again with -vvv, which shows all of it" if message else "run it again"
-    return Finding("answer", message[:_MOST_OWN] or "no answer", "an answer of every node", action)
+    return Finding("answer", message[:_MAX_OWN] or "no answer", "an answer of every node", action)
