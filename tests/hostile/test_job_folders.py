@@ -322,9 +322,9 @@ def test_root_removes_no_folder_that_others_could_have_put_there(place):
 
 
 def test_what_takes_too_long_or_says_too_much_is_ended(place, monkeypatch):
-    monkeypatch.setattr(as_user, "MOST_BYTES", 1000)
+    monkeypatch.setattr(as_user, "MAX_BYTES", 1000)
     if IS_ROOT:
-        with pytest.raises(as_user.JobError, match="MiB to tell"):
+        with pytest.raises(as_user.JobError, match="MiB to read"):
             as_user.run(place.owner, lambda: "x" * 2000)
         with pytest.raises(as_user.JobError, match="was killed: see the kernel's log"):
             as_user.run(place.owner, lambda: os.kill(os.getpid(), signal.SIGKILL))

@@ -15,7 +15,7 @@ from typing import Any
 from ...trainyard.cluster.hosts import Entry
 from ...trainyard.cluster.hosts_file import rewrite_hosts
 from ...trainyard.findings.findings import Finding
-from ..machine.clock import clock_fault
+from ..machine.clock import clock_problem
 from ..machine.packages import missing_packages
 from ..machine.tree import Tree
 
@@ -52,20 +52,15 @@ def parse_ulimit(output: str) -> dict[str, str]:
     return {"memlock": words[0], "nofile": words[1]}
 
 
-def _services(user: str) -> list[str]:
-    options = ["--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", f"--uid={user}"]
-    return ["systemd-run", *options, "/bin/sh", "-c", _ULIMIT]
-
-
 def limit_findings(tree: Tree, host: str, user: str, limits: Mapping[str, str], systemd: bool) -> list[Finding]:
     """Measure the limits in a session and in a service, and find those that differ."""
     findings = []
-    session = ["su", "-s", "/bin/sh", user, "-c", _ULIMIT]
-    places: list[tuple[str, Sequence[str]]] = [("a session of the user (su)", session)]
+    places = [("a session of the user (su)", ["su", "-s", "/bin/sh", user, "-c", _ULIMIT])]
     if systemd:
-        places.append(("a systemd service", _services(user)))
+        options = ["--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", f"--uid={user}"]
+        places.append(("a systemd service", ["systemd-run", *options, "/bin/sh", "-c", _ULIMIT]))
     for place, argv in places:
-        outcome = tree.command(argv[0], list(argv), _TIMEOUT_S)
+        outcome = tree.command(argv[0], argv, _TIMEOUT_S)
         try:
             found = parse_ulimit(outcome.output if outcome else f"{argv[0]} is not installed")
         except ValueError as error:
@@ -80,10 +75,8 @@ def limit_findings(tree: Tree, host: str, user: str, limits: Mapping[str, str], 
         ]
     sshd = tree.command("sshd-T", ["sshd", "-T"], _TIMEOUT_S)
     if sshd is not None and sshd.status == 0 and "usepam no" in sshd.output.lower().splitlines():
-        found_pam = "sshd has UsePAM no, so pam_limits does not apply"
-        findings.append(
-            Finding("limits in ssh sessions", found_pam, "UsePAM yes", "set UsePAM yes in sshd_config", host=host)
-        )
+        text, action = "sshd has UsePAM no, so pam_limits does not apply", "set UsePAM yes in sshd_config"
+        findings.append(Finding("limits in ssh sessions", text, "UsePAM yes", action, host=host))
     return findings
 
 
@@ -122,9 +115,9 @@ def baseline(
     missing = [f"package {name}" for name in absent]
     if block and hosts_differ(entries, block, left_out):
         missing.append("lines in /etc/hosts")
-    fault = clock_fault(tree, time_units) if time_units else ""
-    if fault:
-        missing.append(f"time service: {fault}")
+    problem = clock_problem(tree, time_units) if time_units else ""
+    if problem:
+        missing.append(f"time service: {problem}")
     findings = []
     if not missing:
         findings = name_findings(host, entries)

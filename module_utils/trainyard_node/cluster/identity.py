@@ -11,10 +11,12 @@ import grp
 import json
 import os
 import pwd
+import re
 import resource
 from typing import Any
 
 from ..machine.tree import Tree
+from ..machine.users import group_name, user_name
 
 _CAP_SYS_RESOURCE = 1 << 24
 _TIMEOUT_S = 20.0
@@ -24,12 +26,10 @@ def parse_hard_limits(text: str) -> dict[str, int | None]:
     """Parse the hard limits of memlock (bytes) and nofile in /proc/PID/limits. Raises ValueError for anything else."""
     found: dict[str, int | None] = {}
     for title, name in (("Max locked memory", "memlock"), ("Max open files", "nofile")):
-        for line in text.splitlines():
-            words = line[len(title) :].split()
-            if line.startswith(title) and len(words) > 1 and (words[1] == "unlimited" or words[1].isdecimal()):
-                found[name] = None if words[1] == "unlimited" else int(words[1])
-        if name not in found:
+        match = re.search(rf"^{title} +\S+ +(unlimited|\d+)", text, re.MULTILINE)
+        if not match:
             raise ValueError(f"/proc/1/limits has no line '{title}'")
+        found[name] = None if match[1] == "unlimited" else int(match[1])
     return found
 
 
@@ -74,10 +74,10 @@ def read_addresses(tree: Tree) -> tuple[list[str], str]:
 
 def own_limits() -> dict[str, dict[str, int | None]]:
     """Return the limits of this process."""
-    found: dict[str, dict[str, int | None]] = {}
+    found = {}
     for name, number in (("memlock", resource.RLIMIT_MEMLOCK), ("nofile", resource.RLIMIT_NOFILE)):
-        pair = [None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)]
-        found[name] = {"soft": pair[0], "hard": pair[1]}
+        soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number))
+        found[name] = {"soft": soft, "hard": hard}
     return found
 
 
@@ -87,20 +87,6 @@ def _user(name: str) -> dict[str, Any] | None:
     except KeyError:
         return None
     return {"name": name, "uid": entry.pw_uid, "gid": entry.pw_gid, "home": entry.pw_dir, "shell": entry.pw_shell}
-
-
-def _uid_owner(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return ""
-
-
-def _gid_owner(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return ""
 
 
 def _group_gid(name: str) -> int | None:
@@ -120,8 +106,8 @@ def read_identity(tree: Tree, user: str, uid: int, group: str, gid: int) -> dict
         "addresses": addresses,
         "default_address": default,
         "user": _user(user),
-        "uid_owner": _uid_owner(uid),
-        "gid_owner": _gid_owner(gid),
+        "uid_owner": user_name(uid),
+        "gid_owner": group_name(gid),
         "group_gid": _group_gid(group),
         "hard_limits": parse_hard_limits(tree.text("/proc/1/limits") or ""),
         "own_limits": own_limits(),

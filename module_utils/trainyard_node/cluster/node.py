@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import platform
-import pwd
 import re
 import socket
 import sys
@@ -26,6 +25,7 @@ from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
 from ..machine import as_user
 from ..machine.tree import Tree
+from ..machine.users import user_name
 from ..software import package_folders
 from ..software.build_tools import build_tools
 from ..software.openmpi import read_mpi
@@ -49,26 +49,15 @@ def container(tree: Tree) -> str:
 
 
 def _memory_mib(tree: Tree) -> int | None:
-    for line in (tree.text("/proc/meminfo") or "").splitlines():
-        words = line.split()
-        if len(words) >= 2 and words[0] == "MemTotal:" and words[1].isdecimal():
-            return int(words[1]) // 1024
-    return None
+    match = re.search(r"^MemTotal:\s+(\d+)", tree.text("/proc/meminfo") or "", re.MULTILINE)
+    return int(match[1]) // 1024 if match else None
 
 
 def _cpus(tree: Tree) -> int:
     """Return the number of CPUs that a process may use here; a container or cpuset can limit it."""
     if not tree.captured:
         return len(os.sched_getaffinity(0))
-    lines = (tree.text("/proc/cpuinfo") or "").splitlines()
-    return sum(1 for line in lines if line.startswith("processor"))
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container with an arbitrary uid
-        return str(uid)
+    return len(re.findall(r"^processor", tree.text("/proc/cpuinfo") or "", re.MULTILINE))
 
 
 def _normal(name: str) -> str:
@@ -126,13 +115,9 @@ def _of_user(user: str | None, function: Callable[..., Any], tree: Tree, *argume
 
 
 def _used_ports(tree: Tree) -> set[int]:
-    used = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in (tree.text(table) or "").splitlines():
-            match = re.match(r"\s*\d+:\s+[0-9A-F]+:([0-9A-F]{4})\s", line)
-            if match:
-                used.add(int(match[1], 16))
-    return used
+    tables = [tree.text(path) or "" for path in ("/proc/net/tcp", "/proc/net/tcp6")]
+    local = re.compile(r"^\s*\d+:\s+[0-9A-F]+:([0-9A-F]{4})\s", re.MULTILINE)
+    return {int(port, 16) for table in tables for port in local.findall(table)}
 
 
 def _can_bind(port: int) -> bool:
@@ -203,7 +188,8 @@ def read_node(
         "service_manager": _service_manager(tree),
         "container": container(tree),
         "uid": uid,
-        "user": _user_name(uid),
+        # A container may have an arbitrary uid.
+        "user": user_name(uid) or str(uid),
         **_of_user(user, _read_python, tree, venv, packages),
         "accelerators": accelerators,
         "npu": read_npu(tree, accelerators, alone=False) or {},

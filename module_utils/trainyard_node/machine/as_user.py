@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# So long a child may take where nothing else is said, in seconds; and so much it may answer.
+# Default time limit of a child in seconds, and upper bound of its answer.
 LIMIT_S = 240.0
-MOST_BYTES = 512 << 20
-KILLED = "what works in the job's folder as its user was killed: see the kernel's log for a lack of memory"
+MAX_BYTES = 512 << 20
+KILLED = "the process in the job's folder was killed: see the kernel's log for a lack of memory"
 
 
 class JobError(Exception):
@@ -49,9 +49,9 @@ def named(user: str) -> Owner:
 
 
 def owner_of(path: Path) -> Owner | None:
-    """Return whose rights are enough for a folder; None where there is no such folder.
+    """Return the user whose rights are enough for a folder; None where there is no such folder.
 
-    A link or an open folder of root's may have been moved to where it is by the user above it, whose rights do then.
+    A link or an open folder of root's may have been moved to its place by the owner of a folder above, who counts then.
     """
     try:
         state = os.lstat(path)
@@ -65,16 +65,16 @@ def owner_of(path: Path) -> Owner | None:
         return Owner(state.st_uid, state.st_gid, [])
 
 
-def said(error: BaseException) -> str:
-    """Return an error as one text; what the project itself says needs no class before it."""
+def error_text(error: BaseException) -> str:
+    """Return an error as one text; a message of the project itself needs no class before it."""
     return str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
 
 
 def run(owner: Owner, function: Callable[..., Any], *arguments: Any, limit_s: float = LIMIT_S) -> Any:
-    """Return what a function returns that runs as `owner`, as JSON has it.
+    """Run a function as `owner` and return its result, as JSON has it.
 
-    Raises JobError with what it raised there, or when it takes longer than `limit_s`. A function that runs in place
-    raises what it raises. All that it imports must have been imported: the modules of an agent may be root's alone.
+    Raises JobError with its error, or when it takes longer than `limit_s`; a function that runs in place raises its own
+    error. All that it imports must have been imported: the modules of an agent may be root's alone.
     """
     if os.geteuid() or not owner.uid:
         return function(*arguments)
@@ -85,19 +85,19 @@ def run(owner: Owner, function: Callable[..., Any], *arguments: Any, limit_s: fl
         _be(owner, write, function, arguments)
     os.close(write)
     try:
-        told = _read_all(read, time.monotonic() + limit_s)
-        answer = json.loads(told) if told else {"said": KILLED}
+        content = _read_all(read, time.monotonic() + limit_s)
+        answer = json.loads(content) if content else {"error": KILLED}
     finally:
         os.close(read)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    if "said" in answer:
-        raise JobError(answer["said"])
+    if "error" in answer:
+        raise JobError(answer["error"])
     return answer["result"]
 
 
 def _be(owner: Owner, write: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Be the child: leave root's rights for good, run the function, say what came of it."""
+    """Be the child: leave root's rights for good, run the function, write its result or error."""
     try:
         try:
             os.setgroups(owner.groups)
@@ -106,7 +106,7 @@ def _be(owner: Owner, write: int, function: Callable[..., Any], arguments: tuple
             os.umask(0o027)
             answer = {"result": function(*arguments)}
         except BaseException as error:
-            answer = {"said": said(error)}
+            answer = {"error": error_text(error)}
         with os.fdopen(write, "w") as pipe:
             json.dump(answer, pipe)
     finally:
@@ -121,41 +121,36 @@ def _read_all(descriptor: int, until: float) -> bytes:
         if not more:
             return bytes(content)
         content += more
-        if len(content) > MOST_BYTES:
-            raise JobError(f"the folder of the job has more than {MOST_BYTES >> 20} MiB to tell; remove it by hand")
-    raise JobError("the folder of the job cannot be read in time: look at its file system")
+        if len(content) > MAX_BYTES:
+            raise JobError(f"the folder of the job has more than {MAX_BYTES >> 20} MiB to read; remove it by hand")
+    raise JobError("the folder of the job cannot be read in time: check its file system")
 
 
 def in_folder(folder: Path, without: Any, function: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
-    """Return what a function of a folder returns as the folder's owner; `without` where there is no such folder."""
+    """Run a function of a folder as the folder's owner; return its result, or `without` where there is no folder."""
     owner = owner_of(folder)
     return without if owner is None else run(owner, function, folder, *arguments, **limits)
 
 
 def in_each(folders: Iterable[Path], function: Callable[[Path], Any]) -> dict[Path, Any]:
-    """Return what a function returns of each of these folders, as its owner; without those that cannot be read."""
-    of_owners: dict[int, list[Path]] = {}
-    owners = {}
+    """Run a function of each folder as its owner; return the results, without folders that cannot be read."""
+    of_owners: dict[int, tuple[Owner, list[Path]]] = {}
     for folder in folders:
         owner = owner_of(folder)
         if owner is not None:
-            owners[owner.uid] = owner
-            of_owners.setdefault(owner.uid, []).append(folder)
-    return {
-        folder: result
-        for uid, theirs in of_owners.items()
-        for folder, result in zip(theirs, run(owners[uid], _each, theirs, function))
-        if result is not None
-    }
+            of_owners.setdefault(owner.uid, (owner, []))[1].append(folder)
+    results: dict[Path, Any] = {}
+    for owner, theirs in of_owners.values():
+        results.update(zip(theirs, run(owner, _each, theirs, function)))
+    return {folder: result for folder, result in results.items() if result is not None}
 
 
 def _each(folders: list[Path], function: Callable[[Path], Any]) -> list[Any]:
-    return [_or_none(folder, function) for folder in folders]
-
-
-def _or_none(folder: Path, function: Callable[[Path], Any]) -> Any:
-    # A damaged folder of one job must not hide those of the others.
-    try:
-        return function(folder)
-    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
-        return None
+    results = []
+    for folder in folders:
+        # A damaged folder of one job must not hide those of the others.
+        try:
+            results.append(function(folder))
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
+            results.append(None)
+    return results

@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard.software import files
 from ansible.module_utils.trainyard_node.agent import answer
 from ansible.module_utils.trainyard_node.cluster.hosts import baseline
 from ansible.module_utils.trainyard_node.cluster.ssh_keys import marked_lines
-from ansible.module_utils.trainyard_node.machine.clock import clock_fault
+from ansible.module_utils.trainyard_node.machine.clock import clock_problem
 from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -109,7 +109,7 @@ UNITS = ["chrony.service", "systemd-timesyncd.service"]
 )
 def test_clock_problems(tmp_path, chrony, timesyncd, synchronised, fault):
     tree = machine(tmp_path, **dict(zip(UNITS, [chrony, timesyncd])), timedatectl=synchronised)
-    assert clock_fault(tree, UNITS) == fault
+    assert clock_problem(tree, UNITS) == fault
 
 
 @pytest.fixture

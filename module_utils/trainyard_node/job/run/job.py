@@ -110,7 +110,7 @@ def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Ma
         if complaint and supervision() == "systemd":
             why = units.journal(spec["job_id"], "monitor")
     except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
-        complaint = as_user.said(error)
+        complaint = as_user.error_text(error)
     if complaint:
         remove(job_dir, spec["job_id"])
         raise JobError(f"{complaint}{': ' + why if why else ''}")
