@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make filters of rules: plain records come out of them, and what a caller gives wrongly is said in words."""
+"""Make filters of rules: they return plain records, and describe wrong arguments in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "tru
 
 
 def checked(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule that is only called with what its parameters are said to be; raises TypeError and ValueError."""
+    """Return a rule that checks the types of its arguments; it raises TypeError and ValueError."""
     hints = get_type_hints(rule)
 
     @wraps(rule)
@@ -30,18 +30,18 @@ def checked(rule: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def findings_filter(rule: Callable[..., Iterable[Finding]]) -> Callable[..., list[dict[str, str]]]:
-    """Return a filter of a rule that returns findings."""
+def records_filter(rule: Callable[..., Iterable[Any]]) -> Callable[..., list[dict[str, Any]]]:
+    """Return a filter of a rule that returns findings or checks."""
 
     @wraps(rule)
-    def run(*given: Any, **named: Any) -> list[dict[str, str]]:
-        return [finding.as_dict() for finding in checked(rule)(*given, **named)]
+    def run(*given: Any, **named: Any) -> list[dict[str, Any]]:
+        return [record.as_dict() for record in checked(rule)(*given, **named)]
 
     return run
 
 
 def plan_filter(rule: Callable[..., tuple[Any, Iterable[Finding]]]) -> Callable[..., dict[str, Any]]:
-    """Return a filter of a rule that returns what is to be done, by node, and findings."""
+    """Return a filter of a rule that returns what to do, by node, and findings."""
 
     @wraps(rule)
     def run(*given: Any, **named: Any) -> dict[str, Any]:

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All filters of the project: ROLE_findings and ROLE_plan compare and plan all nodes together; others rewrite values.
+
+Each is one rule of module_utils/trainyard/, or adapts one to the variables of a playbook.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ansible.module_utils
+
+# ansible-doc imports this file without the project's module_utils.
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
+
+from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.cluster import ssh_names
+from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
+from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
+from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, survey_findings
+from ansible.module_utils.trainyard.findings import adhoc
+from ansible.module_utils.trainyard.findings.checks import Check
+from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.hardware import rdma
+from ansible.module_utils.trainyard.job.placement import cluster_files
+from ansible.module_utils.trainyard.job.run.progress import clock
+from ansible.module_utils.trainyard.nvidia import (
+    cuda_findings,
+    cuda_plan,
+    driver,
+    driver_plan,
+    library,
+    library_plan,
+    nccl_tests,
+    nccl_tests_verify,
+    stack,
+    upgrade,
+)
+from ansible.module_utils.trainyard.slurm.change import change_findings
+from ansible.module_utils.trainyard.slurm.configuration import nodes_of
+from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
+from ansible.module_utils.trainyard.software import datasets, files, mindspore, oneflow, openmpi, pytorch
+from ansible.module_utils.trainyard.verify import measured, phases, settings, software
+from ansible.module_utils.trainyard_controller.filters import checked, plan_filter, records_filter
+
+# Findings of a host that answers all the same.
+ANSWERING = ("operating system", "host name", "inventory")
+
+
+def slurm_findings(
+    nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str, states: str = ""
+) -> list[Finding]:
+    """Find obstacles to a change of a Slurm cluster in the results that tasks registered on its nodes."""
+    described = nodes_of(nodes)
+    findings = change_findings(cluster, controller, described, states)
+    return findings + confinement_findings([node for node in described if node["cgroups"] is not None])
+
+
+def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a filter of a framework's settings: the findings, and without findings what to install."""
+
+    def plan(settings: Mapping[str, Any]) -> dict[str, Any]:
+        given = rules.Settings(
+            **{key: value if isinstance(value, (bool, list)) else str(value) for key, value in settings.items()}
+        )
+        findings = [finding.as_dict() for finding in rules.input_findings(given)]
+        return {"findings": findings, **({} if findings else rules.plan(given))}
+
+    return plan
+
+
+def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the findings, the data sets and their sources."""
+    planned, findings = datasets.plan(sets)
+    records = [finding.as_dict() for finding in findings]
+    return {"findings": records, "sets": planned, "sources": datasets.sources(planned)}
+
+
+def nvidia_stack_plan(
+    nodes: Sequence[Mapping[str, Any]], catalog: Mapping[str, Any], rules: Mapping[str, Any], accept: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the chosen parts, the findings, and a summary for people."""
+    choice = stack.choose_all(nodes, catalog, rules, accept)
+    warnings = render(choice.warnings, "Warnings that do not stop ({count} {findings}):") if choice.warnings else ""
+    return {
+        "nodes": choice.parts,
+        "findings": [finding.as_dict() for finding in choice.findings],
+        "summary": "\n\n".join(text for text in (choice.table, warnings) if text),
+    }
+
+
+def node_baseline_plan(
+    nodes: Iterable[Mapping[str, Any]],
+    user: str,
+    uid: int,
+    group: str,
+    gid: int,
+    nofile: int,
+    network: str = "",
+    memlock: str | int = "unlimited",
+    sets_clock: bool = False,
+) -> dict[str, Any]:
+    """Return findings, entries, limits and exceptions."""
+    wrong = []
+    try:
+        if network:
+            ipaddress.ip_network(str(network), strict=False)
+    except ValueError as error:
+        wrong.append((str(error), "trainyard_network (or node_baseline_network) a CIDR such as 10.0.0.0/24"))
+    try:
+        limit = parse_memlock(str(memlock))
+    except ValueError as error:
+        wrong.append((str(error), "node_baseline_memlock 'unlimited' or KiB"))
+    if wrong:
+        findings = [Finding("input of node_baseline", found, expected, "correct it") for found, expected in wrong]
+        return {"findings": [finding.as_dict() for finding in findings]}
+    cluster = ClusterSettings(
+        str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock)
+    )
+    planned = plan_cluster([Node.from_dict(node) for node in nodes], cluster)
+    return {
+        "findings": [finding.as_dict() for finding in planned.findings],
+        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in planned.entries],
+        "limits": planned.limits,
+        "exceptions": list(planned.exceptions),
+    }
+
+
+def validate_survey(
+    nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool
+) -> dict[str, Any]:
+    """Return findings and summary."""
+    surveys = []
+    for node in nodes:
+        probe, plain = node["__validate_probe"], node.get("__validate_plain") or {}
+        record = {
+            "name": node["name"],
+            "connect": node.get("ansible_host", node["name"]),
+            "probe": plain if "stdout" in plain else probe,
+            "become": probe if node["trainyard_become"] else None,
+        }
+        surveys.append(Survey.from_dict(record))
+    findings = survey_findings(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
+    # Hosts with other findings can still be checked further.
+    silent = {finding.host for finding in findings if finding.check not in ANSWERING and "space" not in finding.check}
+    return {
+        "findings": [finding.as_dict() for finding in findings],
+        "usable": [survey.name for survey in surveys if survey.name not in silent],
+        "summary": "" if findings else describe_nodes(surveys),
+    }
+
+
+def validate_refused(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the hosts that gave no answer as root and may give one without."""
+    tried = [node for node in nodes if "__validate_probe" in node and node["trainyard_become"]]
+    return [node["name"] for node in tried if is_refused(node["__validate_probe"])]
+
+
+def peers_of(nodes: Sequence[str], own: str, most: str | int, changed: Sequence[str] | None = None) -> list[str]:
+    """Return the part of `nodes` that the node `own` tests. Raises ValueError."""
+    if own not in nodes:
+        raise ValueError(f"{own} is none of the nodes: {', '.join(nodes)}")
+    return peers(list(nodes), own, parse_peers(str(most)), None if changed is None else set(changed))
+
+
+def vars_of(
+    hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], names: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Return for each host its name and those of the variables that it has."""
+    requested = list(names)
+    return [
+        {"name": host, **{name: hostvars[host][name] for name in requested if name in hostvars[host]}} for host in hosts
+    ]
+
+
+def declared_addresses(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the addresses that the inventory gives these hosts, which their certificates for ssh bear."""
+    return ssh_names.declared_addresses(ssh_names.declared_names(vars_of(hosts, hostvars, ssh_names.NAMED_BY)))
+
+
+def versions_in(environment: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """Return the texts with the versions, and the Python."""
+    found = [text % environment["packages"].get(name, "missing") for name, text in texts.items()]
+    return ", ".join([*found, f"Python {'.'.join(environment['version'].split('.')[:2])}"])
+
+
+def benchmark_checks(records: Iterable[Mapping[str, Any]], again: str) -> list[Check]:
+    """Return the checks of all benchmarks."""
+    return [check for record in records for check in measured.benchmark_checks(record, again)]
+
+
+def straggler_checks(stragglers: Mapping[str, Any], again: str) -> list[Check]:
+    """Return the checks; none if nothing was measured."""
+    return measured.straggler_checks(stragglers, again) if stragglers else []
+
+
+def software_checks(hosts: Iterable[Mapping[str, Any]], roles: Mapping[str, Sequence[str]], again: str) -> list[Check]:
+    """Return the checks of all roles."""
+    noted = {host["name"]: host.get("__verify_noted") or {} for host in hosts}
+    checks: list[Check] = []
+    for role, members in roles.items():
+        of_role = {host: outcomes[role] for host, outcomes in noted.items() if role in outcomes}
+        checks += software.check_role(role, members, of_role, again)
+    return checks
+
+
+# Rules that return findings or checks.
+RECORDS = {
+    "ascend_findings": ascend.verify,
+    "ascend_remarks": ascend.remarks,
+    "benchmark_checks": benchmark_checks,
+    "cuda_toolkit_findings": cuda_findings.check,
+    "measurement_findings": settings.findings,
+    "nccl_tests_findings": nccl_tests_verify.check,
+    "nccl_tests_input_findings": nccl_tests.input_findings,
+    "nvidia_driver_findings": driver.check_hosts,
+    "nvidia_library_findings": library.check_nodes,
+    "nvidia_upgrade_findings": upgrade.stops,
+    "openmpi_input_findings": openmpi.input_findings,
+    "rdma_findings": rdma.check,
+    "slurm_findings": slurm_findings,
+    "software_checks": software_checks,
+    "straggler_checks": straggler_checks,
+}
+# Rules that return a plan by node, and findings.
+PLANS = {
+    "ascend_plan": ascend.plan_packages,
+    "cuda_toolkit_plan": cuda_plan.plan_toolkits,
+    "nccl_tests_plan": nccl_tests.plan_builds,
+    "nvidia_driver_plan": driver_plan.plan_hosts,
+    "openmpi_plan": openmpi.plan_builds,
+}
+FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_plan": pytorch}
+# Rules that return plain values, and whose arguments are checked.
+CHECKED: dict[str, Callable[..., Any]] = {
+    "cuda_toolkit_offers": cuda_plan.offers,
+    "cuda_toolkit_sources": cuda_plan.sources,
+    "dataset_plan": dataset_plan,
+    "hostfile_plan": cluster_files.plan_hostfile,
+    "inventory_plan": cluster_files.plan_inventory,
+    "nvidia_driver_offers": driver_plan.offers,
+    "nvidia_library_plan": library_plan.plan,
+    "nvidia_stack_defaults": stack.role_defaults,
+    "nvidia_stack_plan": nvidia_stack_plan,
+    "nvidia_upgrade_before": upgrade.previous,
+    "nvidia_upgrade_parts": upgrade.parts,
+    "nvidia_upgrade_plan": upgrade.plan,
+    "nvidia_upgrade_returned": upgrade.check_returned,
+    "nvidia_upgrade_settled": upgrade.settle,
+    "rank_table_plan": cluster_files.plan_rank_table,
+}
+OTHERS: dict[str, Callable[..., Any]] = {
+    "declared_addresses": declared_addresses,
+    "differing": files.differing,
+    "duration": clock,
+    "first_job": phases.first_job,
+    "inventory_options": adhoc.inventory_options,
+    "job_hosts": phases.job_hosts,
+    "node_baseline_plan": node_baseline_plan,
+    "peers_of": peers_of,
+    "phase_outcome": phases.phase_outcome,
+    "printed_command": adhoc.playbook,
+    "validate_refused": validate_refused,
+    "validate_survey": validate_survey,
+    "vars_of": vars_of,
+    "verified_roles": phases.verified_roles,
+    "versions_in": versions_in,
+    "with_folders": files.with_folders,
+}
+
+
+class FilterModule:
+    """All filters."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by their names."""
+        return {
+            **{name: records_filter(rule) for name, rule in RECORDS.items()},
+            **{name: plan_filter(rule) for name, rule in PLANS.items()},
+            **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
+            **{name: checked(rule) for name, rule in CHECKED.items()},
+            **OTHERS,
+        }
