@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One host and the stack chosen for it, as the rules of NVIDIA's stack see them, and how rules report findings.
 
-Pure. A rule yields results: whether the finding stops the run, and the finding.
+A rule yields results: whether the finding stops the run, and the finding.
 """
 
 from __future__ import annotations
@@ -23,16 +23,30 @@ Result = tuple[bool, Finding]
 _NEWEST = 10**6
 
 
+class Part(dict[str, str]):
+    """The fields of one part of a stack; a field that is not set is empty."""
+
+    def __missing__(self, field: str) -> str:
+        """Return an empty text."""
+        return ""
+
+    @property
+    def used(self) -> bool:
+        """Whether something provides this part."""
+        return self["provider"] not in ("", "none")
+
+
 class Case:
     """One host and the parts chosen for it."""
 
     def __init__(self, node: Host, parts: Parts, rules: Rules) -> None:
         """Note the host's driver: the requested one, else the installed one."""
         self.facts, self.state, self.settings = node["facts"], node["driver"], node["settings"]
-        self.parts, self.rules = parts, rules
+        self.rules = rules
         self.host: str = self.facts["host"]
-        self.driver = parts.get("driver", {})
-        self.provider = self.driver.get("provider", "none")
+        names = ("driver", "cuda", "nccl", "cudnn", "framework")
+        self.driver, self.toolkit, self.nccl, self.cudnn, self.framework = (Part(parts.get(name, {})) for name in names)
+        self.provider = self.driver["provider"] or "none"
         # A host that is declared to have no GPU gets a driver only with without_gpu.
         self.without = str(self.settings["gpus"]) == "0" and not self.settings.get("without_gpu")
         if self.provider == "none":
@@ -40,8 +54,8 @@ class Case:
             self.version, self.branch = installed, nvidia.branch_of(installed)
             self.flavour = str(self.state.get("flavour") or "")
         else:
-            self.version, self.branch = self.driver.get("version", ""), self.driver.get("branch", "")
-            self.flavour = self.driver.get("flavour", "")
+            self.version, self.branch = self.driver["version"], self.driver["branch"]
+            self.flavour = self.driver["flavour"]
         kernels = self.settings.get("kernels")
         self.kernels: list[str] = [self.facts["kernel"]["running"]] if kernels is None else list(kernels)
         self.os = nvidia.described_os(self.facts)
@@ -67,6 +81,15 @@ class Case:
     def installs_driver(self) -> bool:
         """Whether a run installs a driver on this host."""
         return self.provider != "none" and not self.without and not self.is_installed
+
+    def parts_from(self, provider: str) -> dict[str, bool]:
+        """Return which of driver, CUDA and NCCL this host gets from a provider."""
+        driver = self.provider == provider and not self.without
+        return {
+            "driver": driver,
+            "cuda": self.toolkit["provider"] == provider,
+            "nccl": self.nccl["provider"] == provider,
+        }
 
     def source(self, row: Row) -> str:
         """Return the source of a row for a message."""

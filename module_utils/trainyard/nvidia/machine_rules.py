@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of NVIDIA's stack about the machine: kernel, headers, gcc, packages, space, an installed driver.
 
-Pure; data and form as in rules.py. The findings of the role nvidia_driver (a driver from elsewhere, broken packages,
+Data and form as in rules.py. The findings of the role nvidia_driver (a driver from elsewhere, broken packages,
 Secure Boot without a key, missing GPUs) come from driver_plan.py.
 """
 
@@ -53,9 +53,9 @@ def _kernel(case: Case) -> Iterator[Result]:
 
 def _compiler(case: Case) -> Iterator[Result]:
     """Compare the default gcc with CUDA; the role cuda_toolkit can use another one."""
-    toolkit, gcc = case.parts.get("cuda", {}), case.facts["gcc"]
+    toolkit, gcc = case.toolkit, case.facts["gcc"]
     # The distribution's own toolkit brings a compiler that fits.
-    if toolkit.get("provider") in (None, "none", "distro") or not toolkit.get("version") or not gcc:
+    if not toolkit.used or toolkit["provider"] == "distro" or not toolkit["version"] or not gcc:
         return
     newest = toolkits.newest_gcc(toolkit["version"])
     if newest and not toolkits.gcc_fits(gcc, newest):
@@ -84,9 +84,9 @@ def _machine(case: Case) -> Iterator[Result]:
         "packages": [],
         "arguments": [],
         "file": settings.get("file", ""),
-        **{name: case.driver.get(name, "") for name in ("version", "branch")},
+        **{name: case.driver[name] for name in ("version", "branch")},
         # A site's own mirror is set at that role.
-        **{name: settings.get(name) or case.driver.get(name, "") for name in ("url", "sha256")},
+        **{name: settings.get(name) or case.driver[name] for name in ("url", "sha256")},
     }
     _, findings = driver_plan.plan_host({"facts": case.facts, "driver": case.state, "settings": plan})
     yield from ((True, finding) for finding in findings)
@@ -142,10 +142,10 @@ def _space(case: Case) -> Iterator[Result]:
     needs: list[Mapping[str, int]] = []
     if case.installs_driver:
         needs.append(row["driver"]["any"])
-    toolkit = case.parts.get("cuda", {})
-    name = "distro" if toolkit.get("provider") == "distro" else toolkits.release(toolkit.get("version", ""))
-    if toolkit.get("provider") in row["cuda"] and name not in map(toolkits.release, case.facts["cuda"]):
-        needs.append(row["cuda"][toolkit["provider"]])
+    provider = case.toolkit["provider"]
+    name = "distro" if provider == "distro" else toolkits.release(case.toolkit["version"])
+    if provider in row["cuda"] and name not in map(toolkits.release, case.facts["cuda"]):
+        needs.append(row["cuda"][provider])
     free: Mapping[str, int] = case.facts["free_mib"]
     together: dict[int, dict[str, int]] = {}
     for need in needs:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sources have a version of NCCL: NVIDIA's repository by operating system, wheels, archives with known sums.
 
-Pure. The tables are in roles/nvidia_stack/vars/main/rules.yml.
+The tables are in roles/nvidia_stack/vars/main/rules.yml.
 """
 
 from __future__ import annotations
@@ -54,13 +54,12 @@ def alternatives(case: Case, version: str, cuda: str) -> str:
 
 def sources(case: Case) -> Iterator[Result]:
     """Yield findings about the source of a stack's NCCL on this host."""
-    nccl = case.parts.get("nccl", {})
-    provider, version, cuda = nccl.get("provider", "none"), nccl.get("version", ""), nccl.get("cuda", "")
+    version, cuda = case.nccl["version"], case.nccl["cuda"]
     if not version or not cuda:
         return
-    if provider == "network_repo":
+    if case.nccl["provider"] == "network_repo":
         yield from _of_repository(case, version, cuda)
-    elif provider == "wheel":
+    elif case.nccl["provider"] == "wheel":
         row = row_of(case.rules, "nccl_wheels", cuda=cuda.partition(".")[0])
         if row and not within(nvidia.number(version), row["versions"]):
             expected = f"NCCL {range_text(row['versions'])}"

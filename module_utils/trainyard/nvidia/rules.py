@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of NVIDIA's stack: whether driver, CUDA, NCCL and framework fit one host and one another.
 
-Pure. The data, each row with its source, is in roles/nvidia_stack/vars/main/rules.yml; unverified rows only warn.
+The data, each row with its source, is in roles/nvidia_stack/vars/main/rules.yml; unverified rows only warn.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..software import mindspore
-from . import cuda as toolkits
-from . import hardware as nvidia
 from . import nccl_sources
 from .case import Case, Host, Parts, Result, Row, Rules, override, range_text, row_of, within
+from .cuda import release
+from .hardware import GENERATIONS, UNKNOWN, branch_of, number
 from .machine_rules import driver_rules, machine_rules
 
 
 def _cudas(case: Case) -> list[tuple[str, str]]:
     """Return the CUDA releases that the parts need, each with the part that needs it."""
     found = []
-    toolkit, framework = case.parts.get("cuda", {}), case.parts.get("framework", {})
-    if toolkit.get("provider", "none") != "none" and toolkit.get("version"):
-        found.append((toolkits.release(toolkit["version"]), f"CUDA {toolkit['version']}"))
-    name = f"{framework.get('name')} {framework.get('version')}"
-    if framework.get("cuda"):
+    toolkit, framework = case.toolkit, case.framework
+    if toolkit.used and toolkit["version"]:
+        found.append((release(toolkit["version"]), f"CUDA {toolkit['version']}"))
+    name = f"{framework['name']} {framework['version']}"
+    if framework["cuda"]:
         found.append((framework["cuda"], f"{name} for CUDA {framework['cuda']}"))
-    build = row_of(case.rules, "pytorch", build=framework.get("build", ""))
+    build = row_of(case.rules, "pytorch", build=framework["build"])
     if build:
         found.append((build["cuda"], f"{name}+{build['build']}"))
     return found
@@ -33,259 +33,210 @@ def _cudas(case: Case) -> list[tuple[str, str]]:
 
 def _generations(case: Case) -> Iterator[Result]:
     """Compare GPU generation and model with flavour of modules, driver and CUDA."""
-    seen: set[tuple[str, str]] = set()
+    seen = []
     for gpu in case.facts["gpus"]:
         kind = (gpu["generation"], gpu["name"])
         if kind in seen:
             continue
-        seen.add(kind)
+        seen.append(kind)
         row = row_of(case.rules, "generations", name=gpu["generation"])
-        what = f"{gpu['name'] or gpu['device_id']} ({gpu['generation']})"
         if row is None:
-            expected = "a GPU whose generation is known"
+            found = f"device id {gpu['device_id']}, which is not in the table"
             action = "look up which driver and CUDA it needs; nothing was checked for it"
-            yield case.warn("GPU model", f"device id {gpu['device_id']}, which is not in the table", expected, action)
+            yield case.warn("GPU model", found, "a GPU whose generation is known", action)
             continue
-        rows = [row, *(one for one in case.rules["models"] if gpu["name"].startswith(one["name"]))]
-        for one in rows:
-            yield from _generation(case, what, one)
+        for one in (row, *(one for one in case.rules["models"] if gpu["name"].startswith(one["name"]))):
+            yield from _generation(case, f"{gpu['name'] or gpu['device_id']} ({gpu['generation']})", one)
 
 
-def _generation(case: Case, what: str, row: Row) -> Iterator[Result]:
+def _generation(case: Case, gpu: str, row: Row) -> Iterator[Result]:
     flavours = row.get("flavours", [])
     if flavours and case.flavour and case.flavour not in flavours:
-        found = f"{case.flavour} modules for {what}"
-        expected = f"{' or '.join(flavours)} modules"
+        found, expected = f"{case.flavour} modules for {gpu}", f"{' or '.join(flavours)} modules"
         yield case.by_row(row, "GPU and module flavour", found, expected, override("driver", flavour=flavours[0]))
     if case.driver_name and not within(case.driver_number, row["drivers"], series=True):
-        found = f"driver {case.driver_name} for {what}"
+        found, expected = f"driver {case.driver_name} for {gpu}", f"driver branch {range_text(row['drivers'])}"
         action = override("driver", branch=next(str(end) for end in reversed(row["drivers"]) if end))
-        yield case.by_row(row, "GPU and driver", found, f"driver branch {range_text(row['drivers'])}", action)
-    for release, who in _cudas(case) if "cuda" in row else ():
-        if not within(nvidia.number(release), row["cuda"]):
+        yield case.by_row(row, "GPU and driver", found, expected, action)
+    for cuda, user in _cudas(case) if "cuda" in row else ():
+        if not within(number(cuda), row["cuda"]):
             action = "choose a stack with such a CUDA, or put nodes with other GPUs into a group with their own stack"
-            yield case.by_row(row, "GPU and CUDA", f"{who} for {what}", f"CUDA {range_text(row['cuda'])}", action)
+            yield case.by_row(row, "GPU and CUDA", f"{user} for {gpu}", f"CUDA {range_text(row['cuda'])}", action)
+
+
+def _old_driver(case: Case, row: Row, check: str, user: str, least: str, branch: str) -> Iterator[Result]:
+    """Yield a finding for a driver that is older than the least one for a user of it."""
+    if case.driver_name and case.driver_number < number(least):
+        found, expected = f"driver {case.driver_name} for {user}", f"driver {least} or newer"
+        yield case.by_row(row, check, found, expected, override("driver", branch=branch))
 
 
 def _cuda_and_driver(case: Case) -> Iterator[Result]:
     """Compare the driver with the oldest one for each CUDA; below the release's own driver only some features work."""
-    if not case.driver_name:
-        return
-    for release, who in _cudas(case):
-        row = row_of(case.rules, "cuda", version=release)
+    check = "CUDA and driver"
+    for cuda, user in _cudas(case) if case.driver_name else ():
+        row = row_of(case.rules, "cuda", version=cuda)
         if row is None:
             expected = f"a release of the table, up to {case.rules['cuda'][-1]['version']}"
             action = "look up its oldest driver; nothing was checked for it"
-            yield case.warn("CUDA and driver", f"{who}, which is not in the table", expected, action)
+            yield case.warn(check, f"{user}, which is not in the table", expected, action)
             continue
-        least = nvidia.number(row["least"])
-        if case.driver_number < least:
-            expected = f"driver {row['least']} or newer"
-            action = override("driver", branch=nvidia.branch_of(row["driver"]))
-            yield case.by_row(row, "CUDA and driver", f"driver {case.driver_name} for {who}", expected, action)
-        elif case.driver_number < nvidia.number(row["driver"]):
-            found = f"driver {case.driver_name} for {who}: minor version compatibility, without PTX and new features"
-            text = f"driver {row['driver']} or newer for all of it" + case.source(row)
-            yield case.warn("CUDA and driver", found, text, "go on, or take a newer driver")
+        yield from _old_driver(case, row, check, user, row["least"], branch_of(row["driver"]))
+        if number(row["least"]) <= case.driver_number < number(row["driver"]):
+            found = f"driver {case.driver_name} for {user}: minor version compatibility, without PTX and new features"
+            expected = f"driver {row['driver']} or newer for all of it" + case.source(row)
+            yield case.warn(check, found, expected, "go on, or take a newer driver")
 
 
 def _has(row: Row, arch: str, generation: str) -> bool:
     """Return whether a build of PyTorch has code for a generation."""
-    order = nvidia.GENERATIONS
     first, last = row.get(arch, row["generations"])
-    return generation in order and order.index(first) <= order.index(generation) <= order.index(last)
+    order = GENERATIONS.index
+    return generation in GENERATIONS and order(first) <= order(generation) <= order(last)
 
 
 def _pytorch(case: Case) -> Iterator[Result]:
     """Compare the build of PyTorch with its release, the GPUs and the architecture."""
-    framework, arch = case.parts.get("framework", {}), case.facts["arch"]
-    build, version = framework.get("build", ""), framework.get("version", "")
-    if framework.get("name") != "pytorch" or not build.startswith("cu"):
+    framework, arch = case.framework, case.facts["arch"]
+    build, version = framework["build"], framework["version"]
+    if framework["name"] != "pytorch" or not build.startswith("cu"):
         return
-    of_release = [
-        row for row in case.rules["pytorch"] if within(nvidia.number(toolkits.release(version)), row["releases"])
-    ]
+    of_release = [row for row in case.rules["pytorch"] if within(number(release(version)), row["releases"])]
     row = row_of(case.rules, "pytorch", build=build)
     if row is None or row not in of_release:
-        known = ", ".join(one["build"] for one in of_release) or "none"
+        expected = f"a build that {version} has: {', '.join(one['build'] for one in of_release) or 'none'}"
         action = override("framework", build="...") + ", or another version"
-        yield case.stop("framework", f"pytorch {version}+{build}", f"a build that {version} has: {known}", action)
+        yield case.stop("framework", f"pytorch {version}+{build}", expected, action)
         return
     first, last = row.get(arch, row["generations"])
     for generation in dict.fromkeys(gpu["generation"] for gpu in case.facts["gpus"]):
-        if generation != nvidia.UNKNOWN and not _has(row, arch, generation):
+        if generation != UNKNOWN and not _has(row, arch, generation):
+            found = f"pytorch {version}+{build} for {generation} on {arch}"
             others = ", ".join(one["build"] for one in of_release if _has(one, arch, generation))
-            yield case.by_row(
-                row,
-                "framework",
-                f"pytorch {version}+{build} for {generation} on {arch}",
-                f"GPUs from {first} to {last}",
-                (f"a build of {version} with {generation}: {others or 'none'}; " + override("framework", build="...")),
-            )
+            action = f"a build of {version} with {generation}: {others or 'none'}; {override('framework', build='...')}"
+            yield case.by_row(row, "framework", found, f"GPUs from {first} to {last}", action)
 
 
 def _mindspore(case: Case) -> Iterator[Result]:
     """Compare the release of MindSpore with CUDA, architecture and driver."""
-    framework = case.parts.get("framework", {})
-    version, cuda = framework.get("version", ""), framework.get("cuda", "")
-    if framework.get("name") != "mindspore" or not cuda:
+    version, cuda, check = case.framework["version"], case.framework["cuda"], "framework"
+    if case.framework["name"] != "mindspore" or not cuda:
         return
     row: Row = case.rules["mindspore"]
-    release = mindspore.RELEASES.get(toolkits.release(version))
-    cudas = release.cudas if release else tuple(mindspore.CUDAS)
+    known = mindspore.RELEASES.get(release(version))
+    cudas = known.cudas if known else tuple(mindspore.CUDAS)
+    name = f"mindspore {version} for CUDA {cuda}"
     if cuda not in cudas:
-        found, action = f"mindspore {version} for CUDA {cuda}", override("framework", cuda="...")
         expected = f"CUDA {' or '.join(cudas)}" if cudas else "another release: this one has no GPU wheel"
-        yield case.by_row(row, "framework", found, expected, action)
+        yield case.by_row(row, check, name, expected, override("framework", cuda="..."))
         return
     if case.facts["arch"] not in row["arch"]:
-        yield case.by_row(
-            row,
-            "framework",
-            f"mindspore {version} for GPUs on {case.facts['arch']}",
-            f"{', '.join(row['arch'])}: there are no other wheels",
-            "take the host out of the group, or choose another framework",
-        )
+        found = f"mindspore {version} for GPUs on {case.facts['arch']}"
+        action = "take the host out of the group, or choose another framework"
+        yield case.by_row(row, check, found, f"{', '.join(row['arch'])}: there are no other wheels", action)
     least = mindspore.CUDAS[cuda].driver
-    if case.driver_name and case.driver_number < nvidia.number(least):
-        yield case.by_row(
-            row,
-            "framework",
-            f"driver {case.driver_name} for mindspore {version} for CUDA {cuda}",
-            f"driver {least} or newer",
-            override("driver", branch=nvidia.branch_of(least)),
-        )
+    yield from _old_driver(case, row, check, name, least, branch_of(least))
 
 
-def _unknown_system(case: Case, part: str, table: str) -> Result:
-    systems = ", ".join(row["os"] for row in case.rules[table])
-    found = f"{part} by {table} on {case.os or 'an unknown system'}"
-    return case.stop("operating system", found, f"one of {systems}", override(part, provider="..."))
+def _unknown_system(case: Case, table: str) -> Iterator[Result]:
+    """Yield a finding for each part that comes from a source without this operating system."""
+    for part, used in case.parts_from(table).items():
+        if used:
+            found = f"{part} by {table} on {case.os or 'an unknown system'}"
+            expected = f"one of {', '.join(row['os'] for row in case.rules[table])}"
+            yield case.stop("operating system", found, expected, override(part, provider="..."))
 
 
 def _distro_sources(case: Case) -> Iterator[Result]:
     """Compare the parts that come from the distribution with what it has."""
-    toolkit, nccl = case.parts.get("cuda", {}), case.parts.get("nccl", {})
-    has_driver = case.provider == "distro" and not case.without
-    has_toolkit, has_nccl = toolkit.get("provider") == "distro", nccl.get("provider") == "distro"
-    row, name, here = row_of(case.rules, "distro", os=case.os), "operating system", f"from {case.os} itself"
+    row, check, here = row_of(case.rules, "distro", os=case.os), "operating system", f"from {case.os} itself"
     if row is None:
-        parts = {"driver": has_driver, "cuda": has_toolkit, "nccl": has_nccl}
-        yield from (_unknown_system(case, part, "distro") for part, used in parts.items() if used)
+        yield from _unknown_system(case, "distro")
         return
-    if has_driver and case.branch and case.branch not in row["drivers"]:
+    used = case.parts_from("distro")
+    if used["driver"] and case.branch and case.branch not in row["drivers"]:
         expected, action = f"branch {' or '.join(row['drivers'])}", override("driver", branch=row["drivers"][0])
-        yield case.by_row(row, name, f"driver {case.branch} {here}", expected, action)
-    version = toolkit.get("version", "")
-    if has_toolkit and version and toolkits.release(version) != row["cuda"]:
+        yield case.by_row(row, check, f"driver {case.branch} {here}", expected, action)
+    cuda = case.toolkit["version"]
+    if used["cuda"] and cuda and release(cuda) != row["cuda"]:
         action = override("cuda", version=f'"{row["cuda"]}"')
-        yield case.by_row(row, name, f"CUDA {version} {here}", f"CUDA {row['cuda']}", action)
-    if has_nccl and "nccl" not in row:
+        yield case.by_row(row, check, f"CUDA {cuda} {here}", f"CUDA {row['cuda']}", action)
+    nccl = case.nccl["version"]
+    if used["nccl"] and "nccl" not in row:
         action = "go on: the role nccl lists the offered versions before it changes anything"
-        yield case.warn(name, f"NCCL {here}", "a version that is known here", action)
-    elif has_nccl and (not row["nccl"] or nccl.get("version", "") not in ("", row["nccl"])):
+        yield case.warn(check, f"NCCL {here}", "a version that is known here", action)
+    elif used["nccl"] and (not row["nccl"] or nccl not in ("", row["nccl"])):
         expected = f"NCCL {row['nccl'] or 'from elsewhere, as it has none'}"
-        action = nccl_sources.alternatives(case, nccl.get("version", ""), nccl.get("cuda", ""))
-        yield case.by_row(row, name, f"NCCL {nccl.get('version', '')} {here}", expected, action)
+        action = nccl_sources.alternatives(case, nccl, case.nccl["cuda"])
+        yield case.by_row(row, check, f"NCCL {nccl} {here}", expected, action)
 
 
 def _repository_sources(case: Case) -> Iterator[Result]:
     """Compare driver, CUDA and NCCL from NVIDIA's repository with the systems that it serves."""
-    toolkit, nccl = case.parts.get("cuda", {}), case.parts.get("nccl", {})
-    used = {
-        "driver": case.provider == "network_repo" and not case.without,
-        "cuda": toolkit.get("provider") == "network_repo",
-        "nccl": nccl.get("provider") == "network_repo",
-    }
-    row, version = row_of(case.rules, "network_repo", os=case.os), toolkit.get("version", "")
+    row, cuda = row_of(case.rules, "network_repo", os=case.os), case.toolkit["version"]
     if row is None:
-        yield from (_unknown_system(case, part, "network_repo") for part in used if used[part])
-    elif used["cuda"] and version and not within(nvidia.number(toolkits.release(version)), row["cuda"]):
-        found = f"CUDA {version} from NVIDIA's repository for {case.os}"
-        action = override("cuda", provider="runfile")
+        yield from _unknown_system(case, "network_repo")
+    elif case.parts_from("network_repo")["cuda"] and cuda and not within(number(release(cuda)), row["cuda"]):
+        found, action = f"CUDA {cuda} from NVIDIA's repository for {case.os}", override("cuda", provider="runfile")
         yield case.by_row(row, "operating system", found, f"CUDA {range_text(row['cuda'])}", action)
 
 
 def _nccl(case: Case) -> Iterator[Result]:
     """Compare the build of NCCL with CUDA and driver."""
-    nccl, toolkit = case.parts.get("nccl", {}), case.parts.get("cuda", {})
-    built, version = nccl.get("cuda", ""), toolkit.get("version", "")
-    if nccl.get("provider", "none") == "none" or not built:
+    nccl, toolkit, check = case.nccl, case.toolkit, "NCCL and CUDA"
+    built, cuda, version = nccl["cuda"], toolkit["version"] if toolkit.used else "", nccl["version"]
+    if not nccl.used or not built:
         return
     row = {"source": "nccl_builds"}
-    if toolkit.get("provider", "none") != "none" and version:
-        if nvidia.number(built)[:1] != nvidia.number(version)[:1]:
-            yield case.by_row(
-                row,
-                "NCCL and CUDA",
-                f"NCCL {nccl.get('version', '')} built for CUDA {built} beside CUDA {version}",
-                f"a build for CUDA {nvidia.number(version)[0]}",
-                override("nccl", cuda=f'"{toolkits.release(version)}"'),
-            )
-        elif nccl["provider"] == "network_repo" and toolkits.release(version) != built:
-            found = f"NCCL built for CUDA {built} beside CUDA {version}"
-            text = f"+cuda{toolkits.release(version)} where the repository has it" + case.source(row)
-            yield case.warn("NCCL and CUDA", found, text, "go on: builds of one major release fit")
-    known = row_of(case.rules, "nccl", version=nccl.get("version", ""))
-    if known and nccl["provider"] in ("network_repo", "archive") and toolkits.release(built) not in known["cuda"]:
-        yield case.by_row(
-            known,
-            "NCCL and CUDA",
-            f"NCCL {nccl['version']}+cuda{built}, an unknown build",
-            f"+cuda{' or +cuda'.join(known['cuda'])}",
-            override("nccl", cuda=f'"{known["cuda"][-1]}"') + ", or go on: the role nccl lists what there is",
+    if cuda and number(built)[:1] != number(cuda)[:1]:
+        found, expected = (
+            f"NCCL {version} built for CUDA {built} beside CUDA {cuda}",
+            f"a build for CUDA {number(cuda)[0]}",
         )
-    release = row_of(case.rules, "cuda", version=toolkits.release(built))
-    if release and case.driver_name and case.driver_number < nvidia.number(release["least"]):
-        yield case.by_row(
-            release,
-            "NCCL and driver",
-            f"driver {case.driver_name} for NCCL built for CUDA {built}",
-            f"driver {release['least']} or newer",
-            override("driver", branch=nvidia.branch_of(release["driver"])),
-        )
+        yield case.by_row(row, check, found, expected, override("nccl", cuda=f'"{release(cuda)}"'))
+    elif cuda and nccl["provider"] == "network_repo" and release(cuda) != built:
+        expected = f"+cuda{release(cuda)} where the repository has it" + case.source(row)
+        action = "go on: builds of one major release fit"
+        yield case.warn(check, f"NCCL built for CUDA {built} beside CUDA {cuda}", expected, action)
+    known = row_of(case.rules, "nccl", version=version)
+    if known and nccl["provider"] in ("network_repo", "archive") and release(built) not in known["cuda"]:
+        action = override("nccl", cuda=f'"{known["cuda"][-1]}"') + ", or go on: the role nccl lists what there is"
+        found = f"NCCL {version}+cuda{built}, an unknown build"
+        yield case.by_row(known, check, found, f"+cuda{' or +cuda'.join(known['cuda'])}", action)
+    needs = row_of(case.rules, "cuda", version=release(built))
+    if needs:
+        user = f"NCCL built for CUDA {built}"
+        yield from _old_driver(case, needs, "NCCL and driver", user, needs["least"], branch_of(needs["driver"]))
 
 
 def _cudnn(case: Case) -> Iterator[Result]:
     """Compare cuDNN with framework, CUDA and operating system."""
-    cudnn, toolkit, framework = (case.parts.get(part, {}) for part in ("cudnn", "cuda", "framework"))
-    version, built = cudnn.get("version", ""), cudnn.get("cuda", "")
-    has = cudnn.get("provider", "none") != "none"
-    known = mindspore.CUDAS.get(framework.get("cuda", "")) if framework.get("name") == "mindspore" else None
+    cudnn, toolkit, framework = case.cudnn, case.toolkit, case.framework
+    version, cuda = cudnn["version"], toolkit["version"] if toolkit.used else ""
+    known = mindspore.CUDAS.get(framework["cuda"]) if framework["name"] == "mindspore" else None
     if known:
-        name = f"mindspore {framework.get('version', '')} for CUDA {framework['cuda']}"
-        major = nvidia.number(version)[:1] == nvidia.number(known.cudnn)[:1]
-        expected = f"cuDNN {known.cudnn}" + case.source({"source": "mindspore"})
-        if not has:
+        name = f"mindspore {framework['version']} for CUDA {framework['cuda']}"
+        found, expected = f"cuDNN {version} for {name}", f"cuDNN {known.cudnn}" + case.source({"source": "mindspore"})
+        least = number(known.cudnn)
+        if not cudnn.used:
             action = "go on if the hosts have it from elsewhere, or " + override("cudnn", provider="...")
             yield case.warn("cuDNN", f"{name} and no cuDNN", expected, action)
-        elif not major or nvidia.number(version) < nvidia.number(known.cudnn):
-            yield case.stop("cuDNN", f"cuDNN {version} for {name}", expected, override("cudnn", version="..."))
-        elif nvidia.number(version)[:2] != nvidia.number(known.cudnn):
+        elif number(version)[:1] != least[:1] or number(version) < least:
+            yield case.stop("cuDNN", found, expected, override("cudnn", version="..."))
+        elif number(version)[:2] != least:
             action = "go on: a newer one of the same major release has the same file name"
-            yield case.warn("cuDNN", f"cuDNN {version} for {name}", expected, action)
-    release = toolkit.get("version", "")
-    beside = has and built and release and toolkit.get("provider", "none") != "none"
-    if beside and nvidia.number(built)[:1] != nvidia.number(release)[:1]:
-        yield case.stop(
-            "cuDNN and CUDA",
-            f"cuDNN {version} built for CUDA {built} beside CUDA {release}",
-            f"a build for CUDA {nvidia.number(release)[0]}, whose cuBLAS it loads",
-            override("cudnn", cuda="..."),
-        )
-    if cudnn.get("provider") == "network_repo":
-        repository = row_of(case.rules, "network_repo", os=case.os)
-        if not repository or not within(nvidia.number(version), repository.get("cudnn", ["99", ""])):
-            yield case.warn(
-                "cuDNN",
-                f"cuDNN {version} from NVIDIA's repository for {case.os or 'an unknown system'}",
-                "a system and a version known to be in this repository"
-                + case.source({"source": "cudnn", "verified": False}),
-                (
-                    "go on (the role cudnn lists what there is before it changes anything), or "
-                    + override("cudnn", provider="archive")
-                ),
-            )
+            yield case.warn("cuDNN", found, expected, action)
+    if cudnn.used and cudnn["cuda"] and cuda and number(cudnn["cuda"])[:1] != number(cuda)[:1]:
+        found = f"cuDNN {version} built for CUDA {cudnn['cuda']} beside CUDA {cuda}"
+        expected = f"a build for CUDA {number(cuda)[0]}, whose cuBLAS it loads"
+        yield case.stop("cuDNN and CUDA", found, expected, override("cudnn", cuda="..."))
+    row = row_of(case.rules, "network_repo", os=case.os) or {}
+    if cudnn["provider"] == "network_repo" and not within(number(version), row.get("cudnn", ["99", ""])):
+        found = f"cuDNN {version} from NVIDIA's repository for {case.os or 'an unknown system'}"
+        source = case.source({"source": "cudnn", "verified": False})
+        expected = f"a system and a version known to be in this repository{source}"
+        action = "go on (the role cudnn lists what there is before it changes anything), or "
+        yield case.warn("cuDNN", found, expected, action + override("cudnn", provider="archive"))
 
 
 def check(node: Host, parts: Parts, rules: Rules) -> Iterator[Result]:
