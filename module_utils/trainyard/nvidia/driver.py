@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The NVIDIA driver of a machine: parsers of its tools and files, where it came from, and whether it is as expected.
 
-Pure. A state is what library/nvidia_driver_state returns.
+A state is what library/nvidia_driver_state returns.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
+from .hardware import branch_of
 
 State = Mapping[str, Any]
 
@@ -42,12 +43,6 @@ _OTHER_MODULES = ("nvidia-fs", "nvidia-peermem", "nvidia-gdrdrv")
 def package_version(version: str) -> str:
     """Return the driver's version from that of a package: without epoch and packaging suffix."""
     return version.rpartition(":")[2].partition("-")[0]
-
-
-def branch_of(version: str) -> int:
-    """Return the branch of a driver's version, 0 without one."""
-    found = re.match(r"\d{3}(?!\d)", version)
-    return int(found[0]) if found else 0
 
 
 def is_driver_package(name: str) -> bool:
@@ -220,11 +215,8 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
             + (f"; errors of the build: {reason}" if reason else "")
         )
         expected = f"module {state['version']} for it, built and installed"
-        action = (
-            "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log "
-            "below /var/lib/dkms"
-        )
-        yield Finding("kernel module", found, expected, action, host=state["host"])
+        action = "install that kernel's headers, or correct nvidia_driver_kernels; see make.log below /var/lib/dkms"
+        yield Finding("kernel module", found, expected, action)
 
 
 def check_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -238,37 +230,34 @@ def check(state: State, expected: Mapping[str, Any]) -> list[Finding]:
     `expected`: `version` and `branch` ("": any), `flavour`, `kernels` that need a module, `gpus` (whether the module
     must be loaded), `fabric_manager` (whether it must be there).
     """
-    version, host = state["version"], state["host"]
-    runs = version or state["loaded"]
+    return [finding.on(state["host"]) for finding in _check(state, expected)]
+
+
+def _check(state: State, expected: Mapping[str, Any]) -> Iterator[Finding]:
+    runs = state["version"] or state["loaded"]
     if not runs:
-        wants = expected["version"] or "a driver"
-        return [Finding("driver", "none is installed", wants, "set nvidia_driver_provider", host=host)]
-    findings: list[Finding] = []
-
-    def add(check: str, found: str, expected: str, action: str) -> None:
-        findings.append(Finding(check, found, expected, action, host=host))
-
-    wants = expected["version"] or expected["branch"]
-    if wants and runs != wants and str(branch_of(runs)) != wants:
-        add("driver", runs, wants, "run site.yml, or correct nvidia_driver_version")
+        yield Finding("driver", "none is installed", expected["version"] or "a driver", "set nvidia_driver_provider")
+        return
+    requested = expected["version"] or expected["branch"]
+    if requested not in ("", runs, branch_of(runs)):
+        yield Finding("driver", runs, requested, "run site.yml, or correct nvidia_driver_version")
     for due in state["reboot_due"]:
         action = "run playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true"
-        add("reboot due", due, "that the installed driver runs", action)
-    if state["userspace"] and state["userspace"] != runs:
-        action = "remove the files of the other driver: libnvidia-ml.so.*"
-        add("user space", state["userspace"], runs, action)
+        yield Finding("reboot due", due, "that the installed driver runs", action)
+    if state["userspace"] not in ("", runs):
+        yield Finding("user space", state["userspace"], runs, "remove the files of the other driver: libnvidia-ml.so.*")
     if expected["fabric_manager"] and state["fabric_manager"] != runs:
         found = state["fabric_manager"] or "none"
-        add("Fabric Manager", found, f"{runs}, exactly the driver's version", "run site.yml again")
-    if version:
-        findings += _kernels(state, expected["kernels"])
+        yield Finding("Fabric Manager", found, f"{runs}, exactly the driver's version", "run site.yml again")
+    if state["version"]:
+        yield from _kernels(state, expected["kernels"])
     if state["reboot_due"]:
-        return findings
+        return
     if expected["gpus"] and not state["loaded"]:
-        add("kernel module", "nvidia is not loaded", f"{runs} is loaded", "see `modprobe nvidia` and `dmesg`")
+        yield Finding("kernel module", "nvidia is not loaded", f"{runs} is loaded", "see `modprobe nvidia` and `dmesg`")
     elif expected["gpus"] and state["smi"]["problem"]:
         action = "see `dmesg` for lines with Xid and NVRM"
-        add("nvidia-smi", state["smi"]["problem"], "a list of the GPUs", action)
-    if expected["flavour"] and state["flavour"] and state["flavour"] != expected["flavour"]:
-        add("flavour", state["flavour"], expected["flavour"], "run site.yml, or correct nvidia_driver_flavour")
-    return findings
+        yield Finding("nvidia-smi", state["smi"]["problem"], "a list of the GPUs", action)
+    if expected["flavour"] and state["flavour"] not in ("", expected["flavour"]):
+        action = "run site.yml, or correct nvidia_driver_flavour"
+        yield Finding("flavour", state["flavour"], expected["flavour"], action)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packages or which installer bring a driver to a host, and what prevents it. Pure.
+"""Which packages or which installer bring a driver to a host, and what prevents it.
 
 A root is a list of names for one package, as the vendor has renamed packages between branches; the first offered one
 counts. The names are those of Debian 12 and 13, Ubuntu 22.04 and 24.04, and NVIDIA's driver installation guide.
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
-from .driver import VERSION, branch_of, has_module, package_version
+from .driver import VERSION, has_module, package_version
+from .hardware import branch_of
 
 Host = Mapping[str, Any]
 Roots = list[list[str]]
@@ -38,7 +39,7 @@ _TESLA_BRANCHES = ("450", "470")
 
 def requested_branch(settings: Host) -> str:
     """Return the requested branch, by itself or from the version; empty without any."""
-    return str(settings["branch"] or (branch_of(settings["version"]) or ""))
+    return str(settings["branch"]) or branch_of(settings["version"])
 
 
 def _distro(system: Mapping[str, str], branch: str, flavour: str, fabric_manager: bool) -> Roots:
@@ -100,7 +101,7 @@ def offers(settings: Host) -> list[dict[str, Any]]:
 
 def installer_arguments(settings: Host, state: Host, gpus: bool) -> list[str]:
     """Return the arguments of the vendor's installer, without options that the branch does not know."""
-    branch, kernels = branch_of(settings["version"]), settings["kernels"]
+    branch, kernels = int(branch_of(settings["version"]) or 0), settings["kernels"]
     arguments = ["--silent", "--no-questions", "--no-x-check"]
     if kernels:
         arguments.append("--dkms")
@@ -127,19 +128,19 @@ def choose_version(offered: Sequence[str], version: str, branch: str) -> str:
     """
     for one in offered:
         upstream = package_version(one)
-        if (not version or upstream == version) and (not branch or str(branch_of(upstream)) == branch):
+        if version in ("", upstream) and branch in ("", branch_of(upstream)):
             return one
     return ""
 
 
 def _wrong_input(host: Host, settings: Host) -> Iterator[Finding]:
     def wrong(check: str, found: str, expected: str, action: str = "") -> Finding:
-        return Finding(check, found, expected, action or f"correct {check}", host=host["driver"]["host"])
+        return Finding(check, found, expected, action or f"correct {check}")
 
     version, branch = settings["version"], str(settings["branch"])
     if version and not VERSION.fullmatch(version):
         yield wrong("nvidia_driver_version", repr(version), "an exact version such as 550.127.08")
-    if not _BRANCH.fullmatch(branch) or (version and branch not in ("", str(branch_of(version)))):
+    if not _BRANCH.fullmatch(branch) or (version and branch not in ("", branch_of(version))):
         yield wrong("nvidia_driver_branch", repr(branch), f"the branch of {version or 'a driver'} such as 550")
     elif settings["flavour"] == "open" and 0 < int(requested_branch(settings) or 0) < FIRST_OPEN:
         expected = f"proprietary: open modules begin with branch {FIRST_OPEN}"
@@ -164,41 +165,41 @@ def _wrong_input(host: Host, settings: Host) -> Iterator[Finding]:
 
 
 def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Finding]:
-    state, facts, name = host["driver"], host["facts"], host["driver"]["host"]
+    state, facts = host["driver"], host["facts"]
     there, check = f"driver {state['version'] or state['loaded']}", "driver from elsewhere"
     if state["provider"] == "unknown":
         mixed = f"packages {', '.join(sorted(state['packages'])[:4])}" if state["packages"] else "no package"
         installer = f"the vendor's installer ({state['runfile']})" if state["runfile"] else "no trace of an installer"
         action = "remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none"
-        yield Finding(check, f"{there}: {mixed}, and {installer}", "a driver with one source", action, host=name)
+        yield Finding(check, f"{there}: {mixed}, and {installer}", "a driver with one source", action)
     elif state["provider"] not in ("none", settings["provider"]) and not settings["replace"]:
         expected = f"none, or one from {settings['provider']}"
         action = f"set nvidia_driver_provider: {state['provider']} to keep it, or nvidia_driver_replace: true"
-        yield Finding(check, f"{there} from {state['provider']}", expected, action, host=name)
+        yield Finding(check, f"{there} from {state['provider']}", expected, action)
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})
     if broken and settings["provider"] != "none":
         found = f"half installed: {', '.join(broken)}"
-        yield Finding("packages", found, "none", "run `dpkg --configure -a` and `apt -f install`", host=name)
+        yield Finding("packages", found, "none", "run `dpkg --configure -a` and `apt -f install`")
     if facts["secure_boot"] == "enabled" and settings["kernels"] and not settings["mok"]:
         found = "enabled, without a key to sign the module: the kernel would refuse to load it"
         action = "set nvidia_driver_mok_key and nvidia_driver_mok_certificate, or disable Secure Boot"
-        yield Finding("Secure Boot", found, "an enrolled key (mokutil --import)", action, host=name)
+        yield Finding("Secure Boot", found, "an enrolled key (mokutil --import)", action)
     has_none = settings["provider"] == "runfile" or (settings["provider"] == "distro" and facts["os"]["id"] == "debian")
     if fabric_manager and has_none and not settings["packages"]:
         found = f"{facts['nvswitches']} NVSwitches, and {settings['provider']} has no Fabric Manager"
         expected = "Fabric Manager of exactly the driver's version, without which CUDA does not start there"
         action = "set nvidia_driver_provider: network_repo, or nvidia_driver_fabric_manager: false if you bring it"
-        yield Finding("Fabric Manager", found, expected, action, host=name)
+        yield Finding("Fabric Manager", found, expected, action)
 
 
 def _gpus(host: Host, settings: Host) -> Iterator[Finding]:
     declared, found = str(settings["gpus"]), len(host["facts"]["gpus"])
     if declared == "auto" and not found:
         action = "check `lspci -d 10de:`, or set nvidia_gpus: 0 for a host without GPUs"
-        yield Finding("GPUs", "none on the PCI bus", "at least one", action, host=host["driver"]["host"])
-    elif declared not in ("auto", "0") and declared != str(found):
+        yield Finding("GPUs", "none on the PCI bus", "at least one", action)
+    elif declared not in ("auto", "0", str(found)):
         action = "check `lspci -d 10de:` and the machine's own log, or correct nvidia_gpus"
-        yield Finding("GPUs", f"{found} on the PCI bus", declared, action, host=host["driver"]["host"])
+        yield Finding("GPUs", f"{found} on the PCI bus", declared, action)
 
 
 def _step(state: Host, settings: Host, remove: str) -> str:
@@ -213,8 +214,8 @@ def _step(state: Host, settings: Host, remove: str) -> str:
         return f"remove driver {state['version']} ({remove}), install {target} ({settings['provider']})"
     if not state["version"]:
         return f"install driver {target} ({settings['provider']})"
-    other_branch = requested_branch(settings) not in ("", str(branch_of(state["version"])))
-    if other_branch or (settings["version"] and state["version"] != settings["version"]):
+    other_branch = requested_branch(settings) not in ("", branch_of(state["version"]))
+    if other_branch or settings["version"] not in ("", state["version"]):
         return f"driver {target} instead of {state['version']} ({settings['provider']})"
     missing = [kernel for kernel in settings["kernels"] if not has_module(state, kernel)]
     return f"build the module {state['version']} for {', '.join(missing)}" if missing else ""
@@ -268,6 +269,7 @@ def plan_hosts(hosts: Sequence[Host]) -> tuple[dict[str, dict[str, Any]], list[F
     plans: dict[str, dict[str, Any]] = {}
     findings: list[Finding] = []
     for host in hosts:
-        plans[host["driver"]["host"]], found = plan_host(host)
-        findings += found
+        name = host["driver"]["host"]
+        plans[name], found = plan_host(host)
+        findings += [finding.on(name) for finding in found]
     return plans, findings

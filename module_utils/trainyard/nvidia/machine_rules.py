@@ -40,15 +40,10 @@ def _kernel(case: Case) -> Iterator[Result]:
         running = kernel == case.facts["kernel"]["running"]
         available = case.facts["kernel"]["headers_available"] if running else None
         if not available:
-            yield (case.warn if available is None else case.stop)(
-                check="kernel headers",
-                found=f"none for kernel {kernel}" + (", and apt offers none" if available is False else ""),
-                expected=f"linux-headers-{kernel}, to build the module with",
-                action=(
-                    "install a kernel whose headers the mirrors have and boot it, or name the kernels in "
-                    "nvidia_driver_kernels"
-                ),
-            )
+            found = f"none for kernel {kernel}" + (", and apt offers none" if available is False else "")
+            expected = f"linux-headers-{kernel}, to build the module with"
+            action = "boot a kernel whose headers the mirrors have, or name the kernels in nvidia_driver_kernels"
+            yield (case.warn if available is None else case.stop)("kernel headers", found, expected, action)
 
 
 def _compiler(case: Case) -> Iterator[Result]:
@@ -89,17 +84,14 @@ def _machine(case: Case) -> Iterator[Result]:
         **{name: settings.get(name) or case.driver[name] for name in ("url", "sha256")},
     }
     _, findings = driver_plan.plan_host({"facts": case.facts, "driver": case.state, "settings": plan})
-    yield from ((True, finding) for finding in findings)
+    yield from ((True, finding.on(case.host)) for finding in findings)
     if gpus == "0" and case.facts["gpus"]:
         found = f"{nvidia.describe_gpus(case.facts['gpus'])}, declared as 0"
         yield case.warn("GPUs", found, "none", "go on without them, or correct nvidia_gpus")
     if case.facts["virtual"] and case.facts["gpus"] and case.installs_driver:
-        yield case.stop(
-            "container",
-            f"the host is a {case.facts['virtual']} container",
-            "a machine: a container uses the driver of its machine",
-            "put that machine into the inventory, or " + override("driver", provider="none"),
-        )
+        found = f"the host is a {case.facts['virtual']} container"
+        action = "put that machine into the inventory, or " + override("driver", provider="none")
+        yield case.stop("container", found, "a machine: a container uses the driver of its machine", action)
     if case.provider == "none" and case.facts["gpus"] and not case.driver_name:
         found = f"none, for {nvidia.describe_gpus(case.facts['gpus'])}"
         action = override("driver", provider="network_repo", version="...")

@@ -30,7 +30,8 @@ INSTALLED = {"provider": "network_repo", "version": "550.54.15", "packages": {"n
 
 
 def planned(settings=(), state=(), facts=()):
-    return plan.plan_host(host(dict(settings), dict(state), dict(facts)))
+    plans, findings = plan.plan_hosts([host(dict(settings), dict(state), dict(facts))])
+    return plans["n1"], findings
 
 
 def host(settings, state, facts):
