@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacks of driver, CUDA, NCCL, cuDNN, Open MPI and framework: choose them, check every host, and show one table.
 
-Pure. Catalog and rules are data of the role nvidia_stack; the rules' code is in rules.py.
+Catalog and rules are data of the role nvidia_stack; the rules' code is in rules.py.
 """
 
 from __future__ import annotations
@@ -10,66 +10,58 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..findings.findings import Finding, host_list
+from ..findings.findings import Finding, counted, host_list
 from . import hardware as nvidia
-from .case import Host, Result, Rules
+from .case import Host, Part, Result, Rules
 from .rules import check
 
 Catalog = Mapping[str, Mapping[str, Any]]
 Parts = dict[str, dict[str, str]]
 
-# The fields of each part, and its providers.
-FIELDS = {
-    "driver": ("provider", "version", "branch", "flavour", "url", "sha256"),
-    "cuda": ("provider", "version", "url", "sha256"),
-    "nccl": ("provider", "version", "cuda", "url", "sha256"),
-    "cudnn": ("provider", "version", "cuda", "url", "sha256"),
-    "openmpi": ("provider", "version"),
-    "framework": ("name", "version", "build", "cuda"),
-}
-PROVIDERS = {
-    "driver": ("distro", "network_repo", "runfile", "none"),
-    "cuda": ("distro", "network_repo", "runfile", "wheel", "none"),
-    "nccl": ("distro", "network_repo", "wheel", "archive", "none"),
-    "cudnn": ("network_repo", "wheel", "archive", "none"),
-    "openmpi": ("distro", "source"),
+
+class Kind(NamedTuple):
+    """What one part of a stack may be: its title in messages, fields, providers, and the pattern of its version."""
+
+    title: str
+    fields: tuple[str, ...]
+    providers: tuple[str, ...]
+    version: str
+
+
+_REPOSITORIES, _FILE = ("distro", "network_repo"), ("url", "sha256")
+KINDS = {
+    "driver": Kind(
+        "driver",
+        ("provider", "version", "branch", "flavour", *_FILE),
+        (*_REPOSITORIES, "runfile", "none"),
+        r"\d{3}\.\d+(\.\d+)*|",
+    ),
+    "cuda": Kind(
+        "CUDA", ("provider", "version", *_FILE), (*_REPOSITORIES, "runfile", "wheel", "none"), r"\d+\.\d+(\.\d+)?|"
+    ),
+    "nccl": Kind(
+        "NCCL", ("provider", "version", "cuda", *_FILE), (*_REPOSITORIES, "wheel", "archive", "none"), r"\d+\.\d+\.\d+|"
+    ),
+    "cudnn": Kind(
+        "cuDNN",
+        ("provider", "version", "cuda", *_FILE),
+        ("network_repo", "wheel", "archive", "none"),
+        r"\d+\.\d+\.\d+\.\d+|",
+    ),
+    "openmpi": Kind("Open MPI", ("provider", "version"), ("distro", "source"), r"\d+\.\d+\.\d+|"),
+    "framework": Kind("framework", ("name", "version", "build", "cuda"), (), r"\d+\.\d+\.\d+\S*|"),
 }
 FRAMEWORKS = ("pytorch", "mindspore", "none")
-
-# The parts' names in messages.
-_NAMES = {"driver": "driver", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN", "openmpi": "Open MPI"}
 # Checks of the machine itself, which another stack does not fix.
-_MACHINE_CHECKS = (
-    "GPUs",
-    "nvidia_gpus",
-    "container",
-    "driver from elsewhere",
-    "kernel headers",
-    "packages",
-    "Secure Boot",
-    "space",
-)
-_VERSIONS = {
-    "driver": r"\d{3}\.\d+(\.\d+)*|",
-    "cuda": r"\d+\.\d+(\.\d+)?|",
-    "nccl": r"\d+\.\d+\.\d+|",
-    "cudnn": r"\d+\.\d+\.\d+\.\d+|",
-    "openmpi": r"\d+\.\d+\.\d+|",
-    "framework": r"\d+\.\d+\.\d+\S*|",
-}
-
-# By role: the part of a stack that it installs, and its defaults without a stack.
-_ROLES: Mapping[str, tuple[str, dict[str, str]]] = {
-    "nvidia_driver": (
-        "driver",
-        {"provider": "none", "version": "", "branch": "", "flavour": "proprietary", "url": "", "sha256": ""},
-    ),
-    "cuda_toolkit": ("cuda", {"provider": "none", "version": "", "url": "", "sha256": ""}),
-    "nccl": ("nccl", {"provider": "none", "version": "", "cuda": "", "url": "", "sha256": ""}),
-    "cudnn": ("cudnn", {"provider": "none", "version": "", "cuda": "", "url": "", "sha256": ""}),
-    "openmpi": ("openmpi", {"provider": "distro", "version": ""}),
-    "pytorch": ("framework", {"version": "", "build": ""}),
-    "mindspore": ("framework", {"version": "", "cuda": ""}),
+_MACHINE_CHECKS = ("GPUs", "nvidia_gpus", "container", "driver from elsewhere", "kernel headers", "packages",
+                   "Secure Boot", "space")  # fmt: skip
+# By role: the part of a stack that it installs, and which of its fields.
+_ROLES = {
+    "nvidia_driver": ("driver", KINDS["driver"].fields),
+    "cuda_toolkit": ("cuda", KINDS["cuda"].fields),
+    **{name: (name, KINDS[name].fields) for name in ("nccl", "cudnn", "openmpi")},
+    "pytorch": ("framework", ("version", "build")),
+    "mindspore": ("framework", ("version", "cuda")),
 }
 
 
@@ -87,31 +79,27 @@ def _wrong_overrides(host: str, overrides: Mapping[str, Any]) -> Iterator[Findin
         return Finding("nvidia_stack_overrides", found, expected, "correct nvidia_stack_overrides", host=host)
 
     for part, given in overrides.items():
-        if part not in FIELDS or not isinstance(given, Mapping):
-            yield wrong(f"{part}: {given}", f"parts of a stack, each with its fields: {', '.join(FIELDS)}")
+        if part not in KINDS or not isinstance(given, Mapping):
+            yield wrong(f"{part}: {given}", f"parts of a stack, each with its fields: {', '.join(KINDS)}")
             continue
-        for name in given:
-            if name not in FIELDS[part]:
-                yield wrong(f"{part}.{name}", f"a field of {part}: {', '.join(FIELDS[part])}")
+        fields = KINDS[part].fields
+        yield from (
+            wrong(f"{part}.{name}", f"a field of {part}: {', '.join(fields)}") for name in given if name not in fields
+        )
 
 
 def _wrong_parts(host: str, parts: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
     def wrong(where: str, found: str, expected: str) -> Finding:
         return Finding(f"nvidia_stack: {where}", repr(found), expected, "correct nvidia_stack_overrides", host=host)
 
-    for part, choices in PROVIDERS.items():
-        if parts.get(part) and parts[part].get("provider", "") not in choices:
-            yield wrong(f"{part}.provider", parts[part].get("provider", ""), f"one of {', '.join(choices)}")
-    if parts.get("framework") and parts["framework"].get("name", "") not in FRAMEWORKS:
-        yield wrong("framework.name", parts["framework"].get("name", ""), f"one of {', '.join(FRAMEWORKS)}")
-    for part, pattern in _VERSIONS.items():
-        version = parts.get(part, {}).get("version", "")
-        if not re.fullmatch(pattern, version):
-            yield wrong(
-                f"{part}.version",
-                version,
-                "an exact version such as 550.127.08, 12.4, 2.21.5 or 2.13.0 (of cuDNN 8.5.0.96)",
-            )
+    for part, kind in KINDS.items():
+        name, choices = ("provider", kind.providers) if kind.providers else ("name", FRAMEWORKS)
+        chosen = Part(parts.get(part, {}))
+        if chosen and chosen[name] not in choices:
+            yield wrong(f"{part}.{name}", chosen[name], f"one of {', '.join(choices)}")
+        if not re.fullmatch(kind.version, chosen["version"]):
+            expected = "an exact version such as 550.127.08, 12.4, 2.21.5 or 2.13.0 (of cuDNN 8.5.0.96)"
+            yield wrong(f"{part}.version", chosen["version"], expected)
     driver = parts.get("driver", {})
     if not re.fullmatch(r"(\d{3})?", driver.get("branch", "")):
         yield wrong("driver.branch", driver["branch"], "the branch of a driver such as 550")
@@ -137,7 +125,7 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
         return {}, findings
     parts: Parts = {}
     chosen = catalog[name].get("set", {}) if name else {}
-    for part in FIELDS:
+    for part in KINDS:
         base = {key: str(value) for key, value in dict(chosen.get(part, {})).items()}
         given = {key: str(value) for key, value in dict(overrides.get(part, {})).items()}
         if any(key in given and given[key] != base.get(key) for key in ("version", "branch", "provider")):
@@ -168,11 +156,10 @@ def with_flavour(parts: Parts, facts: Host, rules: Rules) -> Parts:
 
 def _sort(results: Iterable[Result], accept: Sequence[str]) -> tuple[list[Finding], list[Finding]]:
     """Return the findings that stop and those that warn; an accepted check does not stop."""
-    stops: list[Finding] = []
-    warnings: list[Finding] = []
+    sorted_: tuple[list[Finding], list[Finding]] = ([], [])
     for stop, finding in results:
-        (stops if stop and finding.check not in accept else warnings).append(finding)
-    return stops, warnings
+        sorted_[0 if stop and finding.check not in accept else 1].append(finding)
+    return sorted_
 
 
 def _alternatives(node: Mapping[str, Any], catalog: Catalog, rules: Rules, accept: Sequence[str]) -> list[str]:
@@ -231,45 +218,38 @@ def _stacks(names: Mapping[str, str], chosen: Mapping[str, Parts], catalog: Cata
             continue
         guide = catalog.get(names[host], {}).get("guide", {})
         words = [
-            f"{name} {_version(parts[part])} ({_provided(parts[part], guide.get(part))})"
-            for part, name in _NAMES.items()
-            if parts.get(part, {}).get("provider", "none") != "none"
+            f"{kind.title} {_version(part)} ({part['provider']}{_guided(part, guide.get(name))})"
+            for name, kind in KINDS.items()
+            if (part := Part(parts.get(name, {}))).used
         ]
-        framework = parts.get("framework", {})
-        if framework.get("name", "none") != "none":
-            build = framework.get("build") or (f"cuda{framework['cuda']}" if framework.get("cuda") else "")
-            words.append(f"{framework['name']} {framework.get('version', '')}{'+' if build else ''}{build}")
+        framework = Part(parts.get("framework", {}))
+        if framework["name"] not in ("", "none"):
+            build = framework["build"] or (f"cuda{framework['cuda']}" if framework["cuda"] else "")
+            words.append(f"{framework['name']} {framework['version']}{'+' if build else ''}{build}")
         lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
 
 
-def _provided(part: Mapping[str, str], guided: str | None) -> str:
-    """Return the provider of a part, and the version of its guide where that differs."""
-    differs = bool(guided) and guided != part.get("version")
-    return part.get("provider", "") + (f"; its guide has {guided}" if differs else "")
-
-
-def _number_of(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _guided(part: Part, version: str | None) -> str:
+    """Return the version of a part's guide where that differs."""
+    return f"; its guide has {version}" if version not in (None, "", part["version"]) else ""
 
 
 def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tuple[str, ...]:
-    facts, state = node["facts"], node["driver"]
-    driver, cuda, nccl = (parts.get(part, {}) for part in ("driver", "cuda", "nccl"))
-    declared = str(node["settings"]["gpus"]) == "0" and not facts["gpus"]
+    facts, state, settings = node["facts"], node["driver"], node["settings"]
+    driver, cuda, nccl = (Part(parts.get(part, {})) for part in ("driver", "cuda", "nccl"))
+    without = str(settings["gpus"]) == "0"
     installed = str(state.get("version") or state.get("loaded") or "none")
-    if state.get("version") and driver.get("provider", "none") not in ("none", state["provider"]):
+    if state.get("version") and driver.used and driver["provider"] != state["provider"]:
         installed += f" ({state['provider']})"
-    target = _version(driver)
-    if not driver or (str(node["settings"]["gpus"]) == "0" and not node["settings"].get("without_gpu")):
+    target = "as it is" if driver["provider"] == "none" else _version(driver)
+    if not driver or (without and not settings.get("without_gpu")):
         target = ""
-    elif driver.get("provider") == "none":
-        target = "as it is"
-    result = "does not fit: " + _number_of(stops, "finding") if stops else "fits"
-    result += f", {_number_of(warnings, 'warning')}" if warnings else ""
+    result = f"does not fit: {counted(stops, 'finding')}" if stops else "fits"
+    result += f", {counted(warnings, 'warning')}" if warnings else ""
     return (
-        "none, as declared" if declared else nvidia.describe_gpus(facts["gpus"]),
+        "none, as declared" if without and not facts["gpus"] else nvidia.describe_gpus(facts["gpus"]),
         f"{nvidia.described_os(facts)} {facts['arch']}",
         facts["kernel"]["running"],
         f"{installed} -> {target}" if target else installed,
@@ -279,13 +259,13 @@ def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tu
     )
 
 
-def _version(part: Mapping[str, str]) -> str:
+def _version(part: Part) -> str:
     """Return the version of a part: `550.x open`, `12.4`, `2.21.5+cuda12.4`; `-` for a part that is not used."""
-    if part.get("provider", "none") == "none":
+    if not part.used:
         return "-"
-    version = part.get("version") or (f"{part['branch']}.x" if part.get("branch") else "as packaged")
-    build = f"+cuda{part['cuda']}" if part.get("cuda") else ""
-    return f"{version}{build} {part.get('flavour', '')}".strip()
+    version = part["version"] or (f"{part['branch']}.x" if part["branch"] else "as packaged")
+    build = f"+cuda{part['cuda']}" if part["cuda"] else ""
+    return f"{version}{build} {part['flavour']}".strip()
 
 
 def _table(rows: Sequence[tuple[str, tuple[str, ...]]]) -> str:
@@ -304,8 +284,9 @@ def _table(rows: Sequence[tuple[str, tuple[str, ...]]]) -> str:
 
 def role_defaults(parts: Mapping[str, Any], role: str) -> dict[str, str]:
     """Return the defaults of a role from the chosen parts of its host; `parts` is empty where none were chosen."""
-    name, defaults = _ROLES[role]
-    part = dict(parts.get(name) or {})
-    if name == "framework" and part.get("name") != role:
-        return dict(defaults)
-    return {field: str(part.get(field) or default) for field, default in defaults.items()}
+    name, fields = _ROLES[role]
+    part = Part(parts.get(name) or {})
+    if name == "framework" and part["name"] != role:
+        part = Part()
+    defaults = {"provider": "distro" if role == "openmpi" else "none", "flavour": "proprietary"}
+    return {field: str(part[field] or defaults.get(field, "")) for field in fields}

@@ -46,7 +46,7 @@ def test_rows_are_known_and_ordered():
 def test_every_stack_of_the_catalog_is_whole():
     for name, stack in CATALOG.items():
         parts, wrong = nvidia_stack.choose("h", CATALOG, name, {})
-        assert wrong == [] and set(parts) == set(nvidia_stack.FIELDS), name
+        assert wrong == [] and set(parts) == set(nvidia_stack.KINDS), name
         assert stack["for"] and "\n" not in stack["for"].strip()
         for part in parts.values():
             if part.get("provider") == "runfile":
