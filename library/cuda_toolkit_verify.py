@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: cuda_toolkit_verify
-short_description: Prove a CUDA toolkit by a program with MPI and NCCL
+short_description: Verify a CUDA toolkit by a program with MPI and NCCL
 description:
   - Compiles and links O(source) with the toolkit, Open MPI and NCCL where those are there, and runs it, one process for
     each GPU. Leaves nothing behind.
@@ -60,7 +60,7 @@ extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Prove the default toolkit
+- name: Verify the default toolkit
   cuda_toolkit_verify:
     source: "{{ lookup('ansible.builtin.file', 'verify.cu') }}"
     state: "{{ found.state }}"
@@ -86,7 +86,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nvidia.cuda_verify import expected_gpus, judge_program, outcome
+from ansible.module_utils.trainyard.nvidia.cuda_verify import check_program, expected_gpus
 from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     host, on_the_bus = state["host"], int(state["gpus"])
     if declared != "auto" and not declared.isdigit():
         module.fail_json(msg=f"{host}: nvidia_gpus is {declared!r}, expected auto, 0 or the number of GPUs.")
-    asked = {
+    request = {
         **{name: given[name] for name in ("user", "home", "compiler", "mpi", "nccl", "rpath")},
         "root": state["root"],
         "gpus": expected_gpus(declared, on_the_bus),
@@ -121,13 +121,12 @@ def main() -> None:
         "run_seconds": given["run_timeout"],
     }
     try:
-        program = verify(given["source"], state, asked)
+        program = verify(given["source"], state, request)
     except KeyError:
         module.fail_json(msg=f"{host}: there is no user {given['user']}; run the role node_baseline first.")
     except OSError as error:
         module.fail_json(msg=f"{host}: the program could not be compiled as {given['user']}: {error}")
-    found = outcome(program, declared, on_the_bus)
-    findings = judge_program(host, found, declared, on_the_bus)
+    found, findings = check_program(host, program, declared, on_the_bus)
     module.exit_json(
         changed=False, program={**found, "with": program["with"]}, findings=[finding.as_dict() for finding in findings]
     )

@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.hardware.accelerators import pci_address
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
 from ansible.module_utils.trainyard.hardware.nvidia_topology import parse_topology
 from ansible.module_utils.trainyard.nvidia import local_collective as rules
-from ansible.module_utils.trainyard.nvidia.cuda_verify import judge_program, outcome
+from ansible.module_utils.trainyard.nvidia.cuda_verify import check_program
 from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
 from ansible.module_utils.trainyard.verify.transport import read_nccl_lines
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
@@ -183,8 +183,8 @@ def _program(machine, home, with_nccl):
     }  # fmt: skip
     source = (PROJECT / "roles/cuda_toolkit/files/verify.cu").read_text()
     ran_as = run_program(source, {**state, "nccl": with_nccl}, asked)
-    found = outcome(ran_as, declared, int(declared))
-    return {**found, "with": ran_as["with"], "processes": int(declared)}, judge_program("localhost", found, declared, 1)
+    found, findings = check_program("localhost", ran_as, declared, int(declared))
+    return {**found, "with": ran_as["with"], "processes": int(declared)}, findings
 
 
 def test_cuda_program_is_compiled_and_runs(machine, cuda, record):

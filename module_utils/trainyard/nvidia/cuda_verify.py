@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of the test program of the role cuda_toolkit on a node, and their findings.
 
-Pure. `build` and `run` each have a state: pass, fail, unknown (it did not finish), skipped (not asked for). A
+`build` and `run` each have a state: pass, fail, unknown (it did not finish), skipped (not asked for). A
 node that declares no GPU has built a program that ends at the missing device; its all-reduce was not asked for.
 """
 
@@ -14,23 +14,20 @@ from typing import Any
 from ..findings.findings import Finding, counted
 
 TIMED_OUT = 124
-NO_DEVICE = 2
 _SUM = re.compile(
     r"^trainyard-cuda rank (?P<rank>\d+) of (?P<size>\d+) on \S+ device (?P<device>\d+) (?P<name>.*): "
     r"sum (?P<sum>\S+) expected (?P<expected>\S+)\s*$",
     re.MULTILINE,
 )
-_NO_DEVICE = re.compile(
-    r"^trainyard-cuda rank (?P<rank>\d+) of (?P<size>\d+) on \S+: no device: (?P<why>.*?)\s*$", re.M
-)
+_NO_DEVICE = re.compile(r"^trainyard-cuda rank \d+ of (?P<size>\d+) on \S+: no device: (?P<why>.*?)\s*$", re.M)
 _FAILED = re.compile(r"^trainyard-cuda failed: (?P<what>.*?)\s*$", re.MULTILINE)
 _LAST_LINES = 6
 
 
-def last_lines(output: str) -> str:
+def last_lines(output: str, count: int = _LAST_LINES) -> str:
     """Return the end of an output on one line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip(" -")]
-    return " / ".join(lines[-_LAST_LINES:]) or "nothing"
+    lines = [line.strip() for line in output.splitlines() if line.strip(" -\t")]
+    return " / ".join(lines[-count:]) or "nothing"
 
 
 def compiler_error(output: str) -> str:
@@ -45,7 +42,7 @@ def compiler_error(output: str) -> str:
 def read_run(status: int, output: str, seconds: int) -> dict[str, Any]:
     """Return `state`, `detail` and the number of `devices` that took part, from how the program ended.
 
-    state is `no device` where every rank found none: what that means is for the inventory to say.
+    The state is `no device` where every rank found none: the inventory decides what that means.
     """
     sums, missing = list(_SUM.finditer(output)), list(_NO_DEVICE.finditer(output))
     if status == TIMED_OUT:
@@ -60,7 +57,7 @@ def read_run(status: int, output: str, seconds: int) -> dict[str, Any]:
         return {"state": "no device", "detail": missing[0]["why"], "devices": 0}
     if status == 0 and sums and len(sums) == size:
         names = sorted({match["name"] for match in sums})
-        text = f"the sum over {size} {'process' if size == 1 else 'processes'} is right on {', '.join(names)}"
+        text = f"the sum over {counted(size, 'process', 'processes')} is right on {', '.join(names)}"
         return {"state": "pass", "detail": text, "devices": size}
     return {"state": "fail", "detail": f"status {status}, it said: {last_lines(output)}", "devices": len(sums)}
 
@@ -70,41 +67,37 @@ def expected_gpus(declared: str, on_the_bus: int) -> int:
     return on_the_bus if declared == "auto" else int(declared)
 
 
-def outcome(program: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[str, str]:
-    """Return the states `build` and `run` of a node with a `detail`; `program` is what came of it there."""
-    if program["build"] != "pass":
-        return {"build": program["build"], "run": "unknown", "detail": program["detail"]}
-    run = program["run"]
-    expected = expected_gpus(declared, on_the_bus)
-    if run["state"] == "no device":
-        state = "skipped" if declared == "0" else "unknown" if expected == 0 else "fail"
-        return {"build": "pass", "run": state, "detail": f"no device: {run['detail']}"}
-    if run["state"] == "pass" and run["devices"] != expected:
-        text = f"{counted(run['devices'], 'device')} took part, expected {expected}"
-        return {"build": "pass", "run": "fail", "detail": text}
-    return {"build": "pass", "run": run["state"], "detail": run["detail"]}
-
-
 def works(found: Mapping[str, Any]) -> bool:
-    """Tell whether an outcome asks nobody to do anything."""
+    """Return whether a result of check_program asks nobody to do anything."""
     return bool(found["build"] == "pass" and found["run"] in ("pass", "skipped"))
 
 
-def judge_program(host: str, found: Mapping[str, str], declared: str, on_the_bus: int) -> list[Finding]:
-    """Find what an outcome asks somebody to do; pass and skipped ask nothing."""
-    if works(found):
-        return []
-    if found["build"] != "pass":
+def check_program(
+    host: str, program: Mapping[str, Any], declared: str, on_the_bus: int
+) -> tuple[dict[str, str], list[Finding]]:
+    """Return the states `build` and `run` of a node with a `detail`, and what somebody has to do about it.
+
+    `program` is the result of the node (trainyard_node/nvidia/cuda_verify.py).
+    """
+    found = {"build": program["build"], "run": "unknown", "detail": program["detail"]}
+    gpus, expected, action = expected_gpus(declared, on_the_bus), "", ""
+    if program["build"] != "pass":
         expected = "a program that compiles and links with the toolkit"
         action = "repair the toolkit, MPI or NCCL it names; cuda_toolkit_verify_mpi, _nccl say which are tried"
-    elif found["run"] == "unknown" and declared == "auto" and on_the_bus == 0:
+        return found, [Finding("CUDA program", found["detail"], expected, action, host=host)]
+    run = program["run"]
+    found.update(run=run["state"], detail=run["detail"])
+    expected = "no device, as nvidia_gpus is 0" if declared == "0" else f"a right sum on {gpus} GPUs"
+    action = (
+        "correct nvidia_gpus" if declared == "0" else "check the driver (nvidia-smi, dmesg), run playbooks/verify.yml"
+    )
+    if run["state"] == "no device":
+        found["run"] = "skipped" if declared == "0" else "fail" if gpus else "unknown"
+        found["detail"] = f"no device: {run['detail']}"
+    elif run["state"] == "pass" and run["devices"] != gpus:
+        found.update(run="fail", detail=f"{counted(run['devices'], 'device')} took part, expected {gpus}")
+        action = "correct nvidia_gpus"
+    if found["run"] == "unknown" and declared == "auto" and on_the_bus == 0:
         expected = "a GPU, as nvidia_gpus is auto"
         action = "set nvidia_gpus: 0 for a node that has none on purpose"
-    else:
-        none = declared == "0"
-        gpus = expected_gpus(declared, on_the_bus)
-        expected = "no device, as nvidia_gpus is 0" if none else f"a right sum on {gpus} GPUs"
-        action = "look at the driver (nvidia-smi, dmesg) and run playbooks/verify.yml"
-        if none or "took part" in found["detail"]:
-            action = "correct nvidia_gpus"
-    return [Finding("CUDA program", found["detail"], expected, action, host=host)]
+    return found, [] if works(found) else [Finding("CUDA program", found["detail"], expected, action, host=host)]

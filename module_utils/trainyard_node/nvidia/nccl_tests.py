@@ -8,25 +8,38 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...trainyard.nvidia.cuda import nvcc_version
+from ...trainyard.nvidia.cuda_verify import last_lines
+from ...trainyard.nvidia.library import LIBRARIES
 from ...trainyard.nvidia.nccl_tests import header_version
 from ...trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ..machine.tree import Outcome, Tree
 
-# Where each is looked for after what the roles of this project leave. Debian's Open MPI keeps headers and libraries
-# below one folder, which is what MPI_HOME has to be; RHEL's libraries lie in the second.
-_PLACES = {
-    "cuda": ("/usr/local/cuda", "/usr"),
-    "nccl": ("/usr",),
-    "mpi": ("/usr/lib/{machine}-linux-gnu/openmpi", "/usr/lib64/openmpi"),
-}
-_MARKERS = {"cuda": "bin/nvcc", "nccl": "include/nccl.h", "mpi": "include/mpi.h"}
-_LIBRARIES = {"cuda": "libcudart.so", "nccl": "libnccl.so", "mpi": "libmpi.so"}
-_DEFINES = {
-    "nccl": ("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"),
-    "mpi": ("OMPI_MAJOR_VERSION", "OMPI_MINOR_VERSION", "OMPI_RELEASE_VERSION"),
+
+class _Part(NamedTuple):
+    """A part that nccl-tests are built with.
+
+    `link` is what the roles of this project leave, and `places` are searched after it; `marker` is a file of a home,
+    `defines` has the names of the version's numbers in that header.
+    """
+
+    link: str
+    places: tuple[str, ...]
+    marker: str
+    library: str
+    defines: tuple[str, ...] = ()
+
+
+# Debian's Open MPI keeps headers and libraries below one folder, which is what MPI_HOME has to be; RHEL's libraries lie
+# in the second.
+_MPI_PLACES = ("/usr/lib/{machine}-linux-gnu/openmpi", "/usr/lib64/openmpi")
+_OMPI = ("OMPI_MAJOR_VERSION", "OMPI_MINOR_VERSION", "OMPI_RELEASE_VERSION")
+_PARTS = {
+    "cuda": _Part("cuda", ("/usr/local/cuda", "/usr"), "bin/nvcc", "libcudart.so"),
+    "nccl": _Part("nccl", ("/usr",), "include/nccl.h", "libnccl.so", LIBRARIES["nccl"].numbers),
+    "mpi": _Part("openmpi", _MPI_PLACES, "include/mpi.h", "libmpi.so", _OMPI),
 }
 # Without a persistence daemon each start initialises every GPU: many seconds on eight of them.
 _RUN_SECONDS = 120
@@ -39,22 +52,22 @@ def _of_system(tree: Tree, library: str) -> bool:
     return any(tree.exists(f"{folder}/{library}") for folder in folders)
 
 
-def read_part(tree: Tree, name: str, root: str, given: str, machine: str) -> dict[str, Any]:
+def read_part(tree: Tree, name: str, root: str, place: str, machine: str) -> dict[str, Any]:
     """Return home, version and libraries of cuda, nccl or mpi; home is "" where there is none.
 
-    given is the only place to look, unless it is empty.
+    `place` is the only place to search, unless it is empty.
     """
-    links = {"cuda": "cuda", "nccl": "nccl", "mpi": "openmpi"}
-    places = [f"{root}/{links[name]}", *(place.format(machine=machine) for place in _PLACES[name])]
-    searched = [given.rstrip("/")] if given else places
-    marker, library = _MARKERS[name], _LIBRARIES[name]
-    home = next((place for place in searched if tree.path(f"{place}/{marker}").exists()), "")
+    part = _PARTS[name]
+    places = [f"{root}/{part.link}", *(each.format(machine=machine) for each in part.places)]
+    searched = [place.rstrip("/")] if place else places
+    marker, library = part.marker, part.library
+    home = next((each for each in searched if tree.path(f"{each}/{marker}").exists()), "")
     version = ""
     if home and name == "cuda":
         outcome = tree.command("nvcc.version", [f"{home}/{marker}", "--version"], _ANSWER_SECONDS)
         version = nvcc_version(outcome.output) if outcome and outcome.status == 0 else ""
     elif home:
-        version = header_version(tree.text(f"{home}/{marker}") or "", _DEFINES[name])
+        version = header_version(tree.text(f"{home}/{marker}") or "", part.defines)
     own = home not in ("", "/usr")
     folders = [f"{home}/{lib}" for lib in ("lib64", "lib") if own and tree.path(f"{home}/{lib}").is_dir()]
     with_library = [folder for folder in folders if tree.exists(f"{folder}/{library}")]
@@ -71,16 +84,9 @@ def read_part(tree: Tree, name: str, root: str, given: str, machine: str) -> dic
 
 
 def _answer(argv: Sequence[str], timeout: float, settings: Mapping[str, Any]) -> Outcome:
+    both: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
-        done = subprocess.run(
-            list(argv),
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-            **settings,
-        )
+        done = subprocess.run(list(argv), check=False, timeout=timeout, **both, **settings)
     except subprocess.TimeoutExpired:
         return Outcome(124, f"no answer within {timeout:.0f} s")
     except OSError as error:
@@ -88,16 +94,8 @@ def _answer(argv: Sequence[str], timeout: float, settings: Mapping[str, Any]) ->
     return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"))
 
 
-def _last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip(" -\t")]
-    return " / ".join(lines[-4:])[-400:] or "nothing"
-
-
 def probe_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what one program lacks and which flags it has: exists, missing (libraries), mpi, status, said, flags.
-
-    settings are those of subprocess, such as the user.
-    """
+    """Return exists, missing (libraries), mpi, status, said and flags of a program; `settings` are subprocess's."""
     if not os.access(program, os.X_OK):
         return {"exists": False, "missing": [], "mpi": False, "status": 127, "said": "", "flags": {}}
     linked = _answer(["ldd", program], _ANSWER_SECONDS, settings).output
@@ -107,7 +105,7 @@ def probe_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         "missing": missing_libraries(linked),
         "mpi": needs_mpi(linked),
         "status": answer.status,
-        "said": _last(answer.output),
+        "said": last_lines(answer.output, 4)[-400:],
         "flags": parse_flags(answer.output),
     }
 
@@ -121,7 +119,7 @@ def run_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         "command": " ".join(argv),
         "status": done.status,
         "output": done.output,
-        "said": _last(done.output),
+        "said": last_lines(done.output, 4)[-400:],
     }
 
 

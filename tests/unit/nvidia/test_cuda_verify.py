@@ -48,16 +48,15 @@ def ran(status, output):
         (ran(0, RIGHT), "8", 2, "fail", "correct nvidia_gpus"),
         (ran(0, RIGHT), "0", 2, "fail", "correct nvidia_gpus"),
         (ran(2, NO_DEVICE), "auto", 0, "unknown", "set nvidia_gpus: 0 for a node that has none on purpose"),
-        (ran(2, NO_DEVICE), "auto", 2, "fail", "look at the driver"),
-        (ran(2, NO_DEVICE), "8", 0, "fail", "look at the driver"),
-        (ran(124, ""), "auto", 2, "unknown", "look at the driver"),
+        (ran(2, NO_DEVICE), "auto", 2, "fail", "check the driver"),
+        (ran(2, NO_DEVICE), "8", 0, "fail", "check the driver"),
+        (ran(124, ""), "auto", 2, "unknown", "check the driver"),
         ({"build": "fail", "detail": "nvcc: cannot find -lnccl", "with": [], "run": {}}, "0", 0, "unknown", "repair"),
     ],
 )
 def test_a_missing_device_is_a_state_only_where_none_is_declared(program, declared, on_the_bus, run, action):
-    found = cuda_verify.outcome(program, declared, on_the_bus)
+    found, findings = cuda_verify.check_program("n1", program, declared, on_the_bus)
     assert found["run"] == run
-    findings = cuda_verify.judge_program("n1", found, declared, on_the_bus)
     assert [finding.action.startswith(action) for finding in findings] == ([] if action is None else [True])
 
 
