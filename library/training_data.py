@@ -96,6 +96,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software import datasets
 from ansible.module_utils.trainyard_node.machine import as_user
 from ansible.module_utils.trainyard_node.software import datasets as dataset_files
+from ansible.module_utils.trainyard_node.software.builds import free_bytes
 
 # Reading and unpacking take minutes on a slow disk, in seconds.
 LIMIT_S = 3600
@@ -136,7 +137,7 @@ def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bo
     reasons = dataset_files.examine(folder, params["kind"], source, owner)
     if not reasons:
         return []
-    free = dataset_files.free_space(folder)
+    free = free_bytes(folder)
     if free < params["min_free_mb"] * 10**6:
         raise dataset_files.DatasetFailure(
             f"{free // 10**6} MB are free for {folder}, {params['min_free_mb']} MB are needed; make room, or choose "

@@ -7,30 +7,19 @@ import json
 import os
 import platform
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.cluster import session_environment
 from ...trainyard.hardware import accelerators as pci
 from ...trainyard.nvidia import cuda as parse
+from ...trainyard.nvidia.hardware import read_os
 from ..machine.tree import Tree
+from ..software.builds import RECORD, free_bytes
 from ..software.openmpi import read_mpi
 
 _ANSWER_SECONDS = 20
 _NUMBERED = re.compile(r"cuda-(?P<version>\d+\.\d+(?:\.\d+)?)$")
-RECORD = ".trainyard.json"
-MIB = 2**20
-
-
-def _os(tree: Tree) -> dict[str, str]:
-    found = {}
-    for line in (tree.text("/etc/os-release") or "").splitlines():
-        key, _, value = line.partition("=")
-        found[key] = value.strip("\"'")
-    name = found.get("ID", "linux")
-    like = [name, *found.get("ID_LIKE", "").split()]
-    return {"os": f"{name} {found.get('VERSION_ID', '')}".strip(), "family": "debian" if "debian" in like else name}
 
 
 def _record(tree: Tree, path: str) -> dict[str, Any]:
@@ -42,13 +31,13 @@ def _record(tree: Tree, path: str) -> dict[str, Any]:
 
 
 def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
-    """Return what lies at a home; None where nothing does."""
+    """Return the toolkit at a home; None without one."""
     if not tree.exists(where):
         return None
     name = where.rpartition("/")[2]
     nvcc = tree.command(f"nvcc.{name}", [f"{where}/bin/nvcc", "--version"], _ANSWER_SECONDS)
     record = _record(tree, f"{where}/{RECORD}") or _record(tree, f"{root}/.{name}.json")
-    packed = tree.exists(f"/var/lib/dpkg/info/{_package(name)}.list")
+    packed = tree.exists(f"/var/lib/dpkg/info/cuda-toolkit-{name[len('cuda-') :].replace('.', '-')}.list")
     kind = str(record["provider"]) if "provider" in record else "network_repo" if packed else "foreign"
     headers = (f"{where}/include/crt/host_config.h", "/usr/include/crt/host_config.h")
     texts = [tree.text(header) for header in headers[: 2 if where == "/usr" else 1]]
@@ -63,17 +52,13 @@ def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
     }
 
 
-def _package(name: str) -> str:
-    return "cuda-toolkit-" + name[len("cuda-") :].replace(".", "-")
-
-
-def _compiler(tree: Tree, asked: str) -> dict[str, Any]:
+def _compiler(tree: Tree, setting: str) -> dict[str, Any]:
     """Return the host compiler: the one that is there, else the version that the repositories would install."""
-    name = asked or "g++"
+    name = setting or "g++"
     there = tree.command("host-compiler", [name, "-dumpfullversion"], _ANSWER_SECONDS)
     if there is not None and there.status == 0:
         return {"name": name, "version": parse.gcc_version(there.output), "installed": True}
-    package = parse.compiler_package(asked)
+    package = parse.compiler_package(setting)
     policy = tree.command("apt-cache.policy", ["apt-cache", "policy", package], _ANSWER_SECONDS) if package else None
     lines = [line.strip() for line in policy.output.splitlines()] if policy is not None else []
     candidate = next((line.partition(":")[2].strip() for line in lines if line.startswith("Candidate:")), "")
@@ -87,21 +72,6 @@ def _compilers(tree: Tree) -> list[str]:
     return sorted(set(found), key=lambda name: int(name.rpartition("-")[2]))
 
 
-def _free_mib(tree: Tree, folders: list[str]) -> dict[str, int]:
-    found = {}
-    for folder in folders:
-        there = tree.path(folder)
-        while not there.exists():
-            there = there.parent
-        found[folder] = shutil.disk_usage(there).free // MIB
-    return found
-
-
-def _nccl(tree: Tree, places: list[str]) -> str:
-    """Return the home of NCCL: where the role nccl puts it, beside a wheel's toolkit, or the system's folders."""
-    return next((place for place in places if tree.exists(f"{place}/include/nccl.h")), "")
-
-
 def _gpus(tree: Tree) -> int:
     """Return the number of NVIDIA GPUs on the PCI bus; no driver is needed for that."""
     found = 0
@@ -113,15 +83,14 @@ def _gpus(tree: Tree) -> int:
 
 
 def _session(tree: Tree, user: str) -> dict[str, str] | None:
-    """Return what sshd sets for a user; None where it does not say, as to anybody but root."""
-    told = tree.command(
-        "sshd.config", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _ANSWER_SECONDS
-    )
-    return session_environment.effective(told.output) if told is not None and told.status == 0 else None
+    """Return what sshd sets for a user; None where it does not report it, as to anybody but root."""
+    argv = ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"]
+    printed = tree.command("sshd.config", argv, _ANSWER_SECONDS)
+    return session_environment.effective(printed.output) if printed is not None and printed.status == 0 else None
 
 
 def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:
-    """Return the state that library/cuda_toolkit_state describes; `homes` are looked at besides the usual places."""
+    """Return the state that library/cuda_toolkit_state describes; `homes` are read besides the usual places."""
     places = [
         *(f"/usr/local/{name}" for name in tree.names("/usr/local") if _NUMBERED.search(name)),
         *(f"{root}/{name}" for name in tree.names(root) if _NUMBERED.search(name) or name == "cuda-distro"),
@@ -131,9 +100,13 @@ def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str,
     link = tree.path(f"{root}/cuda")
     default = str(link.readlink()) if link.is_symlink() else ""
     beside = str(Path(os.path.realpath(tree.path(default or f"{root}/cuda"))).parent / "nccl")
+    # NCCL is where the role nccl puts it, beside a wheel's toolkit, or in the system's folders.
+    nccl_places = (f"{root}/nccl", beside, "/usr")
+    system = read_os(tree.text("/etc/os-release"))
     return {
         "host": host,
-        **_os(tree),
+        "os": f"{system['id'] or 'linux'} {system['version']}".strip(),
+        "family": system["family"],
         "arch": platform.machine(),
         "root": root,
         "toolkits": {place: toolkit for place, toolkit in found.items() if toolkit is not None},
@@ -141,9 +114,9 @@ def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str,
         "default_kind": "link" if link.is_symlink() else "foreign" if link.exists() else "none",
         "compiler": _compiler(tree, compiler),
         "compilers": _compilers(tree),
-        "free_mib": _free_mib(tree, ["/usr", "/usr/local", root]),
+        "free_mib": {folder: free_bytes(tree.path(folder)) >> 20 for folder in ("/usr", "/usr/local", root)},
         "gpus": _gpus(tree),
         "mpi": read_mpi(tree, f"{root}/openmpi"),
         "session": _session(tree, user) if user else None,
-        "nccl": _nccl(tree, [f"{root}/nccl", beside, "/usr"]),
+        "nccl": next((place for place in nccl_places if tree.exists(f"{place}/include/nccl.h")), ""),
     }

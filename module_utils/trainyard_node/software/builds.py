@@ -25,6 +25,13 @@ def system() -> str:
     return f"{found.get('ID', 'linux')} {found.get('VERSION_ID', '')} {platform.machine()}"
 
 
+def free_bytes(path: Path) -> int:
+    """Return the free bytes where a path is or would be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
 def read_record(prefix: Path) -> dict[str, Any] | None:
     """Return what the content of the prefix was built from; None where no role of this project built it."""
     try:
@@ -37,13 +44,10 @@ def read_record(prefix: Path) -> dict[str, Any] | None:
 def read_place(prefix: Path) -> dict[str, Any]:
     """Return platform, cpus, free_mb, record and prefix_kind (none, built, foreign), as the plans take them."""
     record = read_record(prefix)
-    there = prefix
-    while not there.exists():
-        there = there.parent
     return {
         "platform": system(),
         "cpus": len(os.sched_getaffinity(0)),
-        "free_mb": shutil.disk_usage(there).free // 10**6,
+        "free_mb": free_bytes(prefix) // 10**6,
         "record": record,
         "prefix_kind": "built" if record else "foreign" if os.path.lexists(prefix) else "none",
     }

@@ -107,13 +107,6 @@ def account(owner: str) -> pwd.struct_passwd:
         ) from None
 
 
-def free_space(folder: Path) -> int:
-    """Return the free bytes where `folder` is or would be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
-
-
 def whose_rights(folder: Path, owner: str) -> Owner:
     """Return with whose rights root places a data set: the owner's where others could exchange what root makes."""
     there = next(parent for parent in folder.parents if parent.exists())

@@ -13,6 +13,7 @@ from typing import Any
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import lock, requirements
 from . import python_environment
+from .builds import free_bytes
 
 _PINS = "exact pins, each package once, and wheels of just these"
 
@@ -94,7 +95,7 @@ class Work:
         if params["no_index"] and not params["find_links"]:
             action = "name a folder of wheels"
             self._find("packages", "no_index without find_links leaves pip no source", "a source of packages", action)
-        free = python_environment.free_space(self.path)
+        free = free_bytes(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:
             found = f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed"
             self._find("space", found, f"{params['min_free_mb']} MB", "make room, or choose another root")

@@ -180,13 +180,6 @@ def lacking(names: Sequence[str], interpreter: Interpreter) -> list[str]:
     return [name for name in names if not there(name)]
 
 
-def free_space(path: Path) -> int:
-    """Return the free bytes where `path` is or would be."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
-
-
 def make(path: Path, interpreter: Interpreter) -> None:
     """Make an empty environment at `path`, in place of what an earlier run left there."""
     path.mkdir(parents=True, exist_ok=True)
