@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the docs as a site in `.cache/docs`: `make docs` calls this.
 
-What the project says of itself (argument_specs of roles and playbooks, documentation of modules and filters) becomes
+The argument_specs of roles and playbooks, and the documentation of modules and filters, become
 the pages of docs/reference, which are not tracked. A warning of Sphinx, such as a link that leads nowhere, is an error.
 """
 
