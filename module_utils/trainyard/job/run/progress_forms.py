@@ -215,7 +215,7 @@ def _beside(line: str) -> dict[str, float]:
 def _bar(line: str) -> tuple[dict[str, float], str]:
     """Return the step and the rate of a bar, and its name."""
     found = _first(_BARS, line)
-    bar = {name: float(found[name]) for name in ("step", "steps") if name in found}
+    bar: dict[str, float] = {name: float(found[name]) for name in ("step", "steps") if name in found}
     rate, unit = float(found.get("rate", 0)), found.get("unit")
     if rate and unit in ("it/s", "s/it"):
         bar["rate"] = rate if unit == "it/s" else 1 / rate
