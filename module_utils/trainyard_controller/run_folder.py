@@ -20,7 +20,7 @@ from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, failure
 from ..trainyard.job.record import job_id as ids
 from ..trainyard.job.record import run_record
-from ..trainyard.job.record.runs import Kept
+from ..trainyard.job.record.runs import SavedRun
 from ..trainyard_node.job.run import processes
 from ..trainyard_node.machine.json_files import read_json, read_object, write_json
 from ..trainyard_node.machine.tree import size_of
@@ -223,7 +223,7 @@ def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
     return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
 
 
-def saved_runs(runs_dir: Path, now: float) -> list[Kept]:
+def saved_runs(runs_dir: Path, now: float) -> list[SavedRun]:
     """List the folders of jobs and verifications in runs/, recognized by the files in them."""
     found = []
     for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
@@ -236,9 +236,9 @@ def saved_runs(runs_dir: Path, now: float) -> list[Kept]:
         if isinstance(plan, dict) and plan.get("job_id") == run_dir.name:
             summary = run_record.read(read_json(run_dir / "summary.json"))
             begun = _was_started(run_dir)
-            found.append(Kept.of_job(run_dir.name, age_s, size_mib, plan, begun, summary))
+            found.append(SavedRun.of_job(run_dir.name, age_s, size_mib, plan, begun, summary))
         elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
-            found.append(Kept(run_dir.name, age_s, size_mib, verified=str(report.get("cluster", ""))))
+            found.append(SavedRun(run_dir.name, age_s, size_mib, verified=str(report.get("cluster", ""))))
     return found
 
 

@@ -42,7 +42,7 @@ def of_schedulers(
 ) -> tuple[dict[str, list[Folder]], dict[str, str]]:
     """Return the jobs of schedulers as folders, and the jobs that a scheduler does not know, with the reason.
 
-    `runs` are those of run_folder.scheduler_runs; `answers` are JobState (schedulers/__init__.py) by job.
+    `runs` are from run_folder.scheduler_runs; `answers` are JobState (schedulers/__init__.py) by job.
     """
     found: dict[str, list[Folder]] = {}
     unknown: dict[str, str] = {}
@@ -59,24 +59,16 @@ def of_schedulers(
     return found, unknown
 
 
-@dataclass(frozen=True)
-class _Jobs:
-    """By job: its hosts, the hosts where it runs, and the age of its youngest folder."""
+Jobs = dict[str, list[tuple[str, Folder]]]
 
-    hosts: dict[str, list[str]]
-    running: dict[str, list[str]]
-    age_s: dict[str, float]
 
-    @classmethod
-    def of(cls, nodes: Mapping[str, Sequence[Folder]]) -> _Jobs:
-        jobs = cls({}, {}, {})
-        for host, folders in nodes.items():
-            for folder in folders:
-                jobs.hosts.setdefault(folder.job_id, []).append(host)
-                jobs.age_s[folder.job_id] = min(folder.age_s, jobs.age_s.get(folder.job_id, folder.age_s))
-                if folder.running:
-                    jobs.running.setdefault(folder.job_id, []).append(host)
-        return jobs
+def by_job(nodes: Mapping[str, Sequence[Folder]]) -> Jobs:
+    """Return the folders of each job with their hosts."""
+    jobs: Jobs = {}
+    for host, folders in nodes.items():
+        for folder in folders:
+            jobs.setdefault(folder.job_id, []).append((host, folder))
+    return jobs
 
 
 def choose(
@@ -92,74 +84,63 @@ def choose(
     Jobs that are `unknown` to their scheduler stay. Jobs that are `recorded` need no folder on a node. A job that runs
     on one node keeps its folders on all. Its age is that of the folder that was written last.
     """
-    unknown, jobs = unknown or {}, _Jobs.of(nodes)
-    finding = _request_finding(job_id, days) or _job_finding(jobs, job_id, unknown, recorded, inventory)
-    if finding:
-        return {}, [finding]
-    ended = set(jobs.hosts) - set(jobs.running) - set(unknown)
-    chosen = {job_id} if days is None else {name for name in ended if jobs.age_s[name] > days * DAY_S}
-    return {host: [item for item in folders if item.job_id in chosen] for host, folders in nodes.items()}, []
-
-
-def _request_finding(job_id: str, days: float | None) -> Finding | None:
+    jobs, unknown = by_job(nodes), unknown or {}
     if bool(job_id) == (days is not None):
         found = "a job and clean_days" if job_id else "neither job_id, job_name nor clean_days"
         action = (
             "name a run with -e job_id=NAME, the newest of a job with -e job_name=NAME, or all that ended days ago "
             "with -e clean_days=30"
         )
-        return Finding("what to remove", found, "one of them", action)
-    if days is not None and days < 0:
-        return Finding("clean_days", str(days), "0 days or more", "correct clean_days")
-    return None
+        return {}, [Finding("what to remove", found, "one of them", action)]
+    if days is None:
+        finding = _job_finding(jobs, job_id, unknown, recorded, inventory)
+        if finding:
+            return {}, [finding]
+        chosen = {job_id}
+    elif days < 0:
+        return {}, [Finding("clean_days", str(days), "0 days or more", "correct clean_days")]
+    else:
+        limit_s = days * DAY_S
+        stay = {name for name, at in jobs.items() if any(each.running or each.age_s <= limit_s for _, each in at)}
+        chosen = jobs.keys() - stay - unknown.keys()
+    return {host: [item for item in folders if item.job_id in chosen] for host, folders in nodes.items()}, []
 
 
 def _job_finding(
-    jobs: _Jobs, job_id: str, unknown: Mapping[str, str], recorded: Collection[str], inventory: str
+    jobs: Jobs, job_id: str, unknown: Mapping[str, str], recorded: Collection[str], inventory: str
 ) -> Finding | None:
     """Find why the job `job_id` cannot be removed."""
     ended = "a job that has ended"
-    if job_id and job_id in unknown:
+    if job_id in unknown:
         return Finding("job_id", f"{job_id}: {unknown[job_id]}", ended, "run this again when it answers")
-    if job_id and job_id not in jobs.hosts and job_id not in recorded:
-        known = ", ".join(sorted(jobs.hosts)[-5:]) or "none"
+    if job_id not in jobs and job_id not in recorded:
+        names = ", ".join(sorted(jobs)[-5:]) or "none"
         found = f"nothing of {job_id} on any node, or in a scheduler"
-        return Finding("job_id", found, f"a job that left something: {known}", "correct job_id")
-    if job_id in jobs.running:
-        found = f"{job_id} runs on {host_list(jobs.running[job_id])}"
-        stop = playbook("playbooks/stop.yml", inventory, {"job_id": job_id})
-        return Finding("job_id", found, ended, f"wait, or stop it: {stop}")
-    return None
+        return Finding("job_id", found, f"a job that left something: {names}", "correct job_id")
+    running = [host for host, folder in jobs.get(job_id, ()) if folder.running]
+    if not running:
+        return None
+    stop = playbook("playbooks/stop.yml", inventory, {"job_id": job_id})
+    return Finding("job_id", f"{job_id} runs on {host_list(running)}", ended, f"wait, or stop it: {stop}")
 
 
 def describe(
-    chosen: Mapping[str, Sequence[Folder]],
-    silent: Mapping[str, str],
-    check: bool,
-    unknown: Mapping[str, str] | None = None,
+    chosen: Mapping[str, Sequence[Folder]], silent: Mapping[str, str], check: bool, unknown: Mapping[str, str]
 ) -> str:
     """Return lines on the removed jobs, the nodes without an answer, and the jobs that a scheduler does not know."""
-    by_job: dict[str, list[str]] = {}
-    for host, folders in chosen.items():
-        for folder in folders:
-            by_job.setdefault(folder.job_id, []).append(host)
-    size = sum(folder.size_mib for folders in chosen.values() for folder in folders)
-    verb = "Would remove" if check else "Removed"
-    number = len(by_job)
-    places = {host for hosts in by_job.values() for host in hosts}
-    things = " and ".join(
-        [*(["folders"] if places - {KUBERNETES} else []), *(["objects"] if KUBERNETES in places else [])]
-    )
-    room = f" ({size} MiB on all nodes)" if "folders" in things else ""
-    lines = [f"{verb} the {things} of {counted(number, 'job')}{room}."]
-    lines += [f"  {job_id} on {host_list(hosts)}" for job_id, hosts in sorted(by_job.items())]
-    if not by_job:
-        lines = ["Nothing to remove."]
+    jobs = by_job(chosen)
+    lines = ["Nothing to remove."]
+    if jobs:
+        places = {host for host, folders in chosen.items() if folders}
+        things = [*(["folders"] if places - {KUBERNETES} else []), *(["objects"] if KUBERNETES in places else [])]
+        size = sum(folder.size_mib for folders in chosen.values() for folder in folders)
+        room = f" ({size} MiB on all nodes)" if "folders" in things else ""
+        verb = "Would remove" if check else "Removed"
+        lines = [f"{verb} the {' and '.join(things)} of {counted(len(jobs), 'job')}{room}."]
+    lines += [f"  {job_id} on {host_list([host for host, _ in at])}" for job_id, at in sorted(jobs.items())]
     alike: dict[str, list[str]] = {}
     for host, why in silent.items():
-        alike.setdefault(why, []).append(host)
+        alike.setdefault(f" ({why})" if why else "", []).append(host)
     for why, hosts in alike.items():
-        because = f" ({why})" if why else ""
-        lines.append(f"  {host_list(hosts)} could not be asked{because}: run this again when they are back")
-    lines += [f"  {job_id} stays: {why}" for job_id, why in sorted((unknown or {}).items())]
-    return "\n".join(lines)
+        lines.append(f"  {host_list(hosts)} could not be asked{why}: run this again when they are back")
+    return "\n".join([*lines, *(f"  {job_id} stays: {why}" for job_id, why in sorted(unknown.items()))])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...findings.findings import Finding, FindingsError, UnusableError, counted, host_list
-from .cleaning import DAY_S, Folder
+from .cleaning import DAY_S, Folder, by_job
 from .run_record import FINAL
 
 Data = Mapping[str, Any]
@@ -24,14 +24,10 @@ LAUNCHING = "launching"
 HEADLINE = "{count} {findings}: no job was chosen, and nothing was touched."
 
 
-def asked_by(plan: Data) -> str:
-    """Return the playbook that asked for the run; old plans do not have it."""
-    return str(plan.get("asked_by") or USER)
-
-
-def of_users(plans: Sequence[Data], job_name: str) -> list[Data]:
+def of_users(plans: Sequence[Data], job_name: str = "") -> list[Data]:
     """Return the plans of jobs that users started, only those of `job_name` if given, in the same order."""
-    return [plan for plan in plans if asked_by(plan) == USER and job_name in ("", plan["job_name"])]
+    # Old plans do not say which playbook asked for the run.
+    return [plan for plan in plans if (plan.get("asked_by") or USER) == USER and job_name in ("", plan["job_name"])]
 
 
 def may_run(plans: Sequence[Data], job_id: str, job_name: str, ended: Callable[[Data], bool]) -> list[Data]:
@@ -61,76 +57,56 @@ def find(
     playbook that ends or removes a run never guesses: neither without a name, nor among several that run, nor if it is
     unknown whether one runs.
     """
-    users = of_users(plans, "")
-    newest = ", ".join(plan["job_id"] for plan in users[-5:]) or "none"
     if must_name and not job_id and not job_name:
-        unnamed = Finding(
-            "which job",
-            "neither job_id nor job_name",
-            f"one of them; the newest runs in {runs_dir}: {newest}",
-            "name the run with -e job_id=NAME, or the newest one of a job with -e job_name=NAME",
-        )
-        raise FindingsError([unnamed], HEADLINE)
-    note = ""
+        expected = f"one of them; the newest runs in {runs_dir}: {_newest(plans)}"
+        action = "name the run with -e job_id=NAME, or the newest one of a job with -e job_name=NAME"
+        raise FindingsError([Finding("which job", "neither job_id nor job_name", expected, action)], HEADLINE)
     if job_id:
         plan = next((plan for plan in plans if plan["job_id"] == job_id), None)
+        note = ""
     else:
-        candidates = of_users(plans, job_name)
-        running = [plan for plan in candidates if answers and plan["job_id"] in answers.running]
-        findings = _no_guess(candidates, running, answers) if must_name and answers else []
-        if findings:
-            raise FindingsError(findings, HEADLINE)
-        plan = next(reversed(running or candidates), None)
-        note = _others(running, answers.running) if answers and len(running) > 1 else ""
+        plan, note = _choose(of_users(plans, job_name), must_name, answers or Answers({}, {}))
     if plan is None:
-        wanted = job_id or (f"of job {job_name}" if job_name else "at all")
-        others = [] if job_id else [plan["job_id"] for plan in plans if plan not in users]
-        own = [name for name in others if not job_name or name.startswith(f"{job_name}-")][-5:]
-        text = f"No run {wanted} was started from {runs_dir}. The newest runs there: {newest}. "
-        if own:
-            text += f"Runs of playbooks, which only job_id finds: {', '.join(own)}. "
-        raise UnusableError(text + "Name one with -e job_id=NAME.")
+        raise UnusableError(_no_run(plans, job_id, job_name, runs_dir))
     if job_name and plan["job_name"] != job_name:
-        two = Finding(
-            "job_id and job_name",
-            f"{job_id} is a run of {plan['job_name']}, and job_name is {job_name}",
-            "one job",
-            "leave one of the two out",
-        )
-        raise FindingsError([two], HEADLINE)
+        found = f"{job_id} is a run of {plan['job_name']}, and job_name is {job_name}"
+        raise FindingsError([Finding("job_id and job_name", found, "one job", "leave one of the two out")], HEADLINE)
     return plan, note
 
 
-def _no_guess(candidates: Sequence[Data], running: Sequence[Data], answers: Answers) -> list[Finding]:
-    """Find that several runs run, or that it is unknown whether one does."""
-    action = "name the run with -e job_id=NAME"
+def _newest(plans: Sequence[Data]) -> str:
+    return ", ".join(plan["job_id"] for plan in of_users(plans)[-5:]) or "none"
+
+
+def _no_run(plans: Sequence[Data], job_id: str, job_name: str, runs_dir: str) -> str:
+    """Return the message that there is no such run, with the runs that exist."""
+    requested = job_id or (f"of job {job_name}" if job_name else "at all")
+    text = f"No run {requested} was started from {runs_dir}. The newest runs there: {_newest(plans)}. "
+    users = of_users(plans)
+    others = [] if job_id else [plan["job_id"] for plan in plans if plan not in users]
+    own = [name for name in others if not job_name or name.startswith(f"{job_name}-")][-5:]
+    if own:
+        text += f"Runs of playbooks, which only job_id finds: {', '.join(own)}. "
+    return f"{text}Name one with -e job_id=NAME."
+
+
+def _choose(candidates: Sequence[Data], must_name: bool, answers: Answers) -> tuple[Data | None, str]:
+    """Choose the newest run, if possible one that runs, and note other running ones; with `must_name` do not guess."""
+    running = [plan for plan in candidates if plan["job_id"] in answers.running]
+    places = [_where(plan, answers.running[plan["job_id"]]) for plan in running]
+    found, expected = places if len(running) > 1 else [], "one run of that name that still runs"
+    if not running:
+        unknown = [plan["job_id"] for plan in candidates if plan["job_id"] in answers.unknown]
+        found = [f"it is not known whether {name} runs: {answers.unknown[name]}" for name in unknown]
+        expected = "an answer from its head node, or job_id"
+    if must_name and found:
+        action = "name the run with -e job_id=NAME"
+        raise FindingsError([Finding("which job", each, expected, action) for each in found], HEADLINE)
+    note = ""
     if len(running) > 1:
-        return [
-            Finding(
-                "which job",
-                _where(plan, answers.running[plan["job_id"]]),
-                "one run of that name that still runs",
-                action,
-            )
-            for plan in running
-        ]
-    return [
-        Finding(
-            "which job",
-            f"it is not known whether {plan['job_id']} runs: {answers.unknown[plan['job_id']]}",
-            "an answer from its head node, or job_id",
-            action,
-        )
-        for plan in candidates
-        if not running and plan["job_id"] in answers.unknown
-    ]
-
-
-def _others(running: Sequence[Data], lines: Mapping[str, str]) -> str:
-    """Return a note that lists the running runs, and says that the newest is taken."""
-    found = [f"  {_where(plan, lines[plan['job_id']])}" for plan in running]
-    taken = f"{counted(len(running), 'job')} run; the newest is taken. Name another one with -e job_id=NAME:"
-    return "\n".join([taken, *found])
+        note = f"{counted(len(running), 'job')} run; the newest is taken. Name another one with -e job_id=NAME:"
+        note = "\n".join([note, *(f"  {place}" for place in places)])
+    return next(reversed(running or candidates), None), note
 
 
 def _where(plan: Data, line: str) -> str:
@@ -138,12 +114,12 @@ def _where(plan: Data, line: str) -> str:
     if line == LAUNCHING:
         return f"{plan['job_id']} is being launched since {plan['created']}"
     hosts = host_list([node["host"] for node in plan["nodes"]])
-    parts = [f"{plan['job_id']} runs since {plan['created']}", *([f"on {hosts}"] if hosts else [])]
-    return ", ".join([" ".join(parts), *([" ".join(line.split())] if line.strip() else [])])
+    start = f"{plan['job_id']} runs since {plan['created']}" + (f" on {hosts}" if hosts else "")
+    return ", ".join(filter(None, [start, " ".join(line.split())]))
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedRun:
     """A folder in runs/: the record of a job, or of a verification (verify.yml) of the cluster `verified`.
 
     `started` is false for a plan that --check made or that findings stopped. `open_hosts` are hosts where the job may
@@ -160,7 +136,7 @@ class Kept:
     verified: str | None = None
 
     @classmethod
-    def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, begun: bool, record: Data | None) -> Kept:
+    def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, begun: bool, record: Data | None) -> SavedRun:
         """Read the run of a job; `begun` is false if findings stopped it or its launch was interrupted."""
         state = record["state"] if record else ""
         nodes = record["nodes"] if record and state in FINAL else [*plan["nodes"], *plan.get("spares", ())]
@@ -176,29 +152,30 @@ class Kept:
 
 
 def may_go(
-    kept: Sequence[Kept],
+    saved: Sequence[SavedRun],
     nodes: Mapping[str, Sequence[Folder]],
     silent: Sequence[str],
     job_id: str,
     days: float | None,
     unknown: Mapping[str, str],
-) -> tuple[list[Kept], dict[str, str]]:
+) -> tuple[list[SavedRun], dict[str, str]]:
     """Choose what to remove from runs/: the run `job_id`, or all older than `days`; and why others must stay.
 
     `nodes` has the folders of jobs on nodes that answered and in schedulers, `silent` the nodes that did not answer.
     The newest verification of a cluster stays, for comparison with the next one.
     """
-    running = {folder.job_id for folders in nodes.values() for folder in folders if folder.running}
-    youngest = {folder.job_id: folder.age_s for folders in nodes.values() for folder in folders}
-    for folder in (folder for folders in nodes.values() for folder in folders):
-        youngest[folder.job_id] = min(youngest[folder.job_id], folder.age_s)
-    newest = {run.verified: run for run in sorted(kept, key=lambda run: -run.age_s) if run.verified is not None}
+    jobs = by_job(nodes)
+    newest = {run.verified: run for run in sorted(saved, key=lambda run: -run.age_s) if run.verified is not None}
     go, stay = [], {}
-    for run in kept:
-        if run.name != job_id if days is None else min(run.age_s, youngest.get(run.name, run.age_s)) <= days * DAY_S:
-            continue
-        if (days is not None and run in newest.values()) or run.name in running or run.name in unknown:
-            # Running jobs, and those unknown to their scheduler, are reported elsewhere.
+    for run in saved:
+        folders = [folder for _, folder in jobs.get(run.name, ())]
+        if days is None:
+            chosen = run.name == job_id
+        else:
+            age_s = min([run.age_s, *(folder.age_s for folder in folders)])
+            chosen = age_s > days * DAY_S and run not in newest.values()
+        # Running jobs, and those unknown to their scheduler, are reported elsewhere.
+        if not chosen or run.name in unknown or any(folder.running for folder in folders):
             continue
         why = _may_run(run, nodes, silent) if run.started and run.verified is None else ""
         if why:
@@ -208,25 +185,22 @@ def may_go(
     return go, stay
 
 
-def _may_run(run: Kept, nodes: Mapping[str, Sequence[Folder]], silent: Sequence[str]) -> str:
+def _may_run(run: SavedRun, nodes: Mapping[str, Sequence[Folder]], silent: Sequence[str]) -> str:
     """Return why the run may still run, or have files that only its plan names; "" if neither can be."""
-    unasked = [host for host in run.open_hosts if host not in nodes]
-    if unasked:
-        return f"{host_list(unasked)} did not say whether it still runs there"
+    missing = [host for host in run.open_hosts if host not in nodes]
+    if missing:
+        return f"{host_list(missing)} did not say whether it still runs there"
     if run.engine and run.state not in FINAL:
-        known = any(folder.job_id == run.name for folders in nodes.values() for folder in folders)
-        return "" if known else f"its record does not say how it ended: playbooks/status.yml -e job_id={run.name}"
-    if run.engine and silent:
-        return f"{host_list(silent)} did not say whether it left something there"
-    return ""
+        here = run.name in by_job(nodes)
+        return "" if here else f"its record does not say how it ended: playbooks/status.yml -e job_id={run.name}"
+    return f"{host_list(silent)} did not say whether it left something there" if run.engine and silent else ""
 
 
-def describe(go: Sequence[Kept], stay: Mapping[str, str], runs_dir: str, check: bool) -> str:
+def describe(go: Sequence[SavedRun], stay: Mapping[str, str], runs_dir: str, check: bool) -> str:
     """Return lines on the removed runs, and on those that must stay."""
-    verb = "Would remove" if check else "Removed"
-    size = sum(run.size_mib for run in go)
-    lines = [f"{verb} {len(go)} {'run' if len(go) == 1 else 'runs'} ({size} MiB) from {runs_dir}."]
-    lines += [f"  {run.name}" for run in sorted(go, key=lambda run: run.name)]
-    if not go:
-        lines = [f"No run to remove from {runs_dir}."]
+    lines = [f"No run to remove from {runs_dir}."]
+    if go:
+        size = sum(run.size_mib for run in go)
+        lines = [f"{'Would remove' if check else 'Removed'} {counted(len(go), 'run')} ({size} MiB) from {runs_dir}."]
+    lines += [f"  {name}" for name in sorted(run.name for run in go)]
     return "\n".join([*lines, *(f"  {name} stays: {why}" for name, why in sorted(stay.items()))])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, of_schedulers
-from ansible.module_utils.trainyard.job.record.runs import Kept, may_go
+from ansible.module_utils.trainyard.job.record.runs import SavedRun, may_go
 from ansible.module_utils.trainyard.job.record.runs import describe as describe_runs
 from ansible.module_utils.trainyard_controller import cleaning
 from ansible.module_utils.trainyard_controller.run_folder import saved_runs, scheduler_runs
@@ -222,7 +222,7 @@ def test_queries_to_nodes_and_to_slurm(tmp_path):
 
 
 def kept(name, days=40.0, **changes):
-    return Kept(name, days * DAY_S, 2, **{"state": "succeeded", **changes})
+    return SavedRun(name, days * DAY_S, 2, **{"state": "succeeded", **changes})
 
 
 @pytest.mark.parametrize(
