@@ -27,16 +27,8 @@ State = Mapping[str, Any]
 Change = tuple[str, str, Mapping[str, Any]]
 
 KINDS = (
-    "started",
-    "first_step",
-    "progress",
-    "checkpoint",
-    "not_a_number",
-    "hang",
-    "restart",
-    "spare",
-    "slow_rank",
-    "ended",
+    *("started", "first_step", "progress", "checkpoint", "not_a_number"),
+    *("hang", "restart", "spare", "slow_rank", "ended"),
 )
 # A receiver that missed earlier events of these kinds needs only the newest.
 _SUPERSEDED = ("progress", "checkpoint")
@@ -62,6 +54,13 @@ def changes(before: State | None, now: State, every_s: float) -> Iterator[Change
     yield from _ended(earlier, now)
 
 
+def _part(state: State, *names: str) -> Any:
+    """Return a nested part of a state, or {} where it is missing."""
+    for name in names:
+        state = state.get(name) or {}
+    return state
+
+
 def _begun(state: State) -> bool:
     return state.get("state", "starting") not in ("", "starting")
 
@@ -74,29 +73,27 @@ def _started(before: State, now: State) -> Iterator[Change]:
 
 def _first_step(before: State, now: State) -> Iterator[Change]:
     # Rank 0 may train before the monitors of all nodes have reported.
-    step, known = now["metrics"].get("step"), (before.get("metrics") or {}).get("step")
-    if step is not None and _begun(now) and (known is None or not _begun(before)):
+    step, previous = now["metrics"].get("step"), _part(before, "metrics").get("step")
+    if step is not None and _begun(now) and (previous is None or not _begun(before)):
         yield "first_step", f"step {number(step)} after {clock(now['elapsed_s'])}", {}
 
 
 def _not_a_number(before: State, now: State) -> Iterator[Change]:
-    lost = now.get("loss_not_a_number") or {}
-    if lost.get("since") and not (before.get("loss_not_a_number") or {}).get("since"):
+    lost = _part(now, "loss_not_a_number")
+    if lost.get("since") and not _part(before, "loss_not_a_number").get("since"):
         yield "not_a_number", not_a_number_text(lost), {}
 
 
 def _checkpoint(before: State, now: State) -> Iterator[Change]:
-    newest = (now.get("checkpoints") or {}).get("newest") or {}
-    known = (before.get("checkpoints") or {}).get("newest") or {}
-    if newest.get("name") and (newest["name"], newest["time"]) != (known.get("name"), known.get("time")):
+    newest, previous = (_part(state, "checkpoints", "newest") for state in (now, before))
+    if newest.get("name") and (newest["name"], newest["time"]) != (previous.get("name"), previous.get("time")):
         step = newest.get("step")
         reached = "" if step is None else f", step {number(step)}"
         yield "checkpoint", f"checkpoint {newest['name']}{reached}", {"checkpoint": newest["name"], "step": step}
 
 
 def _restarts(before: State, now: State) -> Iterator[Change]:
-    known = len((before.get("restarts") or {}).get("history", ()))
-    for restart in now["restarts"]["history"][known:]:
+    for restart in now["restarts"]["history"][len(_part(before, "restarts", "history")) :]:
         failure = restart.get("failure") or {}
         yield from _hang(failure)
         yield "restart", restart_text({**restart, "elapsed_s": None}), {**failure, **restart}
@@ -104,18 +101,17 @@ def _restarts(before: State, now: State) -> Iterator[Change]:
 
 def _spares(before: State, now: State) -> Iterator[Change]:
     # A spare may be chosen later than the restart that needs it.
-    known = (before.get("restarts") or {}).get("replaced") or {}
-    for lost, spare in (now["restarts"].get("replaced") or {}).items():
-        if lost not in known:
-            why = ((now["restarts"].get("excluded") or {}).get(lost) or {}).get("reason", "")
+    for lost, spare in _part(now, "restarts", "replaced").items():
+        if lost not in _part(before, "restarts", "replaced"):
+            why = _part(now, "restarts", "excluded", lost).get("reason") or None
             text = f"{spare} takes the place of {lost}" + (f": {why}" if why else "")
-            yield "spare", text, {"replaced": lost, "spare": spare, "reason": why or None}
+            yield "spare", text, {"replaced": lost, "spare": spare, "reason": why}
 
 
 def _slow_ranks(before: State, now: State) -> Iterator[Change]:
-    known = {(each["host"], each["found_s"]) for each in before.get("slow_ranks") or ()}
-    for named in now.get("slow_ranks") or ():
-        if (named["host"], named["found_s"]) not in known:
+    previous = {(each["host"], each["found_s"]) for each in _part(before, "slow_ranks")}
+    for named in _part(now, "slow_ranks"):
+        if (named["host"], named["found_s"]) not in previous:
             text = slow_rank_text(named)
             one = {"rank": named["ranks"][0]} if len(named["ranks"]) == 1 else {}
             yield "slow_rank", text, {"host": named["host"], "reason": text, **one}
@@ -127,15 +123,10 @@ def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
 
 
 # One rule for each fact of cluster.json, in the order of the events.
-RULES: list[Callable[[State, State], Iterable[Change]]] = [
-    _started,
-    _first_step,
-    _checkpoint,
-    _not_a_number,
-    _restarts,
-    _spares,
-    _slow_ranks,
-]
+RULES: tuple[Callable[[State, State], Iterable[Change]], ...] = (
+    *(_started, _first_step, _checkpoint, _not_a_number),
+    *(_restarts, _spares, _slow_ranks),
+)
 
 
 def _progress(before: State, now: State, every_s: float) -> Iterator[Change]:
@@ -154,7 +145,7 @@ def _ended(before: State, now: State) -> Iterator[Change]:
     reached = metrics_text(now["metrics"], now.get("loss_not_a_number"))
     text = f"{end['state'].replace('_', ' ')} after {clock(now['elapsed_s'])}"
     text += f": {failure_text(failure)}" if failure else f" on {end['host']}" if end.get("host") else ""
-    facts = {**failure, **({"reason": failure_text(failure)} if failure else {})}
+    facts = {**failure, "reason": failure_text(failure)} if failure else {}
     yield "ended", text + (f"   {reached}" if reached else ""), facts
 
 
@@ -253,10 +244,8 @@ class Queue:
         """Note that an event was sent, or why it is lost."""
         self.events = [other for other in self.events if other is not event]
         self.why = why
-        if why:
-            self.lost += 1
-        else:
-            self.sent += 1
+        self.lost += bool(why)
+        self.sent += not why
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entry of cluster.json."""
@@ -267,8 +256,7 @@ def undelivered(receivers: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line for each receiver that missed events."""
     lines = []
     for each in receivers:
-        missed = each["lost"] + each["waiting"]
+        missed, why = each["lost"] + each["waiting"], f": {each['why']}" if each["why"] else ""
         if missed:
-            why = f": {each['why']}" if each["why"] else ""
             lines.append(f"events: {missed} of {missed + each['sent']} did not reach {each['to']}{why}")
     return lines
