@@ -162,7 +162,7 @@ def main() -> None:
         findings = [Finding("tls", found, "the folder of the jobs' authority", action)]
     if result["files"]:
         # MindSpore need not warn about certificates that live no longer than the job.
-        days = params["warning_days"] if params["certificates"] else tls.LEAST_WARNING_DAYS
+        days = params["warning_days"] if params["certificates"] else tls.MIN_WARNING_DAYS
         config = tls.configuration(params["job_dir"], days, tls.REVOCATION_LIST in result["files"], params["ciphers"])
         result["files"][tls.CONFIG] = config.encode()
     result["files"] = {name: base64.b64encode(content).decode() for name, content in result["files"].items()}

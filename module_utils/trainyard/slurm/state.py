@@ -11,32 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Our state for each base state of Slurm (squeue(1), JOB STATE CODES).
-STATE = {
-    "PENDING": "pending",
-    "CONFIGURING": "pending",
-    "REQUEUED": "pending",
-    "REQUEUE_FED": "pending",
-    "REQUEUE_HOLD": "pending",
-    "SPECIAL_EXIT": "pending",
-    "RESV_DEL_HOLD": "pending",
-    "RUNNING": "running",
-    "COMPLETING": "running",
-    "STAGE_OUT": "running",
-    "SIGNALING": "running",
-    "SUSPENDED": "running",
-    "STOPPED": "running",
-    "RESIZING": "running",
-    "COMPLETED": "succeeded",
-    "CANCELLED": "stopped",
-    "TIMEOUT": "timed_out",
-    "FAILED": "failed",
-    "NODE_FAIL": "failed",
-    "OUT_OF_MEMORY": "failed",
-    "BOOT_FAIL": "failed",
-    "DEADLINE": "failed",
-    "PREEMPTED": "failed",
-    "REVOKED": "failed",
+_STATES = {
+    "pending": "PENDING, CONFIGURING, REQUEUED, REQUEUE_FED, REQUEUE_HOLD, SPECIAL_EXIT, RESV_DEL_HOLD",
+    "running": "RUNNING, COMPLETING, STAGE_OUT, SIGNALING, SUSPENDED, STOPPED, RESIZING",
+    "succeeded": "COMPLETED",
+    "stopped": "CANCELLED",
+    "timed_out": "TIMEOUT",
+    "failed": "FAILED, NODE_FAIL, OUT_OF_MEMORY, BOOT_FAIL, DEADLINE, PREEMPTED, REVOKED",
 }
+STATE = {name: state for state, names in _STATES.items() for name in names.split(", ")}
 
 # Explanations of reasons; others are shown as they are.
 ADVICE = {

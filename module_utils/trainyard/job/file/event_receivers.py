@@ -16,45 +16,46 @@ from ...findings.findings import Finding, counted
 from ..record.events import FORMS, KINDS
 from .variables import VARIABLES
 
-MOST_RECEIVERS = 16
-LEAST_SECRET = 16
+MAX_RECEIVERS = 16
+MIN_SECRET = 16  # characters
 _KEYS = {"url": ("form", "only", "ca_file"), "command": ("only",), "file": ("only",)}
 _EXPECTED = "url, command or file, and beside it only; with url also form and ca_file"
 
 
 def receivers(given: Mapping[str, Any], findings: list[Finding]) -> list[dict[str, Any]]:
-    """Return the receivers that job_events names, whole; adds to the findings what is wrong with any of them."""
+    """Return the complete receivers of job_events that are right; adds a finding for each error."""
     value = given.get("job_events") or []
-    found: list[dict[str, Any]] = []
-
-    def wrong(where: str, what: str, expected: str, action: str) -> None:
-        findings.append(Finding(where, what, expected, action))
-
-    if not isinstance(value, (list, tuple)) or len(value) > MOST_RECEIVERS:
-        what = f"{len(value)} receivers" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
-        expected = f"a list of at most {MOST_RECEIVERS} receivers such as {{file: /data/events.jsonl}}"
-        wrong("job_events", what, expected, "write job_events as a YAML list")
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_RECEIVERS:
+        found = f"{len(value)} receivers" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+        expected = f"a list of at most {MAX_RECEIVERS} receivers such as {{file: /data/events.jsonl}}"
+        findings.append(Finding("job_events", found, expected, "write job_events as a YAML list"))
         return []
+    checked = []
     for number, each in enumerate(value, 1):
-        where = f"job_events, receiver {number}"
-        kinds = [kind for kind in _KEYS if kind in each] if isinstance(each, Mapping) else []
-        if len(kinds) != 1:
-            what = f"{' and '.join(kinds)}" if kinds else "none of url, command and file"
-            wrong(where, what, _EXPECTED, "name one of them for each receiver")
-            continue
-        kind = kinds[0]
-        before = len(findings)
-        for key in sorted({str(key) for key in each} - {kind, *_KEYS[kind]}):
-            near = difflib.get_close_matches(key, _KEYS[kind], n=1)
-            wrong(where, f"{key} beside {kind}", _EXPECTED, f"did you mean {near[0]}?" if near else "leave it out")
-        only = each.get("only") or []
-        if not isinstance(only, (list, tuple)) or any(one not in KINDS for one in only):
-            wrong(where, f"only: {only!r}"[:200], f"a list out of {', '.join(KINDS)}", "correct only, or leave it out")
-        receiver = {"kind": kind, kind: each[kind], "only": list(only) if isinstance(only, (list, tuple)) else []}
-        receiver.update(_OF_KIND[kind](each, where, findings))
-        if len(findings) == before:
-            found.append(receiver)
-    return found
+        receiver, wrong = _receiver(each, f"job_events, receiver {number}")
+        findings += wrong
+        checked += [] if wrong else [receiver]
+    return checked
+
+
+def _receiver(each: Any, where: str) -> tuple[dict[str, Any], list[Finding]]:
+    kinds = [kind for kind in _KEYS if kind in each] if isinstance(each, Mapping) else []
+    if len(kinds) != 1:
+        found = " and ".join(kinds) or "none of url, command and file"
+        return {}, [Finding(where, found, _EXPECTED, "name one of them for each receiver")]
+    kind = kinds[0]
+    findings = []
+    for key in sorted({str(key) for key in each} - {kind, *_KEYS[kind]}):
+        near = difflib.get_close_matches(key, _KEYS[kind], n=1)
+        action = f"did you mean {near[0]}?" if near else "leave it out"
+        findings.append(Finding(where, f"{key} beside {kind}", _EXPECTED, action))
+    only = each.get("only") or []
+    if not isinstance(only, (list, tuple)) or any(one not in KINDS for one in only):
+        expected = f"a list out of {', '.join(KINDS)}"
+        findings.append(Finding(where, f"only: {only!r}"[:200], expected, "correct only, or leave it out"))
+        only = []
+    own = _OF_KIND[kind](each, where, findings)
+    return {"kind": kind, kind: each[kind], "only": list(only), **own}, findings
 
 
 def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
@@ -65,12 +66,10 @@ def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[s
         return {}
     form, ca_file = each.get("form") or "json", each.get("ca_file") or ""
     if form not in FORMS:
-        expected = f"one of {', '.join(FORMS)}"
-        findings.append(Finding(where, f"form: {form!r}"[:200], expected, "correct form"))
+        findings.append(Finding(where, f"form: {form!r}"[:200], f"one of {', '.join(FORMS)}", "correct form"))
     if ca_file and not _is_path(ca_file):
         expected = "an absolute path on the head node, of a file of certificates"
-        found = f"ca_file: {ca_file!r}"[:200]
-        findings.append(Finding(where, found, expected, "correct ca_file"))
+        findings.append(Finding(where, f"ca_file: {ca_file!r}"[:200], expected, "correct ca_file"))
     # Only the host's name may be shown.
     return {"form": form, "ca_file": ca_file, "to": f"webhook {parts.hostname}"}
 
@@ -102,9 +101,7 @@ def _command(each: Mapping[str, Any], where: str, findings: list[Finding]) -> di
 def _file(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
     if not _is_path(each["file"]):
         expected = "an absolute path on the head node, in a folder where the training user may write"
-        found = f"file: {each['file']!r}"[:200]
-        findings.append(Finding(where, found, expected, "write the whole path"))
-        return {}
+        findings.append(Finding(where, f"file: {each['file']!r}"[:200], expected, "write the whole path"))
     return {"to": f"file {each['file']}"}
 
 
@@ -118,10 +115,10 @@ def _is_path(value: Any) -> bool:
 def secret_findings(given: Mapping[str, Any]) -> list[Finding]:
     """Find an unusable job_events_secret; its text is never quoted."""
     secret = given.get("job_events_secret") or ""
-    if isinstance(secret, str) and (not secret or (len(secret) >= LEAST_SECRET and secret.isprintable())):
+    if isinstance(secret, str) and (not secret or (len(secret) >= MIN_SECRET and secret.isprintable())):
         return []
     found = counted(len(secret), "character") if isinstance(secret, str) else f"a {type(secret).__name__}"
-    expected = f"at least {LEAST_SECRET} printable characters that nobody can guess"
+    expected = f"at least {MIN_SECRET} printable characters that nobody can guess"
     action = "make one with `openssl rand -hex 32`, and keep it in Ansible Vault"
     return [Finding("job_events_secret", found, expected, action)]
 
@@ -155,13 +152,9 @@ def elsewhere(scheduler: str, found: list[dict[str, Any]], metrics_folder: str) 
         "kubernetes": "leave it out; the cluster's own events and kube-state-metrics tell of the job",
     }
     requested = {"job_events": ", ".join(each["to"] for each in found), "job_metrics_folder": metrics_folder}
+    expected, action = "job_scheduler: ssh, whose monitors send events and write metrics", instead.get(scheduler)
     return [
-        Finding(
-            name,
-            f"{value} with job_scheduler: {scheduler}",
-            "job_scheduler: ssh, whose monitors send events and write metrics",
-            instead.get(scheduler, "leave it out"),
-        )
+        Finding(name, f"{value} with job_scheduler: {scheduler}", expected, action or "leave it out")
         for name, value in requested.items()
         if value
     ]

@@ -13,36 +13,12 @@ from . import mindspore_tls as tls
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.
 RANK_VARIABLES = frozenset(
-    {
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "MS_ROLE",
-        "MS_WORKER_NUM",
-        "MS_SERVER_NUM",
-        "MS_SCHED_HOST",
-        "MS_SCHED_PORT",
-        "MS_NODE_ID",
-        "MS_WORKER_IP",
-        "MS_TOPO_TIMEOUT",
-        "MS_NODE_TIMEOUT",
-        "MS_RECEIVE_MSG_TIMEOUT",
-        "MS_ENABLE_RECOVERY",
-        "MS_RECOVERY_PATH",
-        "ONEFLOW_MACHINES",
-        "ONEFLOW_MACHINE_ID",
-        "ONEFLOW_CTRL_PORT",
-        "ONEFLOW_DEVICE_NUM",
-        "TRAINYARD_JOB_ID",
-        "TRAINYARD_JOB_DIR",
-        "TRAINYARD_ATTEMPT",
-        tls.CONFIG_VARIABLE,
-    }
-)
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+     "MS_ROLE", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_NODE_ID", "MS_WORKER_IP",
+     "MS_TOPO_TIMEOUT", "MS_NODE_TIMEOUT", "MS_RECEIVE_MSG_TIMEOUT", "MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH",
+     "ONEFLOW_MACHINES", "ONEFLOW_MACHINE_ID", "ONEFLOW_CTRL_PORT", "ONEFLOW_DEVICE_NUM",
+     "TRAINYARD_JOB_ID", "TRAINYARD_JOB_DIR", "TRAINYARD_ATTEMPT", tls.CONFIG_VARIABLE}
+)  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -58,13 +34,12 @@ def environment(value: Any, key: str, findings: list[Finding], host: str = "") -
         return {}
     env: dict[str, str] = {}
     for name, content in value.items():
-        fault = unwritable([name, content])
-        if fault:
-            wrong(fault, "text in UTF-8", f"correct it in {key}")
-            continue
+        problem = unwritable([name, content])
         # YAML's true is what shells and frameworks write in lower case.
-        text = str(content).lower() if isinstance(content, bool) else str(content)
-        if not _NAME.fullmatch(str(name)):
+        text = "" if problem else str(content).lower() if isinstance(content, bool) else str(content)
+        if problem:
+            wrong(problem, "text in UTF-8", f"correct it in {key}")
+        elif not _NAME.fullmatch(str(name)):
             wrong(f"variable name {name!r}", "letters, digits and _", f"rename it in {key}")
         elif name in RANK_VARIABLES:
             found = f"{name}={text}" if text else str(name)

@@ -20,9 +20,8 @@ def parse(values: Values, scheduler: str) -> Hang | None:
     try:
         compile_pattern(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        key = "job_hang_pause_pattern"
-        expected = "one that finds the line before a pause"
-        values.wrong(key, f"not a regular expression: {error}", expected, f"correct {key}")
+        found, expected = f"not a regular expression: {error}", "one that finds the line before a pause"
+        values.wrong("job_hang_pause_pattern", found, expected, "correct job_hang_pause_pattern")
     first_s, pause_s = _seconds(values, FIRST), _seconds(values, PAUSE)
     limit = values.given.get(STEP)
     # YAML reads a bare `off` as false.

@@ -13,9 +13,8 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True)
 class Program:
-    """A program that starts ranks.
+    """A program that starts ranks, and the job_launcher in its place; "" where its ranks need this program.
 
-    `launcher` is the job_launcher in its place; "" where its ranks find each other through it alone.
     `nodes_options` tell one process per node about the others; without any, it starts ranks on other hosts itself.
     """
 
@@ -23,43 +22,36 @@ class Program:
     nodes_options: tuple[str, ...] = ()
 
 
-_TORCHRUN = Program("torchrun", ("nnodes",))
-_ACCELERATE = Program("torchrun", ("num-machines", "config-file"))
-_FABRIC = Program("torchrun", ("num-nodes",))
-_DEEPSPEED = Program("torchrun", ("node-rank",))
-_COMPOSER = Program("torchrun", ("world-size",))
-_PADDLE = Program("", ("nnodes", "ips"))
-_MSRUN = Program("msrun", ("node-rank",))
-_MPIRUN = Program("mpirun")
-# A program, or a program and its first words.
-PROGRAMS: Mapping[str, Program] = {
-    "torchrun": _TORCHRUN,
-    "accelerate-launch": _ACCELERATE,
-    "accelerate launch": _ACCELERATE,
-    "fabric run": _FABRIC,
-    "lightning run": _FABRIC,
-    "composer": _COMPOSER,
-    "colossalai run": Program("torchrun"),
-    "fleetrun": _PADDLE,
-    "msrun": _MSRUN,
-    "srun": Program("torchrun"),
-    "ray job submit": Program(""),
-    **dict.fromkeys(("deepspeed", "deepspeed.pt", "ds"), _DEEPSPEED),
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "horovodrun"), _MPIRUN),
-    **dict.fromkeys(("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"), _MPIRUN),
-}
-# Modules of `python -m`.
+# Each program with its names (and first words), and its modules for `python -m`.
+_KNOWN = (
+    (Program("torchrun", ("nnodes",)), "torchrun", "torch.distributed.run, torch.distributed.launch"),
+    (
+        Program("torchrun", ("num-machines", "config-file")),
+        "accelerate-launch, accelerate launch",
+        "accelerate.commands.launch",
+    ),
+    (Program("torchrun", ("num-nodes",)), "fabric run, lightning run", ""),
+    (
+        Program("torchrun", ("node-rank",)),
+        "deepspeed, deepspeed.pt, ds",
+        "deepspeed.launcher.runner, deepspeed.launcher.launch",
+    ),
+    (Program("torchrun", ("world-size",)), "composer", "composer.cli.launcher"),
+    (Program("torchrun"), "colossalai run, srun", ""),
+    (Program("msrun", ("node-rank",)), "msrun", "mindspore.parallel.cluster.run"),
+    (Program("oneflow", ("nnodes",)), "", "oneflow.distributed.launch"),
+    (
+        Program("mpirun"),
+        "mpirun, mpiexec, orterun, prterun, horovodrun, mpirun.openmpi, mpiexec.openmpi, mpirun.mpich, mpiexec.mpich, "
+        "mpiexec.hydra",
+        "horovod.runner.launch",
+    ),
+    (Program("", ("nnodes", "ips")), "fleetrun", "paddle.distributed.launch, paddle.distributed.launch.main"),
+    (Program(""), "ray job submit", ""),
+)
+PROGRAMS: Mapping[str, Program] = {name: program for program, names, _ in _KNOWN for name in names.split(", ") if name}
 MODULES: Mapping[str, Program] = {
-    "torch.distributed.run": _TORCHRUN,
-    "torch.distributed.launch": _TORCHRUN,
-    "accelerate.commands.launch": _ACCELERATE,
-    "deepspeed.launcher.runner": _DEEPSPEED,
-    "deepspeed.launcher.launch": _DEEPSPEED,
-    "mindspore.parallel.cluster.run": _MSRUN,
-    "oneflow.distributed.launch": Program("oneflow", ("nnodes",)),
-    "horovod.runner.launch": _MPIRUN,
-    "composer.cli.launcher": _COMPOSER,
-    **dict.fromkeys(("paddle.distributed.launch", "paddle.distributed.launch.main"), _PADDLE),
+    name: program for program, _, modules in _KNOWN for name in modules.split(", ") if name
 }
 # Words that users write for one of the job_launcher or job_scheduler values.
 _ALSO = {
@@ -74,11 +66,9 @@ _ALSO = {
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 # These start the program that follows their own options.
 _WRAPPERS = frozenset(
-    (
-        *("nice", "ionice", "nohup", "time", "timeout", "numactl", "taskset", "stdbuf", "setsid", "chrt", "strace"),
-        *("conda", "mamba", "micromamba", "poetry", "pipenv", "uv", "apptainer", "singularity", "nsys", "ncu"),
-    )
-)
+    ("nice", "ionice", "nohup", "time", "timeout", "numactl", "taskset", "stdbuf", "setsid", "chrt", "strace",
+     "conda", "mamba", "micromamba", "poetry", "pipenv", "uv", "apptainer", "singularity", "nsys", "ncu")
+)  # fmt: skip
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "exec", "command", "time"))

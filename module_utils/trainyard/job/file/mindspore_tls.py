@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS between the processes of a MindSpore job: its names, its configuration, and which certificates it can use.
 
-MindSpore reads the certificates from a JSON file and the passwords from its caller (`set_ps_context`). Each process
-shows its server certificate to those that connect to it and its client certificate to those it connects to; both sides
-ask for one. It runs OpenSSL at security level 3, and for much that it cannot use it has no message, or an empty one
-after minutes; so all of that is found here, before anything starts. Times are seconds since the epoch.
+MindSpore reads the certificates from a JSON file and the passwords from its caller (`set_ps_context`). It runs OpenSSL
+at security level 3, and for much that it cannot use it has no message, or an empty one after minutes; so all of that is
+found here, before anything starts. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ DEFAULT_CIPHERS = tuple(name for name in CIPHERS if "-PSK-" not in name)
 RSA_BITS = 3072
 _BITS = {"RSA": RSA_BITS, "EC": 256}
 # What MindSpore accepts as cert_expire_warning_time_in_day.
-LEAST_WARNING_DAYS, MOST_WARNING_DAYS = 7, 180
+MIN_WARNING_DAYS, MAX_WARNING_DAYS = 7, 180
 # Days that a job's own certificates outlive its time limit: MindSpore warns of their last 7 days at the latest, and a
 # job of Slurm or Kubernetes may wait in a queue.
-SPARE_DAYS = LEAST_WARNING_DAYS + 1
+SPARE_DAYS = MIN_WARNING_DAYS + 1
 
-# What MindSpore says of faults that show on the nodes only, and what they come from.
+# MindSpore's messages about faults that show on the nodes only, and their causes.
 _MESSAGES = (
     (
         re.compile(r"The (client|server) password is invalid!"),
@@ -75,11 +74,10 @@ BACKDATE_S = 3600
 
 @dataclass(frozen=True)
 class Certificate:
-    """What matters of a certificate. `name` says which one it is, and where it lies.
+    """A certificate. `name` says which one it is, and where it lies.
 
-    `subject_key` and `authority_key` are the key identifiers in hexadecimal, empty where the certificate has none.
-    `kind` of key is RSA, EC, or empty for another one; `beside` counts the certificates that a p12 file holds besides
-    its own.
+    `subject_key` and `authority_key` are hexadecimal key identifiers, or ""; `kind` of key is RSA, EC, or "" for
+    another one; `beside` counts the other certificates in its p12 file.
     """
 
     name: str
@@ -97,7 +95,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class RevocationList:
-    """What matters of a certificate revocation list."""
+    """A certificate revocation list."""
 
     name: str
     next_update: float
@@ -106,12 +104,12 @@ class RevocationList:
 
 
 def environment(job_dir: str) -> dict[str, str]:
-    """Return what tells a process where its TLS configuration is. The passwords are secrets and not part of a plan."""
+    """Return the variable with the path of the TLS configuration. The passwords are secrets and in no plan."""
     return {CONFIG_VARIABLE: f"{job_dir}/{CONFIG}"}
 
 
 def cipher_findings(names: Sequence[str]) -> list[Finding]:
-    """Find what MindSpore does not know among the names of cipher suites, and a list without any."""
+    """Find cipher suites that MindSpore does not know, and an empty list."""
     unknown = [name for name in names if name not in CIPHERS]
     if names and not unknown:
         return []
@@ -135,7 +133,7 @@ def configuration(job_dir: str, warning_days: int, revocation_list: bool, cipher
 
 
 def meaning(lines: Sequence[str]) -> str:
-    """Explain what MindSpore said of TLS in the end of a log, "" where it said nothing that is known."""
+    """Explain MindSpore's message about TLS in the end of a log; "" without a known one."""
     for line in lines:
         for pattern, text in _MESSAGES:
             found = pattern.search(line)
@@ -161,113 +159,88 @@ def expires_soon(certificate: Certificate, now: float, warning_days: int, renewa
 
 def time_findings(certificate: Certificate, now: float, renewal: str) -> list[Finding]:
     """Find a certificate that is not valid now."""
-    if certificate.not_after <= now:
-        found = f"{certificate.name} expired on {day(certificate.not_after)}"
-    elif certificate.not_before > now:
-        found = f"{certificate.name} is valid from {day(certificate.not_before)} on, and it is {day(now)}"
-    else:
-        return []
-    return [_finding(found=found, expected="certificates that are valid now", action=renewal)]
+    name, since, until = certificate.name, certificate.not_before, certificate.not_after
+    expected = "certificates that are valid now"
+    return _findings(
+        (until <= now, f"{name} expired on {day(until)}", expected, renewal),
+        (until > now and since > now, f"{name} is valid from {day(since)} on, and it is {day(now)}", expected, renewal),
+    )
 
 
 def authority_findings(authority: Certificate, now: float, renewal: str) -> list[Finding]:
     """Find what makes an authority useless for a job."""
-    findings = time_findings(authority, now, renewal)
-    if not authority.is_authority:
-        findings.append(
-            _finding(
-                found=f"{authority.name} is no authority",
-                expected="basicConstraints CA:TRUE",
-                action="give the certificate of the authority that signed the others",
-            )
-        )
-    if not authority.subject_key:
-        findings.append(
-            _finding(
-                found=f"{authority.name} has no subjectKeyIdentifier",
-                expected="an authority with subjectKeyIdentifier, by which MindSpore finds it",
-                action="create it again with subjectKeyIdentifier=hash",
-            )
-        )
-    return findings + _key_findings(authority)
+    name = authority.name
+    signer = "give the certificate of the authority that signed the others"
+    identified = "an authority with subjectKeyIdentifier, by which MindSpore finds it"
+    again = "create it again with subjectKeyIdentifier=hash"
+    return [
+        *time_findings(authority, now, renewal),
+        *_findings(
+            (not authority.is_authority, f"{name} is no authority", "basicConstraints CA:TRUE", signer),
+            (not authority.subject_key, f"{name} has no subjectKeyIdentifier", identified, again),
+        ),
+        *_key_findings(authority),
+    ]
 
 
 def bundle_findings(
     certificate: Certificate, authority: Certificate, revoked: RevocationList | None, now: float, renewal: str
 ) -> list[Finding]:
     """Find what makes a server or client certificate useless for a job."""
-    findings = time_findings(certificate, now, renewal)
-    if certificate.beside:
-        findings.append(
-            _finding(
-                found=f"{certificate.name} comes with {certificate.beside} other certificates in its file",
-                expected="a p12 file with one key and its certificate only, as MindSpore refuses a chain",
-                action="make it without the authority: openssl pkcs12 -export without -certfile and -chain",
-            )
-        )
-    if not certificate.signed:
-        findings.append(
-            _finding(
-                found=f"{certificate.name} is not signed by {authority.name}",
-                expected="server and client certificates of one authority",
-                action="give the authority that signed it",
-            )
-        )
-    elif certificate.authority_key != authority.subject_key or not certificate.authority_key:
-        findings.append(
-            _finding(
-                found=(
-                    f"{certificate.name} has {'another' if certificate.authority_key else 'no'} authorityKeyIdentifier"
-                ),
-                expected="the key identifier of its authority, which MindSpore compares",
-                action="create it again with authorityKeyIdentifier=keyid:always",
-            )
-        )
-    if revoked is not None and certificate.serial in revoked.serials:
-        findings.append(
-            _finding(
-                found=f"{certificate.name} is revoked by {revoked.name}",
-                expected="certificates that are not revoked",
-                action="give another one, and find out why it was revoked",
-            )
-        )
-    return findings + _key_findings(certificate)
+    name, signed, key = certificate.name, certificate.signed, certificate.authority_key
+    other_key = key != authority.subject_key or not key
+    is_revoked = revoked is not None and certificate.serial in revoked.serials
+    return [
+        *time_findings(certificate, now, renewal),
+        *_findings(
+            (
+                certificate.beside > 0,
+                f"{name} comes with {certificate.beside} other certificates in its file",
+                "a p12 file with one key and its certificate only, as MindSpore refuses a chain",
+                "make it without the authority: openssl pkcs12 -export without -certfile and -chain",
+            ),
+            (
+                not signed,
+                f"{name} is not signed by {authority.name}",
+                "server and client certificates of one authority",
+                "give the authority that signed it",
+            ),
+            (
+                signed and other_key,
+                f"{name} has {'another' if key else 'no'} authorityKeyIdentifier",
+                "the key identifier of its authority, which MindSpore compares",
+                "create it again with authorityKeyIdentifier=keyid:always",
+            ),
+            (
+                is_revoked,
+                f"{name} is revoked by {revoked.name if revoked else ''}",
+                "certificates that are not revoked",
+                "give another one, and find out why it was revoked",
+            ),
+        ),
+        *_key_findings(certificate),
+    ]
 
 
 def revocation_findings(revoked: RevocationList, authority: Certificate, now: float) -> list[Finding]:
     """Find what makes a revocation list useless for a job: with an old one OpenSSL accepts nobody."""
-    if not revoked.signed:
-        return [
-            _finding(
-                found=f"{revoked.name} is not signed by {authority.name}",
-                expected="the authority's own revocation list",
-                action="give the list of that authority",
-            )
-        ]
-    if revoked.next_update <= now:
-        return [
-            _finding(
-                found=f"{revoked.name} was due to be replaced on {day(revoked.next_update)}",
-                expected="a revocation list that still holds",
-                action="fetch the authority's present one",
-            )
-        ]
-    return []
+    other = f"{revoked.name} is not signed by {authority.name}"
+    old = f"{revoked.name} was due to be replaced on {day(revoked.next_update)}"
+    is_old = revoked.signed and revoked.next_update <= now
+    return _findings(
+        (not revoked.signed, other, "the authority's own revocation list", "give the list of that authority"),
+        (is_old, old, "a revocation list that still holds", "fetch the authority's present one"),
+    )
 
 
 def _key_findings(certificate: Certificate) -> list[Finding]:
     least = _BITS.get(certificate.kind)
-    if least is not None and certificate.bits >= least:
-        return []
-    found = f"{certificate.bits} bits" if least is not None else "no RSA or EC key"
-    return [
-        _finding(
-            found=f"{certificate.name} has {found}",
-            expected=f"RSA keys of {RSA_BITS} bits or more, or EC keys of 256, as MindSpore's security level asks for",
-            action="create it again with such a key",
-        )
-    ]
+    found = "no RSA or EC key" if least is None else f"{certificate.bits} bits"
+    expected = f"RSA keys of {RSA_BITS} bits or more, or EC keys of 256, as MindSpore's security level requires"
+    is_weak = least is None or certificate.bits < least
+    return _findings((is_weak, f"{certificate.name} has {found}", expected, "create it again with such a key"))
 
 
-def _finding(found: str, expected: str, action: str) -> Finding:
-    return Finding("tls", found, expected, action)
+def _findings(*problems: tuple[bool, str, str, str]) -> list[Finding]:
+    """Return a finding for each problem that applies: (whether it does, found, expected, action)."""
+    return [Finding("tls", *texts) for applies, *texts in problems if applies]

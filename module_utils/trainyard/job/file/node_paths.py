@@ -16,16 +16,14 @@ _PATHS = ("job_venv", "job_data", "job_checkpoints", "job_recovery_path", "job_m
 
 def findings(given: Mapping[str, Any]) -> list[Finding]:
     """Find paths on nodes that begin with `~`, and such a program; other words of a command are the program's own."""
-    words = given.get("job_command")
     paths = [(name, value) for name in _PATHS for value in _texts(given.get(name))]
-    paths += [("job_command", word) for word in _texts(words)[:1]]
+    paths += [("job_command", word) for word in _texts(given.get("job_command"))[:1]]
+    expected, action = (
+        "a whole path: only a shell knows ~",
+        "write the path on the nodes, such as {{ trainyard_state }}",
+    )
     return [
-        Finding(
-            name,
-            path,
-            "a whole path: only a shell knows ~",
-            f"write the path on the nodes, such as {{{{ trainyard_state }}}}/{path.partition('/')[2] or 'data'}",
-        )
+        Finding(name, path, expected, f"{action}/{path.partition('/')[2] or 'data'}")
         for name, path in paths
         if path.startswith("~")
     ]

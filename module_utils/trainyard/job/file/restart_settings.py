@@ -25,12 +25,9 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
 
 def _check_recovery(values: Values, recovery: bool, launcher: str, restarts: int) -> None:
     if recovery and launcher != "mindspore":
-        values.wrong(
-            "job_recovery",
-            f"true with job_launcher: {launcher}",
-            "job_launcher: mindspore, whose scheduler and workers may come back alone",
-            "leave job_recovery out: job_max_restarts starts the whole job again",
-        )
+        expected = "job_launcher: mindspore, whose scheduler and workers may come back alone"
+        action = "leave job_recovery out: job_max_restarts starts the whole job again"
+        values.wrong("job_recovery", f"true with job_launcher: {launcher}", expected, action)
     if recovery and not restarts:
         expected = "a number of restarts: each process that comes back is one"
         action = "set job_max_restarts, or leave job_recovery out"
@@ -56,12 +53,9 @@ def _recovery_path(values: Values, recovery: bool) -> str:
         action = "set job_recovery, or leave job_recovery_path out"
         values.wrong("job_recovery_path", f"{path} without job_recovery", expected, action)
     elif path and not path.startswith("/"):
-        values.wrong(
-            "job_recovery_path",
-            path,
-            "an absolute path of a folder in which the training user may write, on every node",
-            "write the absolute path, or leave job_recovery_path out: the records then lie in the job's folder",
-        )
+        expected = "an absolute path of a folder in which the training user may write, on every node"
+        action = "write the absolute path, or leave job_recovery_path out: the records then lie in the job's folder"
+        values.wrong("job_recovery_path", path, expected, action)
     return path
 
 

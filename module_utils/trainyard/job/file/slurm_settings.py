@@ -25,17 +25,8 @@ def parse(values: Values, scheduler: str) -> Slurm:
                 expected = "letters, digits and . , : @ + = / ( ) * _ -, as Slurm's names have them"
                 values.wrong(key, ascii(value)[:100], expected, f"correct {key}")
         if wrong or listed is not given:
-            values.wrong(
-                "job_sbatch_options",
-                ", ".join(ascii(each)[:100] for each in wrong or listed),
-                "a list of options of sbatch such as [--mem=64G], each of them text on one line",
-                "write job_sbatch_options as a YAML list of such words",
-            )
-    return Slurm(
-        partition=values.text("job_partition"),
-        account=values.text("job_account"),
-        qos=values.text("job_qos"),
-        gres=values.text("job_gres"),
-        options=tuple(map(str, listed)),
-        folder=values.text("job_folder"),
-    )
+            found = ", ".join(ascii(each)[:100] for each in wrong or listed)
+            expected = "a list of options of sbatch such as [--mem=64G], each of them text on one line"
+            values.wrong("job_sbatch_options", found, expected, "write job_sbatch_options as a YAML list of such words")
+    texts = {name: values.text(f"job_{name}") for name in ("partition", "account", "qos", "gres", "folder")}
+    return Slurm(options=tuple(map(str, listed)), **texts)

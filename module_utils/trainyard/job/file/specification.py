@@ -117,24 +117,15 @@ def _unwritable(given: Mapping[str, Any]) -> list[Finding]:
 def _name(values: Values) -> str:
     name = str(values.given.get("job_name") or "")
     if not _NAME.fullmatch(name):
-        values.wrong(
-            "job_name",
-            repr(name) if name else "nothing",
-            "1 to 40 lower-case letters, digits and hyphens, a letter first (it becomes part of unit, folder and pod "
-            "names)",
-            "give the job such a name",
-        )
+        expected = "1 to 40 lower-case letters, digits and hyphens, a letter first (units, folders and pods have it)"
+        values.wrong("job_name", repr(name) if name else "nothing", expected, "give the job such a name")
     return name
 
 
 def _command(values: Values) -> tuple[str, ...]:
     command = values.given.get("job_command") or []
-    if (
-        isinstance(command, (list, tuple))
-        and command
-        and all(isinstance(word, (str, int, float)) and "\0" not in str(word) for word in command)
-        and str(command[0]).strip()
-    ):
+    is_list = isinstance(command, (list, tuple)) and len(command) > 0 and str(command[0]).strip()
+    if is_list and all(isinstance(word, (str, int, float)) and "\0" not in str(word) for word in command):
         return tuple(map(str, command))
     written = commands.of_text(command) if isinstance(command, str) else ""
     action = f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it"
@@ -145,12 +136,9 @@ def _command(values: Values) -> tuple[str, ...]:
 def _devices_and_ranks(values: Values) -> tuple[tuple[int, ...] | None, int | None]:
     devices, ranks = values.devices(), values.count("job_ranks_per_node")
     if devices and ranks is not None and ranks != len(devices):
-        values.wrong(
-            "job_ranks_per_node",
-            f"{counted(ranks, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}",
-            "one process for each device",
-            "set job_ranks_per_node: auto, or name as many devices",
-        )
+        found = f"{counted(ranks, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}"
+        action = "set job_ranks_per_node: auto, or name as many devices"
+        values.wrong("job_ranks_per_node", found, "one process for each device", action)
     return devices, ranks
 
 
@@ -163,12 +151,8 @@ def _environment(values: Values) -> tuple[dict[str, str], list[str]]:
         values.wrong("job_env", found, "one place for each variable", f"keep {both} in job_secret_env only")
     if values.flag("job_nccl_info"):
         if env.get("NCCL_DEBUG", "INFO").upper() not in ("INFO", "TRACE"):
-            values.wrong(
-                "job_nccl_info",
-                f"true with NCCL_DEBUG: {env['NCCL_DEBUG']} in job_env",
-                "NCCL_DEBUG: INFO, at which NCCL names its networks",
-                "leave NCCL_DEBUG out of job_env, or job_nccl_info",
-            )
+            found, expected = f"true with NCCL_DEBUG: {env['NCCL_DEBUG']} in job_env", "NCCL_DEBUG: INFO or TRACE"
+            values.wrong("job_nccl_info", found, expected, "leave NCCL_DEBUG out of job_env, or job_nccl_info")
         # NCCL then logs its networks and channels, but not every collective.
         env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", **env}
     return env, list(secret)

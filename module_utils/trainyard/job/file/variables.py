@@ -280,8 +280,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_tls_warning_days": _number(
             "Warn if the authority or a given certificate expires within this number of days.",
             90,
-            tls.LEAST_WARNING_DAYS,
-            tls.MOST_WARNING_DAYS,
+            tls.MIN_WARNING_DAYS,
+            tls.MAX_WARNING_DAYS,
         ),
     },
     "Rank tables": {
