@@ -14,15 +14,15 @@ from typing import Any
 
 # A text that `-e name=value` hands over as it is. Others go as JSON, which also keeps lists, numbers and blanks.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,-]+")
-# A pattern of a thousand names is no line that anybody types.
-_MOST_HOSTS = 20
+# With more hosts, the command names the group `compute`.
+_MAX_HOSTS = 20
 
 
 def ansible(hosts: Sequence[str], inventory: str, module: str, arguments: str = "", *, become: bool = False) -> str:
-    """Write `ansible HOSTS -i INVENTORY -m MODULE -a ARGUMENTS`; `arguments` is what stands behind -a."""
-    pattern = ",".join(hosts) if 0 < len(hosts) <= _MOST_HOSTS else "compute"
+    """Write `ansible HOSTS -i INVENTORY -m MODULE -a ARGUMENTS`."""
+    pattern = ",".join(hosts) if 0 < len(hosts) <= _MAX_HOSTS else "compute"
     words = ["ansible", shlex.quote(pattern), inventory, "-b" if become else "", "-m", module]
-    return " ".join(word for word in [*words, *(["-a", shlex.quote(arguments)] if arguments else [])] if word)
+    return " ".join(filter(None, [*words, f"-a {shlex.quote(arguments)}" if arguments else ""]))
 
 
 def arguments(**values: Any) -> str:
@@ -46,13 +46,16 @@ def inventory_options(sources: Iterable[str]) -> str:
 def extra_vars(variables: Mapping[str, Any]) -> str:
     """Write variables as options `-e`, so that Ansible gets the values that they have here."""
     plain = {name: value for name, value in variables.items() if isinstance(value, str) and _PLAIN.fullmatch(value)}
-    words = [f"-e {name}={value}" for name, value in plain.items()]
     others = {name: value for name, value in variables.items() if name not in plain}
-    return " ".join([*words, *([f"-e {shlex.quote(json.dumps(others))}"] if others else [])])
+    words = [
+        *(f"{name}={value}" for name, value in plain.items()),
+        *([shlex.quote(json.dumps(others))] if others else []),
+    ]
+    return " ".join(f"-e {word}" for word in words)
 
 
 def playbook(book: str, inventory: str, variables: Mapping[str, Any] | None = None, *, limit: str = "") -> str:
     """Write `ansible-playbook BOOK -i INVENTORY --limit LIMIT -e NAME=VALUE`."""
     limited = f"--limit {shlex.quote(limit)}" if limit else ""
     words = ["ansible-playbook", shlex.quote(book), inventory, limited, extra_vars(variables or {})]
-    return " ".join(word for word in words if word)
+    return " ".join(filter(None, words))

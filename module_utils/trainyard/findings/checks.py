@@ -2,7 +2,7 @@
 """Checks: the items that the verification of a cluster checks, with their results.
 
 A finding (findings.py) stops a job or a role; a check is recorded in any state, and the verification goes on. A check
-that could not be made is `unknown`, never `pass`. One that does not apply is `skipped` and says why, and one that was
+that could not be made is `unknown`, never `pass`; one that does not apply is `skipped`, with the reason; one that was
 not requested is `not_asked`.
 """
 
@@ -21,10 +21,10 @@ PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "
 
 @dataclass(frozen=True)
 class Check:
-    """One item that was checked, with its result; `hosts` are the ones that it is about, none for the whole cluster.
+    """One item that was checked, with its result; `hosts` are its subject, none for the whole cluster.
 
-    `reason` says in a sentence why the state is not `pass`, `action` what to do next, `command` how to repeat just this
-    check, `source` where the expected value comes from. `data` are numbers for the report.
+    `reason` is the sentence why the state is not `pass`, `command` repeats just this check, `source` names the origin
+    of the expected value, and `data` has numbers for the report.
     """
 
     phase: str
@@ -47,7 +47,7 @@ class Check:
             raise ValueError(f"state {self.state!r} of {self.name}, expected one of {', '.join(STATES)}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the check as the plain dictionary that modules hand to each other and report.json keeps."""
+        """Return the check as in report.json."""
         return {**asdict(self), "hosts": list(self.hosts), "data": dict(self.data)}
 
     @classmethod

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may leave the controller in a report: no secret, no environment, no control characters, no endless line.
-
-A report is mailed and attached to tickets, and the words in it come from machines.
-"""
+"""Remove secrets, environments, control characters and endless lines from reports, which people mail."""
 
 from __future__ import annotations
 
@@ -15,12 +12,11 @@ from typing import Any
 from .findings import counted
 
 HIDDEN = "(hidden)"
-# A log line or a command's output that is longer says nothing more.
-MAX_TEXT = 4000
+MAX_TEXT = 4000  # characters
 
-# Whole dictionaries of variables, as nccl-tests' JSON has one.
+# Dictionaries of variables, as nccl-tests' JSON has one.
 _ENVIRONMENT = frozenset({"env", "environ", "environment"})
-# `tokens` are what language models are trained on.
+# `tokens` are training data of language models.
 _WORD = r"(?:passw(?:or)?d|passphrase|secret|token(?!s)|api[_-]?key|private[_-]?key|credential)"
 _SECRET, _IS_NAME = re.compile(rf"(?i){_WORD}"), re.compile(r"[\w-]+")
 # Bounded, as the time of a search would grow with the square of a line that repeats the word.
@@ -30,25 +26,22 @@ _BEARER = re.compile(r"(?i)(\b(?:bearer|basic) )[a-z0-9._~+/=-]{8,}")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
 # Also those that no XML file may hold, and those that turn the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_COLOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def without_secrets(text: str) -> str:
-    """Return a whole text, such as a log, without secrets that can be told as such, terminal codes and controls."""
-    text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _COLOUR.sub("", text.replace("\r\n", "\n")))
-    text = _KEY_BLOCK.sub(HIDDEN, text)
-    text = _IN_ADDRESS.sub(rf"\1{HIDDEN}@", text)
-    text = _BEARER.sub(rf"\1{HIDDEN}", text)
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+    """Return a text, such as a log, without recognizable secrets, terminal codes and controls."""
+    text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _COLOR.sub("", text.replace("\r\n", "\n")))
+    text = _IN_ADDRESS.sub(rf"\1{HIDDEN}@", _KEY_BLOCK.sub(HIDDEN, text))
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", _BEARER.sub(rf"\1{HIDDEN}", text))
 
 
 @lru_cache(maxsize=8192)
 def safe_text(text: str) -> str:
-    """Return a text of a report without secrets, and without its end where that is far."""
+    """Return a text of a report without secrets, cut to MAX_TEXT."""
     text = without_secrets(text)
-    if len(text) > MAX_TEXT:
-        text = f"{text[:MAX_TEXT]}... ({counted(len(text) - MAX_TEXT, 'more character')})"
-    return text
+    more = len(text) - MAX_TEXT
+    return f"{text[:MAX_TEXT]}... ({counted(more, 'more character')})" if more > 0 else text
 
 
 @lru_cache(maxsize=8192)
@@ -66,10 +59,6 @@ def safe(value: Any) -> Any:
         }
     if isinstance(value, (list, tuple)):
         return [safe(item) for item in value]
-    if isinstance(value, str):
-        return safe_text(str(value))
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return safe_text(str(value))
+    return value if value is None or isinstance(value, (int, float)) else safe_text(str(value))

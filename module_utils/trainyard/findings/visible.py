@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What machines and jobs say, for a terminal: whatever would steer it is shown as an escape, such as \\x1b.
+"""Show texts of machines and jobs on a terminal; control characters appear as escapes such as \\x1b.
 
-Logs, names and error messages are chosen by ranks and nodes. Raw, they could move the cursor over what was said before,
-write the clipboard (OSC 52), or let text be read in another order than it stands (Unicode Technical Report 36). Files
-keep every byte; pages escape for themselves.
+Ranks and nodes choose logs, names and messages. Raw, they could overwrite earlier output, write the clipboard (OSC 52),
+or change the order in which text is read (Unicode Technical Report 36). Files keep every byte; pages escape themselves.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ _STEERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-# Upper bound for a text that a node says on one line, in characters.
-MOST_LINE = 4000
-# The colours that Ansible itself puts into what it prints.
-COLOUR = re.compile(r"\x1b\[(?:0|[01];3[0-7])m")
-# Colours, movements of the cursor, titles of windows: what tools write for a terminal beside their words.
+# Upper bound for a node's text on one line, in characters.
+MAX_LINE = 4000
+# The colors that Ansible itself prints.
+_COLOR = re.compile(r"(\x1b\[(?:0|[01];3[0-7])m)")
+# Colors, movements of the cursor, titles of windows, which tools write for a terminal.
 ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
@@ -31,7 +30,7 @@ def visible(text: str) -> str:
     return _STEERS.sub(_escape, text.replace("\r\n", "\n"))
 
 
-def one_line(text: str, most: int = MOST_LINE) -> str:
+def one_line(text: str, most: int = MAX_LINE) -> str:
     """Return a text on one line, cut where it is long, so that its author cannot add lines to a report."""
     shown = text if len(text) <= most else f"{text[:most]} ..."
     lines = shown.splitlines()
@@ -39,22 +38,18 @@ def one_line(text: str, most: int = MOST_LINE) -> str:
 
 
 def visible_but_colours(text: str) -> str:
-    """Show what would steer a terminal, and leave the colours that Ansible uses: where it has put them there itself."""
-    parts, end = [], 0
-    for colour in COLOUR.finditer(text):
-        parts += [visible(text[end : colour.start()]), colour[0]]
-        end = colour.end()
-    return "".join([*parts, visible(text[end:])])
+    """Show what would steer a terminal, but leave the colors that Ansible uses."""
+    return "".join(part if _COLOR.fullmatch(part) else visible(part) for part in _COLOR.split(text))
 
 
 def as_overwritten(line: str) -> str:
-    """Return what stays of a line that writes over itself, as bars of progress do; `...` stands for what was there."""
+    """Return the end of a line that overwrites itself, as progress bars do; `...` replaces what was there."""
     before, found, last = line.rstrip("\r").rpartition("\r")
     return f"... {last}" if found and before else last
 
 
 def unwritable(value: Any) -> str:
-    """Say what of a value no file can hold: text that is no UTF-8, a number of hundreds of digits; "" for none."""
+    """Describe what of a value no file can hold: text that is no UTF-8, a number of hundreds of digits; else ""."""
     if isinstance(value, str):
         return f"{ascii(value)[:100]}, which is no UTF-8" if re.search("[\ud800-\udfff]", value) else ""
     if isinstance(value, Mapping):

@@ -8,7 +8,7 @@ starts without the existing jobs on another host. Slurm does not warn of any of 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,10 +62,8 @@ def change_findings(cluster: str, controller: str, nodes: Sequence[Mapping[str, 
     if busy:
         names = ",".join(busy)
         found = f"{host_list(busy)} {'has' if len(busy) == 1 else 'have'} jobs and would leave"
-        drain = f"scontrol update nodename={names} state=drain reason=leaves, and wait"
-        action = f"{drain}; or scancel --nodelist={names}"
-        expected = "no job on a node that leaves, as Slurm would end it"
-        findings.append(Finding("slurm_hosts", found, expected, action))
+        action = f"scontrol update nodename={names} state=drain reason=leaves, and wait; or scancel --nodelist={names}"
+        findings.append(Finding("slurm_hosts", found, "no job on a node that leaves, as Slurm would end it", action))
     return findings
 
 
@@ -79,17 +77,13 @@ def _conf_findings(cluster: str, controller: str, node: Mapping[str, Any]) -> li
     present, findings = read_conf(conf), []
     if present.cluster not in ("", cluster):
         expected = f"{cluster}, as slurmctld does not take jobs and state of another name"
-        action = (
-            f"set slurm_cluster: {present.cluster}; or end its jobs, stop slurmctld, move away /etc/slurm/slurm.conf "
-            f"on all nodes and /var/lib/slurm/slurmctld on {present.controller}"
-        )
+        action = f"set slurm_cluster: {present.cluster}; or end its jobs, stop slurmctld, move away "
+        action += f"/etc/slurm/slurm.conf on all nodes and /var/lib/slurm/slurmctld on {present.controller}"
         findings.append(Finding("slurm_cluster", f"the cluster {present.cluster}", expected, action, host=host))
     if present.controller not in ("", controller):
         found, expected = f"slurmctld on {present.controller}", f"a slurmctld on {controller} without running jobs"
-        action = (
-            f"set slurm_controller: {present.controller}; or end the jobs, stop slurmctld there, and move away "
-            "/etc/slurm/slurm.conf on all nodes"
-        )
+        action = f"set slurm_controller: {present.controller}; or end the jobs, stop slurmctld there, and move away "
+        action += "/etc/slurm/slurm.conf on all nodes"
         findings.append(Finding("slurm_controller", found, expected, action, host=host))
     return findings
 
@@ -99,29 +93,32 @@ def node_findings(controller: str, nodes: Sequence[Mapping[str, Any]], devices: 
 
     A node is {host, hostname, conf, version (output of slurmd -V)}; `devices` is the present Gres of each.
     """
-    findings = []
+    return [*_release_findings(controller, nodes), *_device_findings(controller, nodes, devices)]
+
+
+def _release_findings(controller: str, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     versions = {str(node["hostname"]): str(node.get("version") or "").strip() for node in nodes}
     newest = _release(versions.get(controller, ""))
     for node in nodes:
-        found = str(node.get("version") or "").strip()
-        release = _release(found)
+        version = versions[str(node["hostname"])]
+        release = _release(version)
         if newest is not None and release is not None and not 0 <= newest - release <= _MONTHS:
             expected = f"the release of slurmctld ({versions[controller]}) or one of the {_MONTHS} months before it"
             action = "upgrade slurmctld first, then slurmd; take the same distribution for all nodes"
-            findings.append(Finding("slurmd", found, expected, action, host=node["host"]))
+            yield Finding("slurmd", version, expected, action, host=node["host"])
+
+
+def _device_findings(
+    controller: str, nodes: Sequence[Mapping[str, Any]], devices: Mapping[str, str]
+) -> Iterator[Finding]:
     conf = next((str(node.get("conf") or "") for node in nodes if node["hostname"] == controller), "")
     hosts = {str(node["host"]) for node in nodes}
     for host, before in read_conf(conf).devices.items():
         had, has = (dict(_DEVICES.findall(gres)) for gres in (before, devices.get(host, "")))
-        fewer = [
-            f"{has.get(kind, 0)} of {number}" for kind, number in had.items() if int(has.get(kind, 0)) < int(number)
-        ]
+        fewer = [f"{has.get(kind, 0)} of {count}" for kind, count in had.items() if int(has.get(kind, 0)) < int(count)]
         if host in hosts and fewer:
             found = f"{', '.join(fewer)} devices of the present configuration"
             expected = "all devices, or the configuration would lose them"
-            action = (
-                "check nvidia-smi or npu-smi info; if devices are gone for good, take Gres of "
-                f"{host} out of /etc/slurm/slurm.conf on {controller}"
-            )
-            findings.append(Finding("devices", found, expected, action, host=host))
-    return findings
+            action = "check nvidia-smi or npu-smi info; if devices are gone for good, take Gres of "
+            action += f"{host} out of /etc/slurm/slurm.conf on {controller}"
+            yield Finding("devices", found, expected, action, host=host)

@@ -52,10 +52,8 @@ def missing(text: str) -> str:
 
 def confinement_findings(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Find nodes that cannot confine jobs. A node is {host, cgroups (text for missing())}."""
-    expected = (
-        f"cgroups that slurmd can write, as slurm_confinement is cgroup: v1 with {', '.join(_V1)}, or v2 with "
-        f"{', '.join(_V2)}, at {_ROOT}; and {', '.join(_CAPABILITIES)}"
-    )
+    expected = f"cgroups that slurmd can write, as slurm_confinement is cgroup: v1 with {', '.join(_V1)}, or v2 with "
+    expected += f"{', '.join(_V2)}, at {_ROOT}; and {', '.join(_CAPABILITIES)}"
     action = "set slurm_confinement: none if jobs need not be kept apart, or give the container what it lacks"
     found = {node["host"]: missing(str(node.get("cgroups") or "")) for node in nodes}
     return [Finding("slurm_confinement", text, expected, action, host=host) for host, text in found.items() if text]

@@ -18,7 +18,7 @@ SIGN = "trainyard:"
 HUNG = "tools"
 # Transient faults count if two checks in a row find them: a GPU may throttle for a second, a tool may be late once.
 _TRANSIENT = (*PASSING, HUNG)
-_LONGEST_REASON = 400
+_MAX_REASON = 400  # characters
 
 
 class Node(NamedTuple):
@@ -75,20 +75,22 @@ def read_node(record: str) -> Node:
 
 def recall(stored: Any, boot_id: str | None) -> Memory:
     """Return the memory of the previous check from the content of its file, whatever that holds."""
-    known = stored if isinstance(stored, dict) else {}
-    same_boot = known if known.get("boot_id") == boot_id else {}
+    saved = stored if isinstance(stored, dict) else {}
+    same_boot = saved if saved.get("boot_id") == boot_id else {}
 
-    def entries(name: str, kind: type, source: dict[str, Any]) -> Any:
+    def texts(name: str) -> dict[str, str]:
+        value = same_boot.get(name)
+        entries = value.items() if isinstance(value, dict) else ()
+        return {str(check): text for check, text in entries if isinstance(text, str)}
+
+    def items(source: dict[str, Any], name: str) -> list[Any]:
         value = source.get(name)
-        return value if isinstance(value, kind) else kind()
+        return value if isinstance(value, list) else []
 
-    drained_for, accepted = (
-        {str(check): text for check, text in entries(name, dict, same_boot).items() if isinstance(text, str)}
-        for name in ("drained_for", "accepted")
-    )
-    once = [name for name in entries("once", list, same_boot) if isinstance(name, str)]
-    ports = [port for port in entries("ports", list, known) if isinstance(port, dict) and set(PORT) <= set(port)]
-    return {"boot_id": boot_id, "drained_for": drained_for, "accepted": accepted, "once": once, "ports": ports}
+    once = [name for name in items(same_boot, "once") if isinstance(name, str)]
+    ports = [port for port in items(saved, "ports") if isinstance(port, dict) and set(PORT) <= set(port)]
+    accepted = texts("accepted")
+    return {"boot_id": boot_id, "drained_for": texts("drained_for"), "accepted": accepted, "once": once, "ports": ports}
 
 
 def check_node(
@@ -121,7 +123,7 @@ def decide(node: Node, found: Found, memory: Memory) -> Decision:
     elif node.ours and not faults and not found.silent & set(drained_for):
         action, drained_for = "resume", {}
     reason = f"{SIGN} {'; '.join(f'{name}: {text}' for name, text in faults.items())}" if faults else ""
-    reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 4]} ..."
+    reason = reason if len(reason) <= _MAX_REASON else f"{reason[: _MAX_REASON - 4]} ..."
     once = [name for name in faults if name in _TRANSIENT]
     left: Memory = {**memory, "drained_for": drained_for, "accepted": accepted, "once": once, "ports": ports}
     return Decision(action, reason, left)

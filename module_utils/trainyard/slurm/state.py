@@ -46,21 +46,14 @@ _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z][A-Za-z0-9_:/]*)=")
 def fields(record: str) -> dict[str, str]:
     """Parse one line of `scontrol show ... -o`: NAME=value pairs, whose values may contain spaces and `=`."""
     found = list(_FIELD.finditer(record))
-    ends = [match.start() for match in found[1:]] + [len(record)]
-    result: dict[str, str] = {}
-    for match, end in zip(found, ends):
-        result.setdefault(match["name"], record[match.end() : end].strip())
-    return result
-
-
-def base_state(word: str) -> str:
-    """Return the base state of `CANCELLED by 1000` or `CANCELLED+`."""
-    return re.split(r"[ +]", word, maxsplit=1)[0].upper()
+    ends = [*(match.start() for match in found[1:]), len(record)]
+    # The first of several fields of one name counts.
+    return {match["name"]: record[match.end() : end].strip() for match, end in reversed(list(zip(found, ends)))}
 
 
 def read_state(word: str) -> str:
-    """Return our state for a state of Slurm; an unknown one is `lost`."""
-    return STATE.get(base_state(word), "lost")
+    """Return our state for a state of Slurm, such as `CANCELLED by 1000` or `CANCELLED+`; an unknown one is `lost`."""
+    return STATE.get(re.split(r"[ +]", word, maxsplit=1)[0].upper(), "lost")
 
 
 def exit_of(code: str) -> tuple[int | None, int | None]:
@@ -123,17 +116,15 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
             continue
         killed = status > 128
         result = "signal" if killed else "exit-code" if status else "success"
-        if words[5:] == ["oom-kill"]:
-            result = words[5]
         found.append(
             {
-                "process": words[0].replace("worker", "rank") if match[1] == "worker" else words[0],
+                "process": words[0].replace("worker", "rank"),
                 "rank": int(match[2]) if match[1] in ("rank", "worker") else None,
                 "host": words[1],
                 "node_rank": node_rank,
                 "exit_code": None if killed else status,
                 "signal": status - 128 if killed else None,
-                "result": result,
+                "result": "oom-kill" if words[5:] == ["oom-kill"] else result,
                 "time": at,
             }
         )
@@ -143,23 +134,17 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
 def nodes_of(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the nodes of the allocation with their ranks, which Slurm assigns in blocks, and their exits."""
     per_node = int(plan["engine"]["ranks_per_node"])
-    ended = {str(each["process"]): each for each in state.get("exits") or ()}
-    ended_all = state["state"] not in ("pending", "running")
+    exit_of_process = {str(each["process"]): each for each in state.get("exits") or ()}
+
+    def process(rank: int) -> dict[str, Any]:
+        log = str(plan["rank_log"]).replace("{rank}", str(rank))
+        ended = exit_of_process.get(f"rank_{rank}", {})
+        exit_fields = {name: ended[name] for name in ("exit_code", "signal", "result", "time") if ended}
+        return {"name": f"rank{rank}", "ranks": [rank], "log": log, **exit_fields}
+
+    own_state = "running" if state["state"] in ("pending", "running") else "ended"
     nodes = []
     for number, host in enumerate(state.get("hosts") or ()):
         ranks = list(range(number * per_node, (number + 1) * per_node))
-        processes = []
-        for rank in ranks:
-            known = ended.get(f"rank_{rank}", {})
-            processes.append(
-                {
-                    "name": f"rank{rank}",
-                    "ranks": [rank],
-                    "log": str(plan["rank_log"]).replace("{rank}", str(rank)),
-                    **{name: known.get(name) for name in ("exit_code", "signal", "result", "time") if known},
-                }
-            )
-        nodes.append(
-            {"host": host, "state": "ended" if ended_all else "running", "ranks": ranks, "processes": processes}
-        )
+        nodes.append({"host": host, "state": own_state, "ranks": ranks, "processes": list(map(process, ranks))})
     return nodes

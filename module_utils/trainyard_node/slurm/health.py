@@ -48,9 +48,8 @@ class _HurriedTree(Tree):
 
 
 def _scontrol(*words: str) -> str:
-    done = subprocess.run(
-        ["scontrol", *words], capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False
-    )  # fmt: skip
+    argv = ["scontrol", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False)
     if done.returncode:
         raise RuntimeError(f"scontrol {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[:200]}")
     return done.stdout
