@@ -159,6 +159,12 @@ class ServerView:
             return f"server_list[{self.index}]"
         return f"server {plain(self.server_id)}"
 
+    @property
+    def places(self) -> list[str]:
+        """The server, its entries and its devices, as problems name them."""
+        entries = [f"{self.where}, device[{index}]" for index in range(len(self.entries))]
+        return [self.where, *entries, *(device.where for device in self.devices)]
+
     @cached_property
     def ranks(self) -> list[int]:
         """The ranks of its devices, as far as they are numbers."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan the files that describe a cluster to other programs: a rank table, a hostfile; and read one as an inventory.
 
-A node is a record with its `name`, its `ansible_host` if it has one, and the results of the tasks that asked it:
+A node is a record with its `name`, its `ansible_host` if it has one, and results of modules:
 `__asked_devices` (npu_info or accelerator_info) and `__asked_networks` (network_info).
 """
 
@@ -23,14 +23,14 @@ from ...software.files import taken
 from ..file.values import parse_devices
 from . import rank_table as tables
 from .hostfile import FLAVORS, MpiHost
-from .placement import Node, Placement, distinct_addresses
+from .placement import Node, Placement, distinct_addresses, missing_devices
 
 Record = Mapping[str, Any]
 
 # The server_id of a single server, as usual generators write it.
 LOOPBACK = "127.0.0.1"
 _RANGE = 'auto, a list such as [0, 1], or a range such as "[4,8)"'
-# YAML reads these words and all that begins with a digit, but for addresses, as other values than texts.
+# Names that need no quotes: YAML reads the excluded words, and numbers, as other values than texts.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z][a-z0-9.-]*|\d+\.\d+\.\d+\.\d+", re.IGNORECASE)
 
 
@@ -40,43 +40,41 @@ def plan_rank_table(nodes: Sequence[Record], settings: Record) -> dict[str, Any]
     `settings`: `devices` as in job_devices, `network` as in job_network, `server_ip` of a single server, `path`, and
     `folder`, whether there is a folder for it.
     """
-    prefix, alone = "rank_table", len(nodes) == 1
     found = [*_no_folder(settings, "rank_table_path"), *_silent(nodes)]
     try:
         chosen: tuple[int, ...] | None = parse_devices(settings["devices"])
     except (ValueError, TypeError):
         chosen = ()
     if chosen == ():
-        given = repr(settings["devices"])
-        found.append(Finding("devices", given, _RANGE, "correct rank_table_devices"))
-    found += _server_ip(str(settings["server_ip"]), alone)
+        found.append(Finding("devices", repr(settings["devices"]), _RANGE, "correct rank_table_devices"))
+    found += _server_ip(str(settings["server_ip"]), len(nodes) == 1)
     placed: list[Node] = []
-    for record in nodes:
-        if not _answered(record):
-            continue
+    for record in filter(_answered, nodes):
         npu = record["__asked_devices"]["npu"]
-        present = tuple(int(device["index"]) for device in npu.get("devices") or ())
-        own = _devices(record["name"], npu, present, chosen or present)
-        address = (str(settings["server_ip"]) or LOOPBACK) if alone else ""
-        if not alone:
-            address, wrong = _address(record, str(settings["network"]), prefix, alone)
+        devices = chosen or tuple(int(device["index"]) for device in npu.get("devices") or ())
+        own = _device_findings(record["name"], npu, devices)
+        if len(nodes) == 1:
+            address = str(settings["server_ip"]) or LOOPBACK
+        else:
+            address, wrong = _address(record, str(settings["network"]), "rank_table", False)
             own += wrong
         found += own
         if not own:
-            placed.append(_node(record["name"], len(placed), address, chosen or present, npu))
+            node = Node(
+                record["name"], len(placed), address, "", "", "ascend", devices, 0, len(devices), 0, {}, npu=npu
+            )
+            placed.append(node)
     if found or not placed:
         return {"findings": [finding.as_dict() for finding in found], "chip": "", "servers": []}
     placement = Placement("", tuple(placed), 0, 0, "", "")
-    problems = tables.chip_findings(placement)
-    if not problems:
-        problems = [
-            *distinct_addresses(placed),
-            *tables.device_findings(placement),
-            *faults(tables.device_set_findings(placement)),
-            *tables.table_findings(placement, None),
-        ]
+    problems = tables.chip_findings(placement) or [
+        *distinct_addresses(placed),
+        *tables.device_findings(placement),
+        *faults(tables.device_set_findings(placement)),
+        *tables.table_findings(placement, None),
+    ]
     return {
-        "findings": [_named(finding, prefix).as_dict() for finding in problems],
+        "findings": [_named(finding, "rank_table").as_dict() for finding in problems],
         "chip": tables.chip(placement),
         "servers": [_server(server) for server in tables.servers(placement)],
     }
@@ -85,10 +83,6 @@ def plan_rank_table(nodes: Sequence[Record], settings: Record) -> dict[str, Any]
 def _server(server: Server) -> dict[str, Any]:
     # Every node is 127.0.0.1 to itself: it is a name, and no address of the server.
     return {**asdict(server), "host_ip": "" if server.host_ip == LOOPBACK else server.host_ip}
-
-
-def _node(host: str, rank: int, address: str, devices: tuple[int, ...], npu: Record) -> Node:
-    return Node(host, rank, address, "", "", "ascend", devices, 0, len(devices), 0, {}, npu=npu)
 
 
 def _server_ip(address: str, alone: bool) -> list[Finding]:
@@ -101,23 +95,19 @@ def _server_ip(address: str, alone: bool) -> list[Finding]:
     try:
         ipaddress.ip_address(address)
     except ValueError:
-        expected, action = "an IPv4 or IPv6 address", "correct rank_table_server_ip"
-        return [Finding("rank_table_server_ip", repr(address), expected, action)]
+        found, action = repr(address), "correct rank_table_server_ip"
+        return [Finding("rank_table_server_ip", found, "an IPv4 or IPv6 address", action)]
     return []
 
 
-def _devices(host: str, npu: Record, present: Sequence[int], wanted: Sequence[int]) -> list[Finding]:
-    """Find what keeps the devices of one node out of a table."""
+def _device_findings(host: str, npu: Record, devices: Sequence[int]) -> list[Finding]:
+    """Find a node without all of these devices."""
+    present = [int(device["index"]) for device in npu.get("devices") or ()]
     if not present:
         found = "; ".join(npu.get("problems") or ()) or "no Ascend device"
         action = "install driver and firmware, or leave the host out of rank_table_hosts"
         return [Finding("devices", found, "Ascend devices that npu-smi lists", action, host=host)]
-    missing = [device for device in wanted if device not in present]
-    if not missing:
-        return []
-    expected = f"device{'s' if len(wanted) > 1 else ''} {', '.join(map(str, wanted))}"
-    action = "correct rank_table_devices, or set it to auto"
-    return [Finding("devices", f"{', '.join(map(str, present))} on the node", expected, action, host=host)]
+    return missing_devices(host, present, devices, "correct rank_table_devices, or set it to auto")
 
 
 def plan_hostfile(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:
@@ -127,27 +117,21 @@ def plan_hostfile(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:
     `folder`, whether there is a folder for it.
     """
     found, hosts = [*_no_folder(settings, "hostfile_path"), *_silent(nodes)], []
-    if settings["flavor"] not in FLAVORS:
+    flavor, slots = settings["flavor"], _slots(settings["slots"])
+    if flavor not in FLAVORS:
         expected = f"one of {', '.join(FLAVORS)}"
-        given = repr(settings["flavor"])
-        found.append(Finding("hostfile_flavor", given, expected, "correct hostfile_flavor"))
-    slots = _slots(settings["slots"])
+        found.append(Finding("hostfile_flavor", repr(flavor), expected, "correct hostfile_flavor"))
     if slots is None:
-        given, expected = repr(settings["slots"]), "auto, or a whole number from 1 on"
-        found.append(Finding("hostfile_slots", given, expected, "correct hostfile_slots"))
+        expected = "auto, or a whole number from 1 on"
+        found.append(Finding("hostfile_slots", repr(settings["slots"]), expected, "correct hostfile_slots"))
+    expected, action = (
+        "devices that answer, whose number is that of the slots",
+        "repair the driver, or set hostfile_slots",
+    )
     for record in filter(_answered, nodes):
         accelerators = record["__asked_devices"]["accelerators"]
         problems = accelerators.get("problems") or () if slots == 0 else ()
-        found += [
-            Finding(
-                "devices",
-                str(problem),
-                "devices that answer, whose number is that of the slots",
-                "repair the driver, or set hostfile_slots",
-                host=record["name"],
-            )
-            for problem in problems
-        ]
+        found += [Finding("devices", str(each), expected, action, host=record["name"]) for each in problems]
         address, wrong = _address(record, str(settings["network"]), "hostfile", len(nodes) == 1)
         found += wrong
         hosts.append({"name": address, "slots": slots or len(accelerators.get("devices") or ()) or 1})
@@ -155,11 +139,10 @@ def plan_hostfile(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:
 
 
 def _slots(value: Any) -> int | None:
-    """Return the number of slots, 0 for auto; None for what is neither."""
+    """Return the number of slots, 0 for auto; None for anything else."""
     if value == "auto":
         return 0
-    text = "" if isinstance(value, bool) else str(value)
-    return int(text) if re.fullmatch(r"[1-9]\d{0,5}", text) else None
+    return int(value) if not isinstance(value, bool) and re.fullmatch(r"[1-9]\d{0,5}", str(value)) else None
 
 
 def _no_folder(settings: Record, variable: str) -> list[Finding]:
@@ -210,48 +193,40 @@ def _named(finding: Finding, prefix: str) -> Finding:
 def plan_inventory(read: Record, settings: Record) -> dict[str, Any]:
     """Return `findings`, the `text` of an inventory with the hosts of a hostfile, and whether slots are `differing`.
 
-    `read` is what mpi_hostfile read, without hosts where there is no such file. `settings`: `hostfile` and `path` name
-    both files, `folder` says whether there is a folder for the latter, `existing` is what it holds ("" where it is
-    not there), and `overwrite`.
+    `read` is the result of mpi_hostfile, without hosts if the file is missing. `settings`: `hostfile` and `path` name
+    both files, `folder` tells whether the latter has a folder, `existing` is its content or "", and `overwrite`.
     """
     hostfile = str(settings["hostfile"])
-    if "hosts" not in read:
-        found, expected, action = f"no file {hostfile}", "a hostfile on the controller", "correct hostfile_from"
-        missing = Finding("hostfile_from", found, expected, action)
-        findings = [missing, *_no_folder(settings, "hostfile_path")]
-        return {"findings": [finding.as_dict() for finding in findings], "text": "", "differing": False}
-    hosts = [MpiHost(host["name"], host["slots"], host["max_slots"]) for host in read["hosts"]]
-    wrong = [
-        Finding(
-            "hostfile",
-            f"line {each['line']} of {hostfile}: {each['text']}",
-            "a line for each host, such as `10.0.0.1 slots=8`",
-            "correct the hostfile",
-        )
-        for each in read["problems"]
-    ]
-    wrong += [
-        Finding(
-            "hostfile",
-            f"host {host.name!r} in {hostfile}",
-            "names of letters, digits and . _ -, or addresses",
-            "give the host another name",
-        )
-        for host in hosts
-        if not _names_a_host(host.name)
-    ]
-    if not hosts and not wrong:
-        expected, action = "at least one host", "name a hostfile that has hosts"
-        wrong.append(Finding("hostfile", f"no host in {hostfile}", expected, action))
-    wrong += _no_folder(settings, "hostfile_path")
-    made = _inventory(hosts, hostfile)
-    if settings["existing"] not in ("", made) and not settings["overwrite"] and not wrong:
-        wrong.append(taken(str(settings["path"]), "inventory"))
+    hosts = [MpiHost(host["name"], host["slots"], host["max_slots"]) for host in read.get("hosts", ())]
+    findings = [*_hostfile_findings(read, hosts, hostfile), *_no_folder(settings, "hostfile_path")]
+    text = _inventory(hosts, hostfile) if "hosts" in read else ""
+    if settings["existing"] not in ("", text) and not settings["overwrite"] and not findings:
+        findings.append(taken(str(settings["path"]), "inventory"))
     differing = len({host.slots for host in hosts}) > 1
-    return {"findings": [finding.as_dict() for finding in wrong], "text": made, "differing": differing}
+    return {"findings": [finding.as_dict() for finding in findings], "text": text, "differing": differing}
 
 
-def _names_a_host(name: str) -> bool:
+def _hostfile_findings(read: Record, hosts: Sequence[MpiHost], hostfile: str) -> list[Finding]:
+    if "hosts" not in read:
+        expected = "a hostfile on the controller"
+        return [Finding("hostfile_from", f"no file {hostfile}", expected, "correct hostfile_from")]
+    lines = [f"line {each['line']} of {hostfile}: {each['text']}" for each in read["problems"]]
+    names = [f"host {host.name!r} in {hostfile}" for host in hosts if not _is_host(host.name)]
+    a_line, a_name = (
+        "a line for each host, such as `10.0.0.1 slots=8`",
+        "names of letters, digits and . _ -, or addresses",
+    )
+    findings = [
+        *(Finding("hostfile", found, a_line, "correct the hostfile") for found in lines),
+        *(Finding("hostfile", found, a_name, "give the host another name") for found in names),
+    ]
+    if not hosts and not findings:
+        action = "name a hostfile that has hosts"
+        return [Finding("hostfile", f"no host in {hostfile}", "at least one host", action)]
+    return findings
+
+
+def _is_host(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -265,8 +240,8 @@ def _inventory(hosts: Sequence[MpiHost], hostfile: str) -> str:
     lines = ["---", f"# The hosts of {hostfile}, in its order, which is that of the ranks.", "compute:", "  hosts:"]
     for host in hosts:
         name = host.name if _PLAIN.fullmatch(host.name) else json.dumps(host.name)
-        said = f"  # {counted(host.slots, 'slot')}" if host.slots and not same else ""
-        lines.append(f"    {name}:{said}")
+        comment = f"  # {counted(host.slots, 'slot')}" if host.slots and not same else ""
+        lines.append(f"    {name}:{comment}")
         if host.name == "localhost":
             lines.append("      ansible_connection: local")
     if same:

@@ -126,99 +126,72 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
     """Find nodes where a package of the job is missing or has another version than on most nodes."""
     findings: list[Finding] = []
     for package in job.packages:
-        found = {host: str((fact.get("packages") or {}).get(package) or "") for host, fact in facts.items()}
-        present = {host: version for host, version in found.items() if version}
-        if not present:
-            findings.extend(
-                Finding(
-                    "versions",
-                    f"no {package} in {job.venv}",
-                    f"{package} installed on every node",
-                    "run site.yml, or set job_venv to where it is",
-                    host=host,
-                )
-                for host in found
-            )
-            continue
-        usual = Counter(present.values()).most_common(1)[0][0]
-        for host, version in found.items():
-            if version != usual:
-                findings.append(
-                    Finding(
-                        "versions",
-                        f"{package} {version or 'missing'} in {job.venv}",
-                        f"{package} {usual}, as on the other nodes",
-                        "run site.yml to make them equal",
-                        host=host,
-                    )
-                )
+        versions = {host: str((fact.get("packages") or {}).get(package) or "") for host, fact in facts.items()}
+        usual = next((version for version, _ in Counter(filter(None, versions.values())).most_common(1)), "")
+        expected, action = f"{package} {usual}, as on the other nodes", "run site.yml to make them equal"
+        if not usual:
+            expected, action = f"{package} installed on every node", "run site.yml, or set job_venv to where it is"
+        for host, version in versions.items():
+            found = f"{package} {version or 'missing'}" if usual else f"no {package}"
+            if version != usual or not usual:
+                findings.append(Finding("versions", f"{found} in {job.venv}", expected, action, host=host))
     return findings
 
 
-def distinct_names(facts: Mapping[str, Facts]) -> list[Finding]:
-    """Find nodes that carry one kernel host name: launchers and frameworks count local ranks by it."""
+def _shared(check: str, what: str, value_of: Mapping[str, str], expected: str, action: str) -> list[Finding]:
+    """Find hosts with one value; `value_of` has it by host."""
     hosts: dict[str, list[str]] = defaultdict(list)
-    for host, fact in facts.items():
-        hosts[str(fact.get("hostname"))].append(host)
+    for host, value in value_of.items():
+        hosts[value].append(host)
     return [
         Finding(
-            "names",
-            f"host name {name!r}, which {', '.join(o for o in sharing if o != host)} has too",
-            "a different host name on every node",
-            "set it with hostnamectl set-hostname",
-            host=host,
+            check, f"{what} {value}, which {', '.join(o for o in sharing if o != host)} has too", expected, action, host
         )
-        for name, sharing in hosts.items()
+        for value, sharing in hosts.items()
         if len(sharing) > 1
         for host in sharing
     ]
+
+
+def distinct_names(facts: Mapping[str, Facts]) -> list[Finding]:
+    """Find nodes with one kernel host name: launchers and frameworks count local ranks by it."""
+    names = {host: repr(str(fact.get("hostname"))) for host, fact in facts.items()}
+    expected, action = "a different host name on every node", "set it with hostnamectl set-hostname"
+    return _shared("names", "host name", names, expected, action)
+
+
+def missing_devices(host: str, present: Sequence[int], devices: Sequence[int], action: str) -> list[Finding]:
+    """Find that a node does not have all of these devices."""
+    if set(devices) <= set(present):
+        return []
+    found = f"{', '.join(map(str, present)) or 'no device'} on the node"
+    expected = f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
+    return [Finding("devices", found, expected, action, host=host)]
 
 
 def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], int, list[Finding]]:
     """Choose the devices of one node and the number of ranks there, one for each device (1 without devices)."""
     accelerators = facts.get("accelerators") or {}
     present = tuple(int(device["index"]) for device in accelerators.get("devices") or ())
-    findings: list[Finding] = []
+    if job.devices:
+        wrong = missing_devices(host, present, job.devices, "correct job_devices, or set it to auto")
+        return job.devices, len(job.devices), wrong
     if job.devices == ():
-        return (), job.ranks_per_node or 1, findings
-    if job.devices is None:
-        problems = list(accelerators.get("problems") or ())
-        findings += [
-            Finding(
-                "devices",
-                str(problem),
-                "devices that answer",
-                "repair the driver, or set job_devices: none to run on the CPU",
-                host=host,
-            )
-            for problem in problems
-        ]
-        if not present:
-            return (), job.ranks_per_node or 1, findings
-        wanted = job.ranks_per_node or len(present)
-        if wanted > len(present):
-            expected = f"{wanted}, one for each process"
-            action = "lower job_ranks_per_node or leave the node out"
-            findings.append(Finding("devices", counted(len(present), "device"), expected, action, host=host))
-        return present[:wanted], wanted, findings
-    missing = [device for device in job.devices if device not in present]
-    if missing:
-        found = ", ".join(map(str, present)) or "no device"
-        expected = f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}"
-        action = "correct job_devices, or set it to auto"
-        findings.append(Finding("devices", f"{found} on the node", expected, action, host=host))
-    return job.devices, len(job.devices), findings
+        return (), job.ranks_per_node or 1, []
+    action = "repair the driver, or set job_devices: none to run on the CPU"
+    problems = accelerators.get("problems") or ()
+    findings = [Finding("devices", str(each), "devices that answer", action, host=host) for each in problems]
+    ranks = job.ranks_per_node or len(present) or 1
+    if present and ranks > len(present):
+        expected, action = f"{ranks}, one for each process", "lower job_ranks_per_node or leave the node out"
+        findings.append(Finding("devices", counted(len(present), "device"), expected, action, host=host))
+    return present[:ranks], ranks, findings
 
 
 def left_out(host: str, limit: str) -> Finding:
     """Return the finding for a host that --limit excludes: all ranks run, or none."""
-    return Finding(
-        "limit",
-        f"left out by --limit {limit}",
-        "every host of the job",
-        "launch without --limit; job_hosts and job_nodes choose the hosts",
-        host=host,
-    )
+    action = "launch without --limit; job_hosts and job_nodes choose the hosts"
+    return Finding("limit", f"left out by --limit {limit}", "every host of the job", action, host=host)
 
 
 def _reach(members: Sequence[Member]) -> list[Finding]:
@@ -248,68 +221,39 @@ def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[No
         if fact.get("container") and sign:
             found = f"{node.interface} {node.address} of a {fact['container']} container: {sign}"
             expected = "an address that the other machines reach"
-            action = (
-                "run the container with host networking (--network host), or set job_network to a network that "
-                "spans the machines"
-            )
+            action = "run the container with host networking (--network host), or set job_network to a network that "
+            action += "spans the machines"
             findings.append(Finding("container", found, expected, action, host=node.host))
     return findings
 
 
 def distinct_addresses(nodes: Sequence[Node]) -> list[Finding]:
-    """Find nodes that would take part under one address: an address of each node's own guests, or a copied machine."""
-    hosts: dict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        hosts[node.address].append(node.host)
-    return [
-        Finding(
-            "network",
-            f"address {address}, which {', '.join(o for o in sharing if o != host)} has too",
-            "a different address for every node",
-            "set job_network to the network between the nodes, or give each node its own address",
-            host=host,
-        )
-        for address, sharing in hosts.items()
-        if len(sharing) > 1
-        for host in sharing
-    ]
+    """Find nodes with one address: that of a network for each node's own guests, or of a copied machine."""
+    action = "set job_network to the network between the nodes, or give each node its own address"
+    addresses = {node.host: node.address for node in nodes}
+    return _shared("network", "address", addresses, "a different address for every node", action)
 
 
 def same_count(placement: Placement, action: str) -> list[Finding]:
-    """Find nodes with more or fewer processes than others, for launchers that take one number for all nodes."""
-    counts = sorted({node.rank_count for node in placement.nodes})
+    """Find nodes with more processes than others, for launchers that take one number for all nodes."""
+    least = min(node.rank_count for node in placement.nodes)
+    expected, action = f"{least}, as many as on every other node", f"set job_ranks_per_node: {least}, or {action}"
     return [
-        Finding(
-            "devices",
-            counted(node.rank_count, "device"),
-            f"{counts[0]}, as many as on every other node",
-            f"set job_ranks_per_node: {counts[0]}, or {action}",
-            host=node.host,
-        )
+        Finding("devices", counted(node.rank_count, "device"), expected, action, host=node.host)
         for node in placement.nodes
-        if node.rank_count != counts[0]
+        if node.rank_count != least
     ]
 
 
-def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
+def _ports(job: Job, host: str, head: Facts) -> tuple[list[int], list[Finding]]:
     """Choose the rendezvous and the monitor port among the ports that are free on the head node."""
     free = [int(port) for port in head.get("free_ports") or () if port != job.port]
-    wanted = [*free[:2]] if job.port is None else [job.port, *free[:1]]
-    if len(wanted) == 2:
-        return wanted[0], wanted[1], []
-    return (
-        0,
-        0,
-        [
-            Finding(
-                "ports",
-                counted(len(free), "free TCP port"),
-                "a free port on the head node for the rendezvous and one for the monitor",
-                "end what holds the ports of the head node",
-                host=host,
-            )
-        ],
-    )
+    ports = ([] if job.port is None else [job.port]) + free
+    if len(ports) >= 2:
+        return ports[:2], []
+    expected = "a free port on the head node for the rendezvous and one for the monitor"
+    action = "end what holds the ports of the head node"
+    return [], [Finding("ports", counted(len(free), "free TCP port"), expected, action, host=host)]
 
 
 def _numbered(nodes: Sequence[Node], spares: int, order: Callable[[Node], Any] | None) -> list[Node]:
@@ -336,56 +280,49 @@ def place(
     for member in members:
         if member.facts is None:
             continue
-        devices, rank_count, device_findings = choose_devices(job, member.host, member.facts)
-        findings += device_findings
-        networks = member.facts.get("networks") or {}
-        try:
-            interface, address = select_interface(
-                networks.get("interfaces") or (), job.network, member.address, alone=len(members) == 1
-            )
-        except SelectionError as error:
-            findings.append(error.finding.on(member.host))
-            continue
-        nodes.append(
-            Node(
-                host=member.host,
-                node_rank=0,
-                address=address,
-                interface=interface,
-                ib_hca=nccl_ib_hca(networks.get("rdma") or ()),
-                vendor=str((member.facts.get("accelerators") or {}).get("vendor") or "none"),
-                devices=devices,
-                first_rank=0,
-                rank_count=rank_count,
-                cpus=int(member.facts.get("cpus") or 1),
-                env=member.env,
-                fingerprint=str(member.facts.get("fingerprint") or ""),
-                packages={
-                    name: str(version) for name, version in (member.facts.get("packages") or {}).items() if version
-                },
-                network=network_of(networks.get("interfaces") or (), interface, address),
-                mpi=member.facts.get("mpi") or {},
-                npu=member.facts.get("npu") or {},
-            )
-        )
+        node, wrong = _node(job, member, member.facts, alone=len(members) == 1)
+        findings += wrong
+        nodes += [node] if node else []
     nodes = _numbered(nodes, job.restarts.spares, order)
     unreachable = reachable_containers(job, members, nodes)
     named = {finding.host for finding in unreachable}
     findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])
     if len(nodes) < len(members) or not nodes:
         return None, findings
-    port, monitor_port, port_findings = _ports(job, nodes[0].host, facts[nodes[0].host])
-    if port_findings:
-        return None, findings + port_findings
-    placement = Placement(
-        job_id=job_id,
-        nodes=tuple(nodes),
-        port=port,
-        monitor_port=monitor_port,
-        job_dir=f"{state_dir}/jobs/{job_id}",
-        venv=job.venv,
+    ports, wrong = _ports(job, nodes[0].host, facts[nodes[0].host])
+    if wrong:
+        return None, findings + wrong
+    return Placement(job_id, tuple(nodes), *ports, f"{state_dir}/jobs/{job_id}", job.venv), findings
+
+
+def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | None, list[Finding]]:
+    """Return a host of the job, not numbered yet, or None; and findings."""
+    devices, rank_count, findings = choose_devices(job, member.host, facts)
+    networks = facts.get("networks") or {}
+    interfaces = networks.get("interfaces") or ()
+    try:
+        interface, address = select_interface(interfaces, job.network, member.address, alone=alone)
+    except SelectionError as error:
+        return None, [*findings, error.finding.on(member.host)]
+    node = Node(
+        host=member.host,
+        node_rank=0,
+        address=address,
+        interface=interface,
+        ib_hca=nccl_ib_hca(networks.get("rdma") or ()),
+        vendor=str((facts.get("accelerators") or {}).get("vendor") or "none"),
+        devices=devices,
+        first_rank=0,
+        rank_count=rank_count,
+        cpus=int(facts.get("cpus") or 1),
+        env=member.env,
+        fingerprint=str(facts.get("fingerprint") or ""),
+        packages={name: str(version) for name, version in (facts.get("packages") or {}).items() if version},
+        network=network_of(interfaces, interface, address),
+        mpi=facts.get("mpi") or {},
+        npu=facts.get("npu") or {},
     )
-    return placement, findings
+    return node, findings
 
 
 def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
@@ -410,15 +347,13 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
     if node.vendor == "ascend" and node.devices:
         # Or HCCL takes the first network that it finds, and refuses servers that are in no list of its own.
         env.update({"HCCL_IF_IP": node.address, "HCCL_WHITELIST_DISABLE": "1"})
-    env.update(job.env)
-    env.update(node.env)
-    env.update(
-        {
-            "MASTER_ADDR": placement.head.address,
-            "MASTER_PORT": str(placement.port),
-            "TRAINYARD_JOB_ID": placement.job_id,
-            "TRAINYARD_JOB_DIR": placement.job_dir,
-            **(tls_environment(placement.job_dir) if job.tls else {}),
-        }
-    )
-    return env
+    return {
+        **env,
+        **job.env,
+        **node.env,
+        "MASTER_ADDR": placement.head.address,
+        "MASTER_PORT": str(placement.port),
+        "TRAINYARD_JOB_ID": placement.job_id,
+        "TRAINYARD_JOB_DIR": placement.job_dir,
+        **(tls_environment(placement.job_dir) if job.tls else {}),
+    }
