@@ -61,7 +61,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
     ours = [host for host in spares.hosts(plan) if host not in theirs]
     found = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S) if ours else {}
     answers = {**{host: of_job(plan, answer) for host, answer in found.items()}, **theirs}
-    logs, others = log_names.kept(plan, answers)
+    logs, others = log_names.take_logs(plan, answers)
     if not request.check:
         for of_host in logs.values():
             write_logs(run_dir, of_host, keep=final)

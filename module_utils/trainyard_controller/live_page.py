@@ -44,6 +44,6 @@ class LivePage:
             return
         # Watching goes on without a page; that the disk is full is said when the run is over.
         with contextlib.suppress(NotWrittenError):
-            for brought in log_names.kept(self._plan, answers)[0].values():
+            for brought in log_names.take_logs(self._plan, answers)[0].values():
                 write_logs(self._run_dir, brought, keep=False)
             report(self._run_dir, answers, {}, reload_s=EVERY_S)

@@ -112,7 +112,7 @@ class Slurm:
         """Fetch them from the nodes that have logs; the report names lost nodes."""
         about = {"job_dir": self.plan["job_dir"], "log_limit": limit}
         answers = self.ask("slurm_logs", dict.fromkeys(state["log_hosts"], about), limit_s=_LOGS_S)
-        return log_names.kept_of_slurm(self.plan, state, answers)
+        return log_names.take_slurm_logs(self.plan, state, answers)
 
     def end(self, *, check: bool) -> Answer:
         """Cancel it and wait for its end."""

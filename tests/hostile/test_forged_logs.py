@@ -23,7 +23,7 @@ def names(plan, host, logs, cluster=None):
     answers = {each["host"]: {} for each in (*plan["nodes"], *plan["spares"])}
     answers[plan["head"]["host"]] = {"cluster": cluster}
     answers[host] = {**answers[host], "logs": dict.fromkeys(logs, EVIL)}
-    found, said = log_names.kept(plan, answers)
+    found, said = log_names.take_logs(plan, answers)
     return sorted(found[host]), said
 
 

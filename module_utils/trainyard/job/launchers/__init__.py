@@ -44,21 +44,21 @@ def files(launcher: Launcher, job: Job, placement: Placement, node: Node) -> lis
 
 
 def shared_files(launcher: Launcher, job: Job, placement: Placement) -> list[File]:
-    """Return the files that are the same on every node, each once: what is sent must not be built for each of them."""
+    """Return the files that are the same on every node; they are built and sent once."""
     make: Callable[[Job, Placement], list[File]] | None = getattr(launcher, "shared_files", None)
     return make(job, placement) if make else []
 
 
 def rank_order(launcher: Launcher, job: Job) -> Callable[[Node], Any] | None:
-    """Return the key by which the launcher wants nodes in order; None: the order of the inventory."""
+    """Return the launcher's key for sorting nodes; None for the order of the inventory."""
     make: Callable[[Job], Callable[[Node], Any]] | None = getattr(launcher, "rank_order", None)
     return make(job) if make else None
 
 
 def starts_by_ssh(launcher: Launcher, job: Job, placement: Placement) -> bool:
     """Tell whether the head starts the processes of the other nodes by ssh, which preflight then tries."""
-    tell: Callable[[Job, Placement], bool] | None = getattr(launcher, "starts_by_ssh", None)
-    return tell is not None and tell(job, placement)
+    check: Callable[[Job, Placement], bool] | None = getattr(launcher, "starts_by_ssh", None)
+    return check is not None and check(job, placement)
 
 
 def starter(launcher: Launcher, job: Job) -> str:

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launcher `direct`: every rank is a process of its own, without an agent between.
+"""Launcher `direct`: every rank is a process of its own, without an agent.
 
-The lightest way, for any program that reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (PyTorch's
-`env://` initialisation does); and, with one process on each node, for scripts that call a launcher with NNODES and
-NODE_RANK.
+For programs that read RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as PyTorch's `env://` initialization
+does; and, with one process on each node, for scripts that call a launcher with NNODES and NODE_RANK.
 """
 
 from __future__ import annotations
 
 from ...findings.findings import Finding
 from ..file.job import Job
-from ..placement.placement import Node, Placement, common_environment
-from ..placement.process import Process, rank_log
+from ..placement.placement import Node, Placement, common_environment, rank_process
+from ..placement.process import Process
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
@@ -26,20 +25,4 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     if all(each.rank_count == 1 for each in placement.nodes):
         # With it some programs start a launcher by themselves, which must be the only one on its node.
         common = {"NNODES": str(len(placement.nodes)), **common}
-    return [
-        Process(
-            name=f"rank{rank}",
-            ranks=(rank,),
-            argv=job.command,
-            log=rank_log(placement.job_dir, rank),
-            env={
-                **common,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(placement.world_size),
-                "LOCAL_RANK": str(local_rank),
-                "LOCAL_WORLD_SIZE": str(node.rank_count),
-                "GROUP_RANK": str(node.node_rank),
-            },
-        )
-        for local_rank, rank in enumerate(node.ranks)
-    ]
+    return [rank_process(job, placement, node, rank, common) for rank in node.ranks]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launcher `mindspore`: MindSpore's dynamic cluster, without MPI: one scheduler, and a worker for each rank.
 
-The scheduler runs the same program as the workers and does not train: it brings them together and watches them. It
-stands on the head node. One node and many are the same: workers find the scheduler by its address, never by a name,
-which MindSpore does not resolve.
+The scheduler on the head node runs the same program as the workers; it connects and watches them instead of training.
+Workers find it by its address, as MindSpore does not resolve names.
 """
 
 from __future__ import annotations
@@ -37,16 +36,10 @@ def release_findings(placement: Placement, feature: str = "") -> list[Finding]:
         version, device = release(node)
         known = mindspore.RELEASES.get(mindspore.minor(version)) if version else None
         if known and device != "cpu" and device not in known.devices:
-            there = [name for name, other in mindspore.RELEASES.items() if device in other.devices]
-            findings.append(
-                Finding(
-                    "versions",
-                    f"mindspore {version}, of which there is no build for {device}",
-                    f"for {device}, one of {', '.join(there)}",
-                    "set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
-                    host=node.host,
-                )
-            )
+            names = ", ".join(name for name, other in mindspore.RELEASES.items() if device in other.devices)
+            found, expected = f"mindspore {version} without a build for {device}", f"for {device}, one of {names}"
+            action = "set job_devices: none to train on the CPU, or job_venv to an environment with such a build"
+            findings.append(Finding("versions", found, expected, action, host=node.host))
         elif version and feature and not mindspore.supports(version, device, feature):
             found, action = mindspore.why_not(version, device, feature)
             findings.append(Finding("job_launcher", found, "a launcher that this release has", action, host=node.host))
@@ -60,7 +53,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 
 def cluster_environment(job: Job, node: Node) -> dict[str, str]:
-    """Return what msrun leaves to the environment: a node's address, and how long processes wait for each other."""
+    """Return the variables that msrun does not set: a node's address, and how long processes wait for each other."""
     return {
         # Parameter servers are another way of training, with processes of their own.
         "MS_SERVER_NUM": "0",
@@ -72,9 +65,9 @@ def cluster_environment(job: Job, node: Node) -> dict[str, str]:
 
 
 def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str, str]:
-    """Return what lets MindSpore take a process back: its record of the cluster.
+    """Return the variables for MindSpore's recovery of a process: its record of the cluster.
 
-    One is good for one attempt of the whole job: what becomes the process adds the number of the attempt to the path.
+    A record is valid for one attempt of the job: `exec` of the runtime adds the attempt's number to the path.
     """
     if not job.restarts.recovery:
         return {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launcher `mpirun`: Open MPI's mpirun on the head node, which starts all ranks over ssh.
 
-For PyTorch, MindSpore on GPU and Ascend, and any MPI program. Each rank goes through a small script of its node, which
-sets what differs by node, and through our runtime, which gives it a log named after its rank and RANK, WORLD_SIZE,
-LOCAL_RANK and LOCAL_WORLD_SIZE. Addresses stand in the hostfile: names may lead to another network, or nowhere.
+For PyTorch, MindSpore on GPU and Ascend, and any MPI program. Each rank starts through a small script with the node's
+own variables, and through our runtime, which adds its log, RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. The
+hostfile has addresses: names may lead to another network, or nowhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...cluster.ssh_options import UNATTENDED
 from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.hostfile import MpiHost, render
-from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment
+from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment, only_ipv4
 from ..placement.process import File, Process, runtime
 
 HOSTFILE = "hostfile"
@@ -25,18 +25,13 @@ RANK_SCRIPT = "mpi_rank"
 DAEMON_SCRIPT = "mpi_daemon"
 
 # Variables that the plan derives from each node; all others but those of job_node_env are equal everywhere.
-_OF_NODE = (
-    "GLOO_SOCKET_IFNAME",
-    "GROUP_RANK",
-    "HCCL_IF_IP",
-    "NCCL_IB_HCA",
-    "NCCL_SOCKET_IFNAME",
-    "OMP_NUM_THREADS",
-    *VISIBLE_DEVICES.values(),
-)
+_OF_NODE = frozenset(
+    {"GLOO_SOCKET_IFNAME", "GROUP_RANK", "HCCL_IF_IP", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS",
+     *VISIBLE_DEVICES.values()}
+)  # fmt: skip
 
-# From here on the head starts all daemons itself: in a tree, a node that hangs keeps those below it from starting, and
-# its parent waits without a word.
+# From this number of nodes on, the head starts all daemons itself: in a tree, a node that hangs keeps those below it
+# from starting, and its parent waits silently.
 _NO_TREE_FROM = 64
 
 # Open MPI 5 starts processes through PRRTE, where these parameters have other names.
@@ -50,10 +45,9 @@ _SINCE_5 = {
 # Frameworks of PRRTE, whose parameters mpirun takes by another option.
 _PRRTE = re.compile(r"(?:ess|filem|grpcomm|hwloc|iof|odls|oob|plm|prte|prteif|ras|rmaps|rml|routed|state)(?:_|$)")
 
-# How a rank ended, for mpirun's log: mpirun itself does not always name a rank that fails at once, nor one that leaves
-# while the others go on, and the head has only its own ranks' logs. And as it ended, so ends the script, without a core
-# file of its own.
-_TELL = """\
+# Writes a rank's exit to mpirun's log, as mpirun does not always name a rank that fails at once or leaves early, and
+# the head has only its own ranks' logs. The script then ends like the rank, without a core file of its own.
+_REPORT_EXIT = """\
 status=$?
 if [ $status -eq 0 ]; then
     echo "trainyard: rank $OMPI_COMM_WORLD_RANK ended well" >&2
@@ -65,8 +59,8 @@ else
 fi
 exit $status
 """
-# By the id the monitors find the daemons that mpirun starts on their nodes. mpirun says which daemon it lost in a
-# message that its own end may overtake, so that its exit code is all that is left; ssh brings this line beside it.
+# The monitors find mpirun's daemons by the job id. mpirun may exit before its message about a lost daemon arrives; then
+# only this line, which ssh brings, names the daemon.
 _DAEMON = """\
 export TRAINYARD_JOB_ID={job_id}
 "$@"
@@ -77,7 +71,7 @@ exit $status
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
-    """The same Open MPI on all nodes, IPv4, and not MindSpore on CPU, which cannot initialise under mpirun."""
+    """Find different releases of Open MPI, IPv6, and MindSpore on CPU, which cannot initialize under mpirun."""
     findings = []
     devices = any(node.devices for node in placement.nodes)
     if not devices and any(package.startswith("mindspore") for package in job.packages):
@@ -87,20 +81,15 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     usual = max(found.values(), key=list(found.values()).count)
     for node in placement.nodes:
         if not node.mpi:
-            action = "run site.yml with openmpi in trainyard_frameworks"
-            findings.append(Finding("mpi", "no Open MPI", "Open MPI on every node", action, host=node.host))
+            expected, action = "Open MPI on every node", "run site.yml with openmpi in trainyard_frameworks"
         elif _major(node.mpi) < 4:
-            findings.append(
-                Finding("mpi", found[node.host], "Open MPI 4 or 5", "install a newer one: role openmpi", host=node.host)
-            )
+            expected, action = "Open MPI 4 or 5", "install a newer one: role openmpi"
         elif found[node.host] != usual and usual:
-            expected = f"{usual}, as on the other nodes"
-            findings.append(Finding("mpi", found[node.host], expected, "run site.yml on all nodes", host=node.host))
-        if ":" in node.address:
-            expected = "an IPv4 address: Open MPI chooses interfaces by IPv4 networks"
-            action = "set job_network to an IPv4 network"
-            findings.append(Finding("network", f"address {node.address}", expected, action, host=node.host))
-    return findings
+            expected, action = f"{usual}, as on the other nodes", "run site.yml on all nodes"
+        else:
+            continue
+        findings.append(Finding("mpi", found[node.host] or "no Open MPI", expected, action, host=node.host))
+    return findings + only_ipv4(placement, "Open MPI chooses interfaces by IPv4 networks")
 
 
 def _described(mpi: Mapping[str, str]) -> str:
@@ -112,14 +101,9 @@ def _major(mpi: Mapping[str, str]) -> int:
     return int(number[0]) if number else 4
 
 
-def _of_node(placement: Placement) -> set[str]:
-    """Names of variables that may differ between nodes."""
-    return {*_OF_NODE, *placement.own_variables}
-
-
-def _of_attempt(job: Job) -> list[str]:
-    """Names of variables that a process of this job gets when it starts: how often it ran before."""
-    return ["TRAINYARD_ATTEMPT"] if job.restarts.most else []
+def _exported(job: Job, env: Mapping[str, str]) -> list[str]:
+    """Return the names of these variables, and of those that a process gets when it starts."""
+    return sorted({*env, *(["TRAINYARD_ATTEMPT"] if job.restarts.most else [])})
 
 
 def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
@@ -161,7 +145,7 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
 
 
 def starts_by_ssh(job: Job, placement: Placement) -> bool:
-    """Unless the job has mpirun use something else, such as its site's srun."""
+    """Tell whether mpirun uses ssh, which job_mpi_parameters may replace, such as by a site's srun."""
     return parameters(job, placement)["plm_rsh_agent"] == "ssh"
 
 
@@ -183,10 +167,10 @@ def _options(job: Job, placement: Placement) -> list[str]:
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """One mpirun with all ranks on the head; nothing on the others, whose monitors watch all the same."""
+    """Return one mpirun with all ranks on the head; nothing on the others, whose monitors watch all the same."""
     if node is not placement.head:
         return []
-    own = _of_node(placement)
+    own = _OF_NODE | placement.own_variables
     env = {name: value for name, value in _environment(job, placement, node).items() if name not in own}
     path = PurePosixPath(node.mpi.get("path", "mpirun"))
     # By an absolute path mpirun would put its folder first in PATH and LD_LIBRARY_PATH of all nodes.
@@ -198,23 +182,15 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         where = ["-H", ",".join(f"{name}:{slots}" for name, slots in hosts)]
     else:
         where = ["--hostfile", f"{placement.job_dir}/{HOSTFILE}"]
+    # By slot, ranks fill one node after the other, in the order of the inventory.
+    argv = [mpirun, *where, "-n", str(placement.world_size), "--map-by", "slot", *_options(job, placement)]
+    for name in _exported(job, env):
+        argv += ["-x", name]
     return [
         Process(
             name="mpirun",
             ranks=tuple(range(placement.world_size)),
-            argv=(
-                mpirun,
-                *where,
-                "-n",
-                str(placement.world_size),
-                # Ranks fill one node after the other, in the order of the inventory.
-                "--map-by",
-                "slot",
-                *_options(job, placement),
-                *(word for name in sorted({*env, *_of_attempt(job)}) for word in ("-x", name)),
-                f"{placement.job_dir}/{RANK_SCRIPT}",
-                *job.command,
-            ),
+            argv=(*argv, f"{placement.job_dir}/{RANK_SCRIPT}", *job.command),
             log=f"{placement.job_dir}/logs/mpirun.log",
             env=env,
             lists_nodes=("-H",) if job.mpi.placement == "hosts" else (),
@@ -223,17 +199,17 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
 
 
 def files(job: Job, placement: Placement, node: Node) -> list[File]:
-    """The scripts by which each rank of the node and mpirun's daemon start; on the head the hostfile."""
-    env, own = _environment(job, placement, node), _of_node(placement)
+    """Return the scripts by which each rank of the node and mpirun's daemon start; on the head also the hostfile."""
+    env, own = _environment(job, placement, node), _OF_NODE | placement.own_variables
     python = f"{placement.venv}/bin/python" if placement.venv else "python3"
     ours = [python, "-IS", runtime(placement.job_dir)]
-    start = [*ours, "mpi-rank", ",".join(sorted({*env, *_of_attempt(job)}))]
+    start = [*ours, "mpi-rank", ",".join(_exported(job, env))]
     lines = [
         "#!/bin/sh",
         f"# Starts a rank on {node.host}. mpirun sets the variables that all nodes share (-x).",
         *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
         f'{shlex.join(start)} "$@"',
-        _TELL.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])),
+        _REPORT_EXIT.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])),
     ]
     daemon = [
         "#!/bin/sh",

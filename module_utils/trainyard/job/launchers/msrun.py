@@ -21,12 +21,11 @@ _INSTEAD = "use job_launcher: mindspore"
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
-    """Say what msrun cannot start: it lives in the job's environment, runs Python, and counts nodes of equal size."""
+    """Find a missing environment, other programs than Python, and nodes with different numbers of ranks."""
     findings = release_findings(placement, "msrun") + same_count(placement, _INSTEAD)
     if not placement.venv:
-        findings.append(
-            Finding("job_venv", "nothing", "the virtual environment that holds msrun", f"set job_venv, or {_INSTEAD}")
-        )
+        expected = "the virtual environment that holds msrun"
+        findings.append(Finding("job_venv", "nothing", expected, f"set job_venv, or {_INSTEAD}"))
     if job.command[0] not in _PROGRAMS and not job.command[0].endswith(".py"):
         found = f"{job.command[0]}, before which msrun would put python"
         action = f"begin job_command with python, or {_INSTEAD}"
@@ -35,14 +34,14 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 
 def starter(job: Job) -> str:
-    """Msrun is a module of MindSpore."""
+    """Return msrun's module of MindSpore."""
     del job
     return _MODULE
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """One msrun; it writes its workers' logs and the scheduler's where those of the launcher `mindspore` are."""
-    # Not its program: in an environment that layers another one, that is the other's, and runs the other's Python.
+    """Return one msrun; it writes the logs of workers and scheduler with the names of the launcher `mindspore`."""
+    # The module, as the program of an environment that layers another one runs the other's Python.
     argv = (
         f"{placement.venv}/bin/python",
         "-m",
@@ -57,12 +56,5 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         f"--cluster_time_out={job.join_timeout_s}",
         *job.command,
     )
-    return [
-        Process(
-            name="agent",
-            ranks=tuple(node.ranks),
-            argv=argv,
-            log=agent_log(placement.job_dir, node.node_rank),
-            env={**common_environment(job, placement, node), **cluster_environment(job, node)},
-        )
-    ]
+    env = {**common_environment(job, placement, node), **cluster_environment(job, node)}
+    return [Process("agent", tuple(node.ranks), argv, agent_log(placement.job_dir, node.node_rank), env)]

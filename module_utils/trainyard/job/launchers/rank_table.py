@@ -17,15 +17,15 @@ from ...ascend import rank_table as hccl
 from ...findings.findings import Finding, counted
 from ..file.job import Job
 from ..placement import rank_table as job_table
-from ..placement.placement import VISIBLE_DEVICES, Node, Placement, common_environment
-from ..placement.process import File, Process, rank_log
+from ..placement.placement import VISIBLE_DEVICES, Node, Placement, common_environment, rank_process
+from ..placement.process import File, Process
 
 RANK_TABLE = "rank_table.json"
 _VISIBLE = VISIBLE_DEVICES["ascend"]
-# What places a process in the table.
+# Variables that place a process in the table.
 _OWN = ("RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "DEVICE_ID", _VISIBLE)
-# To some programs the ranks among which the data is divided, to others the devices that a server has: who trains on
-# four of eight devices may have to say which.
+# Some programs divide the data by this number, others take it for the devices of a server, so that a job on four of
+# eight devices may have to set it.
 _DEVICE_NUM = "DEVICE_NUM"
 
 
@@ -42,26 +42,22 @@ def rank_order(job: Job) -> Callable[[Node], Any]:
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
-    """Ascend devices of one kind on every node, in a state to be used, and a table that is right and fits the job."""
+    """Find nodes without usable Ascend devices of one kind, and a table that is wrong or does not fit the job."""
     findings = _environment_findings(job, placement) + job_table.device_findings(placement)
-    without = [node for node in placement.nodes if not node.npu.get("devices") or not node.devices]
-    findings += [
-        Finding(
-            "devices",
-            "no Ascend device" if not node.npu.get("devices") else "no device for the job",
-            "Ascend devices on every node of the job",
-            "correct job_devices or job_hosts, or choose another job_launcher",
-            host=node.host,
-        )
-        for node in without
-    ]
-    if without:
-        return findings
-    strange = job_table.chip_findings(placement)
-    if strange:
-        return findings + strange
-    if job.restarts.spares and job.given_table:
-        return [*findings, _spares_of_given_table(job)]
+    expected = "Ascend devices on every node of the job"
+    action = "correct job_devices or job_hosts, or choose another job_launcher"
+    obstacles = []
+    for node in placement.nodes:
+        if not node.npu.get("devices") or not node.devices:
+            found = "no device for the job" if node.npu.get("devices") else "no Ascend device"
+            obstacles.append(Finding("devices", found, expected, action, host=node.host))
+    obstacles = obstacles or job_table.chip_findings(placement)
+    if not obstacles and job.restarts.spares and job.given_table:
+        found = f"{counted(job.restarts.spares, 'spare')} beside a job_rank_table, which is used as it is"
+        action = "leave job_rank_table out, as the launcher then builds the table, or job_spares"
+        obstacles = [Finding("job_spares", found, "a table that nodes write anew with a spare's devices", action)]
+    if obstacles:
+        return findings + obstacles
     together = placement.with_spares(job.restarts.spares)
     return findings + job_table.table_findings(together, job.given_table, _trains_with_mindspore(job))
 
@@ -71,44 +67,23 @@ def _trains_with_mindspore(job: Job) -> bool:
     return any(name.startswith("mindspore") for name in named)
 
 
-def _spares_of_given_table(job: Job) -> Finding:
-    return Finding(
-        "job_spares",
-        f"{counted(job.restarts.spares, 'spare')} beside a job_rank_table, which is used as it is",
-        "a table that nodes write anew with what a spare has",
-        "leave job_rank_table out, as the launcher then builds the table, or job_spares",
-    )
-
-
 def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
-    said = [("", "job_env", job.env), *((node.host, "job_node_env", node.env) for node in placement.nodes)]
-    findings = [
-        Finding(
-            key,
-            f"{name}={env[name]}",
-            f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it renumbers devices",
-            f"remove {name} from {key}; job_devices says which devices to use",
-            host=host,
-        )
-        for host, key, env in said
-        for name in _OWN
-        if name in env
-    ]
+    settings = [("", "job_env", job.env), *((node.host, "job_node_env", node.env) for node in placement.nodes)]
+    findings = []
+    for host, key, env in settings:
+        for name in filter(env.__contains__, _OWN):
+            expected = f"{name} as the rank table has it" if name != _VISIBLE else f"no {name}: it renumbers devices"
+            action = f"remove {name} from {key}; job_devices chooses the devices"
+            findings.append(Finding(key, f"{name}={env[name]}", expected, action, host=host))
     for node in placement.nodes:
         number = {**job.env, **node.env}.get(_DEVICE_NUM, str(node.rank_count))
         if not re.fullmatch("[0-9]{1,6}", number) or int(number) < node.rank_count:
-            findings.append(
-                Finding(
-                    "job_node_env" if _DEVICE_NUM in node.env else "job_env",
-                    f"{_DEVICE_NUM}={number}",
-                    f"a number from {node.rank_count} up, as the node has {counted(node.rank_count, 'rank')}",
-                    (
-                        f"leave {_DEVICE_NUM} out, or set it to what the program takes it for: devices of a server, "
-                        "or ranks of the job"
-                    ),
-                    host=node.host,
-                )
+            key = "job_node_env" if _DEVICE_NUM in node.env else "job_env"
+            expected = f"a number from {node.rank_count} up, as the node has {counted(node.rank_count, 'rank')}"
+            action = (
+                f"leave {_DEVICE_NUM} out, or set the devices of a server or ranks of the job, as the program takes it"
             )
+            findings.append(Finding(key, f"{_DEVICE_NUM}={number}", expected, action, host=node.host))
     if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
         found = f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes"
         action = "set job_network to another network, or HCCL_IF_IP in job_node_env of each host"
@@ -140,28 +115,14 @@ def _device_ids(job: Job, node: Node) -> list[int]:
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """One process for each device of the node."""
-    common = common_environment(job, placement, node)
+    common = {
+        _DEVICE_NUM: str(node.rank_count),
+        **common_environment(job, placement, node),
+        "RANK_TABLE_FILE": f"{placement.job_dir}/{RANK_TABLE}",
+        "RANK_SIZE": str(placement.world_size),
+    }
     common.pop(_VISIBLE, None)
     return [
-        Process(
-            name=f"rank{rank}",
-            ranks=(rank,),
-            argv=job.command,
-            log=rank_log(placement.job_dir, rank),
-            env={
-                **common,
-                "RANK_TABLE_FILE": f"{placement.job_dir}/{RANK_TABLE}",
-                "RANK_SIZE": str(placement.world_size),
-                "RANK_ID": str(rank),
-                "DEVICE_ID": str(device),
-                _DEVICE_NUM: common.get(_DEVICE_NUM, str(node.rank_count)),
-                # PyTorch's names for the same.
-                "RANK": str(rank),
-                "WORLD_SIZE": str(placement.world_size),
-                "LOCAL_RANK": str(local_rank),
-                "LOCAL_WORLD_SIZE": str(node.rank_count),
-                "GROUP_RANK": str(node.node_rank),
-            },
-        )
-        for local_rank, (rank, device) in enumerate(zip(node.ranks, _device_ids(job, node)))
+        rank_process(job, placement, node, rank, {**common, "RANK_ID": str(rank), "DEVICE_ID": str(device)})
+        for rank, device in zip(node.ranks, _device_ids(job, node))
     ]

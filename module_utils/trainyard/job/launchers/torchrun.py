@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launcher `torchrun`: one torchrun agent on each node, which starts the ranks of that node.
 
-Rendezvous is static, so that rank = node_rank * processes + local_rank, also on a spare. When a job is started again,
-its monitors start every agent: with a static rendezvous torchrun cannot restart ranks itself.
+Rendezvous is static, so that rank = node_rank * ranks_per_node + local_rank, also on a spare. Torchrun cannot restart
+ranks then, so the monitors start every agent again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
-from ..placement.process import Process, agent_log, runtime
+from ..placement.process import Process, agent_log, runtime, words
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
@@ -34,36 +34,18 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     The agent runs through it, too, as it takes long to exit after its last output.
     """
     python = f"{placement.venv}/bin/python"
-    argv = [
-        python,
-        runtime(placement.job_dir),
-        "agent",
-        "torch.distributed.run",
-        "--nnodes",
-        str(len(placement.nodes)),
-        "--nproc-per-node",
-        str(node.rank_count),
-    ]
-    argv += [
-        "--rdzv-backend",
-        "static",
-        "--node-rank",
-        str(node.node_rank),
-        "--master-addr",
-        placement.head.address,
-        "--master-port",
-        str(placement.port),
-    ]
-    # Without --local-addr the agent publishes its host's name, and peers hang where that does not resolve.
-    argv += ["--local-addr", node.address]
-    # -IS: what only redirects and execs needs nothing of the virtual environment, and starts faster without it.
-    argv += ["--no-python", python, "-IS", runtime(placement.job_dir), "rank", *job.command]
-    return [
-        Process(
-            name="agent",
-            ranks=tuple(node.ranks),
-            argv=tuple(argv),
-            log=agent_log(placement.job_dir, node.node_rank),
-            env=common_environment(job, placement, node),
-        )
-    ]
+    options = {
+        "--nnodes": str(len(placement.nodes)),
+        "--nproc-per-node": str(node.rank_count),
+        "--rdzv-backend": "static",
+        "--node-rank": str(node.node_rank),
+        "--master-addr": placement.head.address,
+        "--master-port": str(placement.port),
+        # Without it the agent publishes its host's name, and peers hang where that does not resolve.
+        "--local-addr": node.address,
+    }
+    # -IS: the program that redirects a rank needs no virtual environment, and starts faster without it.
+    rank = ["--no-python", python, "-IS", runtime(placement.job_dir), "rank", *job.command]
+    argv = [python, runtime(placement.job_dir), "agent", "torch.distributed.run", *words(options), *rank]
+    env = common_environment(job, placement, node)
+    return [Process("agent", tuple(node.ranks), tuple(argv), agent_log(placement.job_dir, node.node_rank), env)]

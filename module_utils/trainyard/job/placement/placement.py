@@ -20,6 +20,7 @@ from ...findings.findings import Finding, counted
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file.job import Job
 from ..file.mindspore_tls import environment as tls_environment
+from .process import Process, rank_log
 
 Facts = Mapping[str, Any]
 
@@ -245,6 +246,13 @@ def same_count(placement: Placement, action: str) -> list[Finding]:
     ]
 
 
+def only_ipv4(placement: Placement, reason: str) -> list[Finding]:
+    """Find nodes with an IPv6 address, for launchers without IPv6."""
+    expected, action = f"an IPv4 address: {reason}", "set job_network to an IPv4 network"
+    ipv6 = [node for node in placement.nodes if ":" in node.address]
+    return [Finding("network", f"address {node.address}", expected, action, host=node.host) for node in ipv6]
+
+
 def _ports(job: Job, host: str, head: Facts) -> tuple[list[int], list[Finding]]:
     """Choose the rendezvous and the monitor port among the ports that are free on the head node."""
     free = [int(port) for port in head.get("free_ports") or () if port != job.port]
@@ -357,3 +365,15 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         "TRAINYARD_JOB_DIR": placement.job_dir,
         **(tls_environment(placement.job_dir) if job.tls else {}),
     }
+
+
+def rank_process(job: Job, placement: Placement, node: Node, rank: int, env: Mapping[str, str]) -> Process:
+    """Return the process of one rank of a node, with `env` and PyTorch's variables."""
+    own = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(placement.world_size),
+        "LOCAL_RANK": str(rank - node.first_rank),
+        "LOCAL_WORLD_SIZE": str(node.rank_count),
+        "GROUP_RANK": str(node.node_rank),
+    }
+    return Process(f"rank{rank}", (rank,), job.command, rank_log(placement.job_dir, rank), {**env, **own})

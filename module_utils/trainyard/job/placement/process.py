@@ -59,6 +59,11 @@ class File:
         return {**entry, **(lists if self.lists_nodes else {})}
 
 
+def words(options: Mapping[str, str]) -> list[str]:
+    """Return options and their values as words of a command."""
+    return [word for option in options.items() for word in option]
+
+
 def host_port(address: str, port: int) -> str:
     """Join address and port as URLs and rendezvous endpoints want it: an IPv6 address stands in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -15,7 +15,7 @@ from ..file.command import scripts
 from ..file.job import Job
 from ..placement.placement import Member
 
-# By what compiles: what it needs.
+# The tools that each compiling package needs.
 _NEEDS = {
     "DeepSpeed": ("Python.h", "c++", "ninja"),
     "torch.utils.cpp_extension": ("Python.h", "c++", "ninja"),
@@ -23,56 +23,50 @@ _NEEDS = {
     "torch.compile": ("Python.h", "c++"),
 }
 _NAMES = {"Python.h": "the headers of the job's Python", "c++": "a compiler for C++", "ninja": "ninja"}
-# What of a script's lines shows that it has it: a package that is imported, or a word.
+# A script uses one of these if it imports the package, or contains the word.
 _PACKAGES = {"deepspeed": "DeepSpeed", "triton": "Triton"}
 _WORDS = {"cpp_extension": "torch.utils.cpp_extension", "torch.compile(": "torch.compile"}
 _IMPORT = re.compile(r"from (\.*)(\w[\w.]*|) *import \(?([\w, ]+)|import (\w[\w., ]*)")
-# Upper bound for a line that is looked at, in characters: lines of data may be long.
-_MOST_LINE = 500
+# Upper bound for the part of a line that is read, in characters: lines of data may be long.
+_MAX_LINE = 500
 
 
 def warnings(job: Job, members: Sequence[Member], texts: Mapping[str, str]) -> list[Warned]:
-    """Return a warning for each host that lacks what the job compiles with; `texts` are the scripts of job_source.
+    """Return a warning for each host without the tools that the job compiles with; `texts` are those of job_source.
 
-    Where the job names a compiler of its own (CC, CXX), nothing is known of it.
+    Jobs and hosts with a compiler of their own (CC, CXX) are not checked.
     """
-    found = _compiles(job, texts)
-    why = {what: place for what, place in found.items() if not {"CC", "CXX"} & set(job.env)}
-    needed = {tool for what in why for tool in _NEEDS[what]}
-    return [
-        _warning(member.host, lacking, why, needed)
-        for member in members
-        if member.facts and "build_tools" in member.facts and not {"CC", "CXX"} & set(member.env)
-        for lacking in [sorted(needed.difference(member.facts["build_tools"]))]
-        if lacking
-    ]
+    place_of = {} if {"CC", "CXX"} & set(job.env) else _compiling(job, texts)
+    needed = {tool for package in place_of for tool in _NEEDS[package]}
+    warned = []
+    for member in members:
+        if member.facts and "build_tools" in member.facts and not {"CC", "CXX"} & set(member.env):
+            missing = sorted(needed.difference(member.facts["build_tools"]))
+            warned += [_warning(member.host, missing, place_of, needed)] if missing else []
+    return warned
 
 
-def _warning(host: str, lacking: Sequence[str], why: Mapping[str, str], needed: set[str]) -> Warned:
-    those = [what for what in why if set(lacking) & set(_NEEDS[what])]
-    actions = ["set python_runtime_compiler: true"] if set(lacking) - {"ninja"} else []
-    if "ninja" in lacking:
+def _warning(host: str, missing: Sequence[str], place_of: Mapping[str, str], needed: set[str]) -> Warned:
+    packages = [package for package in place_of if set(missing) & set(_NEEDS[package])]
+    actions = ["set python_runtime_compiler: true"] if set(missing) - {"ninja"} else []
+    if "ninja" in missing:
         actions.append("add ninja to the environment's packages (pytorch_extra_packages or its like)")
-    verb = "compiles" if len(those) == 1 else "compile"
-    places = " and ".join(f"{what} ({why[what]})" for what in those)
+    verb = "compiles" if len(packages) == 1 else "compile"
+    places = " and ".join(f"{package} ({place_of[package]})" for package in packages)
     names = [name for tool, name in _NAMES.items() if tool in needed]
-    return Warned(
-        "compiler",
-        f"no {', '.join(lacking)} for {places}, which {verb} extensions while the job runs",
-        " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
-        ", ".join([*actions, "and run site.yml"]),
-        host=host,
-    )
+    found = f"no {', '.join(missing)} for {places}, which {verb} extensions while the job runs"
+    expected = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return Warned("compiler", found, expected, ", ".join([*actions, "and run site.yml"]), host=host)
 
 
-def _compiles(job: Job, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return what compiles in a job, and where that is seen: in its script, or what that imports of job_source."""
+def _compiling(job: Job, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the compiling packages of a job with their place: its script, or what that imports of job_source."""
     found: dict[str, str] = {}
     reached = [name for name in (word.removeprefix("./") for word in scripts(job.command)) if name in texts]
     root = PurePosixPath(reached[0]).parent if reached else PurePosixPath()
     # It grows while it is gone through.
     for name in reached:
-        lines = [line.strip()[:_MOST_LINE].partition("#")[0] for line in texts[name].splitlines()]
+        lines = [line.strip()[:_MAX_LINE].partition("#")[0] for line in texts[name].splitlines()]
         for word, what in _WORDS.items():
             if any(word in line for line in lines):
                 found.setdefault(what, name)

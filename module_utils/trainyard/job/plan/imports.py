@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read which packages a job's script imports as it starts, so that a missing one is found before the job starts.
 
-Pure; the script is read and never run. A package that is missed costs a failed start, one that is named although the
-script runs costs the user's trust: whatever may bring a module another way ends the check.
+The script is never run. A wrong finding is worse than a missing one, so the check ends at anything that may bring a
+module another way.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import PurePosixPath
 
 from ...findings.findings import Finding
 
-# Options of Python that change nothing of where modules are found, and those of them that take a value.
+# Options of Python that do not change where modules are found, and those of them that take a value.
 _OPTIONS = re.compile(r"-(?:[uBOqvdb]+|OO)")
 _WITH_VALUE = ("-X", "-W")
-# A script with one of these may find modules, or install them, where nobody can tell beforehand.
+# A script with one of these may find modules elsewhere, or install them.
 _OTHER_WAYS = re.compile(r"sys\.path|site\.addsitedir|\bchdir\b|__import__|meta_path|\bpip\b|easy_install|ensurepip")
-# Names of distributions that are not those of their modules.
+# Distributions with another name than their module.
 DISTRIBUTIONS = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -31,12 +31,12 @@ DISTRIBUTIONS = {
     "yaml": "PyYAML",
 }
 FRAMEWORKS = ("torch", "mindspore", "oneflow")
-# Environments of the roles by these names, which have a variable for further packages.
+# Environments of the roles, which have a variable for further packages.
 RUNTIMES = ("pytorch", "mindspore", "oneflow")
 
 
 def script(command: Sequence[str]) -> str:
-    """Return the script that a command runs by Python itself; "" where it does anything else, as in `bash run.sh`."""
+    """Return the script that a command runs by Python itself; "" for anything else, such as `bash run.sh`."""
     words = list(command)
     if not re.fullmatch(r"python[\d.]*", PurePosixPath(words[0]).name):
         return ""
@@ -51,9 +51,9 @@ def script(command: Sequence[str]) -> str:
 
 
 def imported(text: str, beside: Sequence[str] = ()) -> list[str]:
-    """Return the top-level modules that a script imports whatever happens, less what may be one of its own files.
+    """Return the top-level modules that a script always imports, without those of the files `beside` it.
 
-    `beside` are paths of files that come with the script. Imports inside `try`, `if` and functions do not count.
+    Imports inside `try`, `if` and functions do not count.
     """
     if _OTHER_WAYS.search(text):
         return []
@@ -72,21 +72,17 @@ def imported(text: str, beside: Sequence[str] = ()) -> list[str]:
     return [] if own & {"sitecustomize", "usercustomize"} else [name for name in names if name not in own]
 
 
-def finding(host: str, name: str, lacking: Sequence[str], python: str, venv: str) -> Finding:
-    """Say that a node's Python lacks what a script imports, and how it gets there."""
-    return Finding(
-        "imports",
-        f"{name} imports {', '.join(lacking)}, which {python} does not have",
-        "a Python that has all that the script imports",
-        ", and ".join(_actions(lacking, PurePosixPath(venv).name if python.startswith(f"{venv}/bin/") else "")),
-        host=host,
-    )
+def finding(host: str, name: str, missing: Sequence[str], python: str, venv: str) -> Finding:
+    """Return the finding for modules that a script imports and a node's Python does not have."""
+    found = f"{name} imports {', '.join(missing)}, which {python} does not have"
+    actions = _actions(missing, PurePosixPath(venv).name if python.startswith(f"{venv}/bin/") else "")
+    return Finding("imports", found, "a Python with all imports of the script", ", and ".join(actions), host=host)
 
 
-def _actions(lacking: Sequence[str], runtime: str) -> list[str]:
-    """Say how modules come to the Python of a runtime that a role of ours makes, or to another one ("")."""
-    packages = [DISTRIBUTIONS.get(name, name) for name in lacking if name not in FRAMEWORKS]
-    frameworks = [name for name in lacking if name in FRAMEWORKS]
+def _actions(missing: Sequence[str], runtime: str) -> list[str]:
+    """Return how to install modules for the Python of a role's environment, or for another one ("")."""
+    packages = [DISTRIBUTIONS.get(name, name) for name in missing if name not in FRAMEWORKS]
+    frameworks = [name for name in missing if name in FRAMEWORKS]
     if frameworks:
         return [f"set job_venv to the environment that has {', '.join(frameworks)}"]
     if runtime not in RUNTIMES:
@@ -105,7 +101,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
 
 
-def can_be_told(environment: Mapping[str, str], secret: Sequence[str]) -> bool:
+def is_known(environment: Mapping[str, str], secret: Sequence[str]) -> bool:
     """Tell whether it is known where a rank's Python finds modules: no secret, no archive that comes with the job."""
     paths = environment.get("PYTHONPATH", "").split(":")
     archives = any(path.endswith((".zip", ".egg", ".whl")) for path in paths)

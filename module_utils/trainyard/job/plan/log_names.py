@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,14 +17,15 @@ Data = Mapping[str, Any]
 METRICS = "metrics.jsonl"
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _NCCL = re.compile(r"nccl_[\w.-]{1,90}\.log", re.ASCII)
-_MOST_NAMED = 3
+# Upper bound for the hosts, and the logs of each, that a text names.
+_MAX_NAMED = 3
 
 
-def kept(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, str]], str]:
-    """Take the logs out of what hosts answered to `collect`; returns them by host, and what to say of the others.
+def take_logs(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, str]], str]:
+    """Take the logs out of the hosts' answers to `collect`; return them by host, and a text about rejected ones.
 
-    A host brings the logs of its own processes and ranks in the plan. Where the head says that a spare took its place,
-    or it says so itself, these stand under its name, as the ranks went on elsewhere under the same names.
+    A host may bring the logs of its own processes and ranks in the plan. If a spare replaced it, its logs get its name
+    as prefix, as the ranks continued on the spare with the same names.
     """
     cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
     replaced = (cluster.get("restarts") or {}).get("replaced") or {}
@@ -32,18 +33,18 @@ def kept(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[str, d
     others: dict[str, list[str]] = {}
     for host, answer in answers.items():
         failure = ((answer.get("monitor") or {}).get("end") or {}).get("failure") or {}
-        aside = f"{host}_" if host in replaced or failure.get("kind") == "replaced" else ""
+        prefix = f"{host}_" if host in replaced or failure.get("kind") == "replaced" else ""
         logs = answer.pop("logs", {})
         names = {name: _name(plan, host, name, replaced) for name in logs}
-        found[host] = {f"{aside}{names[name]}": content for name, content in logs.items() if names[name]}
-        others.update({host: [name for name in logs if not names[name]]} if not all(names.values()) else {})
+        found[host] = {f"{prefix}{names[name]}": content for name, content in logs.items() if names[name]}
+        others[host] = [name for name in logs if not names[name]]
     return found, _text(others)
 
 
-def kept_of_slurm(plan: Data, state: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Return what hosts answered to `slurm_logs` with their own `logs` and `exits` only, and the text about the others.
+def take_slurm_logs(plan: Data, state: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Return the hosts' answers to `slurm_logs` with their own `logs` and `exits` only, and a text about the others.
 
-    A host that is asked alone, or that is no node of the job, has the folder of all nodes: it submitted the job.
+    A single host, or one that is no node of the job, submitted the job and has the folder of all nodes.
     """
     hosts = state.get("hosts") or ()
     theirs = {host: answer for host, answer in answers.items() if len(answers) > 1 and host in hosts}
@@ -54,7 +55,7 @@ def kept_of_slurm(plan: Data, state: Data, answers: Mapping[str, dict[str, Any]]
     nodes[0]["processes"] = [*nodes[0]["processes"], {"log": "slurm.log"}]
     for node in nodes:
         node["processes"] = [*node["processes"], {"log": f"agent_{node['node_rank']}.log"}]
-    logs, others = kept({"head": nodes[0], "nodes": nodes, "rank_log": plan["rank_log"]}, theirs)
+    logs, others = take_logs({"head": nodes[0], "nodes": nodes, "rank_log": plan["rank_log"]}, theirs)
     for node in nodes:
         answer = theirs.get(node["host"], {})
         exits = [each for each in answer.get("exits", ()) if each.get("host") == node["host"]]
@@ -65,9 +66,9 @@ def kept_of_slurm(plan: Data, state: Data, answers: Mapping[str, dict[str, Any]]
 
 
 def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str]) -> str:
-    """Return under which name a log of a host is kept; "" where it is not the host's."""
+    """Return the name under which a log of a host is saved; "" if it is not the host's."""
     if _NCCL.fullmatch(name):
-        # Nodes name it by what they call themselves.
+        # Nodes name it by their own host name.
         return f"nccl_{re.sub(r'[^A-Za-z0-9_.-]', '_', host)}.log"
     if not _LOG.fullmatch(name):
         return ""
@@ -85,7 +86,7 @@ def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str]) -> str:
 
 
 def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]:
-    """Yield what a host has in the plan: its own node, or as a spare itself, and the places that it has taken."""
+    """Yield the parts of a host in the plan: its own node, or as a spare itself, and the places that it has taken."""
     yield from (node for node in plan["nodes"] if node["host"] == host)
     for spare in plan.get("spares", ()):
         if spare["host"] != host:
@@ -97,17 +98,17 @@ def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]
                 yield {"ranks": node["ranks"], "processes": place["processes"], "node_rank": node["node_rank"]}
 
 
-def _text(others: Mapping[str, Iterable[str]]) -> str:
-    """Say which logs were left out."""
-    told = []
+def _text(others: Mapping[str, Sequence[str]]) -> str:
+    """Return the text about logs that were left out; "" without any."""
+    texts = []
     for host, names in others.items():
         shown = [one_line(name, 60) for name in names]
-        more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
-        told.append(f"{host} ({', '.join(shown[:_MOST_NAMED])}{more})")
-    if not told:
+        more = f" and {len(shown) - _MAX_NAMED} more" if len(shown) > _MAX_NAMED else ""
+        texts += [f"{host} ({', '.join(shown[:_MAX_NAMED])}{more})"] if shown else []
+    if not texts:
         return ""
-    more = f" and {counted(len(told) - _MOST_NAMED, 'more node')}" if len(told) > _MOST_NAMED else ""
+    more = f" and {counted(len(texts) - _MAX_NAMED, 'more node')}" if len(texts) > _MAX_NAMED else ""
     return (
-        f"logs that the plan does not have on the node that sent them: {', '.join(told[:_MOST_NAMED])}{more}; expected "
-        "those of its own ranks: they were left out, look at what writes there"
+        f"logs that the plan does not have on the node that sent them: {', '.join(texts[:_MAX_NAMED])}{more}; expected "
+        "those of its own ranks: they were left out, check what writes there"
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find launchers that start scripts of a job call by themselves, where each node would train a world of its own.
 
-A script is read, and never run: variables have the values that it assigns, or those of the rank's environment. What
-cannot be known that way, such as a call inside `if`, is left alone.
+A script is read, and never run: variables have the values that it assigns, or those of the rank's environment. A call
+with an unknown condition is no finding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..file.command import TWICE, replacement, scripts
 from ..file.job import Job
 from ..file.start_scripts import code_in
 
-# The variables of a rank under the launcher `direct` besides job_env, with one process on each node.
+# The variables of a rank under the launcher `direct` besides job_env, whose values are not known beforehand.
 _OF_RANKS = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES", "MASTER_ADDR",
      "MASTER_PORT", "TRAINYARD_JOB_ID", "TRAINYARD_JOB_DIR", "TRAINYARD_ATTEMPT")
@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=]((?:[^{}]|\{[^{
 _DECLARES = ("export", "local", "declare", "readonly", "typeset")
 _TESTS = ("[", "[[", "test")
 # Upper bounds: lines of one command, and files that are read.
-_MOST_LINES, _MOST_FILES = 200, 20
+_MAX_LINES, _MAX_FILES = 200, 20
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,6 @@ class _Reader:
 
     text_of: Callable[[str], str]
     environment: Mapping[str, str]
-    # Variables that are set to what nobody knows beforehand.
-    of_ranks: frozenset[str]
     calls: list[Call] = field(default_factory=list)
     files: set[str] = field(default_factory=set)
 
@@ -89,7 +87,7 @@ class _Reader:
     def follow(self, name: str, assigned: dict[str, str]) -> None:
         """Read another script of the source; one that does not come with the job is not known."""
         name = name.removeprefix("./")
-        if name not in self.files and len(self.files) < _MOST_FILES and not name.endswith(".py"):
+        if name not in self.files and len(self.files) < _MAX_FILES and not name.endswith(".py"):
             self.files.add(name)
             self.read(name, self.text_of(name), assigned)
 
@@ -102,7 +100,7 @@ class _Reader:
                 return assigned[name]
             if name in self.environment:
                 return self.environment[name]
-            if default is None or name in self.of_ranks or name.isdigit():
+            if default is None or name in _OF_RANKS or name.isdigit():
                 return match[0] if default is None else f"${{{name}}}"
             return self.expand(default, assigned)
 
@@ -126,7 +124,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
         whole = " ".join(waiting)
         is_open = re.match(r"[\w\s-]*\w\+?=\(", whole) and whole.count("(") > whole.count(")")
         is_open = is_open or bare.endswith("\\") or launcher_programs.simple_commands(whole) is None
-        if is_open and len(waiting) < _MOST_LINES:
+        if is_open and len(waiting) < _MAX_LINES:
             continue
         made.append((begun, whole))
         waiting = []
@@ -135,7 +133,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 def calls(command: Sequence[str], text_of: Callable[[str], str], environment: Mapping[str, str]) -> list[Call]:
     """Return the launchers that the scripts of a command call. `text_of` gives the text of a script of the source."""
-    reader = _Reader(text_of, environment, _OF_RANKS)
+    reader = _Reader(text_of, environment)
     for code in code_in(command):
         reader.read("", code, {})
     for name in scripts(command):

@@ -25,10 +25,10 @@ from . import spare_places as spares
 from .preflight import crowded, environment_findings, own_scripts
 from .spare_places import Spare
 
-# A node that says nothing for so long is given up; a healthy one says something every second.
+# A node without a report for so long is given up; a healthy one reports every second.
 SILENT_AFTER_S = 15
-# At most this many lines of a file are shown; a hostfile of a large cluster has thousands.
-MOST_FILE_LINES = 20
+# Upper bound for the lines of a file that are shown; a hostfile of a large cluster has thousands.
+MAX_FILE_LINES = 20
 # The headline above the warnings of a plan.
 WARNED = "Warnings: {count}. The job starts all the same."
 
@@ -46,15 +46,15 @@ class JobPlan:
     spares: Sequence[Spare] = ()
     # Findings that do not keep the job from starting.
     warnings: Sequence[Finding] = ()
-    # The program that adds up numbers over a node's GPUs, where it is there; "": none is known.
+    # The program all_reduce_perf on the nodes, or "".
     all_reduce: str = ""
     # The folder of the cluster's Python environments, for tools that any of them may have.
     venvs: str = ""
-    # Nothing but plan.json and the source: each node is sent its part of these.
+    # Files beside plan.json, for an external scheduler only.
     submitted: Mapping[str, str] = field(default_factory=dict)
 
     def node(self, node: Node) -> dict[str, Any]:
-        """Return one node's part, as it stands in plan.json."""
+        """Return one node as in plan.json."""
         return {
             "host": node.host,
             "node_rank": node.node_rank,
@@ -74,7 +74,7 @@ class JobPlan:
         return local_collective.command(self.all_reduce, node.devices, environment)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the whole plan, as it stands in plan.json."""
+        """Return the plan as in plan.json."""
         job, placement = self.job, self.placement
         return {
             "job_id": placement.job_id,
@@ -118,10 +118,10 @@ class JobPlan:
         return describe(self.as_dict())
 
     def node_plans(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-        """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
+        """Return the node plan of each host, with what preflight needs.
 
-        `imported` are the modules that the job's script in job_source imports, as the controller has read it.
-        Only the head's node plan names all hosts, so that what is sent grows with the number of nodes, not its square.
+        `imported` are the modules that the job's script in job_source imports. Only the head's node plan names all
+        hosts, so that the sent data grows with the number of nodes, not its square.
         """
         job, placement = self.job, self.placement
         shared = {
@@ -148,65 +148,44 @@ class JobPlan:
         }
 
     def _entry(self, node: Node, imported: Sequence[str]) -> dict[str, Any]:
-        """Return the script that Python runs, what it imports, and what of the environment decides where that lies."""
+        """Return the script that Python runs, its imports, and the variables that decide where modules are found."""
         environment = imports.settings(common_environment(self.job, self.placement, node))
-        known = imports.can_be_told(environment, self.job.secret_env)
+        known = imports.is_known(environment, self.job.secret_env)
         name = imports.script(self.job.command) if known else ""
         return {"script": name, "imports": list(imported), "environment": environment}
 
 
-# What each node is told of the whole plan; `files` are those of all nodes, which are sent once for all.
-_OF_ALL = (
-    "job_id",
-    "launcher",
-    "job_dir",
-    "rank_log",
-    "venv",
-    "venvs",
-    "monitor_port",
-    "silent_after_s",
-    "timeout_s",
-    "max_restarts",
-    "rejoin_s",
-    "checkpoints",
-    "hang",
-    "slow_ranks",
-    "world_size",
-    "progress_pattern",
-    "data",
-    "min_disk_mib",
-    "min_memory_mib",
-    "health_gate",
-    "metrics_folder",
-)
+# Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
+_SHARED = (
+    "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
+    "max_restarts", "rejoin_s", "checkpoints", "hang", "slow_ranks", "world_size", "progress_pattern", "data",
+    "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
+)  # fmt: skip
 
 
 def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return for each host its part of a plan as it stands in plan.json: what its monitor and processes need."""
-    head = plan["head"]
+    """Return the node plan of each host, for its monitor and processes, from a plan as in plan.json."""
+    head, nodes, spares_there = plan["head"], plan["nodes"], plan.get("spares", ())
     shared = {
-        **{name: plan[name] for name in _OF_ALL},
+        **{name: plan[name] for name in _SHARED},
         "head_host": head["host"],
         "head_address": head["address"],
         "port": head["port"],
     }
-    # Only the head is told of the others.
+    # Only the head knows the others.
     of_head = {
-        "hosts": [node["host"] for node in plan["nodes"]],
-        "addresses": {node["host"]: node["address"] for node in (*plan["nodes"], *plan.get("spares", ()))},
-        "spares": [spare["host"] for spare in plan.get("spares", ())],
+        "hosts": [node["host"] for node in nodes],
+        "addresses": {node["host"]: node["address"] for node in (*nodes, *spares_there)},
+        "spares": [spare["host"] for spare in spares_there],
         "events": plan["events"],
         # Ranks that are processes of the head's own mpirun, so that it knows where they are.
-        "ranks_of": {node["host"]: node["ranks"] for node in plan["nodes"] if node["ranks"] and not node["processes"]},
+        "ranks_of": {node["host"]: node["ranks"] for node in nodes if node["ranks"] and not node["processes"]},
     }
     others: dict[str, Any] = {"hosts": [], "addresses": {}, "events": [], "ranks_of": {}}
     of_spare: dict[str, Any] = {**others, "ranks": [], "files": [], "processes": []}
     return {
-        **{
-            node["host"]: {**shared, **node, **(of_head if node["node_rank"] == 0 else others)}
-            for node in plan["nodes"]
-        },
-        **{spare["host"]: {**shared, **spare, **of_spare} for spare in plan.get("spares", ())},
+        **{node["host"]: {**shared, **node, **(others if node["node_rank"] else of_head)} for node in nodes},
+        **{spare["host"]: {**shared, **spare, **of_spare} for spare in spares_there},
     }
 
 
@@ -215,8 +194,7 @@ def source_findings(
 ) -> list[Finding]:
     """Find a script that the command names but the source folder does not hold.
 
-    `source_files` are paths relative to job_source; None when that folder does not exist. `left_out` is what of it is
-    not sent, by reason.
+    `source_files` are paths relative to job_source, None without that folder; `left_out` are those not sent, by reason.
     """
     if source_files is None:
         found = f"no folder {job.source!r} on the controller"
@@ -246,11 +224,7 @@ def build(
     all_reduce: str = "",
     venvs: str = "",
 ) -> tuple[JobPlan | None, list[Finding]]:
-    """Build the plan of a job on its members.
-
-    Returns the plan, or None when there can be none, and every finding over job and nodes. Warnings are part of the
-    plan, and no findings.
-    """
+    """Return the plan of a job on its members, or None, and all findings; the plan has the warnings."""
     launcher = LAUNCHERS[job.launcher]
     few = spares.too_few(job, len(members))
     placement, findings = place(job, job_id, state_dir, members, rank_order(launcher, job))
@@ -277,7 +251,7 @@ def build(
 
 
 def describe(plan: Mapping[str, Any]) -> str:
-    """Write a plan for reading: what runs where; env that all processes share once, then what differs."""
+    """Write a plan for reading; variables that all processes share stand once."""
     nodes = plan["nodes"]
     environments = [process["env"] for node in nodes for process in node["processes"]]
     shared = {
@@ -291,7 +265,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),
-        *(f"  events      {each['to']}, told by {plan['head']['host']}" for each in plan["events"]),
+        *(f"  events      {each['to']}, sent by {plan['head']['host']}" for each in plan["events"]),
         *([f"  metrics     {plan['metrics_folder']} on every node"] if plan["metrics_folder"] else []),
         *(line for file in plan["files"] for line in _shown(file, "  ", " on every node")),
     ]
@@ -307,12 +281,8 @@ def describe(plan: Mapping[str, Any]) -> str:
         lines += [line for file in node["files"] for line in _shown(file, "    ")]
     for spare in plan.get("spares", ()):
         lines.append(f"  {spare['host']}  address {spare['address']} on {spare['interface']}, stands by as a spare")
-    return "\n".join([*lines, *_exact_names(environments), *_warnings(plan)])
-
-
-def _warnings(plan: Mapping[str, Any]) -> list[str]:
-    text = warnings_text(plan)
-    return ["", text] if text else []
+    warnings = warnings_text(plan)
+    return "\n".join([*lines, *_exact_names(environments), *(["", warnings] if warnings else [])])
 
 
 def warnings_text(plan: Mapping[str, Any]) -> str:
@@ -331,9 +301,9 @@ def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:
     content = file["content"].splitlines()
-    more = len(content) - MOST_FILE_LINES
+    more = len(content) - MAX_FILE_LINES
     return [
         f"{indent}file {file['path']} ({file['mode']}){where}",
-        *(f"{indent}  | {line}" for line in content[:MOST_FILE_LINES]),
+        *(f"{indent}  | {line}" for line in content[:MAX_FILE_LINES]),
         *([f"{indent}  | ... ({counted(more, 'more line')})"] if more > 0 else []),
     ]

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan spares: hosts of a job that are idle until one of them replaces a lost node (job_spares).
 
-The lost node's ranks run on the spare with the same numbers, so that nothing changes for the others. A spare has the
-processes of every node's place from the start: no controller is needed then. No spare replaces the head, which has the
-rendezvous and the head's monitor. Launchers that give other nodes its address (hostfile, rank table) get the new one.
+The lost node's ranks run on the spare with the same numbers. A spare has the processes of every node's place from the
+start, so that no controller is needed then. No spare replaces the head, which has the rendezvous and its own monitor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from ...findings.findings import Finding, counted
@@ -27,13 +27,14 @@ class Spare:
     places: Mapping[int, tuple[Sequence[Process], Sequence[File]]]
 
     def as_dict(self, job_dir: str) -> dict[str, Any]:
-        """Return what stands in plan.json."""
+        """Return the spare as in plan.json."""
+        node = self.node
         return {
-            "host": self.node.host,
-            "node_rank": self.node.node_rank,
-            "address": self.node.address,
-            "interface": self.node.interface,
-            "devices": list(self.node.devices),
+            "host": node.host,
+            "node_rank": node.node_rank,
+            "address": node.address,
+            "interface": node.interface,
+            "devices": list(node.devices),
             "places": {
                 str(place): {
                     "processes": [each.as_dict() for each in processes],
@@ -55,8 +56,10 @@ def too_few(job: Job, hosts: int) -> list[Finding]:
 
 def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare], list[Finding]]:
     """Plan each spare in the place of each node but the head."""
-    if not placement.spares or len(placement.nodes) < 2:
-        return [], _nobody_to_replace(job, placement) if placement.spares else []
+    if placement.spares and len(placement.nodes) < 2:
+        found = f"{counted(job.restarts.spares, 'spare')} for {placement.head.host} alone, which is the head"
+        expected = "two nodes or more: no other node takes the head's place"
+        return [], [Finding("job_spares", found, expected, "raise job_nodes, or leave job_spares out")]
     uneven = _uneven(placement)
     if uneven:
         return [], uneven
@@ -64,18 +67,13 @@ def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare
 
 
 def _uneven(placement: Placement) -> list[Finding]:
-    return [
-        Finding(
-            "job_spares",
-            f"{counted(spare.rank_count, 'process', 'processes')} on a spare, {node.rank_count} on {node.host}",
-            "spares that can take any node's place but the head's",
-            f"set job_ranks_per_node: {min(spare.rank_count, node.rank_count)}, or leave one of the two out",
-            host=spare.host,
-        )
-        for spare in placement.spares
-        for node in placement.nodes[1:]
-        if spare.rank_count != node.rank_count
-    ]
+    findings, expected = [], "spares that can take any node's place but the head's"
+    for spare, node in product(placement.spares, placement.nodes[1:]):
+        if spare.rank_count != node.rank_count:
+            found = f"{counted(spare.rank_count, 'process', 'processes')} on a spare, {node.rank_count} on {node.host}"
+            action = f"set job_ranks_per_node: {min(spare.rank_count, node.rank_count)}, or leave one of the two out"
+            findings.append(Finding("job_spares", found, expected, action, host=spare.host))
+    return findings
 
 
 def _places(
@@ -89,36 +87,26 @@ def _places(
     return places
 
 
-def _nobody_to_replace(job: Job, placement: Placement) -> list[Finding]:
-    found = f"{counted(job.restarts.spares, 'spare')} for {placement.head.host} alone, which is the head"
-    expected = "two nodes or more: no other node takes the head's place"
-    return [Finding("job_spares", found, expected, "raise job_nodes, or leave job_spares out")]
-
-
 def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) -> list[str]:
-    """Return the hosts that a job can do without before it starts: those with findings, where spares make up for all.
-
-    Empty where something is found that is no host's.
-    """
+    """Return the hosts with findings if spares can replace all of them, and every finding has a host; else none."""
     faulty = {finding.host for finding in findings}
     enough = len(faulty) <= job.restarts.spares and faulty <= set(names)
     return [name for name in names if name in faulty] if enough else []
 
 
 def hosts(plan: Mapping[str, Any]) -> list[str]:
-    """Return all hosts of a plan as it stands in plan.json, those that stand by, too."""
-    return [node["host"] for node in (*plan["nodes"], *plan.get("spares", ()))]
+    """Return all hosts of plan.json, spares last."""
+    return list(devices(plan))
 
 
 def devices(plan: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return which devices each of these hosts has for the job, or would have, as it stands in plan.json."""
+    """Return the devices of all hosts of plan.json, spares last."""
     return {node["host"]: node["devices"] for node in (*plan["nodes"], *plan.get("spares", ()))}
 
 
 def now(host: str, replaced: Mapping[str, str]) -> str:
-    """Return who has the place of a host after others were `replaced`; of a circle, which no head makes, the last."""
+    """Return the host in the place of another after some were `replaced`, spares among them; ends at a circle."""
     known = {host}
-    # A spare that was lost, too.
     while replaced.get(host, host) not in known:
         host = replaced[host]
         known.add(host)

@@ -195,7 +195,7 @@ def test_a_release_without_a_build_for_the_devices_is_found_before_the_start():
         assert finding == (
             "n1",
             "versions",
-            "mindspore 2.10.0, of which there is no build for gpu",
+            "mindspore 2.10.0 without a build for gpu",
             "for gpu, one of 1.7, 1.8, 1.9, 1.10, 2.0, 2.1, 2.2",
             "set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
         )

@@ -73,7 +73,7 @@ def test_only_unconditional_imports_of_a_script_count(text, names):
     ],
 )
 def test_an_unknown_path_ends_the_check(environment, secret, known):
-    assert rules.can_be_told(environment, secret) is known
+    assert rules.is_known(environment, secret) is known
 
 
 @pytest.fixture
