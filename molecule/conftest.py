@@ -85,17 +85,18 @@ def node_vars(inventory: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run_playbook(request: pytest.FixtureRequest, inventory_path: Path):
-    """Run a playbook of the scenario's folder, or one of the project (site.yml), against the lab.
+    """Run a playbook of the scenario's folder, of all scenarios (changed.yml) or of the project against the lab.
 
-    `run_playbook("bad_input.yml", "--limit", "n1", trainyard_uid=0)`: positional arguments go to ansible-playbook,
+    `run_playbook("changed.yml", "--limit", "n1", trainyard_uid=0)`: positional arguments go to ansible-playbook,
     keywords become extra variables, except `inventory` (instead of the lab's) and `timeout` (seconds).
-    Returns (rc, output) with .text, the output on one line.
+    Returns a PlaybookRun.
     """
     scenario = request.path.parent.parent
 
     def run(playbook: str, *arguments: str, inventory: Path = inventory_path, **more: Any) -> PlaybookRun:
-        path = scenario / playbook if (scenario / playbook).exists() else PROJECT / playbook
-        return ansible_playbook(path, inventory, *arguments, **more)
+        folder = next(each for each in (scenario, scenario.parent, PROJECT) if (each / playbook).exists())
+        own = {"changed_role": scenario.name} if folder == scenario.parent else {}
+        return ansible_playbook(folder / playbook, inventory, *arguments, **own, **more)
 
     return run
 

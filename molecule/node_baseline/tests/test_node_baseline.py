@@ -182,7 +182,7 @@ def test_bad_input_is_rejected_before_any_change(run_playbook: Any, given: dict[
 
 
 def test_settings_that_a_container_cannot_have_are_reported(run_playbook: Any) -> None:
-    run = run_playbook("verify_only.yml")
+    run = run_playbook("changed.yml", step="verify")
     assert run.rc == 0, run.output
     assert "memlock stays at" in run.text
     assert "limits cannot be raised (no CAP_SYS_RESOURCE)" in run.text
@@ -194,7 +194,7 @@ def test_verification_names_the_node_with_a_wrong_name(run_playbook: Any, node: 
     host.check_output("sudo cp -p /etc/hosts /root/kept")
     try:
         host.check_output("sudo sed -i 's/^.* n1$/203.0.113.1 n1/' /etc/hosts")
-        run = run_playbook("verify_only.yml")
+        run = run_playbook("changed.yml", step="verify")
     finally:
         host.check_output("sudo cp -p /root/kept /etc/hosts && sudo rm /root/kept")
     run.fails("n3: name n1: found 203.0.113.1, expected ")
@@ -207,7 +207,7 @@ def test_a_wrong_clock_is_found(run_playbook: Any, node: Any, node_names: list[s
     host.check_output("printf '#!/bin/sh\\n/bin/date -d +100sec \"$@\"\\n' | sudo tee /usr/local/bin/date")
     try:
         host.check_output("sudo chmod 755 /usr/local/bin/date")
-        run = run_playbook("verify_only.yml")
+        run = run_playbook("changed.yml", step="verify")
     finally:
         host.check_output("sudo rm /usr/local/bin/date")
     run.fails("The clocks of the nodes differ by ", "expected at most 1.0 s (node_baseline_max_clock_offset_s)")

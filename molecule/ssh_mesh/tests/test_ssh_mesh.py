@@ -135,7 +135,7 @@ def test_broken_access_of_one_node_is_named_pair_by_pair(
     host, address = node(odd), node_vars[odd]["ansible_host"]
     host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
     try:
-        run = run_playbook("verify_only.yml")
+        run = run_playbook("changed.yml", step="verify")
     finally:
         host.check_output("sudo mv /root/user_ca.pub /etc/trainyard/ssh/user_ca.pub")
     assert run.rc != 0
@@ -165,7 +165,7 @@ def test_a_name_with_another_address_has_sshs_reason(run_playbook: Any, node: An
     host = node("n2")
     host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
     try:
-        run = run_playbook("verify_only.yml", ssh_mesh_verify_peers="1")
+        run = run_playbook("changed.yml", step="verify", ssh_mesh_verify_peers="1")
     finally:
         host.check_output("sudo cp -p /root/kept /etc/hosts; sudo rm /root/kept")
     run.fails("n2 -> n3 (n3", "Certificate invalid: name is not a listed principal")
