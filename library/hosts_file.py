@@ -56,14 +56,13 @@ conflicts:
   elements: str
 """
 
-import os
-import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cluster.hosts import Entry
 from ansible.module_utils.trainyard.cluster.hosts_file import rewrite_hosts
 from ansible.module_utils.trainyard_node.cluster.hosts import read_hosts
+from ansible.module_utils.trainyard_node.machine.owned_file import difference, replace
 
 
 def main() -> None:
@@ -91,17 +90,9 @@ def main() -> None:
             conflicts=conflicts,
         )
     if after != before and not module.check_mode:
-        handle, name = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
-            stream.write(after)
-        if not path.exists():
-            Path(name).chmod(0o644)
         # Container engines mount this file, so it may need to be written in place.
-        module.atomic_move(name, str(path), unsafe_writes=True)
-    module.exit_json(
-        changed=after != before,
-        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
-    )
+        replace(module, path, after.encode("utf-8", "surrogateescape"), mode=0o644, unsafe_writes=True)
+    module.exit_json(changed=after != before, diff=difference(path, before, after))
 
 
 if __name__ == "__main__":

@@ -63,12 +63,11 @@ paths:
   elements: str
 """
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.machine.owned_file import difference, replace
 
 SPEC = {
     "path": {"type": "path", "required": True},
@@ -80,7 +79,7 @@ SPEC = {
 
 
 def place(module: AnsibleModule, entry: dict[str, Any]) -> tuple[bool, list[dict[str, Any]]]:
-    """Create one folder or file; returns whether it changed, and the difference.
+    """Create one folder or file; return whether it changed, and the difference.
 
     Raises OSError if something else has this path.
     """
@@ -90,7 +89,7 @@ def place(module: AnsibleModule, entry: dict[str, Any]) -> tuple[bool, list[dict
     if content is None:
         if not path.is_dir():
             changed = True
-            diffs.append({"before_header": str(path), "after_header": str(path), "before": "", "after": "(folder)\n"})
+            diffs.append(difference(path, "", "(folder)\n"))
             made = [*reversed([folder for folder in path.parents if not folder.exists()]), path]
             if not module.check_mode:
                 for folder in made:
@@ -99,21 +98,15 @@ def place(module: AnsibleModule, entry: dict[str, Any]) -> tuple[bool, list[dict
         before = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
         if before != content:
             changed = True
-            diffs.append(
-                {"before_header": str(path), "after_header": str(path), "before": before or "", "after": content}
-            )
+            diffs.append(difference(path, before, content))
             if not module.check_mode:
-                handle, name = tempfile.mkstemp(dir=module.tmpdir)
-                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
-                    stream.write(content)
-                module.atomic_move(name, str(path))
-    for one in made:
-        attributes = module.load_file_common_arguments({**entry, "mode": mode}, str(one))
+                replace(module, path, content.encode("utf-8", "surrogateescape"))
+    for each in made:
+        attributes = module.load_file_common_arguments({**entry, "mode": mode}, str(each))
         rights: dict[str, Any] = {}
         if module.set_fs_attributes_if_different(attributes, False, rights):
             changed = True
-            if rights:
-                diffs.append(rights)
+            diffs += [rights] if rights else []
     return changed, diffs
 
 
@@ -129,11 +122,8 @@ def main() -> None:
         try:
             changed, differences = place(module, entry)
         except OSError as error:
-            module.fail_json(
-                msg=f"{entry['path']} cannot be created: {error}. Move away the file there, then run this again.",
-                changed=bool(paths),
-                paths=paths,
-            )
+            problem = f"{entry['path']} cannot be created: {error}. Move away the file there, then run this again."
+            module.fail_json(msg=problem, changed=bool(paths), paths=paths)
         if changed:
             paths.append(entry["path"])
             diffs += differences

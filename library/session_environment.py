@@ -70,6 +70,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cluster.session_environment import read_pieces, rewrite
+from ansible.module_utils.trainyard_node.machine.owned_file import difference
 
 
 def main() -> None:
@@ -97,11 +98,7 @@ def main() -> None:
             place(module, file, after)
         else:
             file.unlink()
-    module.exit_json(
-        changed=before != after,
-        pieces=sorted(read_pieces(after)),
-        diff={"before": before, "after": after, "before_header": str(file), "after_header": str(file)},
-    )
+    module.exit_json(changed=before != after, pieces=sorted(read_pieces(after)), diff=difference(file, before, after))
 
 
 def place(module: AnsibleModule, file: Path, text: str) -> None:

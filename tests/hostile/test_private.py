@@ -66,7 +66,7 @@ def test_a_folder_is_new_whatever_was_put_in_its_place(tmp_path, plant):
 
 def test_root_does_not_work_below_the_folder_of_another_user(tmp_path, root):
     root(alone=False)
-    with pytest.raises(PrivateError, match="belongs to somebody else than root"):
+    with pytest.raises(PrivateError, match="does not belong to root"):
         make_private(tmp_path / "work")
     assert not (tmp_path / "work").exists()
 

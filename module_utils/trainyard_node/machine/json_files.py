@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read and write the small files of a job: whole, never half written, no links, and bounded in size."""
+"""Read and write the small files of a job: never half written, no links, and bounded in size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import os
 import stat
 
-# Each rank starts through this module: neither typing nor pathlib, whose import costs as much as all else it does.
+# Each rank starts through this module: importing typing or pathlib would double its time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO
@@ -36,16 +36,16 @@ def write_text(path: AnyPath, text: str, mode: int = 0o644) -> None:
             new.write(text)
         os.replace(temporary, path)
     except OSError:
-        # Half a file would only take up the room that was lacking.
+        # Half a file would only take space on a full disk.
         os.unlink(temporary)
         raise
 
 
 def keep_json(path: AnyPath, data: Any, room: int = 0) -> str:
-    """Write a JSON file as far as the disk allows: as write_json does, else over the old one; say why not, or "".
+    """Write a JSON file as write_json does, or over the old one on a full disk; return the error, or "".
 
-    The old one is written over only where its own blocks have room for the new one: else it stays as it is. With `room`
-    the file has so many bytes more, for its successor.
+    The old file is overwritten only where its own blocks have room for the new one. `room` bytes are added for the next
+    version of the file.
     """
     try:
         write_text(path, json.dumps(data) + " " * room + "\n")
@@ -59,12 +59,12 @@ def keep_json(path: AnyPath, data: Any, room: int = 0) -> str:
 def overwrite(path: AnyPath, text: str) -> None:
     """Write over a file in place, which needs no room. Raises OSError where it is too small."""
     content = text.encode()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as there:
-        if len(content) > os.fstat(there.fileno()).st_blocks * 512:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
+        if len(content) > os.fstat(file.fileno()).st_blocks * 512:
             raise OSError(errno.ENOSPC, "no room in its blocks")
-        if there.write(content) != len(content):
+        if file.write(content) != len(content):
             raise OSError(errno.ENOSPC, "half written")
-        there.truncate(len(content))
+        file.truncate(len(content))
 
 
 def open_regular(path: AnyPath) -> BinaryIO:
@@ -87,16 +87,16 @@ def end_of(path: AnyPath, most: int = 1 << 20) -> str:
 
 
 def read_json(path: AnyPath, most: int = MOST_BYTES) -> Any:
-    """Read a JSON file; None when it is not there (yet), cannot be read, or has more than `most` bytes."""
+    """Read a JSON file; None when it does not exist, cannot be read, or has more than `most` bytes."""
     try:
-        with open_regular(path) as there:
-            content = there.read(most + 1)
+        with open_regular(path) as file:
+            content = file.read(most + 1)
         return json.loads(content) if len(content) <= most else None
     except (OSError, ValueError, RecursionError):
         return None
 
 
 def read_object(path: AnyPath, most: int = MOST_STATE) -> dict[str, Any]:
-    """Read a JSON object; an empty one where there is none. Any process of the job's user may have written the file."""
+    """Read a JSON object, an empty one without a file. Any process of the job's user may have written the file."""
     found = read_json(path, most)
     return found if isinstance(found, dict) else {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packages of the operating system a node lacks. Read-only, and no package list is fetched for it."""
+"""Find missing packages of the operating system. No package list is fetched for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders and files that nobody but their owner, for the most part root, can put anything into.
+"""Folders and files that only their owner, mostly root, can change.
 
-What root is to run, unpack or believe must not have been another user's for a moment: a folder is made anew (mkdir(2)
-fails where there is anything), below folders that only root writes, and a file is looked at through one descriptor.
+What root runs, unpacks or trusts must never have been in another user's reach. So a folder is made anew (mkdir(2) fails
+where anything exists) below folders that only root writes, and a file is checked through one descriptor.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 # Links on the way to a file, as many as the kernel follows (path_resolution(7)).
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 # Groups below this number are the system's, such as staff, whom Debian lets write /usr/local (Debian Policy 9.2.2).
 _FIRST_USERS_GROUP = 100
 
 
 class PrivateError(Exception):
-    """Something that others could have put there; says what is expected, and what to do."""
+    """A file or folder that others could have put there; the text has the expectation and the action."""
 
 
 def only_root_changes(path: Path, besides: int = 0) -> bool:
-    """Tell whether root alone decides what this folder is: all on the way to it, links included, is root's own.
+    """Tell whether only root can exchange this folder: all folders and links on the way to it belong to root.
 
-    `besides` is a user who may decide it as well.
+    `besides` is a user who may own them as well.
     """
     here, parts, links = Path("/"), list(path.parts[1:]), 0
     while True:
@@ -42,7 +42,7 @@ def only_root_changes(path: Path, besides: int = 0) -> bool:
         entry = here / parts.pop(0)
         if entry.is_symlink():
             links += 1
-            if links > _MOST_LINKS or os.lstat(entry).st_uid not in (0, besides):
+            if links > _MAX_LINKS or os.lstat(entry).st_uid not in (0, besides):
                 return False
             target = entry.readlink()
             here = Path("/") if target.is_absolute() else here
@@ -52,23 +52,22 @@ def only_root_changes(path: Path, besides: int = 0) -> bool:
 
 
 def expect_safe(folder: Path) -> None:
-    """Raise PrivateError where somebody else could exchange `folder` or what is in it.
+    """Raise PrivateError where others could exchange `folder` or what is in it.
 
-    For other users than root nothing is checked: they have no rights to lose.
+    Nothing is checked for users other than root, who have no rights to lose.
     """
-    # In a sticky folder others cannot touch what is not theirs; but they can put there what is not there yet.
+    # In a sticky folder others cannot change existing files of root, but they can create new ones.
     if os.geteuid() == 0 and (not only_root_changes(folder) or folder.stat().st_mode & stat.S_IWOTH):
         raise PrivateError(
-            f"{folder}, or a folder or link on the way to it, belongs to somebody else than root or can be written by "
-            "others; expected what only root can change, as root works there. Give it to root (chown root, chmod go-w; "
-            "namei -l shows whose it is), or choose another folder"
+            f"{folder}, or a folder or link on the way to it, does not belong to root or can be written by others; "
+            "expected what only root can change, as root works there. Give it to root (chown root, chmod go-w; "
+            "namei -l shows the owners), or choose another folder"
         )
 
 
 def make_private(folder: Path, inside: Sequence[str] = ()) -> None:
     """Make `folder` anew with mode 0700, and folders in it. Raises PrivateError and OSError."""
-    missing = [parent for parent in folder.parents if not parent.exists()]
-    for parent in reversed(missing):
+    for parent in reversed([parent for parent in folder.parents if not parent.exists()]):
         parent.mkdir(mode=0o755)
         parent.chmod(0o755)
     expect_safe(folder.parent)
@@ -84,7 +83,7 @@ def make_private(folder: Path, inside: Sequence[str] = ()) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that is our own, that others cannot write, and that is no link. Raises PrivateError and OSError."""
+    """Open a file of our own that others cannot write and that is no link. Raises PrivateError and OSError."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o022:

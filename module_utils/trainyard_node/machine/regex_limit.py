@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A limit of processor time for what a user's regular expression may do with a line of a log.
+"""Limit the processor time of a user's regular expression on a line of a log.
 
-Some expressions take for ever on some lines, and Python's own engine knows no limit; but it looks for signals while it
-searches (MAYBE_CHECK_SIGNALS of Modules/_sre), and a handler that raises ends the search. The timer counts this
-process's own time, so that a busy machine cuts nothing short.
+Some expressions search some lines practically without end, and Python's engine has no limit. But it handles signals
+while it searches (MAYBE_CHECK_SIGNALS of Modules/_sre), and a handler that raises ends the search. The timer counts
+this process's own time, so that a busy machine does not matter.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ class TooLongError(Exception):
 
 @contextlib.contextmanager
 def cpu_at_most(seconds: float) -> Iterator[None]:
-    """Let what is done inside use this many seconds of CPU. Raises TooLongError; in other threads there is no limit."""
+    """Limit the CPU time of the block, except in threads beside the main one. Raises TooLongError."""
 
-    def cut(number: int, frame: Any) -> NoReturn:
-        del number, frame
+    def cut(_number: int, _frame: Any) -> NoReturn:
         raise TooLongError
 
     if threading.current_thread() is not threading.main_thread():

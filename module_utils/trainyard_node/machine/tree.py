@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a machine: its files under a root, and the output of its tools.
+"""Read a machine: its files under a root, and the output of its tools.
 
 The root is `/` on a real machine. Any other root is a captured tree: files lie under it at their own paths
-(`sys/class/net/eth0/mtu`), and the output of the command called NAME in commands/NAME.out, its exit status in
-commands/NAME.rc (absent: 0). A command without an .out file counts as not installed there. Nothing is ever run
-for a captured tree, and nothing is ever written.
+(`sys/class/net/eth0/mtu`), the output of the command called NAME is in commands/NAME.out, its exit status in
+commands/NAME.rc (absent: 0). A command without an .out file counts as not installed. Nothing is run or written for a
+captured tree.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-# Bytes of a file that are read: /proc/net/tcp has 150 for each connection.
-MOST_BYTES = 64 << 20
+# Upper bound for reading a file, in bytes: /proc/net/tcp has 150 for each connection.
+MAX_BYTES = 64 << 20
 _PART = 1 << 20
 # Vendors install their tools outside the PATH of a non-interactive ssh session.
 _TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
@@ -28,7 +28,7 @@ _NOBODY = 65534
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open what is a regular file behind all links. Raises OSError for a pipe, on which a reader would wait."""
+    """Open a regular file, or a link to one. Raises OSError for a pipe, on which a reader would wait."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -75,7 +75,7 @@ class Tree:
         """Return where a path of the machine lies."""
         return self._root / path.lstrip("/")
 
-    def text(self, path: str, most: int = MOST_BYTES) -> str | None:
+    def text(self, path: str, most: int = MAX_BYTES) -> str | None:
         """Return a regular file's content without surrounding white space, at most so many bytes of it."""
         try:
             with open_file(self.path(path)) as file:
@@ -134,7 +134,7 @@ class Tree:
         try:
             printed, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            # Not waited for: one that hangs in its driver ends only when the driver lets go of it.
+            # Without waiting for its end: a process that hangs in a driver ends only when the driver returns.
             process.kill()
             return Outcome(124, f"no answer within {timeout:.0f} s")
         return Outcome(process.returncode, printed.decode("utf-8", errors="replace"))
