@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from ..findings.findings import Finding
-
 
 def parse_sshd_settings(output: str) -> dict[str, list[str]]:
     """Parse the output of `sshd -T` into the values of each keyword in lower case."""
@@ -20,16 +18,13 @@ def parse_sshd_settings(output: str) -> dict[str, list[str]]:
     return dict(settings)
 
 
-def sshd_findings(
-    host: str, settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str
-) -> list[Finding]:
-    """Find settings of the site's sshd with which the mesh cannot work, or that the mesh would replace."""
-    problems = [*_key_problems(settings, user, host_key, folder), *_access_problems(settings, user)]
-    return [Finding(*texts, host=host) for texts in problems]
-
-
 # Check, found, expected, action.
 Problem = tuple[str, str, str, str]
+
+
+def sshd_problems(settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str) -> list[Problem]:
+    """Find settings of the site's sshd with which the mesh cannot work, or that the mesh would replace."""
+    return [*_key_problems(settings, user, host_key, folder), *_access_problems(settings, user)]
 
 
 def _key_problems(settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.cluster.sshd_settings import parse_sshd_settings, sshd_findings
+from ...trainyard.cluster.sshd_settings import parse_sshd_settings, sshd_problems
 from ...trainyard.findings.findings import Finding
 from ..machine.files import read_files
 from ..machine.tree import Tree
@@ -53,36 +53,32 @@ def marked_lines(tree: Tree, mark: str) -> list[str]:
 
 def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) -> list[Finding]:
     """Find obstacles to the mesh on this node."""
-    findings = []
-
-    def add(check: str, found: str, expected: str, action: str) -> None:
-        findings.append(Finding(check, found, expected, action, host=host))
-
+    problems = []
     if os.geteuid() != 0:
         action = "set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)"
-        add("privileges", f"uid {os.geteuid()}", "root, to change the settings of sshd", action)
+        problems.append(("privileges", f"uid {os.geteuid()}", "root, to change the settings of sshd", action))
     try:
         pwd.getpwnam(user)
     except KeyError:
         action = "run the role node_baseline first, or correct trainyard_user"
-        add("training user", f"no user {user}", "an existing training user", action)
+        problems.append(("training user", f"no user {user}", "an existing training user", action))
     for path, name in _INCLUDES:
         text = tree.text(path)
         if not re.search(rf"^\s*Include\s.*{re.escape(name)}/\*\.conf", text or "", re.MULTILINE | re.IGNORECASE):
             found = "no such file" if text is None else f"no Include of {name}"
             action = f"write it on the first line of {path} (OpenSSH 8.2 or newer)"
-            add(path, found, f"Include /etc/ssh/{name}/*.conf", action)
+            problems.append((path, found, f"Include /etc/ssh/{name}/*.conf", action))
     settings = tree.command("sshd-T", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _TIMEOUT_S)
-    if settings is None or settings.status != 0:
+    if settings and settings.status == 0:
+        problems += sshd_problems(parse_sshd_settings(settings.output), user, host_key, folder)
+    else:
         found = settings.output.strip() if settings else "not installed"
         action = "install or repair the OpenSSH server (role node_baseline installs it)"
-        add("sshd -T", found, "the settings of a working sshd", action)
-    else:
-        findings += sshd_findings(host, parse_sshd_settings(settings.output), user, host_key, folder)
+        problems.append(("sshd -T", found, "the settings of a working sshd", action))
     if tree.text(f"{host_key}.pub") is None:
         action = f"ssh-keygen -y -f {host_key} > {host_key}.pub"
-        add("host key of sshd", f"no {host_key}.pub", "the public half beside the host key", action)
-    return findings
+        problems.append(("host key of sshd", f"no {host_key}.pub", "the public half beside the host key", action))
+    return [Finding(*problem, host=host) for problem in problems]
 
 
 def public_key(path: Path) -> str:
@@ -93,7 +89,7 @@ def public_key(path: Path) -> str:
 
 
 def key_problems(path: Path, user: str) -> list[str]:
-    """Return the problems of the user's key."""
+    """Return the problems of the user's key as texts."""
     if not path.exists():
         return ["the key is missing"]
     owner, state = pwd.getpwnam(user), path.stat()

@@ -50,42 +50,26 @@ def targets(peer: str, addresses: Collection[str] = ()) -> list[str]:
 
 def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
     """Return the command of one login."""
-    options = {
-        "BatchMode": "yes",
-        "ConnectTimeout": str(connect_timeout),
-        "StrictHostKeyChecking": "yes",
-        "LogLevel": "ERROR",
-        "ControlMaster": "no",
-        "ControlPath": "none",
-        "ForwardAgent": "no",
-        "ForwardX11": "no",
-    }
-    flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
-    return ["ssh", *flags, "-l", user, "--", target, "true"]
+    options = (
+        *("BatchMode=yes", f"ConnectTimeout={connect_timeout}", "StrictHostKeyChecking=yes", "LogLevel=ERROR"),
+        *("ControlMaster=no", "ControlPath=none", "ForwardAgent=no", "ForwardX11=no"),
+    )
+    return ["ssh", *(flag for option in options for flag in ("-o", option)), "-l", user, "--", target, "true"]
 
 
 def as_user(user: str) -> dict[str, Any]:
     """Return the arguments with which subprocess runs as this user. Raises PermissionError if that is impossible."""
     entry = pwd.getpwnam(user)
+    path = os.environ.get("PATH", "/usr/bin:/bin")
     # The agent of the connecting user must not make logins succeed that the mesh does not allow.
-    environment = {
-        "HOME": entry.pw_dir,
-        "USER": user,
-        "LOGNAME": user,
-        "LC_ALL": "C",
-        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-    }
+    environment = {"HOME": entry.pw_dir, "USER": user, "LOGNAME": user, "LC_ALL": "C", "PATH": path}
+    settings = {"env": environment, "cwd": "/"}
     if os.geteuid() == entry.pw_uid:
-        return {"env": environment, "cwd": "/"}
+        return settings
     if os.geteuid() != 0:
         raise PermissionError(f"uid {os.geteuid()} cannot act as {user}; connect as {user}, or as root")
-    return {
-        "env": environment,
-        "cwd": "/",
-        "user": entry.pw_uid,
-        "group": entry.pw_gid,
-        "extra_groups": os.getgrouplist(user, entry.pw_gid),
-    }
+    groups = os.getgrouplist(user, entry.pw_gid)
+    return {**settings, "user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
 
 
 def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attempt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.cluster.sshd_settings import parse_sshd_settings, sshd_findings
+from ansible.module_utils.trainyard.cluster.sshd_settings import parse_sshd_settings, sshd_problems
 
 HEALTHY = """hostkey /etc/ssh/ssh_host_rsa_key
 hostkey /etc/ssh/ssh_host_ed25519_key
@@ -16,8 +16,8 @@ casignaturealgorithms ssh-ed25519,rsa-sha2-512
 
 def checks(text: str) -> list[str]:
     settings = parse_sshd_settings(text)
-    findings = sshd_findings("n1", settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")
-    return [finding.found for finding in findings]
+    problems = sshd_problems(settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")
+    return [found for _, found, _, _ in problems]
 
 
 @pytest.mark.parametrize(
