@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
+import pwd
 import random
 import shutil
 import time
@@ -366,12 +368,22 @@ def _imported(job: Job, source: Source) -> list[str]:
         return []
 
 
+def launched_by() -> str:
+    """Return user@host of this controller's process, by the user's number if it has no name."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"
+
+
 def _written(request: Request, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
     plan = {
         **planned.as_dict(),
         "source_left_out": dict(source.left_out),
         "asked_by": request.asked_by,
+        "launched_by": launched_by(),
         "check": request.check,
     }
     try:

@@ -39,6 +39,12 @@ def find(
     }
 
 
+def active(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask) -> runs.Answers:
+    """Return which of these runs are active, as their heads or schedulers report; runs with a final record are not."""
+    unfinished = [plan for plan in plans if not _has_ended(runs_dir, plan)]
+    return _ask(unfinished, runs_dir, ask) if unfinished else runs.Answers({}, {})
+
+
 def _record_is_final(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
     return run_record.is_final(run_record.read(read_json(runs_dir / plan["job_id"] / "summary.json")))
 

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All runs of this controller: the list with what runs now, runs/index.html, and two jobs compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.findings.findings import UnusableError
+from ..trainyard.job.record import run_record
+from ..trainyard.report import run_list
+from ..trainyard_node.machine.json_files import read_json, read_object
+from .pages import page
+from .run_choice import active
+from .run_folder import read_plans, write_whole
+from .scheduler_clients import Ask
+
+
+def list_runs(runs_dir: Path, ask: Ask | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chosen runs as `runs` and `text`, and write runs/index.html with all of them.
+
+    `given` are `state`, `name` and `days`. With `ask`, the heads of jobs without a final record report which run.
+    """
+    now = time.time()
+    plans = read_plans(runs_dir)
+    answers = active(plans, runs_dir, ask) if ask else None
+    running = answers.running if answers else {}
+    found = [run_list.job(plan, _record(runs_dir, plan), running.get(plan["job_id"])) for plan in plans]
+    found += [run_list.verification(report) for report in _verifications(runs_dir)]
+    chosen = run_list.selected(found, now, **given)
+    lines = [run_list.table(chosen)]
+    lines += [f"not known: {job_id}, as {why}" for job_id, why in (answers.unknown if answers else {}).items()]
+    if found:
+        content = run_list.content(run_list.selected(found, now), now)
+        write_whole(runs_dir / "index.html", page("report/runs.html.j2", content, b""))
+        lines.append(f"page  {runs_dir / 'index.html'}")
+    return {"runs": [vars(run) for run in chosen], "text": "\n".join(lines)}
+
+
+def _record(runs_dir: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    return run_record.read(read_json(runs_dir / plan["job_id"] / "summary.json"))
+
+
+def _verifications(runs_dir: Path) -> list[dict[str, Any]]:
+    reports = (read_object(path) for path in sorted(runs_dir.glob("verify-*/report.json")))
+    return [report for report in reports if {"id", "cluster", "state", "started", "elapsed_s", "hosts"} <= set(report)]
+
+
+def compare_jobs(runs_dir: Path, job_ids: Sequence[str]) -> str:
+    """Compare two jobs: their ends, and the settings that differ. Raises UnusableError."""
+    if len(job_ids) != 2:
+        raise UnusableError(f"{len(job_ids)} jobs to compare; expected: the ids of two jobs. See playbooks/jobs.yml")
+    plans = [read_object(runs_dir / job_id / "plan.json") for job_id in job_ids]
+    for job_id, plan in zip(job_ids, plans):
+        if "job_id" not in plan:
+            raise UnusableError(f"{runs_dir / job_id} is no run of a job; expected: an id of playbooks/jobs.yml")
+    records = [run_list.job(plan, _record(runs_dir, plan)) for plan in plans]
+    changed = run_list.differences(*plans)
+    return run_list.comparison_text(records, changed)

@@ -1,0 +1,114 @@
+"""The list of all runs of a controller, and two jobs compared."""
+
+import json
+
+import pytest
+from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard.report import run_list
+from ansible.module_utils.trainyard_controller import run_list as runs_of_controller
+from job_samples import make_job, make_plan, member
+
+PLAN = {**make_plan(make_job(), [member(0), member(1)]).as_dict(), "launched_by": "jane@laptop"}
+RECORD = {
+    "state": "failed",
+    "started": 1795000100.0,
+    "elapsed_s": 61.0,
+    "metrics": {"step": 40.0, "loss": 0.25},
+    "goodput": {"share": 0.5},
+    "nodes": [],
+}
+REPORT = {
+    "id": "verify-1",
+    "cluster": "lab",
+    "state": "pass",
+    "started": 1795000000.0,
+    "elapsed_s": 9.0,
+    "hosts": ["n1", "n2"],
+}
+
+
+def test_a_job_with_a_record_has_its_state_progress_and_goodput():
+    run = run_list.job(PLAN, RECORD)
+    assert (run.state, run.progress, run.goodput, run.nodes, run.ranks) == ("failed", "step 40 loss 0.25", 0.5, 2, 2)
+    assert (run.started, run.launched_by, run.where) == (1795000100.0, "jane@laptop", "n1")
+
+
+@pytest.mark.parametrize(
+    ("record", "line", "state"),
+    [
+        (None, None, "unknown"),
+        (None, "2/2 ranks running   step 4", "running"),
+        # The record of an interrupted watch.
+        ({**RECORD, "state": "running"}, None, "unknown"),
+    ],
+)
+def test_a_job_without_a_final_record_is_running_only_if_its_head_reports_so(record, line, state):
+    run = run_list.job(PLAN, record, line)
+    assert (run.state, run.progress.startswith("2/2")) == (state, line is not None)
+
+
+def test_runs_are_selected_by_state_name_and_age_with_running_ones_first():
+    old, new = run_list.job(PLAN, RECORD), run_list.verification(REPORT)
+    running = run_list.job({**PLAN, "job_id": "digits-2"}, None, "1/1")
+    every = [old, new, running]
+    assert run_list.selected(every, 1795000200.0) == [running, old, new]
+    assert run_list.selected(every, 1795000200.0, state="pass") == [new]
+    assert run_list.selected(every, 1795000200.0, name="digits", state="failed") == [old]
+    assert run_list.selected([old, new], 1795000200.0, days=150 / 86400) == [old]
+
+
+def test_the_table_has_only_columns_with_values():
+    head, row = run_list.table([run_list.verification(REPORT)]).splitlines()
+    assert head.split() == ["run", "state", "started", "(UTC)", "took", "size"]
+    assert row.split() == ["verify-1", "pass", "2026-11-18", "11:06:40", "0:00:09", "2", "nodes"]
+    assert run_list.table([]) == "no runs"
+
+
+def test_two_plans_differ_in_settings_alone():
+    other = make_plan(make_job(command=["python", "train.py", "--lr=0.2"], timeout=60), [member(0)]).as_dict()
+    found = {name: (one, two) for name, one, two in run_list.differences(PLAN, {**other, "job_id": "digits-9"})}
+    assert found["timeout_s"] == (str(PLAN["timeout_s"]), "60") and found["nodes"] == ("n1, n2", "n1")
+    assert found["command"][1].endswith("train.py --lr=0.2")
+    assert not {"job_id", "created", "monitor_port", "head.port"} & set(found)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Make a folder with a failed job, a job without a record, and a verification."""
+    for job_id, record in (("digits-1", RECORD), ("digits-2", None)):
+        folder = tmp_path / job_id
+        folder.mkdir()
+        (folder / "plan.json").write_text(json.dumps(PLAN).replace(PLAN["job_id"], job_id))
+        (folder / "logs").mkdir()
+        if record:
+            (folder / "summary.json").write_text(json.dumps({**record, "job_id": job_id}))
+    (tmp_path / "verify-1").mkdir()
+    (tmp_path / "verify-1" / "report.json").write_text(json.dumps(REPORT))
+    return tmp_path
+
+
+def test_heads_are_asked_about_jobs_without_a_record_alone(runs):
+    asked = {}
+
+    def ask(command, hosts):
+        asked.update(hosts)
+        return {"n1": {"running": {"digits-2": "2/2 ranks running"}}}
+
+    found = runs_of_controller.list_runs(runs, ask, {"state": "running"})
+    assert [run["id"] for run in found["runs"]] == ["digits-2"]
+    assert [job["job_id"] for job in asked["n1"]["jobs"]] == ["digits-2"]
+    page = (runs / "index.html").read_text()
+    assert all(f'href="{name}/report.html"' in page for name in ("digits-1", "digits-2", "verify-1"))
+
+
+def test_a_head_without_an_answer_is_named(runs):
+    found = runs_of_controller.list_runs(runs, lambda *_: {"n1": {"unreachable": True, "msg": "timed out"}}, {})
+    assert "not known: digits-2, as n1: timed out" in found["text"]
+
+
+def test_what_cannot_be_compared_is_named(runs):
+    with pytest.raises(UnusableError, match="1 jobs to compare"):
+        runs_of_controller.compare_jobs(runs, ["digits-1"])
+    with pytest.raises(UnusableError, match="verify-1 is no run of a job"):
+        runs_of_controller.compare_jobs(runs, ["digits-1", "verify-1"])
+    assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
