@@ -67,7 +67,7 @@ def test_findings_on_devices_and_network_come_at_once(run_playbook, alter, last_
 
 
 def test_findings_on_software_come_at_once(run_playbook, alter, last, last_name, node_names):
-    """Nothing is repaired by a judgement; the role then makes the training user a member again."""
+    """The check repairs nothing; the role then makes the training user a member again."""
     alter(f"rm {ROOT}/driver/tools/hccn_tool; chmod 0600 {ROOT}/ascend-toolkit/set_env.sh; gpasswd -d train HwHiAiUser")
     alter(
         f"sed -i s/^DRIVER=.*/DRIVER=23.0.7/ {ROOT}/replay.running;"
@@ -75,7 +75,7 @@ def test_findings_on_software_come_at_once(run_playbook, alter, last, last_name,
     )
     done = run_playbook("changed.yml", step="verify").fails(
         f"1. link on {last_name} found the link of devices 0, 1, 2, 3, 4, 5, 6, 7 (physical id) is unknown: hccn_tool",
-        f"training user on {last_name} found npu-smi lists 0 devices for it expected 8, as for root do make it",
+        f"training user on {last_name} found npu-smi lists 0 devices for it expected 8, as for root do add it",
         f"Ascend firmware on {last_name} found 7.1.0.3.220 expected 7.5.0.3.220, as on {host_list(node_names[:-1])} do",
         f"restart on {last_name} found {last_name}: driver 23.0.7 runs, 24.1.0 is installed {last_name}: firmware",
         f"set_env.sh on {last_name} found {ROOT}/ascend-toolkit/set_env.sh leads the training user to no toolkit",
@@ -151,9 +151,9 @@ def test_packages_come_from_a_mirror_by_their_sums(run_playbook, alter, first, n
 def test_an_installer_that_fails_is_quoted(run_playbook, alter, last_name):
     fails = [{"component": "driver", "version": "25.0.rc1.1", "file": "broken.run", "fails": True}]
     run_playbook("changed.yml", "--limit", last_name, replay_packages=fails).fails(
-        f"{last_name}: broken.run --upgrade --quiet --install-for-all ended with status 1, expected 0. Its output ended with: "
-        "[driver] [ERROR]ERR_NO:0x0080;ERR_DES:kernel headers do not fit the running kernel. Its log on the node is "
-        "/var/log/ascend_seclog/ascend_install.log."
+        f"{last_name}: broken.run --upgrade --quiet --install-for-all ended with status 1, expected 0. Its output "
+        "ended with: [driver] [ERROR]ERR_NO:0x0080;ERR_DES:kernel headers do not fit the running kernel. Its log on the "
+        "node is /var/log/ascend_seclog/ascend_install.log."
     )
 
 
