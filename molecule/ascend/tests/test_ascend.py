@@ -152,8 +152,8 @@ def test_an_installer_that_fails_is_quoted(run_playbook, alter, last_name):
     fails = [{"component": "driver", "version": "25.0.rc1.1", "file": "broken.run", "fails": True}]
     run_playbook("changed.yml", "--limit", last_name, replay_packages=fails).fails(
         f"{last_name}: broken.run --upgrade --quiet --install-for-all ended with status 1, expected 0. Its output "
-        "ended with: [driver] [ERROR]ERR_NO:0x0080;ERR_DES:kernel headers do not fit the running kernel. Its log on the "
-        "node is /var/log/ascend_seclog/ascend_install.log."
+        "ended with: [driver] [ERROR]ERR_NO:0x0080;ERR_DES:kernel headers do not fit the running kernel. Its log on "
+        "the node is /var/log/ascend_seclog/ascend_install.log."
     )
 
 

@@ -132,5 +132,5 @@ def test_hosts_that_limit_leaves_out_are_called_so(play):
 def test_limit_without_the_controller_is_no_success(play, run_playbook):
     for run in (play.launch(WORKER, "--limit", "n1", job_nodes=1), run_playbook("playbooks/stop.yml", "--limit", "n1")):
         assert run.rc == 2, run.output
-        assert "--limit n1 leaves out localhost, where jobs are planned and their runs are kept expected " in run.text
+        assert "--limit n1 leaves out localhost, where jobs are planned and their runs are stored expected " in run.text
         assert "1 finding in what was given. Nothing was done." in run.text
