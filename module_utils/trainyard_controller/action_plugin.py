@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import yaml
 from ansible.plugins.action import ActionBase
+from ansible.template import Templar, trust_as_template
 
 from ..trainyard.findings.findings import FindingsError, UnusableError
 from .fan_out import FanOut
@@ -35,6 +36,16 @@ class OnceForAll(ActionBase):  # type: ignore[misc]
     def fan_out(self) -> FanOut:
         """Return connections to the hosts of the inventory, apart from those of other calls."""
         return FanOut(self, self.task_vars)
+
+    def value_on(self, host: str, name: str) -> Any:
+        """Return a variable as this task would see it on another host, defaults of its role included."""
+        hostvars, task = self.task_vars["hostvars"], self._task
+        variables = hostvars._variable_manager.get_vars(
+            play=task.get_play(), host=hostvars._inventory.get_host(host), task=task, include_hostvars=False
+        )
+        variables.update(hostvars=hostvars, ansible_search_path=task.get_search_path())
+        variables.update({each: self.task_vars[each] for each in self.task_vars if each.startswith("ansible_play_")})
+        return Templar(loader=self._loader, variables=variables).template(trust_as_template("{{ " + name + " }}"))
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the answer, or the failure."""

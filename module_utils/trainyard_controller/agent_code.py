@@ -27,16 +27,16 @@ from ..trainyard.job.run.answers import MAX_SIZE, MAX_SIZES
 
 # The oldest Python that the agent's modules are written for.
 OLDEST = (3, 9)
-# As Ansible says it.
+# Ansible's own words.
 NO_PYTHON = "The module interpreter '{}' was not found."
 # Upper bounds: bytes that are kept at each end of what a login and the agent print beside an answer, and digits of a
 # number in an answer.
-_MOST_BESIDE, _MOST_DIGITS = 32 << 10, 40
+_MAX_BESIDE, _MAX_DIGITS = 32 << 10, 40
 _ROOT = Path(__file__).resolve().parents[1]
 _ENTRY = "trainyard_node/agent"
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
 
-# Runs on whatever Python a node has: no syntax that an old one would stumble over.
+# Runs on any Python of a node, so it uses no syntax that an old one would not understand.
 _BOOTSTRAP = r"""
 import json, os, shutil, stat, sys, time
 hear = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else sys.stdin
@@ -118,12 +118,12 @@ def _source(module: str) -> Path:
 
 @functools.cache
 def _is_there(module: str) -> bool:
-    """Tell whether this project has the module. Each step of a job asks, in a process of its own: twice is dear."""
+    """Tell whether this project has the module. Cached, because each step of a job asks in a process of its own."""
     return _source(module).is_file()
 
 
 def _imports(module: str, text: str) -> set[str]:
-    """Return the modules of this project that a module's text imports, early or late."""
+    """Return the modules of this project that a module's text imports, anywhere in it."""
     here, found = [*module.split("/"), *(["__init__"] if _source(module).name == "__init__.py" else [])], set()
     for dots, dotted, names in _IMPORT.findall(text):
         parts = [*here[: len(here) - len(dots)], *filter(None, dotted.split("."))]
@@ -137,13 +137,13 @@ def _imports(module: str, text: str) -> set[str]:
 @functools.lru_cache(maxsize=1)
 def modules() -> dict[str, bytes]:
     """Return the agent's files by their path in it: the module `agent`, all that it imports, and their packages."""
-    wanted, seen = [_ENTRY], dict[str, bytes]()
-    while wanted:
-        module = wanted.pop()
+    required, seen = [_ENTRY], dict[str, bytes]()
+    while required:
+        module = required.pop()
         if module not in seen:
             seen[module] = _source(module).read_bytes()
-            wanted += _imports(module, seen[module].decode())
-            wanted += [str(package) for package in list(Path(module).parents)[:-1]]
+            required += _imports(module, seen[module].decode())
+            required += [str(package) for package in list(Path(module).parents)[:-1]]
     return {f"agent/{_source(module).relative_to(_ROOT)}": seen[module] for module in sorted(seen)}
 
 
@@ -169,10 +169,10 @@ def packed() -> bytes:
 
 @functools.cache
 def command(pythons: tuple[str, ...]) -> str:
-    """Return the shell command that runs the agent with the first of these Pythons that is there: one for all hosts."""
+    """Return the shell command that runs the agent with the first of these Pythons that exists."""
     names = " ".join(shlex.quote(python) for python in pythons)
-    # A name may be there that starts nothing (a version manager's); the next one is tried then. ssh may drop what is
-    # printed right before a command ends; sleep is what Ansible does about it.
+    # A version manager's name may start nothing (status 127): then the next one is tried. Like Ansible, sleep before
+    # the end: ssh may drop output that comes right before it.
     return (
         f'for p in {names}; do if command -v "$p" >/dev/null 2>&1; then '
         f'"$p" -IS -c {shlex.quote(_BOOTSTRAP)}; r=$?; sleep 0; [ $r = 127 ] || exit $r; fi; done; '
@@ -181,7 +181,7 @@ def command(pythons: tuple[str, ...]) -> str:
 
 
 def message(mark: str, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float, with_agent: bool) -> bytes:
-    """Return what one node is sent. `shared` is what all are told, as JSON, made once."""
+    """Return the message to one node; `shared` has the JSON of the arguments for all nodes."""
     agent = packed() if with_agent else b""
     head = {
         "mark": mark,
@@ -195,9 +195,9 @@ def message(mark: str, question: str, shared: bytes, own: Mapping[str, Any], lim
 
 
 def too_much(question: str, printed: bytes) -> str:
-    """Say that an answer is larger than one to this question can be; "" where it is not.
+    """Return a message if an answer is larger than one to this query can be, or "".
 
-    It is asked before anything is made of it: a few characters of JSON become an object of a hundred bytes.
+    It must be checked before parsing: a few characters of JSON become an object of a hundred bytes.
     """
     most, values = MAX_SIZES.get(question, MAX_SIZE)
     action = "look at what the job has written there, and whether that host is still what it was"
@@ -208,7 +208,7 @@ def too_much(question: str, printed: bytes) -> str:
 
 
 def read(mark: str, printed: bytes) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the answer among what came back, None without one, and the lines that were printed before it."""
+    """Return the answer in the output, None without one, and the lines before it."""
     start = printed.find(f"\n{mark} ".encode())
     if start < 0:
         return None, beside(printed).splitlines()
@@ -222,13 +222,13 @@ def read(mark: str, printed: bytes) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def beside(printed: bytes) -> str:
-    """Return what was printed beside an answer as text, without its middle where it is long."""
-    if len(printed) > 2 * _MOST_BESIDE:
-        printed = printed[:_MOST_BESIDE] + b"\n...\n" + printed[-_MOST_BESIDE:]
+    """Return output other than the answer as text; of long output the beginning and the end."""
+    if len(printed) > 2 * _MAX_BESIDE:
+        printed = printed[:_MAX_BESIDE] + b"\n...\n" + printed[-_MAX_BESIDE:]
     return printed.decode(errors="replace")
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         raise ValueError("a number of too many digits")
     return int(digits)

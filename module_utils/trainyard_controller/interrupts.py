@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and SIGTERM while ansible-playbook launches or watches a job: one true answer, then the exit.
+"""Handle Ctrl-C and SIGTERM while ansible-playbook launches or watches a job.
 
 Ansible's own handler kills the process of the running task, whatever it does on the nodes. This handler records the
 signal for the tasks (`noted`), which finish and report. The command exits at once only before anything was started, or
@@ -23,23 +23,22 @@ from ..trainyard.job.run import interrupts as interrupted
 from ..trainyard.job.run.interrupts import Phase
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Phases in which a playbook begins; in others no job is under way at first.
+# The first phase of each playbook; in others no job is under way at first.
 BEGINS = {"launch.yml": Phase.PREPARING, "watch.yml": Phase.FINDING}
-# One byte that the processes of tasks share with the one that made them.
+# One byte that the processes of tasks share with their parent.
 _noted = mmap.mmap(-1, 1)
 _early: list[int] = []
 
 
 def noted() -> bool:
-    """Tell whether somebody has interrupted this command; tasks ask it in their own processes."""
+    """Tell, in the process of any task, whether this command was interrupted."""
     return _noted[0] == 1
 
 
 def answer_early() -> None:
-    """Have the command say that nothing was started where it is interrupted before its callbacks are loaded.
+    """Print at exit that nothing was started if the command is interrupted before its callbacks are loaded.
 
-    Until then the handlers are Ansible's. Python notes signals in a pipe as well (signal.set_wakeup_fd), and what came
-    is known at exit.
+    Until then the handlers are Ansible's, but Python also writes signals to a pipe (signal.set_wakeup_fd).
     """
     name = next((name for name in (Path(word).name for word in sys.argv[1:]) if name in BEGINS), "")
     if _early or not name:
@@ -59,7 +58,7 @@ def answer_early() -> None:
 
 
 def _print(text: str) -> None:
-    """Print from a signal handler: what was to be printed before comes first, unless just that is being done."""
+    """Print from a signal handler, after output that is still buffered, unless it is just being written."""
     with contextlib.suppress(RuntimeError, OSError):
         sys.stdout.flush()
     with contextlib.suppress(OSError):
@@ -67,20 +66,17 @@ def _print(text: str) -> None:
 
 
 class Interrupts:
-    """Follows how far a playbook is with its job, and answers signals. It lives in the callback that prints."""
+    """Follows the phase of a playbook's job, and handles signals, for the callback that prints."""
 
     def __init__(self, playbook: str, inventory: str, show: Callable[[str], None], tidy: Callable[[], None]) -> None:
-        """Take the playbook's name and what is given with -i.
-
-        `show` prints where no signal is handled; `tidy` removes Ansible's temporary files.
-        """
+        """Install the handlers. `show` prints outside of them; `tidy` removes Ansible's temporary files."""
         self._phase = BEGINS.get(playbook)
         self._one_job = playbook in BEGINS
         self._inventory, self._show, self._tidy = inventory, show, tidy
         self._before = self._phase
         self._job_id = ""
         self._pid = os.getpid()
-        # When the first signal came, and which; whether the command is about to end.
+        # Time and number of the last signal; whether the command is about to exit.
         self._first, self._number, self._leaving = 0.0, signal.SIGINT, False
         self._usual = signal.getsignal(signal.SIGINT)
         signal.set_wakeup_fd(-1)
@@ -92,7 +88,7 @@ class Interrupts:
         return interrupted.commands(self._job_id, self._inventory)
 
     def _signalled(self, number: int, frame: Any) -> None:
-        # A task's process has this handler until it sets its own.
+        # The process of a task inherits this handler.
         if os.getpid() != self._pid or self._leaving:
             return
         if self._phase is None:
@@ -111,10 +107,10 @@ class Interrupts:
             self._leave(number, frame)
 
     def _leave(self, number: int, frame: Any) -> None:
-        """End the process of the task that runs, and then this one.
+        """End the process of the running task, and then this one.
 
-        Not by an exception: at a fork Python ignores it, and on its way out Ansible would wait for a queue that stays
-        locked where the task's process was just writing to it.
+        An exception would not do: Python ignores it at a fork, and Ansible would wait for a queue that stays locked if
+        the task's process was just writing to it.
         """
         self._leaving = True
         with contextlib.suppress(KeyboardInterrupt):
@@ -129,7 +125,7 @@ class Interrupts:
         raise SystemExit(128 + self._number)
 
     def task(self, action: str) -> None:
-        """Take note that a task begins."""
+        """Enter the phase of a task that begins."""
         self._before = self._phase
         if action == "job_start":
             self._phase = Phase.STARTING
@@ -137,21 +133,21 @@ class Interrupts:
             self._phase = Phase.WATCHING
 
     def skipped(self, action: str) -> None:
-        """Take note that a task had nothing to do."""
+        """Return to the previous phase after a task without work."""
         self._phase = self._before
         if action == "job_watch" and self._phase is Phase.FINDING:
             self._phase = Phase.ENDED
         elif action == "job_watch" and self._phase is Phase.WATCHING:
-            # Not waited for: how to come back to it has been said.
+            # The job is not watched; job_start has printed the next commands.
             self._phase = self._done()
 
     def failed(self, action: str) -> None:
-        """Take note that a task failed; the playbook ends with its message."""
+        """End the phase of a task that failed; the playbook ends with its message."""
         if action in ("job_start", "job_report"):
             self._phase = self._done()
 
     def ok(self, action: str, result: Mapping[str, Any]) -> None:
-        """Take note of what a task returned. Ends the command where it was interrupted meanwhile, with the answer."""
+        """Enter the phase after a task; if it was interrupted, end the command with a message."""
         if action in ("job_prepare", "job_run_info"):
             self._job_id = result["job_id"]
         elif action == "job_start":

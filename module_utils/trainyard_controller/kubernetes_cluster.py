@@ -31,11 +31,12 @@ class ClusterError(Exception):
         self.finding, self.status = finding, status
 
 
-def client_missing() -> Finding:
-    """Return the finding for a missing client."""
-    expected = "the official client, which only job_scheduler: kubernetes needs"
-    action = "run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt"
-    return Finding("controller", "no Python package kubernetes", expected, action)
+_NO_CLIENT = Finding(
+    "controller",
+    "no Python package kubernetes",
+    "the official client, which only job_scheduler: kubernetes needs",
+    "run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt",
+)
 
 
 class Cluster:
@@ -47,7 +48,7 @@ class Cluster:
             self._client: Any = importlib.import_module("kubernetes.client")
             config: Any = importlib.import_module("kubernetes.config")
         except ImportError:
-            raise ClusterError(client_missing()) from None
+            raise ClusterError(_NO_CLIENT) from None
         path = str(Path(kubeconfig).expanduser()) if kubeconfig else None
         configuration = self._client.Configuration()
         # Callers repeat their requests; retries of the client would only hide errors.
@@ -67,6 +68,8 @@ class Cluster:
         self.namespace = namespace or own or "default"
         self.server = str(configuration.host)
         self._api = self._client.ApiClient(configuration)
+        self._core = self._client.CoreV1Api(self._api)
+        self._custom = self._client.CustomObjectsApi(self._api)
         # The time of the API's clock, for comparison with the times of its objects.
         self.now = time.time()
 
@@ -91,56 +94,48 @@ class Cluster:
             self.now = time.time()
         return answer.data.decode("utf-8", "replace")
 
+    def _json(self, doing: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._request(doing, call, *arguments, **options))
+        return answer
+
     def _found(self, doing: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any] | None:
         """Return an object, or None if there is none with this name."""
         try:
-            found: dict[str, Any] = json.loads(self._request(doing, call, *arguments, **options))
+            return self._json(doing, call, *arguments, **options)
         except ClusterError as error:
             if error.status == 404:
                 return None
             raise
-        return found
 
     def version(self) -> str:
         """Return the version of the cluster: 1.33."""
-        response = json.loads(self._request("asking for its version", self._client.VersionApi(self._api).get_code))
+        response = self._json("asking for its version", self._client.VersionApi(self._api).get_code)
         return str(response.get("gitVersion", "")).removeprefix("v")
 
     def serves(self, api_version: str, kind: str) -> bool:
         """Tell whether the cluster knows a kind of resource."""
         group, _, version = api_version.partition("/")
-        api = self._client.CustomObjectsApi(self._api)
-        known = self._found(f"asking for {api_version}", api.get_api_resources, group, version)
-        return known is not None and any(resource["kind"] == kind for resource in known["resources"])
+        found = self._found(f"asking for {api_version}", self._custom.get_api_resources, group, version)
+        return found is not None and any(resource["kind"] == kind for resource in found["resources"])
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> tuple[bool, str]:
         """Return whether we may do something in the namespace, and the cluster's reason."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {
-                "resourceAttributes": {
-                    "namespace": self.namespace,
-                    "verb": verb,
-                    "group": group,
-                    "resource": resource,
-                    "subresource": subresource,
-                }
-            },
+            "spec": {"resourceAttributes": {"namespace": self.namespace, **attributes}},
         }
         api = self._client.AuthorizationV1Api(self._api)
-        status = json.loads(self._request("asking for our rights", api.create_self_subject_access_review, review)).get(
-            "status", {}
-        )
+        status = self._json("asking for our rights", api.create_self_subject_access_review, review).get("status", {})
         return bool(status.get("allowed")), str(status.get("reason") or "")
 
     def has(self, kind: str, name: str) -> bool:
         """Tell whether an object of the core API exists. An object that we may not read counts as existing."""
-        core = self._client.CoreV1Api(self._api)
         read = {
-            "PersistentVolumeClaim": core.read_namespaced_persistent_volume_claim,
-            "Secret": core.read_namespaced_secret,
-            "ServiceAccount": core.read_namespaced_service_account,
+            "PersistentVolumeClaim": self._core.read_namespaced_persistent_volume_claim,
+            "Secret": self._core.read_namespaced_secret,
+            "ServiceAccount": self._core.read_namespaced_service_account,
         }[kind]
         try:
             return self._found(f"looking for {kind} {name}", read, name, self.namespace) is not None
@@ -157,8 +152,7 @@ class Cluster:
     def create(self, manifest: Mapping[str, Any]) -> None:
         """Create an object. Raises ClusterError, also if its name is taken."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
-        version = manifest["apiVersion"]
-        call, place = self._method("create", version, kind)
+        call, place = self._method("create", manifest["apiVersion"], kind)
         self._request(f"creating {kind} {name}", call, **place, body=manifest)
 
     def delete(self, version: str, kind: str, name: str) -> None:
@@ -184,51 +178,38 @@ class Cluster:
         """Return the client's function for a verb and a kind of object, and its arguments except name and body."""
         if "/" not in version:
             snake = {"Secret": "secret", "ConfigMap": "config_map", "Service": "service"}[kind]
-            call = getattr(self._client.CoreV1Api(self._api), f"{verb}_namespaced_{snake}")
+            call = getattr(self._core, f"{verb}_namespaced_{snake}")
             return call, {"namespace": self.namespace}
         # The plain Job, too: this interface accepts any group and unchanged manifests.
         group, _, short = version.partition("/")
         method = {"read": "get"}.get(verb, verb)
-        call = getattr(self._client.CustomObjectsApi(self._api), f"{method}_namespaced_custom_object")
+        call = getattr(self._custom, f"{method}_namespaced_custom_object")
         place = {"namespace": self.namespace, "group": group, "version": short, "plural": RESOURCES[kind].plural}
         return call, place
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Return the pods of a job."""
-        core = self._client.CoreV1Api(self._api)
-        response = self._request(
-            "listing pods", core.list_namespaced_pod, self.namespace, label_selector=f"{LABEL}={name}"
-        )
-        return list(json.loads(response)["items"])
+        listing, label = self._core.list_namespaced_pod, f"{LABEL}={name}"
+        return list(self._json("listing pods", listing, self.namespace, label_selector=label)["items"])
 
     def warnings(self) -> list[dict[str, Any]]:
         """Return the warnings of the namespace; [] without the right to read events."""
-        core = self._client.CoreV1Api(self._api)
+        listing, selected = self._core.list_namespaced_event, {"field_selector": "type=Warning", "limit": 500}
         try:
-            response = self._request(
-                "listing events", core.list_namespaced_event, self.namespace, field_selector="type=Warning", limit=500
-            )
+            return list(self._json("listing events", listing, self.namespace, **selected)["items"])
         except ClusterError:
             return []
-        return list(json.loads(response)["items"])
 
     def log(self, pod: str, container: str, **options: Any) -> str:
         """Return the log of a container, or "" if there is none yet."""
-        core = self._client.CoreV1Api(self._api)
+        place = (pod, self.namespace)
         try:
-            response = self._request(
-                f"reading the log of {pod}",
-                core.read_namespaced_pod_log,
-                pod,
-                self.namespace,
-                container=container,
-                **options,
-            )
+            log = self._core.read_namespaced_pod_log
+            return str(self._request(f"reading the log of {pod}", log, *place, container=container, **options))
         except ClusterError as error:
             if error.status in (400, 404):
                 return ""
             raise
-        return str(response)
 
 
 def preflight(cluster: Cluster, kind: str, needs: Sequence[Mapping[str, str]], made: Sequence[str]) -> list[Finding]:

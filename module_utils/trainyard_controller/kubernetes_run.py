@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
@@ -23,10 +24,10 @@ _TAIL = 200
 _TAIL_OF_FAILURE = 2000
 
 
-def submit(cluster: Cluster, made: Sequence[Mapping[str, Any]]) -> None:
+def submit(cluster: Cluster, manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Create all objects of a job, or none. Raises ClusterError, which names those that could not be removed again."""
     ours: list[tuple[str, str, str]] = []
-    for manifest in made:
+    for manifest in manifests:
         each = (manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"])
         try:
             cluster.create(manifest)
@@ -39,6 +40,7 @@ def submit(cluster: Cluster, made: Sequence[Mapping[str, Any]]) -> None:
                 raise ClusterError(replace(error.finding, found=found)) from None
             raise
         ours.append(each)
+    return {}
 
 
 def _deleted(cluster: Cluster, version: str, kind: str, name: str) -> bool:
@@ -49,11 +51,12 @@ def _deleted(cluster: Cluster, version: str, kind: str, name: str) -> bool:
     return True
 
 
-def remove(cluster: Cluster, settings: Mapping[str, Any], only: str = "") -> None:
+def remove(cluster: Cluster, settings: Mapping[str, Any], only: str) -> dict[str, Any]:
     """Remove all objects of a job, its pods first, or those of one kind. Raises ClusterError."""
     for version, kind, name in objects(settings):
         if only in ("", kind):
             cluster.delete(version, kind, name)
+    return {"changed": True}
 
 
 def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool) -> dict[str, Any]:
@@ -136,8 +139,8 @@ def after_deletion(cluster: Cluster, settings: Mapping[str, Any], before: Mappin
     }
 
 
-def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern: str) -> dict[str, bytes]:
-    """Return the logs by name, cut to their end at the limit, and metrics.jsonl with rank 0's progress."""
+def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern: str) -> dict[str, Any]:
+    """Return `logs` by name in base64, cut to their end at the limit, and metrics.jsonl with rank 0's progress."""
     logs: dict[str, bytes] = {}
     for pod in state.latest(cluster.pods(settings["name"])):
         _, ranks, name = state.place(pod, settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"]))
@@ -153,7 +156,7 @@ def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern:
             lines = _progress([(stamp, line) for stamp, _, line in stamped], pattern)
             if lines:
                 logs["metrics.jsonl"] = lines
-    return logs
+    return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
 
 
 def _progress(stamped: list[tuple[str, str]], pattern: str) -> bytes:

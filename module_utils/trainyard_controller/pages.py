@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report's page: one HTML file that needs nothing else and may load nothing else.
+"""Make the page of a report: one HTML file that needs and may load nothing else.
 
-plotly.js (4.8 MB) is held compressed (2 MB) and unpacked by the browser: a page goes into every job's folder and is
-sent around, and one copy for all pages would break each page that is sent alone. A page without figures does not hold
-it.
-
-The page's own policy allows no address at all and just the scripts whose hashes it names, so that a name or log line
-that slipped through as HTML still could not run or fetch anything.
+A page with figures holds plotly.js (4.8 MB) compressed (2 MB), because it is sent around alone; the browser unpacks it.
+The page's policy allows no address, and only the scripts whose hashes it names: a name or log line that slipped through
+as HTML still could not run or fetch anything.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -23,13 +22,28 @@ from ..trainyard.report import job_page as of_job
 from ..trainyard.report import verify_page as of_cluster
 from .templates import FOLDER, render
 
+NO_FIGURES = (
+    "The Python that runs this module has no package plotly, so report.html has its tables but no figures. Expected: "
+    "the versions of the group `controller` in pyproject.toml; `make demo` installs them into .venv"
+)
 
-def job_page(summary: of_job.Data, series: of_job.Series, told: str, library: bytes, reload_s: float = 0.0) -> str:
-    """Return the page of a job. `told` is the text that the user reads at the end, `library` is plotly.js.
 
-    That of a job that runs is reloaded every `reload_s`, unless that is 0.
+def plotly_js() -> bytes:
+    """Return plotly.js from the Python package plotly, whose import would take longer than a page; b"" without it."""
+    found = importlib.util.find_spec("plotly")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        path = Path(folder) / "package_data" / "plotly.min.js"
+        if path.is_file():
+            return path.read_bytes()
+    return b""
+
+
+def job_page(summary: of_job.Data, series: of_job.Series, text: str, library: bytes, reload_s: float = 0.0) -> str:
+    """Return the page of a job with the `text` that also ends the playbook; `library` is plotly.js.
+
+    The browser reloads the page of a running job every `reload_s`, unless that is 0.
     """
-    return page("report/job.html.j2", of_job.content(summary, series, told, reload_s), library)
+    return page("report/job.html.j2", of_job.content(summary, series, text, reload_s), library)
 
 
 def verify_page(report: of_cluster.Data, library: bytes) -> str:
@@ -38,11 +52,7 @@ def verify_page(report: of_cluster.Data, library: bytes) -> str:
 
 
 def page(template: str, content: Mapping[str, Any], library: bytes) -> str:
-    """Return a whole page.
-
-    `figures` in its content are plotly's (data, layout), each with the `id` of its place; `library` is plotly.js,
-    without which nothing is drawn.
-    """
+    """Return a page. `figures` in its content are plotly's (data, layout), each with the `id` of its place."""
     missing = bool(content["figures"]) and not library
     figures = [] if missing else content["figures"]
     script, style = ((FOLDER / "report" / name).read_text(encoding="utf-8") for name in ("report.js", "report.css"))

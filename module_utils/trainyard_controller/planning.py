@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare a job: ask its nodes, plan, check. Nothing is started here, and every finding of every node comes at once.
+"""Prepare a job: query its nodes, plan, check. Nothing is started, and all findings of all nodes come at once.
 
-Facts of nodes are cached between launches, so that one visit to each is enough: it checks the node for its part of the
-plan and says whether the facts still hold. They are good for a job that can run, not for saying why one cannot: where
-anything is found, the nodes are asked what they are now, and checked by that.
+Facts of nodes are cached between launches, so that one visit to each is enough: it checks the node against its part of
+the plan, and whether its facts are stale. If there are findings, everything is repeated with fresh facts.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
 from . import excluded_record, run_folder, scheduler_clients, source_folder, templates
-from .cached_facts import KeptFacts
+from .cached_facts import CachedFacts
 from .scheduler_clients import Answer, Ask
 
 # Ports per job: the rendezvous, the monitor, and a spare one in case job_port is among them.
@@ -54,7 +53,7 @@ NO_JOB = "{count} {findings}: the job cannot run, and nothing was started."
 
 @dataclass(frozen=True)
 class Host:
-    """A host that the job asks for: its inventory name, its address, and its variable job_node_env, whatever it is."""
+    """A requested host: its inventory name, its address, and the unchecked value of its variable job_node_env."""
 
     name: str
     address: str
@@ -65,11 +64,9 @@ class Host:
 class Request:
     """A request for a job: its variables, the hosts in the order of their ranks, and the folders and files to use.
 
-    `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
-    has, `limit` what --limit was, `facts_file` where facts are cached; `found` are earlier findings. A job of an
-    external scheduler has all hosts of its group in `hosts`, and a `submit_host`. `known` are all hosts of the
-    inventory, `excluded_file` is where those are recorded that are excluded. `follow` and `live` are shown while the
-    job runs.
+    `given` has the names of all variables job_*, to find misspelt ones, `known` all hosts of the inventory, and
+    `available` the number of hosts in the job's group. `limit` is the value of --limit, `found` are earlier findings.
+    A job of an external scheduler has all hosts of its group in `hosts`, and a `submit_host`.
     """
 
     job: Mapping[str, Any]
@@ -105,7 +102,7 @@ class Request:
 
 @dataclass
 class Prepared:
-    """A job that is ready where there are no findings: `plan` stands in `run_dir`/plan.json."""
+    """A prepared job. Without findings it is ready: `run_dir`/plan.json holds `plan`."""
 
     findings: list[Finding]
     headline: str = NO_JOB
@@ -123,7 +120,7 @@ class Prepared:
 
 
 def prepare(request: Request, ask: Ask) -> Prepared:
-    """Ask, plan and check; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
+    """Query, plan and check; write the run's folder if there is a plan."""
     if str(request.job.get("job_scheduler") or "ssh") in schedulers.EXTERNAL:
         return _prepare_external(request, ask)
     job, wrong = _read_job(request)
@@ -175,7 +172,7 @@ def _with_record(request: Request, made: Prepared, health: excluded_hosts.Health
 
 
 def _prepare_external(request: Request, ask: Ask) -> Prepared:
-    """Plan a job for a scheduler that places the ranks itself: it is asked what it is, and the nodes nothing."""
+    """Plan a job for a scheduler that places the ranks itself; only the scheduler is queried."""
     job, wrong = schedulers.parse(request.job)
     findings = jobs.unknown_keys(request.given) + wrong
     if job is None:
@@ -209,14 +206,14 @@ def _facts_of_scheduler(request: Request, job: Job, ask: Ask) -> tuple[Answer, l
         return scheduler_clients.probe_kubernetes(job)
     shared = job.slurm.folder
     about = {"user": request.user, "folder": shared or request.state_dir, "shared": bool(shared)}
-    # A host that the inventory does not have is the plan's to find.
+    # The plan reports a host that is not in the inventory.
     host = request.submit_host if request.submit_host in (*request.known, "localhost") else ""
     return scheduler_clients.probe_slurm(host, about, ask, request.limit)
 
 
 @contextlib.contextmanager
 def _new_run(request: Request, job: Job) -> Iterator[Path]:
-    """Make the folder of a run; it goes again where nothing was written to it."""
+    """Make the folder of a run; remove it again if it got no plan."""
     _, run_dir = run_folder.new_run(request.runs_dir, job.name)
     try:
         if not request.check:
@@ -228,9 +225,8 @@ def _new_run(request: Request, job: Job) -> Iterator[Path]:
 
 def _where(request: Request, job_id: str, **changes: Any) -> Where:
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    given: dict[str, Any] = {"submit_host": "", "state_dir": request.state_dir, "user": request.user}
-    given.update(all_reduce=request.all_reduce, venvs=request.venvs)
-    return Where(job_id=job_id, created=created, **{**given, **changes})
+    given = {name: getattr(request, name) for name in ("state_dir", "user", "all_reduce", "venvs")}
+    return Where(job_id=job_id, created=created, **{"submit_host": "", **given, **changes})
 
 
 def _attempts(
@@ -238,10 +234,10 @@ def _attempts(
 ) -> tuple[_Planned, list[Finding]]:
     """Plan and check with cached facts of the nodes, and where these may be stale, again with fresh ones.
 
-    Returns the plan and all findings of hosts, those of the plan among them. `health` gets the checks of each host.
+    Returns the plan and all findings. `health` gets the checks of each host.
     """
     arguments = request.facts_arguments()
-    facts_file = KeptFacts(request.facts_file, request.job, {host.name: host.address for host in request.hosts})
+    facts_file = CachedFacts(request.facts_file, request.job, {host.name: host.address for host in request.hosts})
     cached = facts_file.read()
     fresh: dict[str, Any] = {}
     silent: dict[str, Answer] = {}
@@ -269,13 +265,13 @@ def _attempts(
             if "findings" not in answer:
                 silent[host] = answer
             else:
-                # A node that does not say what it is has just fresh that what was cached holds.
+                # Without facts in its answer, the node has confirmed the cached ones.
                 fresh[host] = answer.get("node") or {**cached, **fresh}[host]
         cached = {}
 
 
 def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
-    """Read the job file's variables, and what they say of hosts."""
+    """Read the variables of the job file, and check its numbers of hosts."""
     findings = jobs.unknown_keys(request.given)
     job, wrong = schedulers.parse(request.job)
     findings += wrong
@@ -283,15 +279,15 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
     try:
         count, spare = (parse_count(request.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
     except ValueError:
-        # parse() has found that already.
+        # parse() has reported it.
         count = spare = 0
     if not request.available:
         expected = "a group of the inventory with at least one host"
         action = "correct job_hosts, or the inventory (-i)"
         findings.append(Finding("job_hosts", f"no host in {group!r}", expected, action))
     elif count + (spare if count else 0) > request.available:
-        asked = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
-        found = f"{asked} requested, {request.available} in group {group}"
+        requested = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
+        found = f"{requested} requested, {request.available} in group {group}"
         action = "lower job_nodes or choose another group with job_hosts"
         findings.append(Finding("job_nodes", found, "at most as many nodes as the group has", action))
     if job is not None and job.rank_table:
@@ -301,8 +297,7 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
 
 def _with_given_table(job: Job, findings: list[Finding]) -> Job:
     """Read the rank table that the job names."""
-    path = Path(job.rank_table).expanduser()
-    table = None
+    path, table = Path(job.rank_table).expanduser(), None
     try:
         table, reason = given_rank_table.read(str(path), path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -318,24 +313,24 @@ def _with_given_table(job: Job, findings: list[Finding]) -> Job:
 def _members(
     request: Request, facts: Mapping[str, Any], silent: Mapping[str, Answer]
 ) -> tuple[list[Member], list[Finding]]:
-    """Put together what is known of each host."""
+    """Join the facts, the answer and the variables of each host."""
     members, findings = [], []
     for host in request.hosts:
         env, wrong = node_environment(host.env, host.name)
         findings += wrong
-        known = facts.get(host.name)
-        if known:
-            # Anew for each plan: of those drawn before, one may be taken.
-            known = {**known, "free_ports": draw_ports(known["unused_ports"], _PORTS, _DRAWN)}
+        own = facts.get(host.name)
+        if own:
+            # New ports for each plan, as earlier ones may be taken.
+            own = {**own, "free_ports": draw_ports(own["unused_ports"], _PORTS, _DRAWN)}
         answer = silent.get(host.name) or {}
-        left_out = request.limit if not known and not answer else ""
-        members.append(Member(host.name, host.address, known, answer, env, left_out))
+        left_out = request.limit if not own and not answer else ""
+        members.append(Member(host.name, host.address, own, answer, env, left_out))
     return members, findings
 
 
 @dataclass
 class _Planned:
-    """A plan, what is sent with it, and what was found; `node_plans` are empty where there can be no plan."""
+    """A plan, the source sent with it, and the findings; without a plan there are no `node_plans`."""
 
     findings: list[Finding]
     plan: Plan | None
@@ -351,14 +346,14 @@ def _plan(request: Request, job: Job, members: Sequence[Member], job_id: str) ->
 
 
 def _unfollowed(request: Request, plan: Plan | None) -> list[Finding]:
-    """Find what could not be shown while the job runs, before it starts."""
+    """Find requested views (follow, live) that this job cannot have."""
     if plan is None or (request.follow in (None, "") and not request.live):
         return []
     return following.findings(plan.as_dict(), request.follow, request.live)
 
 
 def _imported(job: Job, source: Source) -> list[str]:
-    """Return what the job's script in job_source imports; nothing where it is none, or cannot be read as one."""
+    """Return the imports of the job's script if it is in job_source."""
     name = imports.script(job.command).removeprefix("./")
     if name not in (source.files or ()):
         return []
@@ -378,7 +373,7 @@ def launched_by() -> str:
 
 
 def _written(request: Request, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
-    """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
+    """Write the run's folder; a file with the findings marks a run that was never started."""
     plan = {
         **planned.as_dict(),
         "source_left_out": dict(source.left_out),
@@ -391,13 +386,10 @@ def _written(request: Request, planned: Plan, source: Source, run_dir: Path, fin
     except OSError as error:
         # Half of a plan would pass for a run.
         shutil.rmtree(run_dir, ignore_errors=True)
-        fault = Finding(
-            "runs folder",
-            f"{error.filename or run_dir}: {error.strerror}",
-            "room on the controller for the plan and the source of the job",
-            f"make room in {request.runs_dir}, or set trainyard_runs to another folder",
-        )
-        return Prepared([*findings, fault])
+        expected = "room on the controller for the plan and the source of the job"
+        action = f"make room in {request.runs_dir}, or set trainyard_runs to another folder"
+        found = f"{error.filename or run_dir}: {error.strerror}"
+        return Prepared([*findings, Finding("runs folder", found, expected, action)])
     if request.check:
         run_folder.forget_checked(request.runs_dir, planned.job.name, run_dir.name)
     text = planned.describe() if request.check else ""
@@ -405,7 +397,7 @@ def _written(request: Request, planned: Plan, source: Source, run_dir: Path, fin
 
 
 def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path, findings: Sequence[Finding]) -> None:
-    # Thousands of nodes are tens of MiB of text, which need not be in memory at once.
+    # The plan of thousands of nodes has tens of MiB, which need not be in memory at once.
     with (run_dir / "plan.json").open("w", encoding="utf-8") as file:
         json.dump(plan, file, indent=2)
         file.write("\n")
@@ -413,5 +405,5 @@ def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path
     for name, content in planned.submitted.items():
         (run_dir / name).write_text(content)
     if findings:
-        cached = [finding.as_dict() for finding in findings]
-        (run_dir / "findings.json").write_text(json.dumps(cached, indent=2) + "\n")
+        records = [finding.as_dict() for finding in findings]
+        (run_dir / "findings.json").write_text(json.dumps(records, indent=2) + "\n")

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import math
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,27 +19,26 @@ from ..trainyard.job.record import excluded_hosts, run_record
 from ..trainyard.job.run import progress
 from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
-from ..trainyard.job.run.progress import strict
 from ..trainyard.job.run.shapes import Each, Text, misfit
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, telling_log
 from ..trainyard.report.log_end import telling
-from ..trainyard_node.machine.json_files import read_json
+from ..trainyard_node.machine.json_files import end_of, read_json
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from . import excluded_record
 from .inventory_options import inventory_given
-from .pages import job_page
-from .plotly_js import MISSING, plotly_js
+from .locks import locked
+from .pages import NO_FIGURES, job_page, plotly_js
 from .run_folder import read_removed, write_whole
 
 # Bytes of a log that are read for its last lines, and characters of each line that are shown.
 TAIL_BYTES, LINE = 1 << 20, 1000
-# The same of metrics.jsonl, and of one line of it.
+# Bytes of metrics.jsonl that are read, and characters of one line of it.
 SERIES_BYTES, POINT = 32 << 20, 16 << 10
 _POINT = Each(METRICS.value, Text(progress.MAX_NAME), progress.MAX_METRICS + 1)
-# Upper bound for the logs that are searched for NCCL's lines.
-MOST_NCCL_LOGS = 1024
+# Upper bound for the number of logs that are searched for NCCL's lines.
+MAX_NCCL_LOGS = 1024
 # CPU seconds that reading progress out of a log may take.
 PARSE_S = 20.0
 Answer = Mapping[str, Any]
@@ -50,9 +46,9 @@ Series = list[dict[str, float]]
 
 
 def read_series(path: Path) -> list[dict[str, float]]:
-    """Read the end of metrics.jsonl; a first or last line that is cut off is left out."""
+    """Read the end of metrics.jsonl, without incomplete lines."""
     series = []
-    for line in _end_of(path, SERIES_BYTES).split("\n"):
+    for line in end_of(path, SERIES_BYTES).split("\n"):
         if len(line) > POINT:
             continue
         try:
@@ -66,38 +62,21 @@ def read_series(path: Path) -> list[dict[str, float]]:
     return series
 
 
-def _end_of(path: Path, most: int) -> str:
-    """Return the last bytes of a file; "" where there is none."""
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - most))
-        return file.read(most).decode("utf-8", "replace")
-
-
 def last_lines(path: Path, failed: bool = True) -> list[str]:
     """Return the last lines of a log, long ones shortened; if it `failed`, the lines that explain the failure."""
-    lines = telling(_end_of(path, TAIL_BYTES).rstrip("\n").split("\n"), TAIL_LINES, failed)
+    lines = telling(end_of(path, TAIL_BYTES).rstrip("\n").split("\n"), TAIL_LINES, failed)
     shown = [as_overwritten(line) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 
 
-def said_by_nccl(logs: Path) -> dict[str, Any] | None:
+def nccl_networks(logs: Path) -> dict[str, Any] | None:
     """Return NCCL's lines about its networks: from the logs that nodes sent for this, otherwise from all logs."""
     sent = sorted(logs.glob("nccl_*.log")) or sorted(logs.glob("*.log"))
     lines: list[str] = []
-    for path in sent[:MOST_NCCL_LOGS]:
+    for path in sent[:MAX_NCCL_LOGS]:
         with path.open("rb") as log:
             lines += [line[:LINE] for line in log.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()]
     return read_nccl_lines(lines).as_dict()
-
-
-@contextlib.contextmanager
-def alone(run_dir: Path) -> Iterator[None]:
-    """Lock the run: a report that began before the end of the job must not overwrite a later one."""
-    with (run_dir / "plan.json").open() as plan:
-        fcntl.flock(plan, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass(frozen=True)
@@ -129,16 +108,17 @@ def report(
     not written again. `reload_s` is the interval at which the browser reloads the page of a running job.
     `excluded_file` gets the hosts that the job excluded.
     """
-    with alone(run_dir):
-        told = _report(run_dir, answers, not_started, by_stop, check, job_state, reload_s)
-        if excluded_file is not None and told.changed:
-            _record_excluded(run_dir, answers, excluded_file)
-        return told
-
-
-def _record_excluded(run_dir: Path, answers: Mapping[str, Answer], excluded_file: Path) -> None:
-    """Record the hosts that the job's head excluded; other nodes have no say in it. Raises NotWrittenError."""
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
+    # A report that began before the end of the job must not overwrite a later one.
+    with locked(run_dir / "plan.json"):
+        reported = _report(plan, run_dir, answers, not_started, by_stop, check, job_state, reload_s)
+        if excluded_file is not None and reported.changed:
+            _record_excluded(plan, answers, excluded_file)
+        return reported
+
+
+def _record_excluded(plan: dict[str, Any], answers: Mapping[str, Answer], excluded_file: Path) -> None:
+    """Record the hosts that the job's head excluded; other nodes have no say in it. Raises NotWrittenError."""
     cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
     found = (cluster.get("restarts") or {}).get("excluded") or {}
     if found:
@@ -147,6 +127,7 @@ def _record_excluded(run_dir: Path, answers: Mapping[str, Answer], excluded_file
 
 
 def _report(
+    plan: dict[str, Any],
     run_dir: Path,
     answers: Mapping[str, Answer],
     not_started: Mapping[str, Answer],
@@ -155,7 +136,6 @@ def _report(
     job_state: Mapping[str, Any] | None,
     reload_s: float,
 ) -> Reported:
-    plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     series = read_series(run_dir / "metrics.jsonl")
     previous = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
@@ -164,21 +144,19 @@ def _report(
         answer = _answer_over_ssh(plan, answers, not_started, by_stop)
     else:
         answer, series = _answer_of_scheduler(plan, run_dir, dict(job_state), series, notes)
-    answer["nccl"] = said_by_nccl(run_dir / "logs")
+    answer["nccl"] = nccl_networks(run_dir / "logs")
     summary = run_record.settle(previous, answer)
     final = run_record.is_final(previous)
     shown = run_record.with_nodes(summary, answer) if previous and previous["state"] in run_record.FINAL else summary
     log, tail = _tail(run_dir, shown)
-    # Removed folders are no longer where they were.
-    job_dir = "" if removed else plan["job_dir"]
     page, warning = run_dir / "report.html", ""
     write = not check and not (final and page.exists())
-    text = explain(shown, str(run_dir), job_dir, tail, notes, log, inventory_given())
+    text = explain(shown, str(run_dir), "" if removed else plan["job_dir"], tail, notes, log, inventory_given())
     if write:
         library = plotly_js()
-        warning = "" if library else MISSING
+        warning = "" if library else NO_FIGURES
         write_whole(page, job_page(summary, series, text, library, reload_s))
-        # The record comes last, so that the rest is there when the record is.
+        # The record comes last: where it exists, the rest does, too.
         if not final:
             write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     left = [node["host"] for node in shown["nodes"] if node["state"] != "ended"]
@@ -189,10 +167,10 @@ def _answer_over_ssh(
     plan: dict[str, Any], answers: Mapping[str, Answer], not_started: Mapping[str, Answer], by_stop: bool
 ) -> dict[str, Any]:
     """Summarize the answers of the nodes."""
-    known = {host: answer for host, answer in answers.items() if "known" in answer}
-    silent = {host: reason(answer) for host, answer in answers.items() if host not in known}
+    answering = {host: answer for host, answer in answers.items() if "known" in answer}
+    silent = {host: reason(answer) for host, answer in answers.items() if host not in answering}
     failed = {host: reason(answer) for host, answer in not_started.items()}
-    return schedulers.summarize(plan, ssh.state(plan, known, silent, failed, by_stop))
+    return schedulers.summarize(plan, ssh.state(plan, answering, silent, failed, by_stop))
 
 
 def _answer_of_scheduler(
@@ -203,7 +181,7 @@ def _answer_of_scheduler(
         notes.append(f"{plan['engine']['kind']} could not be asked: {reason(state) or 'no answer'}")
         state = {"state": "lost"}
     answer = schedulers.summarize(plan, state)
-    # The scheduler's nodes have no monitor that records progress: it is read from the collected log.
+    # No monitor records progress on the scheduler's nodes: it is read from the collected log.
     found = series
     log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
     if log_of_rank_0.exists():
@@ -214,7 +192,7 @@ def _answer_of_scheduler(
             notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank 0: progress is not read")
         series = list(progress.rising(found))
     answer["loss_not_a_number"] = progress.followed(found)
-    answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
+    answer["metrics"] = answer["metrics"] or progress.strict(found[-1] if found else {})
     return answer, series
 
 
@@ -223,7 +201,7 @@ def _tail(run_dir: Path, summary: Mapping[str, Any]) -> tuple[str | None, list[s
     log = telling_log(summary)
     tail = last_lines(run_dir / "logs" / log, summary["state"] == "failed") if log else []
     if not tail and starter_log(summary):
-        # No rank came so far that it printed anything.
+        # No rank printed anything.
         log = starter_log(summary)
         tail = last_lines(run_dir / "logs" / log, True)
     return log, tail[-3:] if summary["state"] in ("succeeded", "running") else tail

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of the external schedulers: probe, submit, state, logs, end.
+"""Clients of the external schedulers.
 
-Slurm is queried on its login host through the fan-out, Kubernetes from the controller through its client.
+Slurm is queried on its login host through the fan-out, Kubernetes from the controller through its client. Both have
+submit (returns `engine_id`, the scheduler's name for the job), state (JobState, with `line` and `told` for watchers;
+`waits` if the caller waits for the end), logs (answers with `logs` in base64 by name and the `exits` of tasks, and a
+warning or "") and end (`changed`). A failed call returns `failed` and `msg` instead.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from ..trainyard.job.schedulers.kubernetes import scheduler as kubernetes
 from ..trainyard.job.schedulers.kubernetes import settings
 from ..trainyard.job.schedulers.kubernetes.manifests import secrets
 from ..trainyard.job.schedulers.sbatch import SCRIPT
+from .kubernetes_cluster import Cluster, ClusterError, preflight
+from .kubernetes_run import after_deletion, job_logs, job_state, remove, submit
 from .run_folder import scheduler_of
 
 Answer = dict[str, Any]
@@ -31,7 +35,7 @@ _LOGS_S = 300.0
 
 
 class Ask(Protocol):
-    """Sends a question to the agent of hosts, with arguments for each; returns the answers by host."""
+    """Sends a query to the agent of hosts, with arguments for each; returns the answers by host."""
 
     def __call__(
         self, question: str, own: Mapping[str, Mapping[str, Any]], *, limit_s: float = 120.0
@@ -49,9 +53,6 @@ def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") 
 
 def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
     """Check the cluster. `unsuitable` in the facts means that it cannot run the job, so no plan is needed."""
-    # Imported here, as the client is optional.
-    from .kubernetes_cluster import Cluster, ClusterError, preflight
-
     facts: Answer = {}
     findings = []
     try:
@@ -66,22 +67,6 @@ def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
     except ClusterError as error:
         findings = [error.finding]
     return {**facts, "unsuitable": bool(findings)}, findings
-
-
-class ExternalJob(Protocol):
-    """A job of an external scheduler. A failed call returns `msg` instead of `state`, `logs` or `engine_id`."""
-
-    def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
-        """Submit it and return `engine_id`, the scheduler's name for it. Secret files are base64 by path."""
-
-    def state(self, *, waits: bool) -> Answer:
-        """Return the JobState with `line` and `told` for watchers; `waits` if the caller waits for its end."""
-
-    def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
-        """Return answers with `logs` (base64 by name) and the `exits` of tasks; and a warning, or ""."""
-
-    def end(self, *, check: bool) -> Answer:
-        """End it and return `changed`."""
 
 
 @dataclass(frozen=True)
@@ -125,72 +110,46 @@ class Kubernetes:
 
     engine: Mapping[str, Any]
 
+    @property
+    def _settings(self) -> Mapping[str, Any]:
+        settings: Mapping[str, Any] = self.engine["settings"]
+        return settings
+
+    def _call(self, otherwise: str, function: Callable[..., Answer], *arguments: Any) -> Answer:
+        access = [self._settings[name] for name in ("kubeconfig", "context", "namespace")]
+        try:
+            return function(Cluster(*access), *arguments)
+        except ClusterError as error:
+            return {"failed": True, "msg": f"{otherwise} {error}"}
+
     def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
         """Create its Secrets and the objects of its manifest, all or none."""
-        from .kubernetes_run import submit
-
-        made, manifest = self.engine["settings"], run_dir / "manifest.yml"
-        objects = secrets(made["name"], secret_env, secret_files)
+        settings, manifest = self._settings, run_dir / "manifest.yml"
+        objects = secrets(settings["name"], secret_env, secret_files)
         objects += [each for each in yaml.safe_load_all(manifest.read_text()) if each]
-
-        def make(cluster: Any) -> Answer:
-            submit(cluster, objects)
-            return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
-
-        rejected = f"The cluster rejected job {run_dir.name}; its objects were removed."
-        return self._call(f"{rejected} The manifest is {manifest}.", make)
+        rejected = f"The cluster rejected job {run_dir.name}; its objects were removed. The manifest is {manifest}."
+        engine_id = f"{settings['resource']} {settings['namespace']}/{settings['name']}"
+        return self._call(rejected, submit, objects) or {"engine_id": engine_id}
 
     def state(self, *, waits: bool) -> Answer:
         """Read the job's pods."""
-        from .kubernetes_run import job_state
-
-        made, pattern = self.engine["settings"], self.engine["progress_pattern"]
-        return self._call(
-            "The state of the job cannot be read from the cluster:",
-            lambda cluster: job_state(cluster, made, pattern, waits),
-        )
+        otherwise = "The state of the job cannot be read from the cluster:"
+        return self._call(otherwise, job_state, self._settings, self.engine["progress_pattern"], waits)
 
     def remove(self, only: str = "") -> Answer:
         """Remove its objects in the cluster, or those of one kind, and return `changed`."""
-        from .kubernetes_run import remove
-
-        def go(cluster: Any) -> Answer:
-            remove(cluster, self.engine["settings"], only)
-            return {"changed": True}
-
-        return self._call("The objects of the job could not be removed from the cluster:", go)
+        return self._call("The objects of the job could not be removed from the cluster:", remove, self._settings, only)
 
     def after_removal(self, before: Mapping[str, Any]) -> Answer:
         """Return the state of a removed job from its state `before` and its remaining pods."""
-        from .kubernetes_run import after_deletion
-
-        made = self.engine["settings"]
-        return self._call(
-            "The remaining pods of the job cannot be read from the cluster:",
-            lambda cluster: after_deletion(cluster, made, before),
-        )
+        otherwise = "The remaining pods of the job cannot be read from the cluster:"
+        return self._call(otherwise, after_deletion, self._settings, before)
 
     def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
         """Read the logs of its pods."""
         del state
-        from .kubernetes_run import job_logs
-
-        made, pattern = self.engine["settings"], self.engine["progress_pattern"]
-
-        def read(cluster: Any) -> Answer:
-            logs = job_logs(cluster, made, limit, pattern)
-            return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
-
-        return [self._call("The logs of the job cannot be read from the cluster:", read)], ""
-
-    def _call(self, otherwise: str, read: Callable[[Any], Answer]) -> Answer:
-        from .kubernetes_cluster import Cluster, ClusterError
-
-        made = self.engine["settings"]
-        try:
-            return read(Cluster(*(made[name] for name in ("kubeconfig", "context", "namespace"))))
-        except ClusterError as error:
-            return {"failed": True, "msg": f"{otherwise} {error}"}
+        otherwise, pattern = "The logs of the job cannot be read from the cluster:", self.engine["progress_pattern"]
+        return [self._call(otherwise, job_logs, self._settings, limit, pattern)], ""
 
     def end(self, *, check: bool) -> Answer:
         """Do nothing, as `remove` ends a job."""
@@ -200,5 +159,5 @@ class Kubernetes:
 
 def external_job(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | Kubernetes:
     """Return the job of a plan with an `engine`."""
-    engine = scheduler_of(dict(plan), runs_dir)
+    engine = scheduler_of(plan, runs_dir)
     return Slurm(plan, engine, ask) if engine["kind"] == "slurm" else Kubernetes(engine)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder job_source on the controller: what of it is sent to the nodes, what is left out, and the archive.
+"""Read and pack job_source, the folder on the controller that is sent to the nodes.
 
-A link is sent as a link where it stays in the folder. One that leaves it is refused: followed, it would carry any file
-that the operator can read to all nodes; sent as a link, it would point to nothing there.
+A link inside the folder is sent as a link. One that leaves it is refused: followed, it would send any file that the
+operator can read to all nodes; sent as a link, it would point to nothing there.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any
 from ..trainyard.findings.findings import Finding
 from ..trainyard.job.schedulers.records import Source
 
-# Folders that are never sent: what tools keep beside the source.
+# Folders of tools, which are never sent.
 NEVER = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"})
-# The first of these files that the folder has says what else is not sent.
-IGNORE_FILES = (".trainyardignore", ".gitignore")
+# The first of these files in the folder lists what else is not sent.
+_IGNORE_FILES = (".trainyardignore", ".gitignore")
 # Upper bounds for one folder: more is a data set or a home folder, which would fill this machine's memory.
-MOST_FILES, MOST_BYTES = 100_000, 1 << 30
-# Names that plan.json keeps of each reason.
-_MOST_NAMES = 100
+MAX_FILES, MAX_BYTES = 100_000, 1 << 30
+# Names in plan.json for each reason.
+_MAX_NAMES = 100
 
 Ignored = Callable[[str], bool]
 
 
 @dataclass
 class _Found:
-    """The contents of the folder: paths of files relative to it, links with their new targets, and what is left out."""
+    """The contents of the folder: relative paths, links with their new targets, and names left out by reason."""
 
     files: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
@@ -43,15 +43,15 @@ class _Found:
 
     def leave_out(self, reason: str, name: str) -> None:
         names = self.left_out.setdefault(reason, [])
-        if name not in names and len(names) < _MOST_NAMES:
+        if name not in names and len(names) < _MAX_NAMES:
             names.append(name)
 
     def is_too_large(self) -> bool:
-        return len(self.files) > MOST_FILES or self.size > MOST_BYTES
+        return len(self.files) > MAX_FILES or self.size > MAX_BYTES
 
 
 def read(source: str) -> Source:
-    """Read and pack a source folder; "" is an empty one. The record's findings say what is wrong with it."""
+    """Read and pack a source folder; "" is an empty one."""
     if not source:
         return Source([], _pack(Path(), _Found()))
     folder = Path(source)
@@ -59,41 +59,37 @@ def read(source: str) -> Source:
         return Source(None)
     folder = folder.resolve()
     if folder == Path(folder.anchor):
-        return _refused([_finding(f"{source}, the whole machine")])
-    spec_file = next((name for name in IGNORE_FILES if (folder / name).is_file()), "")
+        return Source([], b"", {}, [_finding(f"{source}, the whole machine")])
+    spec_file = next((name for name in _IGNORE_FILES if (folder / name).is_file()), "")
     found = _Found()
     try:
         ignored = _ignored(folder / spec_file) if spec_file else lambda _: False
         for above, folders, names in os.walk(folder, onerror=lambda error: found.unreadable.append(_reason(error))):
             folders.sort()
             inside = Path(above).relative_to(folder)
-            # A link to a folder stands among the folders, and os.walk does not go through it.
+            # os.walk lists links to folders among the folders, and does not follow them.
             links = [name for name in folders if (Path(above) / name).is_symlink()]
             folders[:] = [
-                name for name in folders if name not in links and _goes_in(found, inside / name, ignored, spec_file)
+                name for name in folders if name not in links and _is_entered(found, inside / name, ignored, spec_file)
             ]
             for name in sorted([*names, *links]):
-                _look(found, folder, inside / name, ignored, spec_file)
+                _add(found, folder, inside / name, ignored, spec_file)
             if found.is_too_large():
                 break
         findings = _findings(source, found)
         archive = b"" if findings else _pack(folder, found)
     except OSError as error:
-        return _refused([_finding(_reason(error))])
+        return Source([], b"", {}, [_finding(_reason(error))])
     names = sorted([*found.files, *found.links])
     return Source(names, archive, found.left_out, findings)
 
 
 def left_out_text(source: Source) -> str:
-    """Say what is not sent, by reason; "" where everything is."""
+    """Return the names that are not sent, by reason, as text."""
     return "; ".join(
         f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''} ({reason})"
         for reason, names in source.left_out.items()
     )
-
-
-def _refused(findings: list[Finding]) -> Source:
-    return Source([], b"", {}, findings)
 
 
 def _reason(error: OSError) -> str:
@@ -101,15 +97,15 @@ def _reason(error: OSError) -> str:
 
 
 def _ignored(path: Path) -> Ignored:
-    # Late: most folders have no such file, and a controller that was set up before it was needed may lack it.
+    # Imported late: most folders have no such file, and a controller that was set up earlier may lack the package.
     import pathspec
 
     return pathspec.GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines()).match_file
 
 
-def _goes_in(found: _Found, name: Path, ignored: Ignored, spec_file: str) -> bool:
+def _is_entered(found: _Found, name: Path, ignored: Ignored, spec_file: str) -> bool:
     if name.name in NEVER:
-        # The same few names in many folders are said once.
+        # The same few names in many folders are listed once.
         found.leave_out("never sent", f"{name.name}/")
         return False
     if ignored(f"{name}/"):
@@ -118,8 +114,8 @@ def _goes_in(found: _Found, name: Path, ignored: Ignored, spec_file: str) -> boo
     return True
 
 
-def _look(found: _Found, folder: Path, name: Path, ignored: Ignored, spec_file: str) -> None:
-    """Take a file or a link into account."""
+def _add(found: _Found, folder: Path, name: Path, ignored: Ignored, spec_file: str) -> None:
+    """Add a file or a link, or the reason why it is left out."""
     path = folder / name
     if name.name in NEVER:
         # `.git` of a worktree or submodule is a file, and `.venv` may be a link.
@@ -127,7 +123,7 @@ def _look(found: _Found, folder: Path, name: Path, ignored: Ignored, spec_file: 
     elif ignored(str(name)):
         found.leave_out(spec_file, str(name))
     elif path.is_symlink():
-        _look_at_link(found, folder, name, ignored)
+        _add_link(found, folder, name, ignored)
     elif not path.is_file():
         found.leave_out("no regular file", str(name))
     elif not os.access(path, os.R_OK):
@@ -137,7 +133,7 @@ def _look(found: _Found, folder: Path, name: Path, ignored: Ignored, spec_file: 
         found.size += path.stat().st_size
 
 
-def _look_at_link(found: _Found, folder: Path, name: Path, ignored: Ignored) -> None:
+def _add_link(found: _Found, folder: Path, name: Path, ignored: Ignored) -> None:
     try:
         # Python before 3.13 calls a loop a RuntimeError.
         target = (folder / name).resolve()
@@ -153,7 +149,7 @@ def _look_at_link(found: _Found, folder: Path, name: Path, ignored: Ignored) -> 
     elif any(part in NEVER for part in there.parts) or _is_ignored(there, target.is_dir(), ignored):
         found.leave_out("link to what is left out", str(name))
     else:
-        # Relative to its own folder, so that it holds on the nodes, wherever the folder lies there.
+        # Relative to its own folder, so that it works in any folder of the nodes.
         found.links[str(name)] = os.path.relpath(target, (folder / name).parent)
 
 
@@ -161,46 +157,31 @@ def _is_ignored(name: Path, is_dir: bool, ignored: Ignored) -> bool:
     return any(ignored(f"{above}/") for above in name.parents) or ignored(f"{name}/" if is_dir else str(name))
 
 
-def _finding(found: str, expected: str = "the folder with the training scripts, and nothing else") -> Finding:
+def _finding(found: str) -> Finding:
+    expected = "the folder with the training scripts, and nothing else"
     return Finding("job_source", found, expected, "name that folder as job_source")
 
 
 def _findings(source: str, found: _Found) -> list[Finding]:
-    findings = []
+    problems = []
     if found.is_too_large():
-        limit = f"at most {MOST_FILES} files and {MOST_BYTES >> 30} GiB"
-        findings.append(
-            Finding(
-                "job_source",
-                f"more than that in {source}: {len(found.files)} files, {found.size >> 20} MiB, and not all read",
-                f"{limit}, as it is sent to all nodes",
-                "name the folder of the scripts alone, or list in .trainyardignore what is not to be sent",
-            )
-        )
+        size = f"{source} has more: {len(found.files)} files, {found.size >> 20} MiB, and not all read"
+        expected = f"at most {MAX_FILES} files and {MAX_BYTES >> 30} GiB, as it is sent to all nodes"
+        action = "name the folder of the scripts alone, or list the other files in .trainyardignore"
+        problems.append((size, expected, action))
     if found.leaving:
-        findings.append(
-            Finding(
-                "job_source",
-                f"{_some(found.leaving)} in {source}",
-                "links that stay in job_source: others would send what lies elsewhere on the controller",
-                "copy what is meant into the folder, or list the link in .trainyardignore",
-            )
-        )
+        expected = "links that stay in job_source: others would send files from elsewhere on the controller"
+        action = "copy the files into the folder, or list the link in .trainyardignore"
+        problems.append((f"{_some(found.leaving)} in {source}", expected, action))
     if found.unreadable:
-        findings.append(
-            Finding(
-                "job_source",
-                _some(found.unreadable),
-                "files that the user of ansible-playbook may read",
-                "give the right to read, or list it in .trainyardignore",
-            )
-        )
-    return findings
+        expected = "files that the user of ansible-playbook may read"
+        problems.append((_some(found.unreadable), expected, "give the right to read, or list it in .trainyardignore"))
+    return [Finding("job_source", *problem) for problem in problems]
 
 
-def _some(names: list[str], most: int = 6) -> str:
-    more = len(names) - most
-    return ", ".join(sorted(names)[:most]) + (f" and {more} more" if more > 0 else "")
+def _some(names: list[str]) -> str:
+    more = len(names) - 6
+    return ", ".join(sorted(names)[:6]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pack(folder: Path, found: _Found) -> bytes:
@@ -221,7 +202,7 @@ def _members(archive: tarfile.TarFile, folder: Path, found: _Found) -> Iterator[
             link.type, link.linkname, link.mode = tarfile.SYMTYPE, found.links[name], 0o777
             yield link, None
             continue
-        # A link that somebody puts there in the meantime is not followed.
+        # A link that replaced the file meanwhile is not followed.
         with os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            # The size is taken once more where the file is open: a script may just be saved.
+            # The size is read again from the open file: a script may just be saved.
             yield archive.gettarinfo(arcname=name, fileobj=file), file

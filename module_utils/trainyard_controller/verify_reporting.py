@@ -15,8 +15,7 @@ from ansible.release import __version__ as ansible_version
 
 from ..trainyard.report.junit import junit
 from ..trainyard.verify.report import build, terminal_text
-from .pages import verify_page
-from .plotly_js import MISSING, plotly_js
+from .pages import NO_FIGURES, plotly_js, verify_page
 
 _NOT_A_RECORD = (
     "A record of the verification is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
@@ -64,4 +63,4 @@ def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
             (run_dir / name).write_text(text, encoding="utf-8")
     result = {key: made[key] for key in ("state", "exit_code", "text", "first")}
     files = [str(run_dir / name) for name in written]
-    return {"changed": not check, **result, "files": files, **({} if library else {"warnings": [MISSING]})}
+    return {"changed": not check, **result, "files": files, **({} if library else {"warnings": [NO_FIGURES]})}

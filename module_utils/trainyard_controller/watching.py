@@ -218,7 +218,7 @@ def follow(
 
 
 class _View:
-    """What was shown of a job, and when. Times are those of time.monotonic()."""
+    """Shows the state of a job, and its silences. Times are those of time.monotonic()."""
 
     def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None) -> None:
         self._job, self._show, self._page = job, show, page

@@ -8,7 +8,6 @@ from typing import Any
 from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, is_silent
-from ansible.module_utils.trainyard_controller.host_variables import value_on
 
 
 class ActionModule(OnceForAll):
@@ -18,7 +17,7 @@ class ActionModule(OnceForAll):
             if given.get("named"):
                 arguments[given["named"]] = host
             if given.get("arguments"):
-                own[host] = {**value_on(self, self.task_vars, host, given["arguments"]), **arguments}
+                own[host] = {**self.value_on(host, given["arguments"]), **arguments}
         limit_s = float(given.get("limit_s") or LIMIT_S)
         nodes = self.fan_out()
         answers = nodes.ask(given["question"], own, given.get("shared"), limit_s)

@@ -8,7 +8,6 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
-from ansible.module_utils.trainyard_controller.host_variables import value_on
 
 
 class ActionModule(OnceForAll):
@@ -17,7 +16,7 @@ class ActionModule(OnceForAll):
         requests = {host: dict(parts) for host, parts in previous.items()}
         for host in given["hosts"]:
             try:
-                value = value_on(self, self.task_vars, host, given["variable"])
+                value = self.value_on(host, given["variable"])
             except AnsibleError as error:
                 raise UnusableError(f"{host}: the request of {given['part']}: {error}") from error
             requests.setdefault(host, {})[given["part"]] = value

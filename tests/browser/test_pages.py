@@ -7,8 +7,7 @@ import re
 
 import pytest
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
-from ansible.module_utils.trainyard_controller.pages import job_page, verify_page
-from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
+from ansible.module_utils.trainyard_controller.pages import job_page, plotly_js, verify_page
 from composed import HOSTILE, composed
 from composed_job import series, summary
 from selenium.webdriver.common.keys import Keys

@@ -136,7 +136,7 @@ def test_the_root_of_the_machine_is_no_source():
 
 
 def test_a_folder_that_is_too_large_is_not_read_to_its_end(folder, monkeypatch):
-    monkeypatch.setattr(source_folder, "MOST_BYTES", 1000)
+    monkeypatch.setattr(source_folder, "MAX_BYTES", 1000)
     with (folder / "data.bin").open("wb") as file:
         file.truncate(1 << 40)
     (finding,) = source_folder.read(str(folder)).findings

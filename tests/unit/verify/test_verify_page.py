@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 import pytest
 from ansible.module_utils.trainyard.report import figures as verify_figures
 from ansible.module_utils.trainyard.report.text import shown, size, utc
-from ansible.module_utils.trainyard_controller.pages import verify_page
-from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
+from ansible.module_utils.trainyard_controller.pages import plotly_js, verify_page
 from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import HOSTILE, STARTED, check, finished, phase, reported

@@ -9,8 +9,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 from ansible.module_utils.trainyard.report.job_page import thinned
-from ansible.module_utils.trainyard_controller.pages import job_page
-from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
+from ansible.module_utils.trainyard_controller.pages import job_page, plotly_js
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -80,11 +80,11 @@ def test_counters_of_another_form_are_refused(carried):
 
 
 def test_logs_that_nodes_sent_are_read_for_it_and_others_where_none_did(tmp_path):
-    assert reporting.said_by_nccl(tmp_path) is None
+    assert reporting.nccl_networks(tmp_path) is None
     tmp_path.joinpath("rank_0.log").write_text("\n".join(SOCKET))
-    assert reporting.said_by_nccl(tmp_path)["networks"] == ["Socket"]
+    assert reporting.nccl_networks(tmp_path)["networks"] == ["Socket"]
     tmp_path.joinpath("nccl_n1.log").write_text("\n".join(IB))
-    assert reporting.said_by_nccl(tmp_path)["networks"] == ["IB"]
+    assert reporting.nccl_networks(tmp_path)["networks"] == ["IB"]
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from(IB + SOCKET), max_size=40))
