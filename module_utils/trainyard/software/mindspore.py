@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..findings.findings import Finding
-from .requirements import wheel_setting_findings
+from .requirements import input_finding, too_new_findings, version_numbers, wheel_setting_findings
 
 DEVICES = ("cpu", "gpu", "ascend")
 # Before 2.0 builds for devices are distributions with names of their own.
@@ -85,6 +86,7 @@ _INDEXED_GPU: Mapping[str, tuple[str, ...]] = {
     "2.0.0": ("11.1", "11.6"),
 }
 _INDEXED_ASCEND = ("1.7.0", "1.8.0", "1.8.1", "1.9.0", "1.10.0")
+_finding = partial(input_finding, "mindspore")
 _GIVE_WHEEL = "set mindspore_wheel_url to the address of its wheel and mindspore_wheel_sha256 to its sum"
 
 
@@ -136,8 +138,8 @@ def why_not(version: str, device: str, feature: str) -> tuple[str, str]:
     if device not in requested.devices:
         devices = " and ".join(requested.devices)
         return f"MindSpore supports {requested.what} on {devices} only, not on {device}", requested.instead
-    number = _number(minor(version))
-    if number < _number(requested.first) or (requested.last and number > _number(requested.last)):
+    number = version_numbers(minor(version))
+    if number < version_numbers(requested.first) or (requested.last and number > version_numbers(requested.last)):
         range_ = f"{requested.first} to {requested.last}" if requested.last else f"{requested.first} and newer"
         return f"MindSpore {version} does not support {requested.what} ({range_} do)", requested.instead
     return "", ""
@@ -212,7 +214,8 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         yield _finding(f"there is no MindSpore {version} for {device}", f"one of these: {combinations()}")
         return
     else:
-        yield from _numpy_findings(settings, release)
+        below = {"numpy": release.numpy_below}
+        yield from too_new_findings("mindspore", f"MindSpore {version}", settings.packages, below)
         if device == "gpu" and cuda not in release.cudas:
             built = " or ".join(f"{each} with cuDNN {CUDAS[each].cudnn}" for each in release.cudas)
             expected = f"one that MindSpore {version} was built for: {built}"
@@ -221,14 +224,6 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         found = f"mindspore_cuda is {cuda!r}, and mindspore_device {device}"
         yield _finding(found, "a CUDA release for gpu alone", "leave it empty, or set the device to gpu")
     yield from _wheel_findings(settings, release)
-
-
-def _numpy_findings(settings: Settings, release: Release) -> Iterator[Finding]:
-    for package in settings.packages:
-        match = re.match(r"numpy\s*==\s*(\d[\d.]*)", package, re.IGNORECASE)
-        if match and _number(match[1]) >= _number(release.numpy_below):
-            expected = f"a numpy below {release.numpy_below} for MindSpore {settings.version}, such as numpy==1.26.4"
-            yield _finding(f"mindspore_packages has {package!r}", expected)
 
 
 def _wheel_findings(settings: Settings, release: Release | None) -> Iterator[Finding]:
@@ -269,14 +264,6 @@ def plan(settings: Settings) -> dict[str, Any]:
         "driver": cuda.driver if cuda else "",
         "needs": f"CUDA {settings.cuda}, cuDNN {cuda.cudnn}, NVIDIA driver {cuda.driver} or newer" if cuda else "",
     }
-
-
-def _finding(found: str, expected: str, action: str = "correct it (roles/mindspore/README.md)") -> Finding:
-    return Finding("input of mindspore", found, expected, action)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def _names(names: list[str]) -> str:

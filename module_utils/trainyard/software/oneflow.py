@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..findings.findings import Finding
-from .requirements import wheel_setting_findings
+from .requirements import input_finding, too_new_findings, version_numbers, wheel_setting_findings
 
+_finding = partial(input_finding, "oneflow")
 # OneFlow uses np.bool and the like, and code that an old protoc generated.
 _TOO_NEW = {"numpy": "1.24", "protobuf": "3.21"}
 
@@ -26,8 +28,8 @@ class Release:
     pythons: tuple[str, str]
     # Whether the package index has it; the others are on a page of their own, RELEASE_PAGE.
     in_index: bool = False
-    # Its builds by the local part of the version (0.7.0+cu112), with the oldest driver that OneFlow names for each.
-    builds: Mapping[str, str] = field(default_factory=dict)
+    # Its builds: the local part of the version (0.7.0+cu112).
+    builds: tuple[str, ...] = ()
     # CUDA's libraries that the wheel is linked with, but neither holds nor depends on. Without them not even a program
     # for the CPU can import it.
     libraries: tuple[str, ...] = ()
@@ -36,16 +38,8 @@ class Release:
 
 
 RELEASE_PAGE = "https://release.oneflow.info"
-_TO_CUDA_11_2 = {
-    "cu100": "410.48",
-    "cu101": "418.39",
-    "cu102": "440.33",
-    "cu110": "450.36.06",
-    "cu111": "450.80.02",
-    "cu112": "450.80.02",
-    "cpu": "",
-}
-_CUDA_10_2_AND_11_2 = {"cu102": "440.33", "cu112": "450.80.02", "cpu": ""}
+_TO_CUDA_11_2 = ("cu100", "cu101", "cu102", "cu110", "cu111", "cu112", "cpu")
+_CUDA_10_2_AND_11_2 = ("cu102", "cu112", "cpu")
 
 RELEASES: Mapping[str, Release] = {
     "0.5.0": Release(pythons=("3.8", "3.8"), builds=_TO_CUDA_11_2),
@@ -56,10 +50,10 @@ RELEASES: Mapping[str, Release] = {
     "0.9.0": Release(
         pythons=("3.8", "3.10"),
         in_index=True,
-        builds={"cu102": "440.33", "cu112": "450.80.02", "cu117": "450.80.02", "cu118": "450.80.02", "cpu": ""},
+        builds=("cu102", "cu112", "cu117", "cu118", "cpu"),
         libraries=("nvidia-cublas-cu11==11.10.3.66", "nvidia-cudnn-cu11==8.5.0.96"),
     ),
-    "1.0.0": Release(pythons=("3.8", "3.11"), builds={"cu118": "450.80.02", "cpu": ""}),
+    "1.0.0": Release(pythons=("3.8", "3.11"), builds=("cu118", "cpu")),
 }
 # The oldest release that the role's check and the launch module work with.
 _FIRST = (0, 5)
@@ -92,7 +86,7 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         return
     number, _, build = version.partition("+")
     release = RELEASES.get(number)
-    if _number(version)[:2] < _FIRST:
+    if version_numbers(version)[:2] < _FIRST:
         yield _finding(
             f"oneflow_version is {version!r}, which this role cannot verify",
             f"0.5 or newer: {releases()}",
@@ -101,7 +95,7 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         )
         return
     if release is not None:
-        yield from _package_findings(settings, release)
+        yield from too_new_findings("oneflow", f"OneFlow {version}", settings.packages, release.below)
         if not settings.wheel_url:
             yield from _source_findings(settings, release, number, build)
     elif not (settings.python_min and settings.python_max):
@@ -127,19 +121,6 @@ def _source_findings(settings: Settings, release: Release, number: str, build: s
         )
 
 
-def _package_findings(settings: Settings, release: Release) -> Iterator[Finding]:
-    for package in settings.packages:
-        match = re.match(r"(?P<name>[A-Za-z0-9._-]+?)\s*==\s*(?P<version>\d[\d.]*)", package)
-        bound = release.below.get(match["name"].lower()) if match else None
-        if match and bound and _number(match["version"]) >= _number(bound):
-            expected = f"{match['name'].lower()} below {bound} for OneFlow {settings.version}"
-            yield _finding(f"oneflow_packages has {package!r}", expected)
-
-
-def _finding(found: str, expected: str, action: str = "correct it (roles/oneflow/README.md)") -> Finding:
-    return Finding("input of oneflow", found, expected, action)
-
-
 def plan(settings: Settings) -> dict[str, Any]:
     """Return what to install for settings without findings."""
     number, _, build = settings.version.partition("+")
@@ -154,7 +135,3 @@ def plan(settings: Settings) -> dict[str, Any]:
         "python_max": settings.python_max or most,
         "versions": {"oneflow": "OneFlow %s", "numpy": "numpy %s", "protobuf": "protobuf %s"},
     }
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version))

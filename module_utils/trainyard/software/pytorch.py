@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings.findings import Finding
+from .requirements import input_finding
 
 # First and last Python of each release, from the compatibility matrix in PyTorch's RELEASE.md and from the wheels.
 PYTHONS: Mapping[str, tuple[str, str]] = {
@@ -50,10 +51,12 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
     for name, pattern, expected in allowed:
         value = getattr(settings, name)
         if not re.fullmatch(pattern, value):
-            yield _finding(f"pytorch_{name} is {value!r}", expected)
+            yield input_finding("pytorch", f"pytorch_{name} is {value!r}", expected)
     if settings.release not in PYTHONS and not (settings.python_min and settings.python_max):
         found = f"PyTorch {settings.version}, whose supported Pythons are not known here"
-        yield _finding(found, f"one of {', '.join(PYTHONS)}", "set pytorch_python_min and pytorch_python_max")
+        yield input_finding(
+            "pytorch", found, f"one of {', '.join(PYTHONS)}", "set pytorch_python_min and pytorch_python_max"
+        )
 
 
 def plan(settings: Settings) -> dict[str, Any]:
@@ -84,7 +87,3 @@ def _torchvision(settings: Settings) -> str:
         return settings.torchvision
     _, minor, patch = settings.version.split(".")
     return f"0.{int(minor) + 15}.{patch}"
-
-
-def _finding(found: str, expected: str, action: str = "correct it (roles/pytorch/README.md)") -> Finding:
-    return Finding("input of pytorch", found, expected, action)

@@ -109,15 +109,33 @@ def wheel_findings(wheels: Mapping[str, str], pins: Iterable[Pin]) -> list[str]:
     return findings
 
 
+def input_finding(role: str, found: str, expected: str, action: str = "") -> Finding:
+    """Return a finding about the variables of a role that installs a framework."""
+    return Finding(f"input of {role}", found, expected, action or f"correct it (roles/{role}/README.md)")
+
+
 def wheel_setting_findings(role: str, url: str, sha256: str) -> Iterator[Finding]:
     """Yield what is wrong with ROLE_wheel_url and ROLE_wheel_sha256."""
-    check = f"input of {role}"
     if url and not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        found, expected = f"{role}_wheel_sha256 is {sha256!r}", "the 64 hexadecimal digits of the wheel's sum"
-        yield Finding(check, found, expected, "correct it")
+        expected = "the 64 hexadecimal digits of the wheel's sum"
+        yield input_finding(role, f"{role}_wheel_sha256 is {sha256!r}", expected, "correct it")
     if sha256 and not url:
         found = f"{role}_wheel_sha256 is set without {role}_wheel_url"
-        yield Finding(check, found, "both or none", "set both or none")
+        yield input_finding(role, found, "both or none", "set both or none")
+
+
+def too_new_findings(role: str, framework: str, packages: Iterable[str], below: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the pins of ROLE_packages that a framework does not work with; `below` has the first such version."""
+    for package in packages:
+        match = re.match(r"(?P<name>[A-Za-z0-9._-]+?)\s*==\s*(?P<version>\d[\d.]*)", package)
+        name = match["name"].lower() if match else ""
+        if match and name in below and version_numbers(match["version"]) >= version_numbers(below[name]):
+            yield input_finding(role, f"{role}_packages has {package!r}", f"{name} below {below[name]} for {framework}")
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return all numbers of a version, for comparisons."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def without_password(address: str) -> str:
