@@ -103,8 +103,8 @@ def wheel_findings(wheels: Mapping[str, str], pins: Iterable[Pin]) -> list[str]:
             findings.append(f"there is a wheel of {name}, but {name} is not among the packages")
         elif normal(match["name"]) != name or not pin.accepts(unquote(match["version"])):
             findings.append(
-                f"the wheel of {name} is {match['name']}-{match['version']}, wanted {name} {pin.version}: give the "
-                "wheel of that version"
+                f"the wheel of {name} is {match['name']}-{match['version']}, requested is {name} {pin.version}: give "
+                "the wheel of that version"
             )
     return findings
 
@@ -151,7 +151,7 @@ def missing(pins: Iterable[Pin], installed: Mapping[str, str]) -> list[str]:
         if found is None:
             changes.append(f"{pin.name} {pin.version} is not installed")
         elif not pin.accepts(found):
-            changes.append(f"{pin.name} is {found}, wanted {pin.version}")
+            changes.append(f"{pin.name} is {found}, requested is {pin.version}")
     return changes
 
 

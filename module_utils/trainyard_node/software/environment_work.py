@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual environment as it is wanted, what there is of it, and the way from one to the other.
+"""A virtual environment as it is requested, what there is of it, and the way from one to the other.
 
-What keeps it from being made is found before anything is touched. Sizes are bytes, those of parameters 10^6 bytes.
+What prevents it is found before anything is touched. Sizes are bytes, those of parameters 10^6 bytes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ from ...trainyard.findings.findings import Finding
 from ...trainyard.software import lock, requirements
 from . import python_environment
 from .builds import free_bytes
+from .python_environment import EnvironmentFailure, State
 
 _PINS = "exact pins, each package once, and wheels of just these"
+_REMAKE = {
+    "absent": "there is no environment yet",
+    "unfinished": "an interrupted run left the environment unfinished",
+    "broken": "the environment's interpreter does not run",
+}
 
 
 class Work:
-    """The wanted environment, what there is, and the way from one to the other."""
+    """The requested environment, what there is, and the way from one to the other."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         """Read both; nothing is changed here."""
@@ -29,7 +36,7 @@ class Work:
         self.pins, wrong = requirements.parse_all(params["packages"], self.interpreter.minor)
         params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
         wrong += requirements.wheel_findings(params["wheels"], self.pins)
-        self.findings = [Finding("packages", each, _PINS, "correct the list of packages") for each in wrong]
+        self.sources = python_environment.Sources.from_params(params)
         self.state = python_environment.examine(self.path)
         self.verification = python_environment.Verification(
             params["verify_script"], params["verify_user"], params["verify_timeout"], params["verify_environment"]
@@ -39,99 +46,75 @@ class Work:
         self.install = self.remake or [
             *requirements.missing(self.pins, self.state.packages),
             *self.state.lost,
-            *(f"{name} is from another wheel than the wanted one" for name in self.renew),
+            *(f"{name} is from another wheel than the requested one" for name in self.renew),
         ]
         self.verify = self._verify()
-        self._judge()
+        self.findings = [Finding("packages", each, _PINS, "correct the list of packages") for each in wrong]
+        self.findings += self._findings()
 
     @property
     def reasons(self) -> list[str]:
         """Return why something is changed."""
-        return [*(self.install or []), *(["it is not proved yet"] if self.verify and not self.install else [])]
+        return [*(self.install or []), *(["it is not verified yet"] if self.verify and not self.install else [])]
 
     def _remake(self) -> list[str]:
-        was = self.state.python
-        if self.state.kind == "absent":
-            return ["there is no environment yet"]
-        if self.state.kind == "unfinished":
-            return ["an interrupted run left the environment unfinished"]
-        if self.state.kind == "broken":
-            return ["the environment's interpreter does not run"]
-        if was is not None and was[:2] != self.interpreter.minor:
-            return [f"it is of Python {was[0]}.{was[1]}, wanted {self.interpreter.text}"]
+        """Return why the environment must be made anew, empty where it need not."""
+        python = self.state.python
+        if self.state.kind in _REMAKE:
+            return [_REMAKE[self.state.kind]]
+        if python is not None and python[:2] != self.interpreter.minor:
+            return [f"it is of Python {python[0]}.{python[1]}, requested is {self.interpreter.text}"]
         return []
 
     def _renew(self) -> list[str]:
-        """Return the packages that were installed from another build than the one that is wanted."""
-        if self.state.kind != "whole":
+        """Return the packages that were installed from another build than the requested one."""
+        if self.state.kind != "complete":
             return []
-        had = self.state.record.get("wheels", {})
-        wanted = python_environment.wheel_sums(self.params["wheels"])
-        return [pin.name for pin in self.pins if had.get(pin.name) != wanted.get(pin.name)]
+        installed = self.state.record.get("wheels", {})
+        requested = python_environment.wheel_sums(self.params["wheels"])
+        return [pin.name for pin in self.pins if installed.get(pin.name) != requested.get(pin.name)]
 
     def _verify(self) -> bool:
         if not self.verification.script:
             return False
-        held = (self.state.record.get("verified") or {}).get("identity")
-        return bool(self.install) or held != self.verification.identity(self.state)
+        verified = (self.state.record.get("verified") or {}).get("identity")
+        return bool(self.install) or verified != self.verification.identity(self.state)
 
-    def _find(self, check: str, found: str, expected: str, action: str) -> None:
-        self.findings.append(Finding(check, found, expected, action))
-
-    def _judge(self) -> None:
-        params = self.params
+    def _findings(self) -> Iterator[Finding]:
+        params, interpreter = self.params, self.interpreter
         if self.state.kind == "foreign":
-            found = f"{self.path} is there and was not made by trainyard"
-            self._find("environment", found, "a folder of its own", "move it away, or choose another name or root")
-        if not requirements.python_in_range(self.interpreter.minor, params["python_min"], params["python_max"]):
+            found, action = f"{self.path} was not made by trainyard", "move it away, or choose another name or root"
+            yield Finding("environment", found, "a folder of its own", action)
+        if not requirements.python_in_range(interpreter.minor, params["python_min"], params["python_max"]):
             least, most = params["python_min"] or "any", params["python_max"] or "any"
-            found = f"{params['interpreter']} is Python {self.interpreter.text}, the packages support {least} to {most}"
-            expected = f"Python {least} to {most}"
-            self._find("Python", found, expected, "name another interpreter or another version of the packages")
+            found = f"{params['interpreter']} is Python {interpreter.text}, the packages support {least} to {most}"
+            action = "name another interpreter or another version of the packages"
+            yield Finding("Python", found, f"Python {least} to {most}", action)
         for line in lock.unread(params["lock"]):
-            found = f"the file with hashes has {line!r}"
+            expected = "name==version with --hash=sha256:... on lines of their own"
             action = "write the file with uv pip compile --generate-hashes"
-            self._find("hashes", found, "name==version with --hash=sha256:... on lines of their own", action)
+            yield Finding("hashes", f"the file with hashes has {line!r}", expected, action)
         if params["no_index"] and not params["find_links"]:
-            action = "name a folder of wheels"
-            self._find("packages", "no_index without find_links leaves pip no source", "a source of packages", action)
+            found = "no_index without find_links leaves pip no source"
+            yield Finding("packages", found, "a source of packages", "name a folder of wheels")
         free = free_bytes(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:
             found = f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed"
-            self._find("space", found, f"{params['min_free_mb']} MB", "make room, or choose another root")
+            yield Finding("space", found, f"{params['min_free_mb']} MB", "make room, or choose another root")
         if self.verification.script:
             try:
                 self.verification.account()
-            except python_environment.EnvironmentFailure as error:
-                self._find("user of the check", error.found, "a user that this host has", error.action)
+            except EnvironmentFailure as error:
+                yield Finding("user of the check", error.found, "a user that this host has", error.action)
 
     def do(self) -> None:
-        """Bring the environment to what is wanted."""
+        """Bring the environment to what is requested."""
         os.umask(0o022)  # readable for all, whatever root's own umask is
         verified = self.state.record.get("verified")
         if self.install:
-            if self.remake:
-                self._make()
-            looked = python_environment.look(self.path)
-            before = looked[1] if looked else {}
-            sources = python_environment.Sources(
-                **{name: self.params[name] for name in python_environment.Sources.__dataclass_fields__}
-            )
-            try:
-                python_environment.install(
-                    self.path, self.pins, self._hashed(), sources, [] if self.remake else self.renew
-                )
-            except python_environment.EnvironmentFailure:
-                found = python_environment.look(self.path)
-                if not self.remake and found is not None and found[1] == before:
-                    python_environment.withdraw(self.path)
-                raise
-            found = python_environment.look(self.path)
-            if found is None:
-                raise python_environment.EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
-            self.state = python_environment.State("whole", *found)
+            self._install()
+            # A check that fails is repeated by the next run, the installation is not.
             verified = None
-            # Whole but not yet proved: a proof that fails is repeated by the next run, the installation is not.
             self._record(None)
         if self.verify or (self.params["verify"] and self.verification.script):
             verified = self.verification.run(self.path, self.state)
@@ -139,42 +122,53 @@ class Work:
             self._record(verified)
         self.state = python_environment.examine(self.path)
 
-    def _hashed(self) -> lock.ByHashes:
-        """Return what is installed by hashes."""
-        params = self.params
-        return lock.by_hashes(
+    def _install(self) -> None:
+        if self.remake:
+            self._make()
+        before, params = python_environment.inspect(self.path), self.params
+        hashed = lock.by_hashes(
             params["lock"], self.pins, params["wheels"], params["constraints"], self.interpreter.minor
         )
+        try:
+            python_environment.install(self.path, self.pins, hashed, self.sources, [] if self.remake else self.renew)
+        except EnvironmentFailure:
+            after = python_environment.inspect(self.path)
+            if not self.remake and after and after[1] == (before[1] if before else {}):
+                python_environment.withdraw(self.path)
+            raise
+        found = python_environment.inspect(self.path)
+        if found is None:
+            raise EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
+        self.state = State("complete", *found)
 
     def _record(self, verified: dict[str, Any] | None) -> None:
         python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], verified)
 
     def _make(self) -> None:
-        if not self.interpreter.can_make_environments:
-            major, minor = self.interpreter.minor
-            raise python_environment.EnvironmentFailure(
-                f"{self.interpreter.executable} (Python {self.interpreter.text}) cannot make virtual environments: its "
-                f"module ensurepip is missing; install python{major}.{minor}-venv (Debian, Ubuntu), or name an "
-                "interpreter that has it"
+        interpreter = self.interpreter
+        if not interpreter.can_make_environments:
+            major, minor = interpreter.minor
+            raise EnvironmentFailure(
+                f"{interpreter.executable} (Python {interpreter.text}) cannot make virtual environments: its module "
+                f"ensurepip is missing; install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter "
+                "that has it"
             )
-        python_environment.make(self.path, self.interpreter)
+        python_environment.make(self.path, interpreter)
 
     def result(self) -> dict[str, Any]:
         """Return what the module returns."""
-        result: dict[str, Any] = {
+        verified = self.state.record.get("verified")
+        return {
             "changed": bool(self.reasons),
             "python": str(self.path / "bin" / "python"),
             "version": self.interpreter.text,
             "can_make_environments": self.interpreter.can_make_environments,
             "packages": dict(self.state.packages),
             "reasons": self.reasons,
-            "lacking": python_environment.lacking(self.params["libraries"], self.interpreter),
+            "lacking": python_environment.missing_from_system(self.params["libraries"], self.interpreter),
+            **({"verified": verified["result"]} if verified else {}),
         }
-        verified = self.state.record.get("verified")
-        if verified:
-            result["verified"] = verified["result"]
-        return result
 
     def lines(self, packages: dict[str, str]) -> str:
-        """Return the wanted packages as they are, for a diff."""
+        """Return the requested packages as they are, for a diff."""
         return "".join(f"{pin.name}=={packages[pin.name]}\n" for pin in self.pins if pin.name in packages)

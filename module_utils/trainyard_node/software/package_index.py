@@ -11,13 +11,12 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import package_index as rules
 from ...trainyard.software.requirements import Pin
 from .environment_work import Work
-from .python_environment import WHEELS, Sources
+from .python_environment import WHEELS
 
 # Seconds that one index may be silent, and that one package may take.
 SILENCE_S = 15
@@ -26,7 +25,7 @@ LIMIT_S = 90
 
 def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Offered:
     """Return what pip finds of a package for the environment's Python; with `archives` source archives, too."""
-    sources = _sources(work.params)
+    sources = work.sources
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]
     kinds = [*WHEELS, *sources.pip_args, *(["--only-binary=:none:"] if archives else [])]
@@ -59,10 +58,6 @@ def ask(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mappin
     return rules.read_offered(done.returncode, done.stdout, done.stderr)
 
 
-def _sources(params: dict[str, Any]) -> Sources:
-    return Sources(**{name: params[name] for name in Sources.__dataclass_fields__})
-
-
 def to_ask(work: Work) -> list[Pin]:
     """Return the packages that pip would have to find in an index or a folder."""
     if not work.install:
@@ -77,7 +72,7 @@ def to_ask(work: Work) -> list[Pin]:
 
 def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
     """Return why pip would not find what is to be installed."""
-    sources = _sources(work.params)
+    sources = work.sources
     looked = rules.where(sources.index_url, sources.extra_index_urls, sources.find_links, sources.no_index)
     python = f"Python {'.'.join(str(part) for part in work.interpreter.minor)} on {platform.machine()}"
     found = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make, examine and prove a Python virtual environment.
+"""Make, examine and verify a Python virtual environment.
 
-The record `.trainyard.json` in the environment is written last and says what was installed; `.trainyard-building` is
-there before anything else and goes last. So an environment that an interrupted run left behind is told from a whole
-one, and neither is confused with a folder of somebody else, which is never touched. Sizes are bytes.
+The record `.trainyard.json` in the environment is written last and lists what was installed; `.trainyard-building` is
+there before anything else and goes last. So an interrupted run does not leave an environment that seems complete, and
+a folder of somebody else is never touched. Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ import importlib.util, json, os, sys, sysconfig
 print(json.dumps({{
     "executable": getattr(sys, "_base_executable", None) or sys.executable,
     "version": list(sys.version_info[:3]),
-    "can_make_environments": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
+    "can_make_environments": all(map(importlib.util.find_spec, ("venv", "ensurepip"))),
     "has_headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "{HEADER}")),
 }}))
 """
 
 
 class EnvironmentFailure(Exception):
-    """The environment cannot be made; the text says what was found and what to do."""
+    """The environment cannot be made; the text has what was found and what to do."""
 
     def __init__(self, found: str, action: str = "") -> None:
         """Take what was found, and what to do."""
@@ -95,6 +95,11 @@ class Sources:
     # Addresses of wheels by normal name, with their sha256; those packages are taken from there and nowhere else.
     wheels: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Sources:
+        """Read the arguments of the module python_environment."""
+        return cls(**{name: params[name] for name in cls.__dataclass_fields__})
+
     def environment(self) -> dict[str, str]:
         """Return pip's variables: addresses may hold a password, which argv would show to every user of the node."""
         values = {
@@ -108,7 +113,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class State:
-    """What lies at the path: `kind` is absent, foreign, unfinished, broken or whole."""
+    """What lies at the path: `kind` is absent, foreign, unfinished, broken or complete."""
 
     kind: str
     python: tuple[int, int, int] | None = None
@@ -133,17 +138,13 @@ def describe(interpreter: str) -> Interpreter:
         raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}", "install it or name another one")
     answer = _run([found, "-I", "-c", _DESCRIBE])
     if answer.returncode != 0:
-        said = _last_lines(answer.stdout, 3)
-        raise EnvironmentFailure(
-            f"{found} does not run as a Python interpreter: {said}", "repair it or name another one"
-        )
+        text = f"{found} does not run as a Python interpreter: {_last_lines(answer.stdout, 3)}"
+        raise EnvironmentFailure(text, "repair it or name another one")
     facts = json.loads(answer.stdout)
-    major, minor, micro = facts["version"]
-    version = major, minor, micro
-    return Interpreter(facts["executable"], version, bool(facts["can_make_environments"]), bool(facts["has_headers"]))
+    return Interpreter(**{**facts, "version": tuple(facts["version"])})
 
 
-def look(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
+def inspect(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
     """Return the Python and the packages of the environment at `path`, None when its interpreter does not run."""
     answer = _run([str(path / "bin" / "python"), "-I", "-c", _LIST])
     if answer.returncode != 0:
@@ -163,12 +164,12 @@ def examine(path: Path) -> State:
         record = json.loads((path / RECORD).read_text())
     except (OSError, ValueError):
         return State("foreign")
-    found = look(path)
-    return State("broken", record=record) if found is None else State("whole", *found, record)
+    found = inspect(path)
+    return State("broken", record=record) if found is None else State("complete", *found, record)
 
 
-def lacking(names: Sequence[str], interpreter: Interpreter) -> list[str]:
-    """Return those of `names` that the system lacks: libraries (libgomp.so.1), programs (c++), and Python.h."""
+def missing_from_system(names: Sequence[str], interpreter: Interpreter) -> list[str]:
+    """Return those of `names` that the system has not: libraries (libgomp.so.1), programs (c++), and Python.h."""
     cache = _run(["/sbin/ldconfig", "--print-cache"]).stdout if any(".so" in name for name in names) else ""
     libraries = {line.split(" ")[0].strip() for line in cache.splitlines()}
 
@@ -195,11 +196,10 @@ def make(path: Path, interpreter: Interpreter) -> None:
 
 
 def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str] = ()) -> None:
-    """Bring the pins into the environment, and prove that what is installed fits together.
+    """Bring the pins into the environment, and verify that what is installed fits together.
 
-    First comes what is in `hashed`, then the rest, from wheels alone unless `sources.pip_args` say otherwise. The
-    packages of `renew` are replaced also where the version is the wanted one: pip goes by versions, of which two builds
-    may have the same.
+    First comes what is in `hashed`, then the rest, from wheels alone unless `sources.pip_args` allow more. The packages
+    of `renew` are replaced also where the version is the requested one: two builds may have the same version.
     """
     (path / BUILDING).touch()
     python = str(path / "bin" / "python")
@@ -250,9 +250,8 @@ def _calls(
 
 def _requirement(pin: Pin, sources: Sources) -> str:
     """Return what pip is to install for a pin."""
-    return (
-        f"{pin.name} @ {sources.wheels[pin.name]}" if pin.name in sources.wheels else f"{pin.requirement}{pin.hashes}"
-    )
+    address = sources.wheels.get(pin.name)
+    return f"{pin.name} @ {address}" if address else f"{pin.requirement}{pin.hashes}"
 
 
 def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
@@ -261,12 +260,12 @@ def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_record(
-    path: Path, state: State, wanted: Sequence[str], wheels: Mapping[str, str], verified: Mapping[str, Any] | None
+    path: Path, state: State, packages: Sequence[str], wheels: Mapping[str, str], verified: Mapping[str, Any] | None
 ) -> None:
-    """Declare the environment whole."""
+    """Declare the environment complete."""
     record = {
         "python": ".".join(str(part) for part in state.python or ()),
-        "wanted": list(wanted),
+        "wanted": list(packages),
         "wheels": wheel_sums(wheels),
         "packages": dict(state.packages),
         "verified": verified,
@@ -318,6 +317,7 @@ class Verification:
             groups = os.getgrouplist(account.pw_name, account.pw_gid)
             step_down = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
         home = account.pw_dir if account else os.environ.get("HOME", "/")
+        own = {"PATH": f"{path}/bin:/usr/bin:/bin", "HOME": home, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [str(path / "bin" / "python"), "-"],
             stdin=subprocess.PIPE,
@@ -325,13 +325,7 @@ class Verification:
             stderr=subprocess.STDOUT,
             text=True,
             cwd="/",
-            env={
-                "PATH": f"{path}/bin:/usr/bin:/bin",
-                "HOME": home,
-                "LC_ALL": "C.UTF-8",
-                "OMP_NUM_THREADS": "1",
-                **self.environment,
-            },
+            env={**own, **self.environment},
             start_new_session=True,
             **step_down,
         )
@@ -346,9 +340,8 @@ class Verification:
         except (IndexError, ValueError):
             result = None
         if process.returncode != 0 or not isinstance(result, dict):
-            raise EnvironmentFailure(
-                f"the check of {path} failed with status {process.returncode}: {_last_lines(output, 8)}"
-            )
+            text = f"the check of {path} failed with status {process.returncode}"
+            raise EnvironmentFailure(f"{text}: {_last_lines(output, 8)}")
         return {"identity": self.identity(state), "result": result}
 
 
@@ -372,5 +365,5 @@ def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> subproc
 
 def _last_lines(output: str, count: int) -> str:
     lines = [line.strip() for line in output.splitlines()]
-    told = [line for line in lines if line and not line.startswith(("WARNING:", "[notice]"))]
-    return " | ".join(told[-count:]) or "no output"
+    errors = [line for line in lines if line and not line.startswith(("WARNING:", "[notice]"))]
+    return " | ".join(errors[-count:]) or "no output"

@@ -94,7 +94,7 @@ def test_bad_input_is_refused_before_anything_is_made(run, bare, given, said):
 
 def test_a_foreign_folder_is_not_touched(run, bare):
     bare.check_output(f"sudo mkdir -p {OTHER} && sudo touch {OTHER}/precious")
-    run().fails(f"{OTHER} is there and was not made by trainyard; move it away")
+    run().fails(f"{OTHER} was not made by trainyard; move it away")
     assert bare.file(f"{OTHER}/precious").exists
 
 
@@ -114,7 +114,7 @@ def test_a_package_that_was_removed_comes_back(run, node):
 
 def test_another_version_replaces_the_one_there_is(run, node):
     assert run().rc == 0
-    run(python_runtime_packages=["MarkupSafe==3.0.3"]).expect(0, "reasons: markupsafe is 3.0.4, wanted 3.0.3")
+    run(python_runtime_packages=["MarkupSafe==3.0.3"]).expect(0, "reasons: markupsafe is 3.0.4, requested is 3.0.3")
     assert node.check_output(f"{OTHER}/bin/python -c 'import markupsafe; print(markupsafe.__version__)'") == "3.0.3"
 
 
@@ -129,7 +129,7 @@ def test_a_version_that_no_index_has_leaves_the_environment_as_it_was(run, node)
 def test_a_verification_that_fails_fails_the_role_until_it_succeeds(run, node):
     done = run(python_runtime_verify_script="raise SystemExit('no such luck')")
     done.fails(f"the check of {OTHER} failed with status 1: no such luck")
-    run(python_runtime_verify_script="print('{}')").expect(0, "reasons: it is not proved yet")
+    run(python_runtime_verify_script="print('{}')").expect(0, "reasons: it is not verified yet")
 
 
 def test_wheels_from_a_folder_need_no_index(run, bare):
@@ -163,7 +163,7 @@ def test_a_wheel_is_taken_from_its_address_and_another_build_of_it_replaces_it(r
     run(python_runtime_wheels={"MarkupSafe": wheel()}).expect(0)
     assert not bare.run(f"ls {OTHER}/lib/python*/site-packages/markupsafe/other.txt").succeeded
     other = {"python_runtime_wheels": {"MarkupSafe": wheel("/srv/wheels/other")}}
-    run(**other).expect(0, "reasons: markupsafe is from another wheel than the wanted one")
+    run(**other).expect(0, "reasons: markupsafe is from another wheel than the requested one")
     assert bare.run(f"ls {OTHER}/lib/python*/site-packages/markupsafe/other.txt").succeeded
     assert set(run(**other).changes.values()) == {0}
 

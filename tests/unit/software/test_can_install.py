@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip
 from ansible.module_utils.trainyard_node.software import datasets
 from ansible.module_utils.trainyard_node.software.can_install import can_install
-from ansible.module_utils.trainyard_node.software.python_environment import look
+from ansible.module_utils.trainyard_node.software.python_environment import inspect
 from ansible_run import run_ansible
 from environment_samples import ENVIRONMENT
 
@@ -90,7 +90,7 @@ def test_a_complete_environment_asks_no_index(served, pip):
     # The interpreter that runs the tests makes it a complete environment.
     (venv / "bin/python").symlink_to(sys.executable)
     (venv / ".trainyard.json").write_text("{}")
-    name, version = next(iter(look(venv)[1].items()))
+    name, version = next(iter(inspect(venv)[1].items()))
     answer = asked_for(folder, pip, packages=[f"{name}=={version}"], index_url=address)
     result = answer.pop("seen")["pytorch"]
     assert result["packages"][name] == version and result["reasons"] == []

@@ -26,7 +26,7 @@ def program(script, timeout=60):
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ("", "whole"),
+        ("", "complete"),
         ("unfinished", "unfinished"),
         ("no python", "broken"),
         ("no record", "foreign"),
@@ -52,7 +52,7 @@ def test_a_complete_environment_has_its_python_and_packages(venv):
 
 def test_a_removed_package_is_lost():
     record = {"packages": {"a": "1", "b": "2", "c": "3"}}
-    state = python_environment.State("whole", (3, 11, 2), {"a": "1", "b": "9", "d": "4"}, record)
+    state = python_environment.State("complete", (3, 11, 2), {"a": "1", "b": "9", "d": "4"}, record)
     assert state.lost == ["b 2 was installed and is now 9", "c 3 was installed and is now gone"]
 
 
@@ -108,7 +108,7 @@ def test_a_verification_that_hangs_is_ended(venv):
 
 
 def test_a_verification_counts_only_for_its_packages_and_its_program():
-    state = python_environment.State("whole", (3, 11, 2), {"a": "1"})
+    state = python_environment.State("complete", (3, 11, 2), {"a": "1"})
     own = program("x").identity(state)
     assert own == program("x").identity(state)
     assert own != program("y").identity(state)
@@ -131,12 +131,12 @@ def test_only_the_sum_of_a_wheel_is_recorded():
 def test_missing_libraries_programs_and_headers_of_the_system(tmp_path, monkeypatch):
     names = ["libc.so.6", "libnowhere.so.9", "sh", "no-such-program", "Python.h"]
     bare = python_environment.Interpreter("python3", (3, 11, 2), True)
-    assert python_environment.lacking(names, bare) == ["libnowhere.so.9", "no-such-program", "Python.h"]
-    assert python_environment.lacking(["Python.h"], replace(bare, has_headers=True)) == []
+    assert python_environment.missing_from_system(names, bare) == ["libnowhere.so.9", "no-such-program", "Python.h"]
+    assert python_environment.missing_from_system(["Python.h"], replace(bare, has_headers=True)) == []
     # A program on the user's own PATH does not count.
     (tmp_path / "mine").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert python_environment.lacking(["mine"], bare) == ["mine"]
+    assert python_environment.missing_from_system(["mine"], bare) == ["mine"]
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -76,7 +76,7 @@ def test_findings_on_a_request_come_at_once():
 
 def test_missing_packages_are_described():
     pins, _ = requirements.parse_all(["a==1", "b==2"], PYTHON)
-    assert requirements.missing(pins, {"b": "3"}) == ["a 1 is not installed", "b is 3, wanted 2"]
+    assert requirements.missing(pins, {"b": "3"}) == ["a 1 is not installed", "b is 3, requested is 2"]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,12 @@ def test_a_wheel_of_the_wanted_version_is_accepted(address):
     [
         ("markupsafe", MARKUPSAFE.partition("#")[0], "expected https://.../NAME-VERSION-...whl#sha256=<64 hex"),
         ("markupsafe", f"https://x/MarkupSafe-3.0.4.tar.gz{SUM}", "the wheel of markupsafe is 'https://x/MarkupSafe-3"),
-        ("markupsafe", MARKUPSAFE.replace("3.0.4", "3.0.3"), "is MarkupSafe-3.0.3, wanted markupsafe 3.0.4: give the"),
-        ("markupsafe", MARKUPSAFE.replace("MarkupSafe", "numpy"), "is numpy-3.0.4, wanted markupsafe 3.0.4"),
+        (
+            "markupsafe",
+            MARKUPSAFE.replace("3.0.4", "3.0.3"),
+            "is MarkupSafe-3.0.3, requested is markupsafe 3.0.4: give the",
+        ),
+        ("markupsafe", MARKUPSAFE.replace("MarkupSafe", "numpy"), "is numpy-3.0.4, requested is markupsafe 3.0.4"),
         ("numpy", MARKUPSAFE, "there is a wheel of numpy, but numpy is not among the packages"),
     ],
 )
