@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Have packages at exactly the versions that were asked for, from the right source, and keep them there."""
+"""Install packages at exact versions from the right source, and keep them there."""
 
 from __future__ import annotations
 
@@ -150,9 +150,10 @@ class Work:
         self.findings = list(self.plan.findings)
         if self.plan.arguments and not self.findings:
             status, output = apt.simulate(self.plan, given["recommends"])
-            self.findings = rules.judge_transaction(
-                given["host"], self.plan, status, output, self.installed, self.record, given["may_remove"]
+            checked = rules.check_transaction(
+                self.plan, status, output, self.installed, self.record, given["may_remove"]
             )
+            self.findings = list(checked)
             self.simulation = rules.read_transaction(output)
 
     pending = False
@@ -161,28 +162,27 @@ class Work:
         given = self.given
         offers, lists = apt.read_offers([package["name"] for package in given["packages"]])
         self.plan = rules.plan(
-            given["host"], given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"]
+            given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"]
         )
         return lists
 
     def files(self) -> dict[str, bytes | None]:
         """Return record and pins as they are to be."""
-        return self.keeping.wanted(self.plan, self.installed)
+        return self.keeping.files(self.plan, self.installed)
 
     def actions(self) -> list[str]:
-        """Say what is to be done."""
+        """Describe what is to be done."""
         if self.pending:
-            wanted = (f"{one['name']} {one.get('version', '')}".strip() for one in self.given["packages"])
-            return [f"{name}: installed from {self.source} once apt knows it" for name in wanted]
-        said = [
+            names = (f"{one['name']} {one.get('version', '')}".strip() for one in self.given["packages"])
+            return [f"{name}: installed from {self.source} once apt knows it" for name in names]
+        actions = [
             f"{change.name} {change.new}: " + (f"instead of {change.old}" if change.old else "new")
             if change.new
             else f"{change.name} {change.old}: removed"
             for change in self.simulation
         ]
-        said += [f"{name} {self.plan.versions[name]}: held" for name in self.plan.hold]
-        said += [f"{name}: released" for name in self.plan.release]
-        return said
+        actions += [f"{name} {self.plan.versions[name]}: held" for name in self.plan.hold]
+        return actions + [f"{name}: released" for name in self.plan.release]
 
 
 def main() -> None:

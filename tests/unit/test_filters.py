@@ -71,7 +71,7 @@ def test_plans_have_findings_or_what_to_install():
     assert finding["found"] == "there is no MindSpore 2.10.0 for gpu"
     twice = [{"name": "a", "kind": "generated"}, {"name": "a", "kind": "generated"}]
     plan = FILTERS["dataset_plan"](twice)
-    assert [finding["found"] for finding in plan["findings"]] == ["two data sets have the name a"]
+    assert [finding["found"] for finding in plan["findings"]] == ["2 data sets have the name a"]
 
 
 def test_versions_in_an_environment():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact versions with apt: who offers what, which version is meant, what a transaction would do.
+"""Exact versions with apt: which source offers what, which version is meant, what a transaction would do.
 
-Pure; it reads what apt-cache, apt-get and dpkg-query of Debian 11 to 13 and Ubuntu print.
+It reads the output of apt-cache, apt-get and dpkg-query of Debian 11 to 13 and Ubuntu.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
 
-# At most this many versions are listed for a package before the rest is counted.
-_MOST = 12
+# Upper bound for the versions that one finding lists.
+_MAX_VERSIONS = 12
+_CORRECT = "correct the version, or bring the repository or mirror to where it has it"
 # Debian Policy 5.6.7 and 5.6.12, as dpkg and apt take them.
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+:~-]*")
 
 
 class Offer(NamedTuple):
-    """A version that a package list has; origin and label are those of the repository's Release file."""
+    """A version in a package list; origin and label are those of the repository's Release file."""
 
     version: str
     uri: str
@@ -55,9 +56,9 @@ class Change(NamedTuple):
 
 
 def read_record(content: bytes) -> dict[str, dict[str, Any]]:
-    """Read what was written down of installed packages: `version`, and whether it was `added`, by the package's name.
+    """Read the record of installed packages: `version`, and whether it was `added`, by the package's name.
 
-    Raises ValueError for anything that is no such record, as what is in it becomes arguments of apt.
+    Raises ValueError for anything that is no such record, as its content becomes arguments of apt.
     """
     try:
         record = json.loads(content)
@@ -69,15 +70,14 @@ def read_record(content: bytes) -> dict[str, dict[str, Any]]:
         if not _PACKAGE.fullmatch(name):
             raise ValueError(f"{name[:60]!r} is no name of a package")
         if not isinstance(entry, dict) or set(entry) != {"version", "added"} or not isinstance(entry["added"], bool):
-            raise ValueError(f"of {name} it does not say version and added")
+            raise ValueError(f"{name} has not just version and added")
         if not isinstance(entry["version"], str) or not _VERSION.fullmatch(entry["version"]):
-            raise ValueError(f"of {name} it says no version")
+            raise ValueError(f"{name} has no version")
     return record
 
 
-@dataclass(frozen=True)
-class Installed:
-    """What dpkg has: versions of the installed packages, and the names of those on hold."""
+class Installed(NamedTuple):
+    """Versions of the installed packages, and the names of those on hold, from dpkg."""
 
     versions: Mapping[str, str]
     held: frozenset[str]
@@ -126,15 +126,10 @@ def read_stanzas(text: str) -> list[dict[str, str]]:
 
 
 def read_installed(listing: str) -> Installed:
-    """Read lines of `dpkg-query --show` with package, version, status and what is wanted, separated by tabs."""
-    versions, held = {}, set()
-    for line in listing.splitlines():
-        name, version, status, want = line.split("\t")
-        if status == "installed":
-            versions[name] = version
-        if want == "hold":
-            held.add(name)
-    return Installed(versions, frozenset(held))
+    """Read lines of `dpkg-query --show` with package, version, status and selection, separated by tabs."""
+    lines = [line.split("\t") for line in listing.splitlines()]
+    versions = {name: version for name, version, status, _ in lines if status == "installed"}
+    return Installed(versions, frozenset(name for name, _, _, selection in lines if selection == "hold"))
 
 
 def read_lists(policy: str) -> dict[str, dict[str, str]]:
@@ -171,9 +166,9 @@ def upstream(version: str) -> str:
     return without_epoch.rpartition("-")[0] or without_epoch
 
 
-def means(wanted: str, version: str) -> bool:
-    """Tell whether a wanted version, whole, without epoch or without packaging suffix, means this one."""
-    return wanted in (version, version.partition(":")[2] or version, upstream(version))
+def means(requested: str, version: str) -> bool:
+    """Return whether a requested version, complete, without epoch or without packaging suffix, means this one."""
+    return requested in (version, version.partition(":")[2] or version, upstream(version))
 
 
 def read_transaction(simulation: str) -> list[Change]:
@@ -187,44 +182,43 @@ def read_transaction(simulation: str) -> list[Change]:
     return changes
 
 
-def has(wanted: Mapping[str, Any], versions: Mapping[str, Sequence[str]]) -> bool:
-    """Tell whether one of the `names` has the `version` that is wanted, or, without one, one that `begins` so."""
+def has(request: Mapping[str, Any], versions: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether one of the `names` has the requested `version`, or, without one, a version that `begins` so."""
     return any(
-        means(wanted["version"], version) if wanted["version"] else upstream(version).startswith(wanted["begins"])
-        for name in wanted["names"]
+        means(request["version"], version) if request["version"] else upstream(version).startswith(request["begins"])
+        for name in request["names"]
         for version in versions.get(name, ())
     )
 
 
-def lacking(
-    wanted: Sequence[Mapping[str, Any]], offers: Mapping[str, Sequence[Offer]], source: Source
+def missing(
+    requests: Sequence[Mapping[str, Any]], offers: Mapping[str, Sequence[Offer]], source: Source
 ) -> list[Finding]:
     """Find which of the packages, as `has` reads them, a source does not offer."""
     here = {name: [offer.version for offer in each if source.offers(offer)] for name, each in offers.items()}
-
-    def finding(one: Mapping[str, Any]) -> Finding:
-        there = _listed([version for name in one["names"] for version in here.get(name, ())])
-        expected = one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version")
-        action = "correct the version, or bring the repository or mirror to where it has it"
-        return Finding(f"package {' or '.join(one['names'])}", f"{source} offers {there or 'none'}", expected, action)
-
-    return [finding(one) for one in wanted if not has(one, here)]
+    findings = []
+    for one in requests:
+        if not has(one, here):
+            found = f"{source} offers {_listed([each for name in one['names'] for each in here.get(name, ())])}"
+            expected = one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version")
+            findings.append(Finding(f"package {' or '.join(one['names'])}", found, expected, _CORRECT))
+    return findings
 
 
 def _listed(versions: Sequence[str]) -> str:
     unique = list(dict.fromkeys(versions))
-    more = f", ... ({len(unique) - _MOST} more)" if len(unique) > _MOST else ""
-    return ", ".join(unique[:_MOST]) + more
+    more = [f"... ({len(unique) - _MAX_VERSIONS} more)"] if len(unique) > _MAX_VERSIONS else []
+    return ", ".join([*unique[:_MAX_VERSIONS], *more]) or "none"
 
 
 def _resolve(
-    host: str, name: str, wanted: str, offers: Sequence[Offer], installed: str, ours: bool, source: Source
+    name: str, requested: str, offers: Sequence[Offer], installed: str, ours: bool, source: Source
 ) -> tuple[str, Finding | None]:
     """Return the one version that is meant; what is installed and meant stays, even where it is offered no more."""
     here = [offer.version for offer in offers if source.offers(offer)]
-    if wanted:
-        matching = list(dict.fromkeys(version for version in here if means(wanted, version)))
-        if installed and means(wanted, installed) and (installed in matching or not matching):
+    if requested:
+        matching = list(dict.fromkeys(version for version in here if means(requested, version)))
+        if installed and means(requested, installed) and (installed in matching or not matching):
             return installed, None
     else:
         # Any installed version from the right source. Without a requested version, nothing is upgraded.
@@ -236,19 +230,16 @@ def _resolve(
         if not source.offers(offer):
             elsewhere.setdefault(offer.uri, []).append(offer.version)
     if matching:
-        found, action = f"{_listed(matching)} all are {wanted}", "give the whole version, such as " + matching[0]
+        found, action = f"{_listed(matching)} all are {requested}", f"give the whole version, such as {matching[0]}"
     else:
-        found = f"{source} offers {_listed(here) or 'none'}"
-        if elsewhere:
-            others = (f"{uri} with {_listed(versions)}" for uri, versions in elsewhere.items())
-            found += f"; {'; '.join(others)} does not count"
-        action = "correct the version, or bring the repository or mirror to where it has it"
-    return "", Finding(f"package {name}", found, wanted or "any version", action, host=host)
+        others = [f"{uri} with {_listed(versions)}" for uri, versions in elsewhere.items()]
+        found = f"{source} offers {_listed(here)}" + (f"; {'; '.join(others)} does not count" if others else "")
+        action = _CORRECT
+    return "", Finding(f"package {name}", found, requested or "any version", action)
 
 
 def plan(
-    host: str,
-    wanted: Sequence[Mapping[str, str]],
+    requests: Sequence[Mapping[str, str]],
     offers: Mapping[str, Sequence[Offer]],
     installed: Installed,
     record: Mapping[str, Mapping[str, Any]],
@@ -257,26 +248,24 @@ def plan(
 ) -> Plan:
     """Plan exact versions and holds for one node.
 
-    `wanted`: name and version (empty: what is there, else the newest). `record`: what was installed and held before for
-    the same purpose, with `added` where it was not there earlier; what of it is no longer wanted is released, and
-    removed if `remove_unwanted` and it was added.
+    `requests`: name and version (empty: what is there, else the newest). `record`: what was installed and held before
+    for the same purpose, with `added` where it was not there earlier; what of it is no longer requested is released,
+    and removed if `remove_unwanted` and it was added.
     """
     made = Plan()
-    for package in wanted:
-        name = package["name"]
-        has = installed.versions.get(name, "")
-        version, finding = _resolve(
-            host, name, package.get("version") or "", offers.get(name, ()), has, name in record, source
-        )
+    for package in requests:
+        name, requested = package["name"], package.get("version") or ""
+        present = installed.versions.get(name, "")
+        version, finding = _resolve(name, requested, offers.get(name, ()), present, name in record, source)
         if finding:
             made.findings.append(finding)
             continue
         made.versions[name] = version
-        if version != has:
+        if version != present:
             made.install.append(f"{name}={version}")
         if name not in installed.held:
             made.hold.append(name)
-    names = {package["name"] for package in wanted}
+    names = {package["name"] for package in requests}
     for name, entry in record.items():
         if name in names or name not in installed.versions:
             continue
@@ -288,50 +277,30 @@ def plan(
 
 
 def reasons(output: str) -> str:
-    """Return apt's own words of what is wrong, on one line."""
+    """Return apt's own error messages on one line."""
     lines = [line.strip() for line in output.splitlines()]
     marked = [line for line in lines if re.match(r"(E|Error|W|Warning): |.*(Depends|Conflicts|Breaks): ", line)]
     telling = [line for line in marked if "Some index files failed to download" not in line]
-    return " / ".join(telling[:_MOST] or lines[-3:]) or "nothing"
+    return " / ".join(telling[:_MAX_VERSIONS] or lines[-3:]) or "nothing"
 
 
-def judge_transaction(
-    host: str,
-    made: Plan,
-    status: int,
-    simulation: str,
-    installed: Installed,
-    record: Mapping[str, Any],
-    may_remove: Sequence[str],
-) -> list[Finding]:
-    """Find what a transaction would do beyond what was asked for: remove others' packages, change others' holds."""
-    asked = " ".join(made.arguments)
-    if status:
-        found = f"apt-get install {asked} is not possible: {reasons(simulation)}"
-        action = "name all packages that depend on one another, at one version; `apt-get check` shows older faults"
-        return [Finding("apt", found, "packages that fit together", action, host=host)]
-    return list(_unwanted(host, made, read_transaction(simulation), installed, record, may_remove))
-
-
-def _unwanted(
-    host: str,
-    made: Plan,
-    changes: Sequence[Change],
-    installed: Installed,
-    record: Mapping[str, Any],
-    may_remove: Sequence[str],
+def check_transaction(
+    made: Plan, status: int, simulation: str, installed: Installed, record: Mapping[str, Any], may_remove: Sequence[str]
 ) -> Iterator[Finding]:
+    """Find what a transaction would do beyond the request: remove others' packages, change others' holds."""
+    if status:
+        found = f"apt-get install {' '.join(made.arguments)} is not possible: {reasons(simulation)}"
+        action = "name all packages that depend on one another, at one version; `apt-get check` shows older faults"
+        yield Finding("apt", found, "packages that fit together", action)
+        return
+    changes = read_transaction(simulation)
     allowed = {*made.remove, *(name for name in record if name not in made.versions)}
-    removed = [change.name for change in changes if not change.new]
-    foreign = [
-        name
-        for name in removed
-        if name not in allowed and not any(fnmatchcase(name, pattern) for pattern in may_remove)
-    ]
+    removed = [change.name for change in changes if not change.new and change.name not in allowed]
+    foreign = [name for name in removed if not any(fnmatchcase(name, pattern) for pattern in may_remove)]
     if foreign:
         expected = "none besides those that were installed for the same purpose"
         action = "remove them by hand if that is right, or take packages that do not conflict with them"
-        yield Finding("packages that would be removed", ", ".join(foreign), expected, action, host=host)
+        yield Finding("packages that would be removed", ", ".join(foreign), expected, action)
     held = [
         f"{change.name} {change.old} would become {change.new or 'absent'}"
         for change in changes
@@ -339,15 +308,14 @@ def _unwanted(
     ]
     if held:
         action = "release the hold (apt-mark unhold) if that is right"
-        yield Finding("packages on hold", ", ".join(held), "holds of others are left alone", action, host=host)
+        yield Finding("packages on hold", ", ".join(held), "holds of others are left alone", action)
     wrong = [
         f"{change.name} {change.new} instead of {made.versions[change.name]}"
         for change in changes
         if change.new and made.versions.get(change.name, change.new) != change.new
     ]
     if wrong:
-        found = ", ".join(wrong)
-        yield Finding("apt", found, "exactly the versions that were asked for", "look for pins in /etc/apt", host=host)
+        yield Finding("apt", ", ".join(wrong), "exactly the requested versions", "look for pins in /etc/apt")
 
 
 def preferences(versions: Mapping[str, str], purpose: str) -> str:

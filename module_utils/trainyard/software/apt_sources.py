@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where apt has packages from: the text of sources and of their pins, and why an update failed.
+"""The sources of apt: their text, the text of their pins, and why an update failed.
 
-Pure; it reads what apt-get of Debian 11 to 13 and Ubuntu prints.
+It reads the output of apt-get of Debian 11 to 13 and Ubuntu.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def network_source(uri: str, key_path: str, purpose: str) -> str:
 
 
 def unsigned_source(uri: str) -> str:
-    """Write the source of a flat repository only to see what it offers: nothing of it is believed or installed."""
+    """Write the source of a flat repository only to list what it offers: nothing of it is trusted or installed."""
     return f"Types: deb\nURIs: {uri.rstrip('/')}/\nSuites: /\nTrusted: yes\n"
 
 
@@ -131,13 +131,13 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def explain_update(host: str, output: str, where: str) -> Finding:
-    """Say why the package list of a repository could not be had; `output` is that of a failed `apt-get update`."""
-    said = reasons(output)
-    for pattern, meaning, action in _FAULTS:
+def explain_update(output: str, where: str) -> Finding:
+    """Return why `apt-get update`, which printed `output`, failed for a repository."""
+    meaning, action = "", "see apt's message"
+    for pattern, text, remedy in _FAULTS:
         match = re.search(pattern, output)
         if match:
-            found = f"{where}: {meaning.format(*match.groups())}. apt says: {said}"
-            return Finding("package repository", found, "a signed repository that answers", action, host=host)
-    found = f"{where}: apt says: {said}"
-    return Finding("package repository", found, "a signed repository that answers", "see apt's words", host=host)
+            meaning, action = f"{text.format(*match.groups())}. ", remedy
+            break
+    found = f"{where}: {meaning}apt says: {reasons(output)}"
+    return Finding("package repository", found, "a signed repository that answers", action)

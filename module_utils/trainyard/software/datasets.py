@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
 
@@ -42,15 +42,14 @@ VENDOR = {
         "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     ),
 }
-LEAST_TRAIN, LEAST_TEST = 50, 10
+MIN_TRAIN, MIN_TEST = 50, 10
 
 # A class is a coarse pattern of 8 x 8 squares, dark enough that adding noise of the other half never overflows a byte.
 _SQUARE = 8
 _HALF = 0x7F
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The content of an archive of CIFAR-10: its folder, the required and the optional files."""
 
     folder: str
@@ -60,11 +59,10 @@ class Layout:
 
 def layout(archive_format: str) -> Layout:
     """Return the layout of CIFAR-10's archive in the `binary` or `python` format."""
-    if archive_format == "binary":
-        batches = tuple(f"data_batch_{number}.bin" for number in range(1, BATCHES + 1))
-        return Layout("cifar-10-batches-bin", (*batches, "test_batch.bin"), ("batches.meta.txt", "readme.html"))
-    batches = tuple(f"data_batch_{number}" for number in range(1, BATCHES + 1))
-    return Layout("cifar-10-batches-py", (*batches, "test_batch"), ("batches.meta", "readme.html"))
+    folder, suffix, meta = ("bin", ".bin", ".txt") if archive_format == "binary" else ("py", "", "")
+    batches = [f"data_batch_{number}{suffix}" for number in range(1, BATCHES + 1)]
+    needed = (*batches, f"test_batch{suffix}")
+    return Layout(f"cifar-10-batches-{folder}", needed, (f"batches.meta{meta}", "readme.html"))
 
 
 def wrong_size(archive_format: str, name: str, size: int) -> str:
@@ -107,35 +105,20 @@ def _pattern(seed: int, label: int) -> int:
     return int.from_bytes(pixels, "big")
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """One data set to place, with nothing left open. `min_free_mb` is in 10^6 bytes."""
-
-    name: str
-    kind: str
-    format: str
-    url: str
-    local_file: str
-    sha256: str
-    seed: int
-    train_records: int
-    test_records: int
-    min_free_mb: int
-
-
 def plan(requests: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[Finding]]:
     """Return the data sets with all defaults filled in, and the findings on the list."""
-    sets = [_complete({key: value for key, value in entry.items() if value is not None}) for entry in requests]
-    findings = [finding for entry, done in zip(requests, sets) for finding in _findings(entry, done)]
-    names = [entry.name for entry in sets]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        found = f"two data sets have the name {name}"
-        findings.append(_finding(found, "one", "give one of them another name and kind"))
-    return [asdict(entry) for entry in sets], findings
+    stated = [{key: value for key, value in entry.items() if value is not None} for entry in requests]
+    sets = [_complete(entry) for entry in stated]
+    findings = [finding for entry, done in zip(stated, sets) for finding in _findings(set(entry), done)]
+    for name, count in Counter(entry["name"] for entry in sets).items():
+        if count > 1:
+            action = "give one of them another name and kind"
+            findings.append(_finding(f"{count} data sets have the name {name}", "one", action))
+    return sets, findings
 
 
 def sources(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return where each planned data set comes from, for a look before anything is touched; generated ones have none.
+    """Return where each planned data set comes from, to check it before anything is touched; generated ones have none.
 
     `unless` is a file below the folder of all data sets that is there when the set is.
     """
@@ -155,47 +138,46 @@ def sources(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
-def _complete(entry: Mapping[str, Any]) -> Dataset:
+def _complete(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a data set with nothing left open. `min_free_mb` is in 10^6 bytes."""
     kind = str(entry.get("kind", entry["name"]))
     archive_format = str(entry.get("format", FORMATS[0]))
     url, sha256 = VENDOR[archive_format] if kind == "cifar10" and archive_format in VENDOR else ("", "")
     train, test = int(entry.get("train_records", GENERATED_TRAIN)), int(entry.get("test_records", GENERATED_TEST))
-    # CIFAR-10: the archive and what it holds; the others: what is written, with some room.
-    space = {"cifar10": 500, "generated": 10 + (train + test) * RECORD // 10**6}.get(kind, 10)
     local_file = str(entry.get("local_file", ""))
-    return Dataset(
-        name=str(entry["name"]),
-        kind=kind,
-        format=archive_format,
-        url="" if local_file else str(entry.get("url", url)),
-        local_file=local_file,
-        sha256=str(entry.get("sha256", sha256)).lower(),
-        seed=int(entry.get("seed", 1)),
-        train_records=train,
-        test_records=test,
-        min_free_mb=space,
-    )
+    return {
+        "name": str(entry["name"]),
+        "kind": kind,
+        "format": archive_format,
+        "url": "" if local_file else str(entry.get("url", url)),
+        "local_file": local_file,
+        "sha256": str(entry.get("sha256", sha256)).lower(),
+        "seed": int(entry.get("seed", 1)),
+        "train_records": train,
+        "test_records": test,
+        # CIFAR-10: the archive and what it holds; the others: what is written, with some room.
+        "min_free_mb": {"cifar10": 500, "generated": 10 + (train + test) * RECORD // 10**6}.get(kind, 10),
+    }
 
 
-def _findings(entry: Mapping[str, Any], done: Dataset) -> Iterator[Finding]:
-    given = {key for key, value in entry.items() if value is not None}
-    name = done.name
+def _findings(stated: set[str], done: Mapping[str, Any]) -> Iterator[Finding]:
+    name, kind, train, test = (done[field] for field in ("name", "kind", "train_records", "test_records"))
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         expected = "a folder name of letters, digits, dot, dash and underscore"
         yield _finding(f"a data set has the name {name!r}", expected)
-    if done.kind not in KINDS:
+    if kind not in KINDS:
         action = "correct it; a set with a name of its own needs its kind"
-        yield _finding(f"{name}: kind is {done.kind!r}", ", ".join(KINDS), action)
+        yield _finding(f"{name}: kind is {kind!r}", ", ".join(KINDS), action)
         return
-    if done.kind != "cifar10" and given & {"url", "sha256", "format"}:
-        yield _finding(f"{name}: {done.kind} has a url, sha256 or format", "these for cifar10 alone")
-    if {"url", "local_file"} <= given:
+    if kind != "cifar10" and stated & {"url", "sha256", "format"}:
+        yield _finding(f"{name}: {kind} has a url, sha256 or format", "these for cifar10 alone")
+    if {"url", "local_file"} <= stated:
         yield _finding(f"{name} has a url and a local_file", "one of them")
-    if done.sha256 and not re.fullmatch(r"[0-9a-f]{64}", done.sha256):
-        yield _finding(f"{name}: sha256 is {done.sha256!r}", "64 hexadecimal digits")
-    if done.train_records < LEAST_TRAIN or done.test_records < LEAST_TEST:
-        found = f"{name}: {done.train_records} train_records and {done.test_records} test_records"
-        yield _finding(found, f"at least {LEAST_TRAIN} and {LEAST_TEST}")
+    if done["sha256"] and not re.fullmatch(r"[0-9a-f]{64}", done["sha256"]):
+        yield _finding(f"{name}: sha256 is {done['sha256']!r}", "64 hexadecimal digits")
+    if train < MIN_TRAIN or test < MIN_TEST:
+        found = f"{name}: {train} train_records and {test} test_records"
+        yield _finding(found, f"at least {MIN_TRAIN} and {MIN_TEST}")
 
 
 def _finding(found: str, expected: str, action: str = "correct it") -> Finding:

@@ -144,8 +144,7 @@ def undo(tree: Tree, before: Mapping[str, str]) -> list[str]:
     if not changes:
         return []
     options = ["--yes", "--purge", "--allow-downgrades", "--allow-change-held-packages", "--no-install-recommends"]
-    lock = ["-o", f"DPkg::Lock::Timeout={machine.LOCK_TIMEOUT}"]
-    argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *lock, "install", *changes]
+    argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *machine.LOCK, "install", *changes]
     done = tree.command("apt-get", argv, machine.INSTALL_TIMEOUT)
     if done is None or done.status:
         said = apt.reasons(done.output) if done else "apt-get is not installed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read and change what apt has on this machine: offers, versions, holds, pins, and one source with its key."""
+"""Read and change apt's state on this machine: offers, versions, holds, pins, and one source with its key."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ LOCK_TIMEOUT = 300
 FETCH_TIMEOUT = 30
 INSTALL_TIMEOUT = 3600
 
-_FETCH = [
-    "-o",
-    "APT::Update::Error-Mode=any",
-    "-o",
-    "Acquire::Retries=1",
-    "-o",
-    f"Acquire::http::Timeout={FETCH_TIMEOUT}",
-    "-o",
-    f"Acquire::https::Timeout={FETCH_TIMEOUT}",
-]
-_CHANGE = ["--yes", "--allow-downgrades", "--allow-change-held-packages", "-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT}"]
+
+def options(settings: Mapping[str, Any]) -> list[str]:
+    """Return apt's options for settings."""
+    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+
+
+_TIMEOUTS = {f"Acquire::{scheme}::Timeout": FETCH_TIMEOUT for scheme in ("http", "https")}
+_FETCH = options({"APT::Update::Error-Mode": "any", "Acquire::Retries": 1, **_TIMEOUTS})
+LOCK = options({"DPkg::Lock::Timeout": LOCK_TIMEOUT})
+_CHANGE = ["--yes", "--allow-downgrades", "--allow-change-held-packages", *LOCK]
 
 
 class AptError(Exception):
-    """What apt or dpkg could not do, in its own words."""
+    """What apt or dpkg could not do, with its own message."""
 
 
 def _run(argv: Sequence[str], timeout: int = 300) -> tuple[int, str]:
@@ -98,7 +97,7 @@ def read_bytes(path: str) -> bytes | None:
 
 @contextmanager
 def _own(path: str) -> Iterator[None]:
-    """Tell as apt's fault what others could have put where root keeps what it goes by."""
+    """Raise AptError where others could have written what root relies on."""
     try:
         yield
     except FileNotFoundError:
@@ -117,12 +116,12 @@ def read_installed() -> apt.Installed:
 
 
 def read_offers(
-    names: Sequence[str], options: Sequence[str] = ()
+    names: Sequence[str], apart: Sequence[str] = ()
 ) -> tuple[dict[str, list[apt.Offer]], dict[str, dict[str, str]]]:
-    """Return what the package lists offer of these packages, and the lists."""
-    lists = apt.read_lists(_read(["apt-cache", "policy", *options]))
+    """Return what the package lists offer of these packages, and the lists; `apart` are further options."""
+    lists = apt.read_lists(_read(["apt-cache", "policy", *apart]))
     # It fails when none of the packages is known.
-    madison = _run(["apt-cache", "madison", *options, *names])[1] if names else ""
+    madison = _run(["apt-cache", "madison", *apart, *names])[1] if names else ""
     return apt.read_offers(madison, lists), lists
 
 
@@ -136,23 +135,10 @@ def has_source(source: apt.Source, lists: Mapping[str, Mapping[str, str]]) -> bo
 
 def refresh(source_file: str, source: apt.Source, only: bool) -> Finding | None:
     """Fetch package lists anew: with `only` those of one file, else all, of which others' faults do not count."""
-    restriction = [
-        "-o",
-        f"Dir::Etc::sourcelist={source_file}",
-        "-o",
-        "Dir::Etc::sourceparts=/dev/null",
-        "-o",
-        "APT::Get::List-Cleanup=false",
-    ]
-    lock = ["-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT}"]
-    status, output = _run(["apt-get", "update", *lock, *_FETCH, *(restriction if only else [])], INSTALL_TIMEOUT)
-    if not status or (not only and not _concerns(output, source)):
-        return None
-    return apt_sources.explain_update("", output, str(source))
-
-
-def _concerns(output: str, source: apt.Source) -> bool:
-    return bool(source.uri) and source.uri.rstrip("/") in apt.reasons(output)
+    one = {"Dir::Etc::sourcelist": source_file, "Dir::Etc::sourceparts": "/dev/null", "APT::Get::List-Cleanup": "false"}
+    status, output = _run(["apt-get", "update", *LOCK, *_FETCH, *options(one if only else {})], INSTALL_TIMEOUT)
+    concerned = only or (source.uri and source.uri.rstrip("/") in apt.reasons(output))
+    return apt_sources.explain_update(output, str(source)) if status and concerned else None
 
 
 def simulate(plan: apt.Plan, recommends: bool) -> tuple[int, str]:
@@ -161,13 +147,13 @@ def simulate(plan: apt.Plan, recommends: bool) -> tuple[int, str]:
 
 
 def _install(plan: apt.Plan, recommends: bool) -> list[str]:
-    recommended = f"APT::Install-Recommends={'true' if recommends else 'false'}"
-    return ["install", *_CHANGE, "-o", recommended, *plan.arguments]
+    recommended = options({"APT::Install-Recommends": "true" if recommends else "false"})
+    return ["install", *_CHANGE, *recommended, *plan.arguments]
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where is written down what is kept at its version, and why."""
+    """The files that keep packages at their versions: the record of root, and apt's pins."""
 
     record: str
     pins: str
@@ -184,22 +170,16 @@ class Keeping:
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise AptError(
-                f"{self.record} cannot be read: {error}; remove it, and the holds are taken over anew"
-            ) from None
+            text = f"{self.record} cannot be read: {error}; remove it, and the holds are taken over anew"
+            raise AptError(text) from None
 
-    def wanted(self, plan: apt.Plan, before: apt.Installed) -> dict[str, bytes | None]:
+    def files(self, plan: apt.Plan, before: apt.Installed) -> dict[str, bytes | None]:
         """Return the files as they are to be, None for no file."""
         if not plan.versions:
             return {self.record: None, self.pins: None}
-        record = self.read()
-        entries = {
-            name: {
-                "version": version,
-                "added": record[name]["added"] if name in record else name not in before.versions,
-            }
-            for name, version in sorted(plan.versions.items())
-        }
+        added = {name: name not in before.versions for name in plan.versions}
+        added.update({name: entry["added"] for name, entry in self.read().items()})
+        entries = {name: {"version": version, "added": added[name]} for name, version in sorted(plan.versions.items())}
         return {
             self.record: (json.dumps(entries, indent=2) + "\n").encode(),
             self.pins: apt.preferences(plan.versions, self.purpose).encode(),
@@ -225,9 +205,8 @@ def apply(plan: apt.Plan, recommends: bool, files: Mapping[str, bytes | None]) -
     if plan.arguments:
         status, output = _run(["apt-get", *_install(plan, recommends)], INSTALL_TIMEOUT)
         if status:
-            raise AptError(
-                f"apt-get install {' '.join(plan.arguments)} ended with status {status}: {apt.reasons(output)}"
-            )
+            command = f"apt-get install {' '.join(plan.arguments)}"
+            raise AptError(f"{command} ended with status {status}: {apt.reasons(output)}")
     # A package that another version replaces stays on hold; one that is removed loses it.
     held = read_installed().held
     for verb, names in (("hold", [name for name in plan.versions if name not in held]), ("unhold", plan.release)):
@@ -274,15 +253,15 @@ def _apart(folder: Path, source: str) -> list[str]:
         "Dir::Cache::pkgcache": "",
         "Dir::Cache::srcpkgcache": "",
     }
-    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+    return options(settings)
 
 
 def offered_by(source: str, names: Sequence[str]) -> tuple[dict[str, list[apt.Offer]], str]:
-    """Return what a source would offer of packages, with its lists apart from the system's; else what apt says."""
+    """Return what a source would offer of packages, with its lists apart from the system's; else apt's message."""
     with _trial_folder() as folder:
-        options = _apart(folder, source)
-        output = _run(["apt-get", "update", *_FETCH, *options])[1]
-        offers, lists = read_offers(names, options)
+        apart = _apart(folder, source)
+        output = _run(["apt-get", "update", *_FETCH, *apart])[1]
+        offers, lists = read_offers(names, apart)
     # Besides what is installed.
     return offers, "" if any(" " in name for name in lists) else output
 
@@ -300,7 +279,7 @@ def try_source(source: str, key: bytes | None, key_path: str, where: str) -> tup
         status, output = _run(["apt-get", "update", *_FETCH, *_apart(folder, source)])
         # A component that a mirror lacks is a warning only.
         if status or "doesn't have the component" in output:
-            return [apt_sources.explain_update("", output, where)], {}
+            return [apt_sources.explain_update(output, where)], {}
         releases = sorted((folder / "lists").glob("*Release"))
         text = releases[-1].read_text(encoding="utf-8", errors="replace") if releases else ""
     # A signed file begins and ends with what is no field of it.
@@ -308,15 +287,13 @@ def try_source(source: str, key: bytes | None, key_path: str, where: str) -> tup
     return [], fields
 
 
-def check_key(data: bytes, wanted: Sequence[str], where: str) -> list[Finding]:
+def check_key(data: bytes, pinned: Sequence[str], where: str) -> list[Finding]:
     """Find what is wrong with a key file: every key in it must be one of those that were pinned."""
     action = "compare the fingerprint with the vendor's documentation; do not take a key that does not fit"
-    expected = " or ".join(wanted)
+    check, expected = "key of the repository", " or ".join(pinned)
     try:
-        found = openpgp.fingerprints(data)
+        others = [fingerprint for fingerprint in openpgp.fingerprints(data) if fingerprint not in pinned]
     except ValueError as error:
-        return [Finding("key of the repository", f"{where}: {error}", f"an OpenPGP key {expected}", action)]
-    odd = [fingerprint for fingerprint in found if fingerprint not in wanted]
-    if not odd:
-        return []
-    return [Finding("key of the repository", f"{where} holds {', '.join(odd)}", f"only {expected}", action)]
+        return [Finding(check, f"{where}: {error}", f"an OpenPGP key {expected}", action)]
+    found = f"{where} holds {', '.join(others)}"
+    return [Finding(check, found, f"only {expected}", action)] if others else []

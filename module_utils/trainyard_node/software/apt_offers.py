@@ -40,18 +40,18 @@ def findings(
             text = apt_sources.unsigned_source(uri)
         else:
             offers, _ = apt.read_offers(names)
-            due = [one for one in due if rules.lacking([one], offers, source)]
+            due = [one for one in due if rules.missing([one], offers, source)]
             # As if they were not configured: the lists that are there may be old, or none.
             others = [target for target in apt.targets() if target.get("component") not in components]
             codename = system.get("VERSION_CODENAME", "")
             text = apt_sources.component_sources(others, codename, components, origins, "", "") if due else ""
             if not text.strip("# \n"):
-                return rules.lacking(due, offers, source)
-        offers, said = apt.offered_by(text, names)
-    except apt.AptError as error:
+                return rules.missing(due, offers, source)
+        offers, error = apt.offered_by(text, names)
+    except apt.AptError as fault:
         action = "take them another way (wheel, archive, runfile), or repair apt"
-        return [Finding("apt", str(error), "packages from apt", action)]
-    return [apt_sources.explain_update("", said, str(source))] if said else rules.lacking(due, offers, source)
+        return [Finding("apt", str(fault), "packages from apt", action)]
+    return [apt_sources.explain_update(error, str(source))] if error else rules.missing(due, offers, source)
 
 
 def _distro(system: Mapping[str, str]) -> str:

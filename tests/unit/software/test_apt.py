@@ -35,7 +35,7 @@ def have(*held, **versions):
 
 
 def plan(wanted, offers, installed=None, record=None, source=NVIDIA, remove=False):
-    return apt.plan("n1", wanted, offers, installed or have(), record or {}, source, remove)
+    return apt.plan(wanted, offers, installed or have(), record or {}, source, remove)
 
 
 def test_offers_know_where_they_come_from(offers):
@@ -101,7 +101,7 @@ def test_the_one_version_that_is_meant(offers, wanted, source, version):
 def test_no_version_or_several_is_a_finding_with_the_offers(offers, wanted, source, facts):
     made = plan([{"name": "libnccl2", "version": wanted}], offers, source=source)
     (finding,) = made.findings
-    assert (made.install, finding.host, finding.check) == ([], "n1", "package libnccl2")
+    assert (made.install, finding.check) == ([], "package libnccl2")
     assert all(fact in finding.found for fact in facts)
 
 
@@ -165,7 +165,7 @@ def test_a_simulation_is_read():
     ],
 )
 def test_a_transaction_with_unrequested_changes_is_a_finding(made, held, record, may_remove, checks):
-    findings = apt.judge_transaction("n1", apt.Plan(versions=made), 0, SIMULATION, have(*held), record, may_remove)
+    findings = apt.check_transaction(apt.Plan(versions=made), 0, SIMULATION, have(*held), record, may_remove)
     assert [finding.check for finding in findings] == checks
 
 
@@ -176,7 +176,7 @@ The following packages have unmet dependencies:
 E: Unable to correct problems, you have held broken packages.
 """
     made = apt.Plan(install=["nvidia-driver=550.54.15-1"], remove=["nvidia-open"])
-    (finding,) = apt.judge_transaction("n1", made, 100, output, have(), {}, [])
+    (finding,) = apt.check_transaction(made, 100, output, have(), {}, [])
     command = "apt-get install nvidia-driver=550.54.15-1 nvidia-open- is not possible: nvidia-driver : Depends: "
     assert finding.found.startswith(command) and "E: Unable to correct problems" in finding.found
 
@@ -251,11 +251,11 @@ def test_nothing_is_written_where_all_components_are_there():
     ],
 )
 def test_the_reason_of_a_failed_update(name, meaning):
-    finding = apt_sources.explain_update("n1", captured(f"update-{name}"), URI)
+    finding = apt_sources.explain_update(captured(f"update-{name}"), URI)
     assert finding.found.startswith(f"{URI}: {meaning}. apt says: ")
     assert "Some index files failed" not in finding.found
     assert finding.action
 
 
 def test_an_unknown_problem_quotes_apt():
-    assert apt_sources.explain_update("", "E: Something new", URI).found == f"{URI}: apt says: E: Something new"
+    assert apt_sources.explain_update("E: Something new", URI).found == f"{URI}: apt says: E: Something new"
