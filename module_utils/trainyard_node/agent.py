@@ -2,7 +2,7 @@
 """Answer the controller's fan-out on a node: one question, one answer, both JSON.
 
 The controller sends these modules once and calls `answer`; the node needs nothing of Ansible. Imports are late, so that
-a question costs only what it needs. A question that exceeds its time limit ends itself.
+a question costs only what it needs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def probe(*, venv: str | None, packages: list[str], user: str, mpi_prefix: str) 
 
 
 def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
-    """Return what would stop the job here: `findings`, `programs`, and where its facts hold no more, `node`.
+    """Return what would stop the job here: `findings`, `programs`, and where its facts are no longer true, `node`.
 
-    `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
+    `facts` are the arguments of `probe`. A node with findings also returns `node`: other ports may be free now.
     `unhealthy` lists findings of the health check; null where only a part of it ran.
-    `clock` is when the node began and ended to look.
+    `clock` is when the node began and ended the checks.
     """
     begun = time.time()
     from .job.plan.preflight import preflight as check_job
@@ -84,31 +84,28 @@ def start(
     secret_env: dict[str, Any],
     secret_files: dict[str, str],
 ) -> Answer:
-    """Start this node's part of a job; base64 of the source and of files. `taken`: another launch has this id."""
+    """Start a job's processes here; source and secret files in base64. `taken`: another launch has this id."""
     from .job.run import job
 
-    job_dir = Path(node_plan["job_dir"])
-    spec = {
+    node_plan = {
         **node_plan,
         "files": [*files, *node_plan.get("files", ())],
         "token": token,
         "secret_env": {key: str(value) for key, value in secret_env.items()},
     }
     private = {name: base64.b64decode(content) for name, content in secret_files.items()}
+    job_dir = Path(node_plan["job_dir"])
     try:
-        job.start(job_dir, spec, base64.b64decode(source_archive), user, private)
+        job.start(job_dir, node_plan, base64.b64decode(source_archive), user, private)
     except job.TakenError as error:
         return {"failed": True, "msg": str(error), "taken": True}
     return {"changed": True, **job.status(job_dir, node_plan["job_id"])}
 
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
-    """Tell how this node's part of a job is, at its end or after `wait_s`; on the head with a line for people."""
-    from ..trainyard.job.run.checkpoints import line as checkpoint_line
+    """Return the state of a job on this node, at its end or after `wait_s`; on the head with a line for people."""
     from ..trainyard.job.run.hang import PATTERN_NOTE
-    from ..trainyard.job.run.progress import progress_line
     from ..trainyard.job.run.restarts import restart_text, went_on_text
-    from ..trainyard.job.run.slow_ranks import line as slow_ranks_line
     from .job.run import job
 
     folder = Path(job_dir)
@@ -116,51 +113,48 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     result = job.status(folder, job_id)
     cluster = result["cluster"]
     if cluster:
-        result["line"] = progress_line(
-            cluster["ranks_running"],
-            cluster["world_size"],
-            cluster["elapsed_s"],
-            cluster["metrics"],
-            # A monitor of an older version says nothing of it.
-            cluster.get("loss_not_a_number"),
-        )
-        if cluster.get("held"):
-            result["line"] += "   " + cluster["held"]
-        slow = slow_ranks_line(cluster.get("slow_ranks") or ())
-        if slow:
-            result["line"] += "   " + slow
+        result["line"] = _line(cluster)
         printing = cluster.get("printing")
         if printing and not cluster["end"]:
-            result["line"] += "   " + printing["text"]
             result["note"] = PATTERN_NOTE if printing["unread"] else ""
-        if cluster.get("checkpoints"):
-            result["line"] += "   " + checkpoint_line(cluster["checkpoints"], time.time())
         history = cluster["restarts"]["history"]
         result["restarts"] = [text for each in history for text in (restart_text(each), went_on_text(each)) if text]
     return result
+
+
+def _line(cluster: Mapping[str, Any]) -> str:
+    """Return the line for people. A monitor of an older version reports less."""
+    from ..trainyard.job.run.checkpoints import line as checkpoint_line
+    from ..trainyard.job.run.progress import progress_line
+    from ..trainyard.job.run.slow_ranks import line as slow_ranks_line
+
+    ranks = cluster["ranks_running"], cluster["world_size"]
+    lost_loss, printing = cluster.get("loss_not_a_number"), cluster.get("printing")
+    parts = [
+        progress_line(*ranks, cluster["elapsed_s"], cluster["metrics"], lost_loss),
+        cluster.get("held"),
+        slow_ranks_line(cluster.get("slow_ranks") or ()),
+        printing["text"] if printing and not cluster["end"] else "",
+        checkpoint_line(cluster["checkpoints"], time.time()) if cluster.get("checkpoints") else "",
+    ]
+    return "   ".join(filter(None, parts))
 
 
 def running(*, jobs: list[dict[str, str]]) -> Answer:
     """Return which of these jobs have a monitor that runs here, each with the line for people."""
     from .job.run import job
 
-    folders = {each["job_id"]: each["job_dir"] for each in jobs}
-    alive = {folder.name for folder in job.all_alive([Path(folder) for folder in folders.values()])}
-    return {
-        "running": {
-            job_id: state(job_id=job_id, job_dir=folder).get("line", "")
-            for job_id, folder in folders.items()
-            if Path(folder).name in alive
-        }
-    }
+    alive = job.all_alive([Path(each["job_dir"]) for each in jobs])
+    found = {each["job_id"]: each["job_dir"] for each in jobs if Path(each["job_dir"]) in alive}
+    return {"running": {name: state(job_id=name, job_dir=folder).get("line", "") for name, folder in found.items()}}
 
 
 def collect(
     *, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False, user: str = "", age_s: float = 0.0
 ) -> Answer:
-    """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first.
+    """Return the state of a job on this node, with its logs; with `stop` end what is left of it first.
 
-    What its `user` has begun in the last `age_s` seconds, since the launch, and is no job's, is named then.
+    Then `not_ended` names what its `user` began in the last `age_s` seconds, since the launch, outside of any job.
     """
     from .job.record import kernel_log
     from .job.run import job
@@ -179,17 +173,19 @@ def collect(
 
 
 def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
-    """Return `logs`: what was added to each of these since it was read so far, in bytes."""
-    from .job.run import job
+    """Return `logs`: what was added to each of these since `offsets`, see folder.follow."""
+    from .job.run import folder
+    from .machine.as_user import in_folder
 
-    return {"logs": job.follow(Path(job_dir), offsets)}
+    return {"logs": in_folder(Path(job_dir), {}, folder.follow, offsets)}
 
 
 def stacks(*, job_id: str, job_dir: str, looks: int) -> Answer:
-    """Return the stacks of a job's ranks on this node: `ranks` (job/run/stacks.py), and all that was seen as `text`."""
+    """Return the stacks of a job's ranks on this node: `ranks` (job/run/stacks.py), and all details as `text`."""
+    del job_id
     from .job.run import job
 
-    return job.take_stacks(Path(job_dir), job_id, looks)
+    return job.take_stacks(Path(job_dir), looks)
 
 
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
@@ -224,17 +220,17 @@ def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
 
 
 def slurm_submit(*, script: str, user: str) -> Answer:
-    """Hand a script to Slurm; returns `engine_id`, the number of the job."""
+    """Submit a script to Slurm; return `engine_id`, the number of the job."""
     from .job.schedulers.slurm import submit
 
     return {"engine_id": submit(script, user)}
 
 
-def slurm_state(**about: Any) -> Answer:
-    """Tell how a job of Slurm is (slurm_job.job_state)."""
+def slurm_state(**job: Any) -> Answer:
+    """Return the state of a job of Slurm (slurm.job_state)."""
     from .job.schedulers.slurm import job_state
 
-    return job_state(about)
+    return job_state(job)
 
 
 def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
@@ -247,41 +243,18 @@ def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
 
 
 def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
-    """End a job of Slurm, and wait until it is over."""
+    """Cancel a job of Slurm, and wait until it has ended."""
     from .job.schedulers.slurm import end
 
     return {"changed": end(engine_id, user, check=check)}
 
 
-def verify(
-    *,
-    host: str,
-    address: str,
-    network: str,
-    alone: bool,
-    user: str,
-    root: str,
-    venvs: str,
-    ascend_root: str,
-    tree: str,
-    devices_only: bool,
-) -> Answer:
-    """Return what the proof of a cluster compares and judges of this machine (facts.read_machine)."""
+def verify(*, tree: str, address: str, **options: Any) -> Answer:
+    """Return what the verification of a cluster compares and checks of this machine (facts.read_machine)."""
     from .machine.tree import Tree
     from .verify.facts import read_machine
 
-    return read_machine(
-        Tree(tree),
-        host=host,
-        root=root,
-        venvs=venvs,
-        user=user,
-        ascend_root=ascend_root,
-        network=network,
-        host_address=address,
-        alone=alone,
-        devices_only=devices_only,
-    )
+    return read_machine(Tree(tree), host_address=address, **options)
 
 
 def listen(*, host: str, address: str, addresses: list[str], token: str, life_s: int) -> Answer:
@@ -291,14 +264,15 @@ def listen(*, host: str, address: str, addresses: list[str], token: str, life_s:
     try:
         found = start_listener(address, host, token, max(1, life_s))
     except OSError as error:
-        said = f"{host}: nothing can listen on {address}: {error.strerror or error}; expected an address of this node"
-        return {"failed": True, "msg": f"{said} on the job network, see `ip address`."}
+        problem = f"{host}: nothing can listen on {address}: {error.strerror or error}"
+        action = "expected an address of this node on the job network, see `ip address`."
+        return {"failed": True, "msg": f"{problem}; {action}"}
     endpoint = Peer(host, address, found["ports"], socket.gethostname(), addresses)._asdict()
     return {"endpoint": endpoint, "pid": found["pid"], "start_time": found["start_time"]}
 
 
 def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
-    """Try all ways to the listeners of `peers`, of which this node is one: `tried`, `failures`, `resolved`, `names`."""
+    """Connect to the listeners of `peers`, of which this node is one: `tried`, `failures`, `resolved`, `names`."""
     from .verify.reach import connect_all, read_peers, wrong_names
 
     try:
@@ -312,14 +286,14 @@ def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: fl
 
 
 def unlisten(*, pid: int, start_time: int | None) -> Answer:
-    """End a listener: whether it had `lived` until now."""
+    """End a listener; return whether it had `lived` until now."""
     from .verify.reach import stop_listener
 
     return {"lived": stop_listener(pid, start_time)}
 
 
 def in_use(*, state_dir: str, services: list[str]) -> Answer:
-    """Return who `uses` this node, in words, what `slurm` calls it ("": nothing), and whether it has a kubelet."""
+    """Return what `uses` this node, as texts, its name in `slurm` or "", and whether it has a kubelet."""
     from .job.plan.in_use import has_kubelet, read_uses
 
     uses, node = read_uses(Path(state_dir, "jobs"), services)
@@ -327,10 +301,10 @@ def in_use(*, state_dir: str, services: list[str]) -> Answer:
 
 
 def baseline(**arguments: Any) -> Answer:
-    """Return what this node lacks of what all nodes have in common, or the proof that it holds (proof.baseline)."""
-    from .cluster.hosts import baseline as look
+    """Return what this node lacks of what all nodes have in common, or that it has all (hosts.baseline)."""
+    from .cluster.hosts import baseline as check
 
-    return look(**arguments)
+    return check(**arguments)
 
 
 def ssh_keys(**arguments: Any) -> Answer:
@@ -341,7 +315,7 @@ def ssh_keys(**arguments: Any) -> Answer:
 
 
 def logins(**arguments: Any) -> Answer:
-    """Return to which peers the training user can log in from here, and why not (ssh_reach.logins)."""
+    """Return to which peers the training user can log in from here, and why not (ssh_logins.logins)."""
     from .cluster.ssh_logins import LoginsError
     from .cluster.ssh_logins import logins as log_in
 
@@ -353,9 +327,9 @@ def logins(**arguments: Any) -> Answer:
 
 def can_install(**arguments: Any) -> Answer:
     """Return what would keep software from being installed here (can_install.can_install); nothing is changed."""
-    from .software.can_install import can_install as look
+    from .software.can_install import can_install as check
 
-    return look(**arguments)
+    return check(**arguments)
 
 
 QUESTIONS: dict[str, Callable[..., Answer]] = {
@@ -373,7 +347,7 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
     """Return the answer to a question, or `failed` with `msg`. Other output goes to standard error."""
     # Only answers may go to standard output.
     sys.stdout.flush()
-    kept = os.dup(1)
+    saved = os.dup(1)
     os.dup2(2, 1)
 
     def end(_number: int, _frame: Any) -> None:
@@ -388,10 +362,11 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
         from .slurm.commands import SlurmError
 
         expected = isinstance(error, (JobError, OutOfTimeError, SlurmError))
-        said = str(error) if expected else f"{type(error).__name__}: {error}"
-        return {"failed": True, "msg": said, **({} if expected else {"exception": traceback.format_exc()})}
+        if expected:
+            return {"failed": True, "msg": str(error)}
+        return {"failed": True, "msg": f"{type(error).__name__}: {error}", "exception": traceback.format_exc()}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved, 1)
+        os.close(saved)

@@ -32,17 +32,17 @@ for name in sys.argv[2:]:
 """
 
 
-def findings(spec: dict[str, Any], user: str) -> list[Finding]:
+def findings(node_plan: dict[str, Any], user: str) -> list[Finding]:
     """Find what the job's script imports and its Python lacks; as the user, whose that Python may be."""
-    script, python = spec["entry"]["script"], shutil.which(spec["program"], path=spec["program_path"])
+    script, python = node_plan["entry"]["script"], shutil.which(node_plan["program"], path=node_plan["program_path"])
     if not script or not python:
         return []
     try:
-        rights, environment = as_user.named(user), {"PATH": spec["program_path"], "LC_ALL": "C.UTF-8"}
-        lacking = as_user.run(rights, _lacking, spec["entry"], python, user, environment, limit_s=2 * LIMIT_S)
+        rights, environment = as_user.named(user), {"PATH": node_plan["program_path"], "LC_ALL": "C.UTF-8"}
+        lacking = as_user.run(rights, _lacking, node_plan["entry"], python, user, environment, limit_s=2 * LIMIT_S)
     except JobError:
         return []
-    return [rules.finding(spec["host"], script, lacking, python, spec["venv"])] if lacking else []
+    return [rules.finding(node_plan["host"], script, lacking, python, node_plan["venv"])] if lacking else []
 
 
 def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[str, str]) -> list[str]:

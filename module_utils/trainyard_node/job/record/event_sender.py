@@ -277,11 +277,13 @@ def _append(path: str, line: bytes) -> None:
         raise NotTakenError(f"cannot be written: {error.strerror}") from None
 
 
-def of_job(job_dir: Path, spec: Message, start: Start) -> Sender | None:
+def of_job(job_dir: Path, node_plan: Message, start: Start) -> Sender | None:
     """Return the sender of a job on its head; None without receivers."""
     settings = read_json(job_dir / "events.json")
     if not settings or not settings["receivers"]:
         return None
-    ranks = spec["processes"][0]["env"] if spec["processes"] else {}
-    env = {**ranks, **spec["secret_env"]}
-    return Sender(settings, spec["secret_env"], Delivery(job_dir, settings["secret"], env, spec["base_env"], start))
+    ranks = node_plan["processes"][0]["env"] if node_plan["processes"] else {}
+    env = {**ranks, **node_plan["secret_env"]}
+    return Sender(
+        settings, node_plan["secret_env"], Delivery(job_dir, settings["secret"], env, node_plan["base_env"], start)
+    )

@@ -62,12 +62,12 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
     The logs are masked first. The metrics file of the job is removed, too.
     """
     path = f"{job_dir}/node_plan.json"
-    spec = read_json(path)
-    if not isinstance(spec, dict):
+    node_plan = read_json(path)
+    if not isinstance(node_plan, dict):
         return
-    if spec.get("token") or spec.get("secret_env"):
-        _mask_logs(str(job_dir), spec)
-        rest = {**spec, "token": "", "secret_env": {}}
+    if node_plan.get("token") or node_plan.get("secret_env"):
+        _mask_logs(str(job_dir), node_plan)
+        rest = {**node_plan, "token": "", "secret_env": {}}
         try:
             write_json(path, rest, mode=0o600)
         except OSError:
@@ -76,14 +76,14 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
             except OSError:
                 # A file that still has secrets must not stay.
                 os.unlink(path)
-    for name in spec.get("secret_files", ()):
+    for name in node_plan.get("secret_files", ()):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{job_dir}/{name}")
-    if spec.get("metrics_folder"):
+    if node_plan.get("metrics_folder"):
         # Its monitor removes it, unless it was killed.
         with contextlib.suppress(OSError):
-            os.unlink(metrics_file(spec["metrics_folder"], spec["job_id"]))
+            os.unlink(metrics_file(node_plan["metrics_folder"], node_plan["job_id"]))
 
 
-def _mask_logs(job_dir: str, spec: dict[str, Any]) -> None:
-    mask_logs(Path(job_dir), forms(spec))
+def _mask_logs(job_dir: str, node_plan: dict[str, Any]) -> None:
+    mask_logs(Path(job_dir), forms(node_plan))

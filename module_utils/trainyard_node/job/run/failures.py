@@ -19,7 +19,7 @@ from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.shapes import misfit
 from ...machine.json_files import end_of
 from ...machine.tree import Tree
-from . import agent_ranks, oom_kills
+from . import agent_ranks, oom_kills, units
 from .disk_space import full
 from .rank_exits import Exit, read_exits
 
@@ -27,10 +27,10 @@ from .rank_exits import Exit, read_exits
 class Failures:
     """The failures of one node's processes."""
 
-    def __init__(self, job_dir: Path, spec: Message, hidden: Forms, slice_name: str) -> None:
-        """Take the node plan, the secrets that no report may show, and the job's slice or ""."""
-        self.job_dir, self.spec, self.host = job_dir, spec, spec["host"]
-        self._hidden, self._slice = hidden, slice_name
+    def __init__(self, job_dir: Path, node_plan: Message, hidden: Forms) -> None:
+        """Take the node plan, and the secrets that no report may show."""
+        self.job_dir, self.node_plan, self.host = job_dir, node_plan, node_plan["host"]
+        self._hidden, self._slice = hidden, units.slice_of(node_plan)
         self.begin_attempt()
 
     def begin_attempt(self) -> None:
@@ -49,7 +49,7 @@ class Failures:
 
         mpirun of Open MPI 5 (PRRTE 3.0.8) prints that it lost a daemon, and so that node's ranks, and ends with 0.
         """
-        for process in self.spec["processes"]:
+        for process in self.node_plan["processes"]:
             ended = exits.get(process["name"], {})
             if process["name"] == "mpirun" and ended.get("result") == "success":
                 cause = failures.root_cause(self.end_of(process["log"]))
@@ -67,10 +67,10 @@ class Failures:
                 "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
                 "time": exits[process["name"]].get("time"),
             }
-            for process in self.spec["processes"]
+            for process in self.node_plan["processes"]
             if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
         ]
-        for process in self.spec["processes"]:
+        for process in self.node_plan["processes"]:
             # An agent remains after its ranks, until the ranks of other nodes have ended.
             for rank, at in agent_ranks.left(self._noted(process)).items():
                 ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
@@ -93,7 +93,7 @@ class Failures:
         """Return the failure of a rank that MindSpore's scheduler misses, where ranks have lost a peer.
 
         The scheduler itself ends later."""
-        ours = [process for process in self.spec["processes"] if process["name"] == "scheduler"]
+        ours = [process for process in self.node_plan["processes"] if process["name"] == "scheduler"]
         if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
             return []
         missing = [failures.root_cause(self.end_of(process["log"])) or {} for process in ours]
@@ -101,13 +101,13 @@ class Failures:
         return [
             {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
              "time": time.time()}
-            for cause in missing if cause.get("reason") and cause["rank"] in range(self.spec["world_size"])
+            for cause in missing if cause.get("reason") and cause["rank"] in range(self.node_plan["world_size"])
         ]  # fmt: skip
 
     def failure(self, process: Message, ended: Exit, unsaved: str) -> Message:
         """Return the failure of a process with this exit; `unsaved` is why this node's state could not be written."""
         # torchrun's agent names the rank that failed; where none did, it failed itself, or was killed.
-        by_agent = process["name"] == "agent" and self.spec.get("launcher") == "torchrun"
+        by_agent = process["name"] == "agent" and self.node_plan.get("launcher") == "torchrun"
         record: Message = {
             "kind": "exit",
             "host": self.host,
@@ -118,7 +118,7 @@ class Failures:
             **ended,
         }
         # The ranks may have written anything.
-        shape = messages.failure_shape(self.host, self.spec["world_size"])
+        shape = messages.failure_shape(self.host, self.node_plan["world_size"])
         if misfit(record, shape):
             record = {key: value for key, value in record.items() if key not in ended}
             record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
@@ -132,7 +132,7 @@ class Failures:
                 blamed["result"] = "signal" if cause["signal"] else "exit-code"
                 record = record if misfit(blamed, shape) else blamed
         # Ranks of mpirun write their logs on other nodes.
-        name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
+        name = self.node_plan["rank_log"].replace("{rank}", str(record["rank"]))
         log = self.end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
         log = failures.of_last_attempt(log)
         reasons = [record.get("reason"), full(self.job_dir, self.host, unsaved)]
@@ -146,7 +146,7 @@ class Failures:
                 reasons.insert(0, no_room or (causes.abort(log) if failures.aborted(record) else ""))
         reason = "; ".join(filter(None, reasons))
         record = {**record, "reason": reason} if reason else record
-        ranks_of = self.spec.get("ranks_of") or {}
+        ranks_of = self.node_plan.get("ranks_of") or {}
         host = next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)
         counted = oom_kills.since(self._oom_before, self._oom_kills()) if host == self.host else {}
         return {**record, "host": host, **counted}

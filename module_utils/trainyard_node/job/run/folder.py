@@ -47,7 +47,7 @@ MODE = 0o750
 JOBS_MODE = 0o1775
 # Folders of each job, created first.
 FOLDERS = ("source", "logs", "exits")
-_SPEC = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
+_NODE_PLAN = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
 # Logs of one node, and bytes of them all, that are brought at most.
 MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
 # Lines of one log that are brought at a look to who follows it.
@@ -106,16 +106,16 @@ def _make_empty(job_dir: Path) -> bool:
 
 
 def fill(
-    job_dir: Path, spec: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
+    job_dir: Path, node_plan: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
 ) -> None:
     """Write all that the job needs, `told` into node_plan.json, too. Raises JobError where something else is there."""
     for name in FOLDERS:
         (job_dir / name).mkdir()
-    for process in spec["processes"]:
+    for process in node_plan["processes"]:
         # Room for how it ends (exits.py).
         (job_dir / "exits" / f"{process['name']}.json").write_text("{}\n")
     _unpack(archive, job_dir / "source")
-    for item in spec.get("files", ()):
+    for item in node_plan.get("files", ()):
         path = Path(item["path"])
         path.write_text(item["content"], encoding="utf-8")
         path.chmod(int(item["mode"], 8))
@@ -124,10 +124,10 @@ def fill(
         _write_private(job_dir / name, content)
     (job_dir / "trainyard.pyz").write_bytes(runtime)
     # Each process reads node_plan.json, and a file may be as large as the cluster is.
-    files = [{key: item[key] for key in item if key != "content"} for item in spec.get("files", ())]
+    files = [{key: item[key] for key in item if key != "content"} for item in node_plan.get("files", ())]
     told = {"secret_files": list(secret_files), "files": files, **told}
-    _write_private(job_dir / "node_plan.json", json.dumps({**spec, **told}).encode())
-    complaint = changed_files(spec)
+    _write_private(job_dir / "node_plan.json", json.dumps({**node_plan, **told}).encode())
+    complaint = changed_files(node_plan)
     if complaint:
         raise JobError(complaint)
 
@@ -147,13 +147,13 @@ def _unpack(archive: bytes, folder: Path) -> None:
             source.extractall(folder)  # noqa: S202
 
 
-def changed_files(spec: Spec) -> str:
+def changed_files(node_plan: Spec) -> str:
     """Return which of the job's files differ from the plan, as this node reads them; "" if none.
 
     Ranks with different hostfiles or rank tables would wait for each other without any message.
     """
     wrong = []
-    for item in spec.get("files", ()):
+    for item in node_plan.get("files", ()):
         try:
             found = hashlib.sha256(Path(item["path"]).read_bytes()).hexdigest()
         except OSError as error:
@@ -189,10 +189,10 @@ def monitor_said(job_dir: Path) -> str:
     return mask_text(text.strip(), _hidden(job_dir))
 
 
-def read_spec(job_dir: Path) -> Spec | None:
+def read_node_plan(job_dir: Path) -> Spec | None:
     """Return node_plan.json; None where there is none that names the job's processes."""
-    spec = read_object(job_dir / "node_plan.json", MOST_SPEC)
-    return None if misfit(spec, _SPEC) else spec
+    node_plan = read_object(job_dir / "node_plan.json", MOST_SPEC)
+    return None if misfit(node_plan, _NODE_PLAN) else node_plan
 
 
 def _fitting(path: Path, shape: Shape) -> Spec | None:
@@ -203,8 +203,8 @@ def _fitting(path: Path, shape: Shape) -> Spec | None:
 
 def status(job_dir: Path) -> Spec | None:
     """Return the state of this node's processes, and on the head that of the whole job; None without a job."""
-    spec = read_spec(job_dir)
-    if spec is None:
+    node_plan = read_node_plan(job_dir)
+    if node_plan is None:
         return None
     exits = {name: ended for name, ended in read_exits(job_dir).items() if not misfit(ended, EXIT)}
     return {
@@ -217,27 +217,26 @@ def status(job_dir: Path) -> Spec | None:
                 "exit": exits.get(process["name"]),
                 "ends": {str(rank): ended for rank, ended in agent_ranks.noted(process, exits).items()},
             }
-            for process in spec["processes"]
+            for process in node_plan["processes"]
         ],
         "monitor": _fitting(job_dir / "monitor.json", answers.MONITOR),
         "cluster": _fitting(job_dir / "cluster.json", answers.CLUSTER),
     }
 
 
-def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
+def take_stacks(job_dir: Path, looks: int) -> dict[str, Any] | None:
     """Return the records of the ranks here, and all details as `text`; None without a job."""
-    spec = read_spec(job_dir)
-    if spec is None:
+    node_plan = read_node_plan(job_dir)
+    if node_plan is None:
         return None
-    known = stacks.started_ranks(job_dir, spec["processes"])
-    ranks, text = stacks.take(spec["job_id"], job_dir, slice_name, known, venvs=spec.get("venvs", ""), looks=looks)
-    return {"ranks": ranks, "text": mask_text(text, forms(spec))}
+    ranks, text = stacks.take(job_dir, node_plan, looks=looks)
+    return {"ranks": ranks, "text": mask_text(text, forms(node_plan))}
 
 
 def all_ended(job_dir: Path) -> bool:
     """Return whether all processes of the job on this node have recorded their exit."""
-    spec = read_spec(job_dir) or {}
-    return {process["name"] for process in spec.get("processes", ())} <= read_exits(job_dir).keys()
+    node_plan = read_node_plan(job_dir) or {}
+    return {process["name"] for process in node_plan.get("processes", ())} <= read_exits(job_dir).keys()
 
 
 def wait(job_dir: Path, seconds: float) -> None:
@@ -406,8 +405,12 @@ def _remove_as_root(job_dir: Path) -> None:
 
 def _is_roots(folder: Path, job_id: str) -> bool:
     """Return whether the folder is that of a job that ran as root."""
-    spec = read_json(folder / "node_plan.json")
-    return isinstance(spec, dict) and spec.get("job_id") == job_id and not os.lstat(folder / "node_plan.json").st_uid
+    node_plan = read_json(folder / "node_plan.json")
+    return (
+        isinstance(node_plan, dict)
+        and node_plan.get("job_id") == job_id
+        and not os.lstat(folder / "node_plan.json").st_uid
+    )
 
 
 def base_environment(user: str) -> dict[str, str]:

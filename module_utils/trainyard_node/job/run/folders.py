@@ -60,12 +60,12 @@ def record_of_scheduler(folder: Path) -> Spec:
 
 def held_devices(folder: Path) -> list[int] | None:
     """Return the devices of a job that runs; None where it does not."""
-    spec = read_json(folder / "node_plan.json")
-    return [int(device) for device in spec["devices"]] if spec and processes.monitor_alive(folder) else None
+    node_plan = read_json(folder / "node_plan.json")
+    return [int(device) for device in node_plan["devices"]] if node_plan and processes.monitor_alive(folder) else None
 
 
 def held_ports(folder: Path) -> list[int] | None:
     """Return the ports of a job that runs and has its head here, whether it listens already; None of any other."""
-    spec = read_json(folder / "node_plan.json")
-    heads = bool(spec) and spec.get("node_rank") == 0 and processes.monitor_alive(folder)
-    return [int(spec["port"]), int(spec["monitor_port"])] if heads else None
+    node_plan = read_json(folder / "node_plan.json")
+    heads = bool(node_plan) and node_plan.get("node_rank") == 0 and processes.monitor_alive(folder)
+    return [int(node_plan["port"]), int(node_plan["monitor_port"])] if heads else None

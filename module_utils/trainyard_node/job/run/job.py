@@ -91,39 +91,41 @@ def _owner(user: str) -> Owner:
     return owner
 
 
-def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
+def start(job_dir: Path, node_plan: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
     """Start a job's processes on this node. Raises JobError, and leaves nothing behind, where that is not possible.
 
     Raises TakenError where a folder or a process of this id exists: the names of units hold only the id.
     """
     owner = _owner(user)
-    if processes.of_job(spec["job_id"], _slice(spec["job_id"]), owner.uid) or not job_folder.make(job_dir, owner):
+    if processes.of_job(node_plan["job_id"], _slice(node_plan["job_id"]), owner.uid) or not job_folder.make(
+        job_dir, owner
+    ):
         raise TakenError(
             f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
         )
     local = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
     why = ""
     try:
-        as_user.run(owner, job_folder.fill, job_dir, spec, archive, pack(), secret_files, local)
+        as_user.run(owner, job_folder.fill, job_dir, node_plan, archive, pack(), secret_files, local)
         launch = _start_units if supervision() == "systemd" else _start_monitor
-        complaint = launch(job_dir, spec, user, owner)
+        complaint = launch(job_dir, node_plan, user, owner)
         if complaint and supervision() == "systemd":
-            why = units.journal(spec["job_id"], "monitor")
+            why = units.journal(node_plan["job_id"], "monitor")
     except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
         complaint = as_user.error_text(error)
     if complaint:
-        remove(job_dir, spec["job_id"])
+        remove(job_dir, node_plan["job_id"])
         raise JobError(f"{complaint}{': ' + why if why else ''}")
 
 
-def _start_units(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
-    launch = units.start_lasting if spec.get("max_restarts") else units.start
-    names = [process["name"] for process in spec["processes"]]
-    complaint = launch(spec["job_id"], job_dir, user, sys.executable, names, spec["timeout_s"])
-    return complaint or _await_monitor(job_dir, owner, lambda: not units.active(spec["job_id"], "monitor"))
+def _start_units(job_dir: Path, node_plan: Spec, user: str, owner: Owner) -> str:
+    launch = units.start_lasting if node_plan.get("max_restarts") else units.start
+    names = [process["name"] for process in node_plan["processes"]]
+    complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, node_plan["timeout_s"])
+    return complaint or _await_monitor(job_dir, owner, lambda: not units.active(node_plan["job_id"], "monitor"))
 
 
-def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
+def _start_monitor(job_dir: Path, node_plan: Spec, user: str, owner: Owner) -> str:
     identity: dict[str, Any] = {}
     if os.geteuid() == 0 and user != "root":
         identity = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups}
@@ -131,7 +133,7 @@ def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
     with tempfile.TemporaryFile() as printed:
         monitor = subprocess.Popen(
             [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "monitor", str(job_dir)],
-            env={"TRAINYARD_JOB_ID": spec["job_id"]},
+            env={"TRAINYARD_JOB_ID": node_plan["job_id"]},
             cwd="/",
             start_new_session=True,
             stdin=subprocess.DEVNULL,
@@ -236,17 +238,16 @@ def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, 
 
 def _lost(job_id: str, started: float) -> dict[str, Any]:
     """Return how a monitor ended that started at `started` and noted no end, or that its node restarted."""
-    restarted = processes.node_started() > started
+    restarted = processes.began(1) > started
     by_units = not restarted and supervision() == "systemd"
     ended = units.journal_exit(units.journal(job_id, "monitor")) if by_units else None
     return {"restarted": restarted, "how": exit_text(ended) if ended else ""}
 
 
-def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
+def take_stacks(job_dir: Path, looks: int) -> dict[str, Any]:
     """Return the stacks of a job's ranks on this node, see stacks.take; nothing without a job here."""
-    _, slice_name, _ = _identity(job_dir, job_id)
     found: dict[str, Any] | None = as_user.in_folder(
-        job_dir, None, job_folder.take_stacks, slice_name, looks, limit_s=looks * 2 + as_user.LIMIT_S
+        job_dir, None, job_folder.take_stacks, looks, limit_s=looks * 2 + as_user.LIMIT_S
     )
     return found or {"ranks": [], "text": ""}
 

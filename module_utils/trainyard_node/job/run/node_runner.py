@@ -22,7 +22,6 @@ from ...machine.json_files import keep_json
 from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
-from . import units
 from .checkpoint_poll import Watch
 from .disk_space import full
 from .failures import Failures
@@ -43,11 +42,10 @@ class NodeRunner:
         self.job_dir = job_dir
         self.plan: Message = json.loads((job_dir / "node_plan.json").read_text())
         plan, self.host = self.plan, str(self.plan["host"])
-        slice_name = units.slice_name(plan["job_id"]) if plan["supervision"] == "systemd" else ""
         # The processes of a spare are unknown when root makes units.
         by_units = plan["supervision"] == "systemd" and "places" not in plan
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, plan)
-        self.terminator = Terminator(job_dir, plan, slice_name)
+        self.terminator = Terminator(job_dir, plan)
         self.next = NextAttempt(job_dir, plan, self.supervisor, self.terminator)
         # The node of rank 0 sees what it saves.
         has_rank_0 = any(0 in process["ranks"] for process in plan["processes"])
@@ -63,8 +61,8 @@ class NodeRunner:
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(plan.get("metrics_folder", ""), plan["job_id"])
         self._carried_before = self._carried()
-        self.failures = Failures(job_dir, plan, hidden, slice_name)
-        self.meeting = Meeting(plan, slice_name)
+        self.failures = Failures(job_dir, plan, hidden)
+        self.meeting = Meeting(plan)
         self.taker, self.sampler = Taker(job_dir, plan), Sampler(job_dir, plan)
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self._stacks_order = 0

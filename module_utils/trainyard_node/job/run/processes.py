@@ -67,9 +67,9 @@ def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
     return stat[1] if stat else None
 
 
-def node_started() -> float:
-    """Return when this node started, a container when its first process did: in seconds since the epoch."""
-    ticks = start_time(1) or 0
+def began(pid: int, proc: AnyPath = PROC) -> float:
+    """Return when a process began, in s since the epoch: process 1 when its node or container started."""
+    ticks = start_time(pid, proc) or 0
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 

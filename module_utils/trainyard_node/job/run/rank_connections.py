@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from ....trainyard.job.run import rank_connections as meeting
-from . import processes
+from . import processes, units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ _LOOPBACK = ("127.0.0.1", "::1")
 class Meeting:
     """Connections of this node's ranks with the head: was any seen, in how many looks, by which launcher."""
 
-    def __init__(self, spec: Mapping[str, Any], slice_name: str) -> None:
-        """Take the node's part of the plan."""
-        self._spec, self._slice = spec, slice_name
-        launcher = spec.get("launcher", "")
-        self._alone = spec["node_rank"] == 0 and len(spec["hosts"]) == 1
+    def __init__(self, node_plan: Mapping[str, Any]) -> None:
+        """Take the node plan."""
+        self._node_plan, self._slice = node_plan, units.slice_of(node_plan)
+        launcher = node_plan.get("launcher", "")
+        self._alone = node_plan["node_rank"] == 0 and len(node_plan["hosts"]) == 1
         # A rank on the head has no need of a connection with another node: it is the others that come.
-        wanted = (*meeting.MEETING, "direct") if spec["node_rank"] > 0 else meeting.MEETING if self._alone else ()
-        self._wanted = spec["world_size"] > 1 and launcher in wanted
+        wanted = (*meeting.MEETING, "direct") if node_plan["node_rank"] > 0 else meeting.MEETING if self._alone else ()
+        self._wanted = node_plan["world_size"] > 1 and launcher in wanted
         self._met, self._looks, self._launcher = False, 0, ""
         # How many of the node's processes had ended at the last look.
         self._exited = 0
@@ -69,20 +69,24 @@ class Meeting:
         self._of_agents |= {each.port for each in found if each.inode in sockets}
         found = [each for each in found if each.port not in self._of_agents]
         self._met = any(self._ended(each) for each in found) or self._of_job(found, now, at_once)
-        if self._spec.get("launcher") == "direct" and now - self._commands_read >= COMMANDS_S and not self._launcher:
+        if (
+            self._node_plan.get("launcher") == "direct"
+            and now - self._commands_read >= COMMANDS_S
+            and not self._launcher
+        ):
             self._commands_read = now
             self._launcher = self._started()
 
     def _connections(self, table: str) -> list[meeting.Connection]:
-        addresses = (self._spec["head_address"], *(_LOOPBACK if self._alone else ()))
+        addresses = (self._node_plan["head_address"], *(_LOOPBACK if self._alone else ()))
         with contextlib.suppress(OSError, ValueError):
             return meeting.connections(Path(processes.PROC, "net", table).read_text(encoding="ascii"), addresses)
         return []
 
     def _ended(self, each: meeting.Connection) -> bool:
         """Tell whether this may have been one of a rank: on a node by itself other programs have theirs, too."""
-        ours = self._spec["monitor_port"] in (each.port, each.remote_port)
-        return not each.inode and not ours and (not self._alone or self._spec.get("port") == each.remote_port)
+        ours = self._node_plan["monitor_port"] in (each.port, each.remote_port)
+        return not each.inode and not ours and (not self._alone or self._node_plan.get("port") == each.remote_port)
 
     def _of_job(self, found: list[meeting.Connection], now: float, at_once: bool) -> bool:
         """Tell whether one of these connections is of a process of the job, or that cannot be known."""
@@ -90,7 +94,7 @@ class Meeting:
         if not new or (now - self._owners_read < OWNERS_S and not at_once):
             return False
         self._owners_read = now
-        sockets = [_sockets(pid) for pid in processes.of_job(self._spec["job_id"], self._slice)]
+        sockets = [_sockets(pid) for pid in processes.of_job(self._node_plan["job_id"], self._slice)]
         if any(each is None or new.intersection(each) for each in sockets):
             return True
         self._others |= new
@@ -100,7 +104,7 @@ class Meeting:
         """Return the name of a launcher among the job's processes here; "" where there is none."""
         from ....trainyard.job.file import launcher_programs
 
-        for pid in processes.of_job(self._spec["job_id"], self._slice):
+        for pid in processes.of_job(self._node_plan["job_id"], self._slice):
             found = launcher_programs.find(processes.arguments(pid))
             if found:
                 return found.called

@@ -36,10 +36,10 @@ class Obstacle(NamedTuple):
 class RestartCheck:
     """A check in a thread of its own, as drivers and disks may take long to answer."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
+    def __init__(self, node_plan: Mapping[str, Any]) -> None:
         """Take the node plan. Nobody holds the devices of a job that begins now."""
-        self._spec, self._devices = spec, list(spec.get("devices", ()))
-        self._whole = bool(spec.get("health_gate"))
+        self._node_plan, self._devices = node_plan, list(node_plan.get("devices", ()))
+        self._whole = bool(node_plan.get("health_gate"))
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._earlier: Earlier | None = None
         self._thread: threading.Thread | None = None
@@ -79,7 +79,7 @@ class RestartCheck:
         with OWN_CHILDREN, _logged():
             from . import health_gate as gate
 
-            self._earlier = gate.note(Tree(), self._spec)
+            self._earlier = gate.note(Tree(), self._node_plan)
 
     def _look(self, turn: int) -> None:
         try:
@@ -98,13 +98,13 @@ class RestartCheck:
                 from . import health_gate as gate
 
                 tree, earlier = Tree(), self._earlier or gate.Earlier()
-                findings = gate.check(tree, self._spec, gate.read_machine(tree, self._spec), earlier)
+                findings = gate.check(tree, self._node_plan, gate.read_machine(tree, self._node_plan), earlier)
                 if not findings:
                     # Once is enough while a restart waits for other nodes.
                     if not self._sums or self._sums[0] != turn:
-                        self._sums = turn, gate.collective_findings(self._spec)
+                        self._sums = turn, gate.collective_findings(self._node_plan)
                     findings = self._sums[1]
-                links = gate.links(tree, self._spec, earlier.ports)
+                links = gate.links(tree, self._node_plan, earlier.ports)
                 text = "; ".join(gate.texts(findings))[:MOST_TEXT]
                 temporary = bool(findings) and all(finding.check in gate.PASSING for finding in findings)
                 found = Obstacle("", text, temporary, gate.bad_links(earlier, links)[:MOST_TEXT])

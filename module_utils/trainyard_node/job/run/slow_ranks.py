@@ -21,12 +21,12 @@ from typing import Any
 from ....trainyard.job.run import stacks as rules
 from ....trainyard.job.run.slow_ranks import MAX_AT, PERIOD_S, STACKS_PERIOD_S
 from . import processes as procs
-from . import slow_node, stacks, units
+from . import slow_node, stacks
 
 # Mean seconds between two cheap samples, and between two stacks; random, to avoid the rhythm of the steps.
 SAMPLE_S, DUMP_S = 0.25, 0.5
 # Upper bound for the sampled threads of a rank.
-MOST_THREADS = 128
+MAX_THREADS = 128
 # Periods after which processes are searched again, even if none is missing.
 _PERIODS = 6
 
@@ -48,7 +48,7 @@ def asleep(pid: int, proc: str = procs.PROC) -> bool | None:
         if where not in ("", "0") and not where.startswith("futex"):
             return False
     try:
-        threads = os.listdir(f"{proc}/{pid}/task")[:MOST_THREADS]  # noqa: PTH208
+        threads = os.listdir(f"{proc}/{pid}/task")[:MAX_THREADS]  # noqa: PTH208
     except OSError:
         return None
     return not any(_state(f"{proc}/{pid}/task/{thread}/stat") in ("R", "D") for thread in threads)
@@ -66,9 +66,9 @@ def _state(path: str) -> str:
 class Sampler:
     """Samples the ranks of this node beside its monitor, which fetches the counts now and then."""
 
-    def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
+    def __init__(self, job_dir: Path, node_plan: Mapping[str, Any]) -> None:
         """Take the job's folder and node_plan.json."""
-        self._job_dir, self._spec = job_dir, spec
+        self._job_dir, self._node_plan = job_dir, node_plan
         self._ranks: list[stacks.Rank] = []
         self._started: dict[int, int | None] = {}
         self._tools: dict[int, str] = {}
@@ -86,7 +86,7 @@ class Sampler:
     def report(self) -> Report | None:
         """Return the counts since the last report; None until the next one is due. Never blocks."""
         now = time.monotonic()
-        if not self._spec.get("slow_ranks"):
+        if not self._node_plan.get("slow_ranks"):
             return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)
@@ -138,15 +138,14 @@ class Sampler:
         there = self._ranks and all(procs.start_time(pid) == began for pid, began in self._started.items())
         if there and self._age < _PERIODS:
             return
-        spec, self._age = self._spec, 0
-        slice_name = units.slice_name(spec["job_id"]) if spec["supervision"] == "systemd" else ""
-        known = stacks.started_ranks(self._job_dir, spec["processes"])
-        found = stacks.of_job(spec["job_id"], self._job_dir, slice_name, known)
-        found = [rank for rank in found if rank.rank < spec["world_size"]]
+        node_plan, self._age = self._node_plan, 0
+        found = stacks.of_job(self._job_dir, node_plan)
+        found = [rank for rank in found if rank.rank < node_plan["world_size"]]
         with self._lock:
             self._ranks = found
         self._started = {rank.pid: procs.start_time(rank.pid) for rank in found}
-        self._tools = {rank.pid: path for rank in found for path in [stacks.tool(rank, spec.get("venvs", ""))] if path}
+        tools = {rank.pid: stacks.tool(rank, node_plan.get("venvs", "")) for rank in found}
+        self._tools = {pid: path for pid, path in tools.items() if path}
 
     def _sample(self) -> None:
         for rank in self._ranks:

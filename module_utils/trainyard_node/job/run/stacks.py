@@ -30,7 +30,7 @@ from . import processes as procs
 # Number of samples, and in seconds: their distance, the time limit of one, and of all.
 SAMPLES, APART_S, DUMP_S, LIMIT_S = 3, 1.0, 4.0, 15.0
 # Upper bounds for one dump, in bytes, and for the text of a node, in characters.
-MOST_DUMP, MOST_TEXT = 4 << 20, 1 << 20
+MAX_DUMP, MAX_TEXT = 4 << 20, 1 << 20
 TOOL = "py-spy"
 # Variables in which launchers pass a rank its number.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK_ID")
@@ -46,22 +46,23 @@ class Rank(NamedTuple):
     env: Mapping[str, str]
 
 
-def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int], proc: str = procs.PROC) -> list[Rank]:
-    """Find the processes of this node's ranks; `known` are those that were started as one, by process id.
+def of_job(job_dir: Path, node_plan: Mapping[str, Any], proc: str = procs.PROC) -> list[Rank]:
+    """Find the processes of this node's ranks.
 
-    Workers of a data loader inherit the number of their rank: it is the first Python on the way down that counts. msrun
-    tells its scheduler the number 0.
+    Workers of a data loader inherit the number of their rank: the first Python on the way down counts. msrun gives its
+    scheduler the number 0.
     """
+    started = _started_ranks(job_dir, node_plan["processes"])
     found: dict[int, list[tuple[int, Rank]]] = {}
-    for pid in procs.ranks_of_job(job_id, job_dir, slice_name, proc):
+    for pid in procs.ranks_of_job(node_plan["job_id"], job_dir, units.slice_of(node_plan), proc):
         env = procs.environment(pid, proc)
-        told = next((env[name] for name in _RANK if env.get(name, "").isdecimal()), "")
-        # A start script is told no number by MindSpore's launcher, nor is what it starts.
-        number = int(told) if told and len(told) < 9 else known.get(procs.started_by(pid, known, proc) or 0)
-        started = procs.start_time(pid, proc)
+        text = next((env[name] for name in _RANK if env.get(name, "").isdecimal()), "")
+        # MindSpore's launcher passes no number to a start script, and so to what it starts.
+        number = int(text) if text and len(text) < 9 else started.get(procs.started_by(pid, started, proc) or 0)
+        began = procs.start_time(pid, proc)
         serves_ranks = env.get("MS_ROLE") == "MS_SCHED" or procs.is_agent(pid, job_dir, proc)
-        if number is not None and started is not None and not serves_ranks:
-            found.setdefault(number, []).append((started, Rank(number, pid, env)))
+        if number is not None and began is not None and not serves_ranks:
+            found.setdefault(number, []).append((began, Rank(number, pid, env)))
     ranks = []
     for number in sorted(found)[: stacks.MAX_RANKS]:
         oldest_first = [rank for _, rank in sorted(found[number], key=lambda each: (each[0], each[1].pid))]
@@ -69,19 +70,19 @@ def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int]
     return ranks
 
 
-def started_ranks(job_dir: Path, processes: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """Return the ranks of processes that were started as one rank each, by process id: some tell them no number.
+def _started_ranks(job_dir: Path, processes: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the ranks that were started as one process each, by process id: some get no number.
 
-    What starts the ranks of its node, one or more, is none.
+    What starts the ranks of its node, one or more, is no rank.
     """
-    known = {}
+    found = {}
     for process in processes:
         alone = [process["name"]] == [f"rank{rank}" for rank in process["ranks"]]
         main = read_object(job_dir / f"{process['name']}.pid.json") if alone else {}
         pid = main.get("pid")
         if type(pid) is int and procs.start_time(pid) == main.get("start_time"):
-            known[pid] = process["ranks"][0]
-    return known
+            found[pid] = process["ranks"][0]
+    return found
 
 
 def _is_python(pid: int, proc: str) -> bool:
@@ -150,12 +151,6 @@ def process_state(pid: int, proc: str = procs.PROC) -> tuple[str, str, int]:
     return state, _text(f"{proc}/{pid}/wchan")[: stacks.MAX_NAME], ticks
 
 
-def _began(pid: int, proc: str) -> float:
-    """Return when a process began, in s since the epoch; 0 where it is gone."""
-    ticks = procs.start_time(pid, proc) or 0
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
-
-
 def _text(path: str) -> str:
     try:
         return Path(path).read_text(errors="replace")
@@ -192,18 +187,18 @@ def dump(
                 out.seek(0)
                 err.seek(0)
                 try:
-                    threads = stacks.read_dump(out.read(MOST_DUMP).decode("utf-8", "replace"))
+                    threads = stacks.read_dump(out.read(MAX_DUMP).decode("utf-8", "replace"))
                 except ValueError:
                     why = _why_not(err.read(4000).decode("utf-8", "replace"), proc)
         found[pid] = threads, why
     return found
 
 
-def _why_not(said: str, proc: str) -> str:
+def _why_not(message: str, proc: str) -> str:
     """Say why py-spy could not read a process; where Yama forbids it, how it can be allowed."""
-    last = (said.strip().splitlines() or ["it printed nothing that can be read"])[0].removeprefix("Error: ")
+    last = (message.strip().splitlines() or ["it printed nothing that can be read"])[0].removeprefix("Error: ")
     scope = _text(f"{proc}/sys/kernel/yama/ptrace_scope").strip()
-    if "ermission" in said and scope not in ("", "0"):
+    if "ermission" in message and scope not in ("", "0"):
         return (
             f"the kernel forbids it (kernel.yama.ptrace_scope is {scope}): sysctl kernel.yama.ptrace_scope=0 as root "
             "allows it to processes of the same user"
@@ -212,22 +207,20 @@ def _why_not(said: str, proc: str) -> str:
 
 
 def take(
-    job_id: str,
     job_dir: Path,
-    slice_name: str = "",
-    known: Mapping[int, int] | None = None,
+    node_plan: Mapping[str, Any],
     *,
-    venvs: str = "",
     looks: int = SAMPLES,
     apart_s: float = APART_S,
     proc: str = procs.PROC,
 ) -> tuple[list[dict[str, Any]], str]:
-    """Return what is to be told of each rank here (stacks.rank_shape), and all that was seen, as text.
+    """Return a record of each rank here (stacks.rank_shape), and all details as text.
 
-    More than the usual number of `looks` also tell how often a rank waits; the stacks are those of the last ones.
+    More than the usual number of `looks` also show how often a rank waits; the stacks are those of the last ones.
     """
     until = time.monotonic() + LIMIT_S + looks * apart_s
-    ranks = of_job(job_id, job_dir, slice_name, known or {}, proc)
+    venvs = node_plan.get("venvs", "")
+    ranks = of_job(job_dir, node_plan, proc)
     tools = {rank.pid: path for rank in ranks for path in [tool(rank, venvs, proc)] if path}
     first = {rank.pid: process_state(rank.pid, proc) for rank in ranks}
     for rank in ranks:
@@ -251,6 +244,8 @@ def take(
         state, wchan, ticks = process_state(rank.pid, proc)
         dumps = [sample[rank.pid][0] for sample in samples if sample.get(rank.pid, ({}, ""))[0]]
         why = "" if dumps else samples[-1][rank.pid][1] if rank.pid in tools else _missing(venvs)
+        in_time = time.monotonic() < until
+        recorder = evidence.dumped(rank.env, rank.rank, procs.began(rank.pid, proc)) if in_time else ""
         record = {
             "rank": rank.rank,
             "pid": rank.pid,
@@ -260,34 +255,32 @@ def take(
             "cpu_percent": max(0, round(100 * (ticks - first[rank.pid][2]) / tick_s / took)),
             "frames": stacks.common_frames([dump.get("MainThread", []) for dump in dumps]) if dumps else [],
             "problem": why,
-            "recorder": evidence.dumped(rank.env, rank.rank, _began(rank.pid, proc))
-            if time.monotonic() < until
-            else "",
+            "recorder": recorder,
             "looks": looked[rank.pid],
             "waited": waited[rank.pid],
         }
         records.append(record)
         texts.append(stacks.full_text(record, dumps, _text(f"{proc}/{rank.pid}/stack")))
-    told = evidence.ras(ranks[0].env, min(evidence.RAS_S, until - time.monotonic())) if ranks else ""
-    if told:
-        texts.append(f"NCCL's RAS, of whatever job answers here\n{told}")
-    return records, "\n\n".join(texts)[:MOST_TEXT] + "\n"
+    ras = evidence.ras(ranks[0].env, min(evidence.RAS_S, until - time.monotonic())) if ranks else ""
+    if ras:
+        texts.append(f"NCCL's RAS, of whatever job answers here\n{ras}")
+    return records, "\n\n".join(texts)[:MAX_TEXT] + "\n"
 
 
 def _append(path: Path, text: str) -> None:
     """Append to a log until it is full. Raises OSError for what is no file: of a pipe nobody may ever read."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o644), "wb") as log:
-        if os.fstat(log.fileno()).st_size < MOST_TEXT:
+        if os.fstat(log.fileno()).st_size < MAX_TEXT:
             log.write(text.encode("utf-8", "replace"))
 
 
 class Taker:
     """Takes stacks in a thread beside the monitor, as reading may hang."""
 
-    def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
+    def __init__(self, job_dir: Path, node_plan: Mapping[str, Any]) -> None:
         """Take the job's folder and node_plan.json."""
-        self._job_dir, self._spec = job_dir, spec
+        self._job_dir, self._node_plan = job_dir, node_plan
         self._thread: threading.Thread | None = None
         self._answer: tuple[int, list[dict[str, Any]]] = 0, []
 
@@ -301,14 +294,12 @@ class Taker:
         return None
 
     def _run(self, number: int) -> None:
-        spec, ranks = self._spec, list[dict[str, Any]]()
-        slice_name = units.slice_name(spec["job_id"]) if spec["supervision"] == "systemd" else ""
+        node_plan, ranks = self._node_plan, list[dict[str, Any]]()
         try:
-            known = started_ranks(self._job_dir, spec["processes"])
-            ranks, text = take(spec["job_id"], self._job_dir, slice_name, known, venvs=spec.get("venvs", ""))
+            ranks, text = take(self._job_dir, node_plan)
             when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-            log = self._job_dir / "logs" / f"stacks_{spec['node_rank']}.log"
-            _append(log, f"==== {spec['host']}, {when}\n\n{text}\n")
+            log = self._job_dir / "logs" / f"stacks_{node_plan['node_rank']}.log"
+            _append(log, f"==== {node_plan['host']}, {when}\n\n{text}\n")
         except (OSError, ValueError, LookupError, TypeError) as error:
             # Ranks may have damaged their files: the head gets what was read, and the log has the error.
             print(f"stacks: {type(error).__name__}: {error}", flush=True)

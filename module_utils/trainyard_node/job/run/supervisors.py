@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervise the processes of a job on this node: as systemd units, or as children of the monitor."""
+"""Supervise the processes of a job on this node: as systemd units, or as children of the monitor.
+
+Both kinds of supervisors have the same methods. `unwritten` is why something could not be written, or "".
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Union
 
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.restarts import Attempts
@@ -28,37 +31,12 @@ BEGIN_S, QUERY_S = 60.0, 2.0
 OWN_CHILDREN = threading.Lock()
 
 
-class Supervisor(Protocol):
-    """Follows the processes of this node."""
-
-    # Why something could not be written, or "".
-    unwritten: str
-
-    def start(self) -> None:
-        """Start the processes, where the monitor does that."""
-
-    def exits(self) -> dict[str, Exit]:
-        """Return how processes ended, by name."""
-
-    def main(self, name: str) -> Message | None:
-        """Return `pid` and `start_time` of a process; None where it has not begun."""
-
-    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
-        """Start processes again that have ended."""
-
-    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Start a child of the monitor's own, from any thread; the caller waits for its end."""
-
-    def end(self) -> None:
-        """End all processes."""
-
-
 class Units:
     """Processes as systemd units that are bound to the monitor's unit: they end when the monitor does."""
 
-    def __init__(self, job_dir: Path, spec: Message) -> None:
+    def __init__(self, job_dir: Path, node_plan: Message) -> None:
         """Take the job's folder; the units have been started by the agent."""
-        self._job_dir, self._spec = job_dir, spec
+        self._job_dir, self._node_plan = job_dir, node_plan
         self.unwritten = ""
         # Exits as this monitor saw them, by name: on a full disk they are not written.
         self._ended: dict[str, Exit] = {}
@@ -67,7 +45,7 @@ class Units:
 
     def start(self) -> None:
         """After a reboot, note that processes without a recorded end were lost with the node."""
-        for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
+        for process in self._node_plan["processes"] if (self._job_dir / "attempts.json").exists() else ():
             name = process["name"]
             main = self.main(name)
             if main and not self._runs(main) and name not in read_exits(self._job_dir):
@@ -88,19 +66,17 @@ class Units:
     def exits(self) -> dict[str, Exit]:
         """Read what the units' ExecStopPost wrote; query systemd about units whose main process has ended."""
         exits, attempts = read_exits(self._job_dir), read_attempts(self._job_dir)
-        for process in self._spec["processes"]:
-            name = process["name"]
+        for name in (process["name"] for process in self._node_plan["processes"]):
             attempt = turn(attempts, name)
-            noted = self._ended.get(name, {})
-            if name not in exits and noted.get("attempt") == attempt:
-                exits[name] = noted
+            if name not in exits and self._ended.get(name, {}).get("attempt") == attempt:
+                exits[name] = self._ended[name]
             if name in exits:
                 continue
             main = self.main(name)
             begun = main is not None and main["attempt"] == attempt
             if self._runs(main) if begun else not self._late(name):
                 continue
-            ended = units.main_exit(self._spec["job_id"], name, main["pid"] if main and begun else None)
+            ended = units.main_exit(self._node_plan["job_id"], name, main["pid"] if main and begun else None)
             if ended and ended["result"] == "lost":
                 # A process that has just ended left its record before its unit was unloaded.
                 ended = read_exits(self._job_dir).get(name, ended)
@@ -112,7 +88,7 @@ class Units:
         return main is not None and processes.start_time(main["pid"]) == main["start_time"]
 
     def _late(self, name: str) -> bool:
-        """Tell whether it is time to query systemd about a process that has not begun (again)."""
+        """Return whether it is time to query systemd about a process that has not begun (again)."""
         now = time.monotonic()
         due = now >= self._query_at.setdefault(name, now + BEGIN_S)
         if due:
@@ -130,16 +106,16 @@ class Units:
 
     def end(self) -> None:
         """End ranks that another node started here, as no unit holds them; BindsTo ends units."""
-        if not self._spec["processes"]:
-            processes.end(self._spec["job_id"])
+        if not self._node_plan["processes"]:
+            processes.end(self._node_plan["job_id"])
 
 
 class Children:
     """Processes as children of the monitor, each in a session of its own, where there is no systemd."""
 
-    def __init__(self, job_dir: Path, spec: Message) -> None:
-        """Take the job's folder and its node_plan.json."""
-        self._job_dir, self._spec = job_dir, spec
+    def __init__(self, job_dir: Path, node_plan: Message) -> None:
+        """Take the job's folder and its node plan."""
+        self._job_dir, self._node_plan = job_dir, node_plan
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, Exit] = {}
         self._attempts: Attempts = {}
@@ -152,7 +128,7 @@ class Children:
     def start(self) -> None:
         """Start every process."""
         processes.adopt()
-        self._start([process["name"] for process in self._spec["processes"]])
+        self._start([process["name"] for process in self._node_plan["processes"]])
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
         """Start processes again."""
@@ -166,7 +142,7 @@ class Children:
         for name in names:
             child = subprocess.Popen(
                 [sys.executable, sys.argv[0], "exec", str(self._job_dir), name],
-                env={"TRAINYARD_JOB_ID": self._spec["job_id"]},
+                env={"TRAINYARD_JOB_ID": self._node_plan["job_id"]},
                 start_new_session=True,
             )
             self._running[name] = child
@@ -206,7 +182,7 @@ class Children:
 
     def end(self) -> None:
         """End every process that carries the job's id, then reap."""
-        processes.end(self._spec["job_id"])
+        processes.end(self._node_plan["job_id"])
         for child in self._running.values():
             # A process that gives back its memory has no job id any more, but is not a zombie yet.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -214,12 +190,15 @@ class Children:
         self.exits()
 
 
+Supervisor = Union[Units, Children]
+
+
 class Terminator:
     """Ends what runs of a job on this node: by SIGTERM first, then by SIGKILL."""
 
-    def __init__(self, job_dir: Path, node_plan: Message, slice_name: str) -> None:
-        """Take the job's slice, or "" where there is no systemd."""
-        self._job_dir, self._job_id, self._slice = job_dir, node_plan["job_id"], slice_name
+    def __init__(self, job_dir: Path, node_plan: Message) -> None:
+        """Take the job's folder and its node plan."""
+        self._job_dir, self._job_id, self._slice = job_dir, node_plan["job_id"], units.slice_of(node_plan)
         self.begin()
 
     def begin(self) -> None:
@@ -227,7 +206,7 @@ class Terminator:
         self._since: float | None = None
 
     def left(self) -> list[int]:
-        """Return the processes of ranks and of what starts them that are here."""
+        """Return the running ranks and what starts them."""
         return processes.ranks_of_job(self._job_id, self._job_dir, self._slice)
 
     def terminate(self, now: float) -> bool:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from .rank_exits import Exit, from_unit, lost
 
@@ -31,9 +32,23 @@ def slice_name(job_id: str) -> str:
     return f"trainyard-{job_id.replace('-', '_')}.slice"
 
 
+def slice_of(node_plan: Mapping[str, Any]) -> str:
+    """Return the name of a job's slice; "" where its processes are no units."""
+    return slice_name(node_plan["job_id"]) if node_plan.get("supervision") == "systemd" else ""
+
+
 def unit_name(job_id: str, name: str) -> str:
     """Return the name of the unit of a job's process."""
     return f"trainyard-{job_id}-{name}.service"
+
+
+def _run(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=False, **options)
+
+
+def _error(argv: Sequence[str], status: int, message: str) -> str:
+    """Return why a command failed; "" if it has not."""
+    return (message.strip() or f"{argv[0]} ended with {status}") if status else ""
 
 
 # Units in this folder come back after a reboot, see systemd.unit(5).
@@ -88,26 +103,17 @@ def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[st
     runtime = [python, "-IS", str(job_dir / "trainyard.pyz")]
     properties = _properties(job_id, "monitor", user, [f"ExecStopPost=+/bin/sh -c '{_stop_slice(job_id)}'"])
     monitor = _systemd_run(job_id, "monitor", properties, [*runtime, "monitor", str(job_dir)])
-    done = subprocess.run(monitor, capture_output=True, text=True, check=False)
+    done = _run(*monitor)
     if done.returncode:
-        return done.stderr.strip() or f"systemd-run ended with {done.returncode}"
+        return _error(monitor, done.returncode, done.stderr)
     running = []
     for name in names:
         properties = _properties(job_id, name, user, _process_properties(job_id, runtime, job_dir, name, timeout_s))
-        running.append(
-            subprocess.Popen(
-                _systemd_run(job_id, name, properties, [*runtime, "exec", str(job_dir), name]),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    errors = []
-    for process in running:
-        _, stderr = process.communicate()
-        if process.returncode:
-            errors.append(stderr.strip() or f"systemd-run ended with {process.returncode}")
-    return "; ".join(errors)
+        argv = _systemd_run(job_id, name, properties, [*runtime, "exec", str(job_dir), name])
+        running.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+    messages = [process.communicate()[1] for process in running]
+    errors = [_error(monitor, each.returncode, message) for each, message in zip(running, messages)]
+    return "; ".join(filter(None, errors))
 
 
 def _quoted(argv: Sequence[str]) -> str:
@@ -157,29 +163,23 @@ def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Seq
         path.write_text(_unit_file(properties, [*runtime, "exec", str(job_dir), name], False))
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(LASTING / monitor)
-    done = subprocess.run(
-        ["systemctl", "start", monitor, *(path.name for path in processes.values())],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return (done.stderr.strip() or f"systemctl ended with {done.returncode}") if done.returncode else ""
+    command = ["systemctl", "start", monitor, *(path.name for path in processes.values())]
+    done = _run(*command)
+    return _error(command, done.returncode, done.stderr)
 
 
 def active(job_id: str, name: str) -> bool:
-    """Tell whether a unit of a job runs."""
-    done = subprocess.run(["systemctl", "is-active", "--quiet", unit_name(job_id, name)], check=False)
-    return done.returncode == 0
+    """Return whether a unit of a job runs."""
+    return _run("systemctl", "is-active", "--quiet", unit_name(job_id, name)).returncode == 0
 
 
 def node_goes_down() -> bool:
-    """Tell whether systemd is shutting the node down.
+    """Return whether systemd is shutting the node down.
 
     Other users than root ask over D-Bus, which stops early, and so does the permission to log in.
     """
-    command = ["systemctl", "is-system-running"]
     try:
-        state = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout.strip()
+        state = _run("systemctl", "is-system-running", timeout=5).stdout.strip()
     except subprocess.TimeoutExpired:
         state = ""
     return state == "stopping" or (state in ("", "offline", "unknown") and NO_LOGIN.exists())
@@ -194,14 +194,9 @@ def main_exit(job_id: str, name: str, pid: int | None) -> Exit | None:
     systemd runs ExecStopPost only when nothing of the unit is left, which it may notice late: with cgroup v1 in a
     container it gets no notice of an empty cgroup, and waits for TimeoutStopSec.
     """
-    command = [
-        "systemctl",
-        "show",
-        "--property=Result,ExecMainPID,ExecMainCode,ExecMainStatus",
-        unit_name(job_id, name),
-    ]
+    properties = "--property=Result,ExecMainPID,ExecMainCode,ExecMainStatus"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+        done = _run("systemctl", "show", properties, unit_name(job_id, name), timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
@@ -230,10 +225,10 @@ def journal_exit(lines: str) -> Exit | None:
 
 
 def _files(job_id: str) -> list[Path]:
-    """Return the unit files of a job: each names its slice, which tells them from those of a job with a longer id."""
+    """Return the unit files of a job: each names its slice, which a job with a longer id does not."""
     ours, found = f"Slice={slice_name(job_id)}", []
     for path in LASTING.glob(unit_name(job_id, "*")):
-        # Several may stop a job at once, and each removes its files.
+        # Several callers may stop a job at once, and each removes its files.
         with contextlib.suppress(FileNotFoundError):
             if ours in path.read_text().splitlines():
                 found.append(path)
@@ -241,7 +236,7 @@ def _files(job_id: str) -> list[Path]:
 
 
 def come_back(job_id: str) -> bool:
-    """Tell whether the units of a job come back when the node starts again."""
+    """Return whether the units of a job come back when the node starts again."""
     return bool(_files(job_id))
 
 
@@ -268,12 +263,6 @@ def stop(job_id: str, finished: Callable[[], bool]) -> str:
     return "" if stopping.returncode == 0 or "not loaded" in error else error.strip()
 
 
-def journal(job_id: str, name: str, lines: int = 20) -> str:
+def journal(job_id: str, name: str) -> str:
     """Return the last lines of a unit's journal."""
-    done = subprocess.run(
-        ["journalctl", "-u", unit_name(job_id, name), "-n", str(lines), "--no-pager", "-o", "cat"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip()
+    return _run("journalctl", "-u", unit_name(job_id, name), "-n", "20", "--no-pager", "-o", "cat").stdout.strip()

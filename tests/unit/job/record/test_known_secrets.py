@@ -92,10 +92,10 @@ def test_stacks_and_reports_of_a_monitor_are_masked(tmp_path, monkeypatch):
     (tmp_path / "node_plan.json").write_text(json.dumps(plan))
     assert folder.monitor_said(tmp_path) == "no room for *******"
     monkeypatch.setattr(folder.stacks, "take", lambda *_, **__: ([], "main(key='hunter2')"))
-    assert folder.take_stacks(tmp_path, "", 1)["text"] == "main(key='*******')"
+    assert folder.take_stacks(tmp_path, 1)["text"] == "main(key='*******')"
     log = tmp_path / "logs" / "rank_0.log"
     log.write_text("the key is hunter2 today\n")
-    assert Failures(tmp_path, {"host": "n1"}, forms("hunter2"), "").end_of(log) == "the key is ******* today\n"
+    assert Failures(tmp_path, {"host": "n1"}, forms("hunter2")).end_of(log) == "the key is ******* today\n"
     tail = Tail(tmp_path, "rank_0.log", "(?P<step>x)", hidden=forms("hunter2"))
     tail.read(0.0)
     assert tail.report()["last"] == "the key is ******* today"

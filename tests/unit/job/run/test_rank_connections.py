@@ -54,7 +54,7 @@ def looker(monkeypatch, port):
     )
 
     def make(**changes):
-        return node_meeting.Meeting({**SPEC, **changes}, "")
+        return node_meeting.Meeting({**SPEC, **changes})
 
     # Looks in a test follow each other at once.
     monkeypatch.setattr(node_meeting, "OWNERS_S", 0.0)

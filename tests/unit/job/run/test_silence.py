@@ -77,7 +77,7 @@ def test_a_node_reports_how_its_monitor_ended_or_that_it_restarted(cluster, monk
         systemd.setattr(node_job, "supervision", lambda: "systemd")
         systemd.setattr(units, "journal", lambda job_id, name: said)
         assert node_job._lost(job.head.job_id, found["monitor"]["started"]) == KILLED
-    started = node_job.processes.node_started()
+    started = node_job.processes.began(1)
     assert started < found["monitor"]["started"]
     assert node_job._lost(job.head.job_id, started - 1) == RESTARTED
 

@@ -65,8 +65,7 @@ def hanging(folder, *modes, **settings):
 
 def taken(node):
     """Return the records of a node's ranks, taken without its monitor."""
-    known = stacks.started_ranks(node.dir, node.spec["processes"])
-    return stacks.take(node.job_id, node.dir, known=known, apart_s=0.05)
+    return stacks.take(node.dir, node.spec, apart_s=0.05)
 
 
 @pytest.fixture
@@ -96,8 +95,8 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
         )
         pid = {"pid": launcher.pid, "start_time": processes.start_time(launcher.pid)}
         (tmp_path / "agent.pid.json").write_text(json.dumps(pid))
-        known = stacks.started_ranks(tmp_path, [{"name": "agent", "ranks": [0]}])
-        found = stacks.of_job("under-msrun", tmp_path, "", known)
+        node_plan = {"job_id": "under-msrun", "processes": [{"name": "agent", "ranks": [0]}]}
+        found = stacks.of_job(tmp_path, node_plan)
         assert [(rank.rank, rank.pid) for rank in found] == [(0, worker.pid)]
 
 
@@ -146,7 +145,7 @@ def bare_rank(tmp_path):
 
 
 def record_of_bare(tmp_path, tool):
-    (record,), _ = stacks.take("bare", tmp_path, venvs=str(tool.parents[2]), looks=1)
+    (record,), _ = stacks.take(tmp_path, {"job_id": "bare", "processes": [], "venvs": str(tool.parents[2])}, looks=1)
     return record
 
 
