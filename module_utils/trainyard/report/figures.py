@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from ..findings.findings import counted, grouped
-from .text import size
+from ..verify.measured import size_text
 
 Data = Mapping[str, Any]
 
@@ -22,11 +22,11 @@ NEUTRAL = "#8a8f98"
 # Reds below the gate, blues from the gate on.
 _LOW, _NEAR, _ABOVE, _HIGH = "#9e1020", "#f7a58c", "#a6cbe8", "#2166ac"
 # Above this many measured pairs (the full matrix of 140 nodes) only the slowest are drawn.
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 # With more nodes, a cell of a sparse matrix would be smaller than a dot.
 DENSE_NODES = 64
 # Upper bound for the curves of a figure; the slowest are drawn.
-MOST_LINES = 16
+MAX_LINES = 16
 
 
 def short_names(hosts: Sequence[str]) -> list[str]:
@@ -40,7 +40,7 @@ def short_names(hosts: Sequence[str]) -> list[str]:
 
 
 def figure_layout(**more: Any) -> dict[str, Any]:
-    """Return what the layouts of all figures have; colours come from the page."""
+    """Return what the layouts of all figures have; colors come from the page."""
     return {
         "margin": {"l": 8, "r": 8, "t": 40, "b": 8},
         "font": {"family": "system-ui, sans-serif", "size": 13},
@@ -55,26 +55,24 @@ def pairs_figure(hosts: Sequence[str], stragglers: Data) -> tuple[dict[str, Any]
     A cell is the last measurement of that pair, the row above the diagonal being the same as the column below it.
     """
     place = {host: number for number, host in enumerate(hosts)}
-    by_pair: dict[tuple[int, int], list[Data]] = {}
-    for pair in stragglers.get("pairs") or ():
-        if all(host in place for host in pair["hosts"]):
-            first, second = sorted(place[host] for host in pair["hosts"])
-            by_pair.setdefault((first, second), []).append(pair)
+    by_pair = grouped(
+        (tuple(sorted(place[host] for host in pair["hosts"])), pair)
+        for pair in stragglers.get("pairs") or ()
+        if all(host in place for host in pair["hosts"])
+    )
     if not by_pair:
         return None, ""
     chosen = list(by_pair.items())
     left_out = ""
-    if len(chosen) > MOST_PAIRS:
-        left_out = f"Of {len(chosen)} pairs the {MOST_PAIRS} slowest are drawn; report.json has all of them."
+    if len(chosen) > MAX_PAIRS:
+        left_out = f"Of {len(chosen)} pairs the {MAX_PAIRS} slowest are drawn; report.json has all of them."
         chosen = sorted(chosen, key=lambda item: -1 if item[1][-1]["busbw"] is None else item[1][-1]["busbw"])
-        chosen = chosen[:MOST_PAIRS]
+        chosen = chosen[:MAX_PAIRS]
     names = [escape(name) for name in short_names(hosts)]
     cells = []
     for (first, second), measured in chosen:
-        state = str(measured[-1].get("state") or "unknown")
-        note = _note(measured)
-        value = measured[-1]["busbw"]
-        cells += [(first, second, value, state, note), (second, first, value, state, note)]
+        details = (measured[-1]["busbw"], str(measured[-1].get("state") or "unknown"), _note(measured))
+        cells += [(first, second, *details), (second, first, *details)]
     return _matrix(names, hosts, cells, stragglers), left_out
 
 
@@ -82,14 +80,10 @@ def _note(measured: Sequence[Data]) -> str:
     """Say in which round a pair was measured, what went wrong, and what earlier rounds found."""
     last = measured[-1]
     parts = [f"round {last['round'] + 1}"] if isinstance(last.get("round"), int) else []
-    if last.get("wrong"):
-        parts.append(counted(last["wrong"], "wrong value"))
-    if last.get("error"):
-        parts.append(str(last["error"]))
+    parts += [counted(last["wrong"], "wrong value")] if last.get("wrong") else []
+    parts += [str(last["error"])] if last.get("error") else []
     before = [f"{pair['busbw']:.3g}" for pair in measured[:-1] if pair["busbw"] is not None]
-    if before:
-        parts.append(f"before {', '.join(before)} GB/s")
-    return ", ".join(parts)
+    return ", ".join([*parts, *([f"before {', '.join(before)} GB/s"] if before else [])])
 
 
 def _matrix(
@@ -110,7 +104,7 @@ def _matrix(
     held: list[Any] = [[cell[0], cell[1], cell[3], cell[4], cell[2]] for cell in cells]
     common: dict[str, Any] = {"hovertemplate": "%{text}<extra></extra>", "name": "pairs"}
     if number > DENSE_NODES and len(cells) < number * number / 4:
-        # plotly knows no colour of nothing: crosses mark those.
+        # plotly has no color for a missing value: crosses mark those.
         colors = [0.0 if value is None else value for value in values]
         marker = {"symbol": "square", "size": 6, "color": colors, "coloraxis": "coloraxis"}
         trace = {"type": "scatter", "mode": "markers", "marker": marker, **common}
@@ -121,51 +115,29 @@ def _matrix(
         gap = 1 if number <= DENSE_NODES else 0
         trace = {"type": "heatmap", "z": values, "coloraxis": "coloraxis", "xgap": gap, "ygap": gap, **common}
     trace.update(x=columns, y=rows, customdata=held)
-    wanting = [cell for cell in cells if cell[3] != "pass"]
+    crossed = [cell for cell in cells if cell[3] != "pass"]
     crosses = {
         "type": "scatter",
         "mode": "markers",
-        "x": [names[cell[1]] for cell in wanting],
-        "y": [names[cell[0]] for cell in wanting],
+        "x": [names[cell[1]] for cell in crossed],
+        "y": [names[cell[0]] for cell in crossed],
         "marker": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": NEUTRAL}},
         "hoverinfo": "skip",
         "name": "not as expected",
     }
-    axis = {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": list(names),
-        "automargin": True,
-        "nticks": 32,
-    }
+    axis: dict[str, Any] = {"type": "category", "categoryorder": "array", "categoryarray": list(names), "nticks": 32}
+    axis["automargin"] = True
+    place = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.01, "yanchor": "bottom"}
+    colorbar = {**place, "thickness": 12, "len": 0.9, "title": {"text": "GB/s", "side": "right"}}
     layout = figure_layout(
         height=min(860, max(420, 260 + 9 * number)),
         showlegend=False,
         xaxis={**axis, "range": [-0.5, number - 0.5], "side": "bottom", "showgrid": False, "tickangle": -45},
         yaxis={**axis, "range": [number - 0.5, -0.5], "showgrid": False},
-        coloraxis={
-            "cmin": 0,
-            "cmax": top,
-            "colorscale": scale,
-            "colorbar": {
-                "orientation": "h",
-                "thickness": 12,
-                "len": 0.9,
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.01,
-                "yanchor": "bottom",
-                "title": {"text": "GB/s", "side": "right"},
-            },
-        },
+        coloraxis={"cmin": 0, "cmax": top, "colorscale": scale, "colorbar": colorbar},
     )
-    return {
-        "id": "pairs",
-        "data": [trace, crosses],
-        "layout": layout,
-        "hosts": list(hosts),
-        "median": stragglers.get("median"),
-    }
+    figure = {"id": "pairs", "data": [trace, crosses], "layout": layout, "hosts": list(hosts)}
+    return {**figure, "median": stragglers.get("median")}
 
 
 def bandwidth_figures(benchmarks: Iterable[Data]) -> list[dict[str, Any]]:
@@ -180,9 +152,9 @@ def bandwidth_figures(benchmarks: Iterable[Data]) -> list[dict[str, Any]]:
         where = "inside a node" if inside else "over nodes"
         over = f" over {backend}" if backend else ""
         note = ""
-        if len(records) > MOST_LINES:
-            note = f"The {MOST_LINES} slowest of {len(records)}; the table has all of them."
-            records = sorted(records, key=lambda record: record["busbw_largest"] or 0)[:MOST_LINES]
+        if len(records) > MAX_LINES:
+            note = f"The {MAX_LINES} slowest of {len(records)}; the table has all of them."
+            records = sorted(records, key=lambda record: record["busbw_largest"] or 0)[:MAX_LINES]
         figure = _curves(records, inside)
         figure.update(id=f"bandwidth-{len(figures)}", title=f"{collective}{over}, {where}", note=note)
         figures.append(figure)
@@ -210,7 +182,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
         color = NEUTRAL if several and inside and record["state"] == "pass" else PALETTE[number % len(PALETTE)]
         host = record["hosts"][0] if inside else ""
         name = host or (f"run {number + 1}" if several else "")
-        # Which of the two buffers were used matters to one who compares a single run with another tool.
+        # In place or out of place matters only if a single run is compared with another tool.
         placements = [""] if several else ["out_of_place", "in_place"]
         for placement in placements:
             points = _points(record, placement)
@@ -224,7 +196,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
                     "mode": "lines+markers",
                     "x": [point[0] for point in points],
                     "y": [point[1] for point in points],
-                    "text": [size(point[0]) for point in points],
+                    "text": [size_text(point[0]) for point in points],
                     "hovertemplate": "%{text}: %{y:.4g} GB/s",
                     "name": escape(label),
                     "line": {"color": color, "width": 2, "dash": "dot" if placement == "in_place" else "solid"},
@@ -240,7 +212,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
         hovermode="closest",
         legend={"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
         showlegend=True,
-        xaxis={"type": "log", "tickvals": ticks, "ticktext": [size(tick) for tick in ticks], "automargin": True},
+        xaxis={"type": "log", "tickvals": ticks, "ticktext": [size_text(tick) for tick in ticks], "automargin": True},
         yaxis={"rangemode": "tozero", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True, "zeroline": False},
     )
     return {"data": traces, "layout": layout}

@@ -26,20 +26,21 @@ Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]
 
 # A curve of more points looks the same; of each stretch the least and the greatest stay, so that no peak is lost.
-MOST_POINTS = 2000
-MOST_FIGURES = 6
-MOST_STRETCHES = 50
+MAX_POINTS = 2000
+MAX_FIGURES = 6
+MAX_STRETCHES = 50
+_NO_NUMBER = {"fillcolor": "#b3261e", "opacity": 0.15, "line": {"width": 1, "color": "#b3261e"}}
 _PLACES = frozenset({"step", "steps", "epoch", "elapsed_s"})
 
 
-def content(summary: Data, series: Series, told: str, reload_s: float = 0.0) -> dict[str, Any]:
-    """Return what stands in templates/report/job.html.j2. `told` is the text that the user reads at the end.
+def content(summary: Data, series: Series, text: str, reload_s: float = 0.0) -> dict[str, Any]:
+    """Return what stands in templates/report/job.html.j2. `text` is what the user reads at the end.
 
-    A job that runs has a page that reloads itself every `reload_s`, unless that is 0: somebody writes it anew.
+    The page of a running job reloads itself every `reload_s`, unless that is 0, as it is written again and again.
     """
     summary = safe(summary)
     lost = summary["loss_not_a_number"]
-    headline, _, rest = safe_text(told).partition("\n")
+    headline, _, rest = safe_text(text).partition("\n")
     figures, metrics = _curves(series, lost)
     processes = job_processes.rows(summary)
     present = sorted({each["filtered"] for each in processes} - {None})
@@ -80,7 +81,7 @@ def _about(summary: Data) -> list[tuple[str, str]]:
 
 
 def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Return figures and what is said of metrics: loss and rate first, then the others by name.
+    """Return figures and texts of metrics: loss and rate first, then the others by name.
 
     `loss` is where the loss was not a number.
     """
@@ -88,10 +89,10 @@ def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], li
     order = [name for name in ("loss", "rate") if name in names] + sorted(names - {"loss", "rate"})
     figures: list[dict[str, Any]] = []
     metrics: list[dict[str, str]] = []
-    for name in order[:MOST_FIGURES]:
+    for name in order[:MAX_FIGURES]:
         points = [point for point in series if isinstance(point.get(name), (int, float))]
         finite = [point for point in points if math.isfinite(point[name])]
-        # The series of a long run has not every line.
+        # The series of a long run does not have every line.
         lost = (loss if name == "loss" else None) or followed(points, name)
         said = {"name": safe_text(name), "lost": "", "figure": ""}
         if lost:
@@ -108,31 +109,21 @@ def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], li
 def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
     steps = [point.get("step", math.nan) for point in points]
     rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
-    kept = thinned([(point["step"] if rising else point.get("elapsed_s", 0.0), point[name]) for point in points])
+    drawn = thinned([(point["step"] if rising else point.get("elapsed_s", 0.0), point[name]) for point in points])
     trace = {
         "type": "scatter",
-        "mode": "lines+markers" if len(kept) < 60 else "lines",
-        "x": [place for place, _ in kept],
+        "mode": "lines+markers" if len(drawn) < 60 else "lines",
+        "x": [place for place, _ in drawn],
         # Where it was not a number, the line is broken.
-        "y": [value if math.isfinite(value) else None for _, value in kept],
+        "y": [value if math.isfinite(value) else None for _, value in drawn],
         "name": escape(name),
         "line": {"color": color, "width": 2},
         "marker": {"size": 5},
     }
-    lost = stretches(at for at, (_, value) in enumerate(kept) if not math.isfinite(value))
+    lost = stretches(at for at, (_, value) in enumerate(drawn) if not math.isfinite(value))
     shapes = [
-        {
-            "type": "rect",
-            "yref": "paper",
-            "x0": kept[first][0],
-            "x1": kept[last][0],
-            "y0": 0,
-            "y1": 1,
-            "fillcolor": "#b3261e",
-            "opacity": 0.15,
-            "line": {"width": 1, "color": "#b3261e"},
-        }
-        for first, last in lost[:MOST_STRETCHES]
+        {"type": "rect", "yref": "paper", "x0": drawn[first][0], "x1": drawn[last][0], "y0": 0, "y1": 1, **_NO_NUMBER}
+        for first, last in lost[:MAX_STRETCHES]
     ]
     axis = {"automargin": True, "zeroline": False}
     title = {"text": "step" if rising else "seconds since the start"}
@@ -140,19 +131,19 @@ def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
     return {"data": [trace], "layout": layout}
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
+def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> list[tuple[float, float]]:
     """Return about `most` of the points: the first and last, of each stretch the least and the greatest, and breaks."""
     if len(points) <= most:
         return list(points)
     length = -(-2 * len(points) // most)
-    kept = {0, len(points) - 1}
+    remaining = {0, len(points) - 1}
     for start in range(0, len(points), length):
         stretch = range(start, min(start + length, len(points)))
         finite = [index for index in stretch if math.isfinite(points[index][1])]
-        kept.update(index for index in stretch if not math.isfinite(points[index][1]))
+        remaining.update(index for index in stretch if not math.isfinite(points[index][1]))
         if finite:
-            kept |= {min(finite, key=lambda at: points[at][1]), max(finite, key=lambda at: points[at][1])}
-    return [points[index] for index in sorted(kept)]
+            remaining |= {min(finite, key=lambda at: points[at][1]), max(finite, key=lambda at: points[at][1])}
+    return [points[index] for index in sorted(remaining)]
 
 
 def _restarts(summary: Data) -> dict[str, Any] | None:

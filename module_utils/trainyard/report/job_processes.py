@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from ..findings.spans import spans
 from ..job.run.causes import CLOCKS_S
 from ..job.run.failure import exit_text, missed, well
 from ..job.run.progress import clock
@@ -25,29 +26,17 @@ def rows(summary: Data) -> list[dict[str, Any]]:
     for node in summary["nodes"]:
         for each in _started(summary, node):
             first = _is_first(summary, node, each)
-            state, said = _ended(each, node, summary, first)
+            state, text = _ended(each, node, summary, first)
             at = each.get("time")
+            row = {"name": each["name"], "host": node["host"], "state": shown(state), "said": text, "filtered": state}
+            after = clock(at - summary["started"]) if at and summary["started"] else ""
             found.append(
-                {
-                    "name": each["name"],
-                    "ranks": _span(each["ranks"]),
-                    "host": node["host"],
-                    "state": shown(state),
-                    "said": said,
-                    "after": clock(at - summary["started"]) if at and summary["started"] else "",
-                    "log": f"logs/{each['log']}",
-                    "filtered": state,
-                    "first": first,
-                }
+                {**row, "ranks": spans(each["ranks"]), "after": after, "log": f"logs/{each['log']}", "first": first}
             )
         if not node["processes"]:
-            alone = {
-                "name": node["host"],
-                "host": node["host"],
-                "state": shown(node["state"]),
-                "said": node.get("role") or node["why"],
-            }
-            found.append({**alone, "ranks": "", "after": "", "log": "", "filtered": None, "first": False})
+            text = node.get("role") or node["why"]
+            row = {"name": node["host"], "host": node["host"], "state": shown(node["state"]), "said": text}
+            found.append({**row, "filtered": None, "ranks": "", "after": "", "log": "", "first": False})
     return sorted(found, key=lambda row: not row["first"])
 
 
@@ -89,24 +78,24 @@ def _ended(process: Data, node: Data, summary: Data, first: bool) -> tuple[str, 
         return (node["state"] if node["state"] != "ended" else "unknown"), node["why"]
     if process["exit_code"] == 0 and not process.get("by_agent"):
         return "succeeded", ""
-    said = exit_text(process)
+    text = exit_text(process)
     if process.get("result") in ("oom-kill", "timeout", "watchdog"):
-        said += f" ({process['result']})"
+        text += f" ({process['result']})"
     if first:
         failure = summary["failure"]
         one = len(process["ranks"]) > 1 and failure.get("rank") is not None and not missed(failure)
-        return "failed", f"first: rank {failure['rank']}: {exit_text(failure)}" if one else f"first: {said}"
+        return "failed", f"first: rank {failure['rank']}: {exit_text(failure)}" if one else f"first: {text}"
     after = _after(summary, process)
     ended = process.get("signal") in _ENDED_BY or process["exit_code"] == 0
     if process.get("by_agent") and ended:
-        by = "" if process.get("signal") == signal.SIGTERM else f": {said}"
+        by = "" if process.get("signal") == signal.SIGTERM else f": {text}"
         return "stopped", f"ended by {summary['launcher']}{after}{by}"
-    # Those that were ended because another one failed are not what is looked for.
-    return ("stopped" if ended else "failed"), f"{said}{after}"
+    # A process that was ended because another one failed is no failure.
+    return ("stopped" if ended else "failed"), f"{text}{after}"
 
 
 def _after(summary: Data, process: Data) -> str:
-    """Say after whom a process ended: what failed first; "" where that is no rank or process, or ended later."""
+    """Say after which rank or process a process ended: what failed first; "" where nothing did, or it ended later."""
     failure = summary.get("failure") or {}
     if failure.get("kind") != "exit" or missed(failure):
         return ""
@@ -114,12 +103,5 @@ def _after(summary: Data, process: Data) -> str:
     if at and began and at < began - CLOCKS_S:
         return ""
     rank, host = failure.get("rank"), failure["host"]
-    who = f"rank {rank}" if rank is not None else f"the agent on {host}" if failure["process"] == "agent" else None
-    return f" after {who or failure['process']} {'left' if well(failure) else 'failed'}"
-
-
-def _span(ranks: Iterable[int]) -> str:
-    numbers = list(ranks)
-    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(str(number) for number in numbers)
+    name = f"rank {rank}" if rank is not None else f"the agent on {host}" if failure["process"] == "agent" else None
+    return f" after {name or failure['process']} {'left' if well(failure) else 'failed'}"

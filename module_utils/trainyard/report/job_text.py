@@ -41,22 +41,22 @@ def telling_log(summary: Data) -> str | None:
     # Where several ranks share a log, it is that of what started them.
     if failure.get("rank") is not None and ("{rank}" in summary["rank_log"] or not failure.get("process")):
         return str(summary["rank_log"]).replace("{rank}", str(failure["rank"]))
+    return _log_of_process(summary) or None
+
+
+def _log_of_process(summary: Data) -> str:
+    failure = summary["failure"]
     logs = {
-        (node["host"], process["name"]): process["log"] for node in summary["nodes"] for process in node["processes"]
+        (node["host"], process["name"]): str(process["log"])
+        for node in summary["nodes"]
+        for process in node["processes"]
     }
-    return logs.get((failure["host"], failure["process"]))
+    return logs.get((failure["host"], failure["process"]), "")
 
 
 def starter_log(summary: Data) -> str:
     """Name the log of what started the rank that failed; "" where nothing did, or no rank failed."""
-    failure = summary.get("failure") or {}
-    logs = [
-        str(process["log"])
-        for node in summary["nodes"]
-        for process in node["processes"]
-        if (node["host"], process["name"]) == (failure.get("host"), failure.get("process"))
-    ]
-    return logs[0] if failure.get("kind") == "exit" and logs else ""
+    return _log_of_process(summary) if (summary.get("failure") or {}).get("kind") == "exit" else ""
 
 
 def _where(summary: Data) -> str:
@@ -80,7 +80,7 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     # A shell or a container reports 128 + 9 for a process that was killed.
     if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
         return [f"{count}: {advice}"] if failure.get("oom_kills") else []
-    who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
+    killed = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
     ended = kernel_messages.ended_process(summary.get("kernel") or (), host, summary.get("job_id", ""))
     if ended:
         return [f"{ended}: {advice}"]
@@ -89,26 +89,18 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     if failure.get("oom_kills"):
         return [f"{count}: {advice}"]
     if count:
-        return [f"{who} comes from outside: a person or a program sent it, as {count}"]
-    cluster = (summary.get("engine") or {}).get("kind") == "kubernetes"
-    look = f"kubectl describe pod {host}" if cluster else f"journalctl -k on {host}"
-    outside = f"the kernel's OOM killer, for want of memory ({look} tells)"
-    return [f"{who} comes from outside: mostly {outside}, else a person"]
-
-
-def _none_left(summary: Data) -> list[str]:
-    """Say that the spares were used up."""
-    roles = [node.get("role") or "" for node in summary["nodes"]]
-    used = any(role.endswith("took its place") for role in roles) and "spare" not in roles
-    return ["no spare was left for it: raise job_spares where more nodes may be lost at a time"] if used else []
+        return [f"{killed} comes from outside: a person or a program sent it, as {count}"]
+    in_kubernetes = (summary.get("engine") or {}).get("kind") == "kubernetes"
+    command = f"kubectl describe pod {host}" if in_kubernetes else f"journalctl -k on {host}"
+    outside = f"the kernel's OOM killer, for want of memory ({command} tells)"
+    return [f"{killed} comes from outside: mostly {outside}, else a person"]
 
 
 class _Failed(NamedTuple):
-    """A failed job: its summary and failure, the folder on the nodes, and the ranks on the node of the failure."""
+    """A failed job: its summary and failure, and the host of the failure with its ranks."""
 
     summary: Data
     failure: Data
-    job_dir: str
     host: str
     on_node: str
 
@@ -116,13 +108,16 @@ class _Failed(NamedTuple):
 def cause(summary: Data, job_dir: str) -> list[str]:
     """Say in a line or two why a job ended as it did; nothing where it succeeded or the reason is not known."""
     failure: Data = summary.get("failure") or {}
-    if failure.get("kind") not in _CAUSES:
+    if failure.get("kind") not in {*_TEXTS, *_CAUSES}:
         return []
     host = failure.get("host", "")
     hosts = failure.get("hosts") or [host]
     ranks = [rank for node in summary["nodes"] if node["host"] in hosts for rank in node["ranks"]]
     on_node = named_ranks(ranks) if ranks else "its ranks"
-    return _CAUSES[failure["kind"]](_Failed(summary, failure, job_dir, host, on_node))
+    if failure["kind"] in _TEXTS:
+        values = {**failure, "host": host, "on_node": on_node, "job_dir": job_dir}
+        return [text.format_map(values) for text in _TEXTS[failure["kind"]]]
+    return _CAUSES[failure["kind"]](_Failed(summary, failure, host, on_node))
 
 
 def _exit(job: _Failed) -> list[str]:
@@ -144,69 +139,16 @@ def _exit(job: _Failed) -> list[str]:
     return [first, *reason, *_killed(job.summary, failure, host)]
 
 
-def _not_joined(job: _Failed) -> list[str]:
-    return [
-        f"{job.failure['who']} never joined the cluster: the scheduler waited for job_join_timeout",
-        "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
-        f"scheduler on {job.host}",
-    ]
-
-
-def _gone(job: _Failed) -> list[str]:
-    return [
-        f"the monitor of {job.host} ended first, and {job.on_node} with it",
-        job.failure["reason"],
-        f"see what killed it: journalctl -k and {job.job_dir}/logs/monitor_*.log on {job.host}",
-    ]
-
-
 def _silent(job: _Failed) -> list[str]:
     nodes, since = silence.nodes(job.failure), silence.since(job.failure)
-    many = bool(job.failure.get("hosts"))
+    they_are, monitors_end, they_run, the_nodes = (
+        ("they are", "their monitors end", "they run", "nodes")
+        if job.failure.get("hosts")
+        else ("it is", "its own monitor ends", "it runs", "node")
+    )
     return [
-        f"{nodes} with {job.on_node} went silent: {since}, so "
-        + ("they are frozen, cut off or down" if many else "it is frozen, cut off or down"),
-        f"{'their monitors end' if many else 'its own monitor ends'} {job.on_node} as soon as "
-        f"{'they run' if many else 'it runs'} again; check the {'nodes' if many else 'node'}, then start the job again",
-    ]
-
-
-def _head_silent(job: _Failed) -> list[str]:
-    seen_by, after_s = job.failure["seen_by"], job.failure["after_s"]
-    return [
-        f"head node {job.host} went silent: {seen_by} received no report from it for {after_s} s",
-        "every other node has ended its ranks; check the head node, then start the job again",
-    ]
-
-
-def _frozen(job: _Failed) -> list[str]:
-    return [
-        f"head node {job.host} was suspended for {job.failure['after_s']} s, and the other nodes gave it up",
-        "check the machine (suspended, paused, out of memory), then start the job again",
-    ]
-
-
-def _rebooted(job: _Failed) -> list[str]:
-    return [
-        f"node {job.host} with {job.on_node} shut down or restarted while the job ran",
-        f"see who did that: last -x, and journalctl -b -1 -e on {job.host}; with job_max_restarts a job goes on when "
-        "the node is back",
-    ]
-
-
-def _cannot_write(job: _Failed) -> list[str]:
-    folder, reason = job.failure["folder"], job.failure["reason"]
-    return [
-        f"{job.host} could not start its ranks again: {folder} cannot be written: {reason}",
-        "make room there, or choose another folder with trainyard_state; then start the job again",
-    ]
-
-
-def _devices_held(job: _Failed) -> list[str]:
-    return [
-        f"the devices of {job.host} were not free for the restart within {job.failure['after_s']} s "
-        f"(job_rejoin_timeout): {job.failure['reason']}",
-        f"see what that is (ps -fp PID on {job.host}) and end it, then start the job again",
+        f"{nodes} with {job.on_node} went silent: {since}, so {they_are} frozen, cut off or down",
+        f"{monitors_end} {job.on_node} as soon as {they_run} again; check the {the_nodes}, then start the job again",
     ]
 
 
@@ -220,18 +162,13 @@ def _excluded(job: _Failed) -> list[str]:
 
 
 def _not_back(job: _Failed) -> list[str]:
+    roles = [node.get("role") or "" for node in job.summary["nodes"]]
+    spares_used = any(role.endswith("took its place") for role in roles) and "spare" not in roles
     return [
         f"{host_list(job.failure['hosts'])} did not take part in the restart within {job.failure['after_s']} s "
         "(job_rejoin_timeout)",
         "check the machine, then start the job again; ranks that it still runs end as soon as it runs again",
-        *_none_left(job.summary),
-    ]
-
-
-def _absent(job: _Failed) -> list[str]:
-    return [
-        f"node {job.host} never reported to the head within {job.failure['after_s']} s of the start",
-        f"read {job.job_dir}/logs/monitor_*.log on {job.host}, and check the firewall between the nodes",
+        *(["no spare was left for it: raise job_spares where more nodes may be lost at a time"] if spares_used else []),
     ]
 
 
@@ -240,24 +177,54 @@ def _engine(job: _Failed) -> list[str]:
     return [f"{job.summary['engine']['kind']} says: {where}{job.failure['reason']}"]
 
 
-# By the kind of the failure.
+# By the kind of the failure: lines with its fields, its host, the ranks on that, and the job's folder.
+_TEXTS: Mapping[str, Sequence[str]] = {
+    "not_joined": (
+        "{who} never joined the cluster: the scheduler waited for job_join_timeout",
+        "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
+        "scheduler on {host}",
+    ),
+    "gone": (
+        "the monitor of {host} ended first, and {on_node} with it",
+        "{reason}",
+        "see what killed it: journalctl -k and {job_dir}/logs/monitor_*.log on {host}",
+    ),
+    "head_silent": (
+        "head node {host} went silent: {seen_by} received no report from it for {after_s} s",
+        "every other node has ended its ranks; check the head node, then start the job again",
+    ),
+    "frozen": (
+        "head node {host} was suspended for {after_s} s, and the other nodes gave it up",
+        "check the machine (suspended, paused, out of memory), then start the job again",
+    ),
+    "rebooted": (
+        "node {host} with {on_node} shut down or restarted while the job ran",
+        "see who did that: last -x, and journalctl -b -1 -e on {host}; with job_max_restarts a job goes on when the "
+        "node is back",
+    ),
+    "cannot_write": (
+        "{host} could not start its ranks again: {folder} cannot be written: {reason}",
+        "make room there, or choose another folder with trainyard_state; then start the job again",
+    ),
+    "held": (
+        "the devices of {host} were not free for the restart within {after_s} s (job_rejoin_timeout): {reason}",
+        "see what that is (ps -fp PID on {host}) and end it, then start the job again",
+    ),
+    "absent": (
+        "node {host} never reported to the head within {after_s} s of the start",
+        "read {job_dir}/logs/monitor_*.log on {host}, and check the firewall between the nodes",
+    ),
+    "not_started": ("{host} could not start its ranks: {text}",),
+}
+# Failures whose text depends on more than fields.
 _CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
     "exit": _exit,
-    "not_joined": _not_joined,
-    "gone": _gone,
     "silent": _silent,
-    "head_silent": _head_silent,
-    "frozen": _frozen,
-    "rebooted": _rebooted,
     "hung": lambda job: hang.cause(job.failure),
     "timed_out": lambda job: hang.cause(job.failure),
-    "cannot_write": _cannot_write,
-    "held": _devices_held,
     "excluded": _excluded,
     "not_back": _not_back,
-    "absent": _absent,
     "engine": _engine,
-    "not_started": lambda job: [f"{job.host} could not start its ranks: {job.failure['text']}"],
 }
 
 

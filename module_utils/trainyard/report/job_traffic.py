@@ -14,26 +14,26 @@ from ..hardware.traffic import is_rdma, size
 
 Data = Mapping[str, Any]
 
-_MOST_DEVICES, _MOST_PORTS = 8, 8
+_MAX_DEVICES, _MAX_PORTS = 8, 8
 _INSIDE = {"P2P": "GPU to GPU (P2P)", "SHM": "the node's memory (SHM)"}
 
 
 def nccl_text(summary: Data) -> str:
-    """Say over what NCCL went, "" where it said nothing."""
-    said = summary.get("nccl")
-    if not said:
+    """Say over what NCCL went, "" where it reported nothing."""
+    nccl = summary.get("nccl")
+    if not nccl:
         return ""
     parts = []
-    # Before channels are made it has only said what it would use.
-    for net in said["channels"] or said["networks"]:
-        devices = said["devices"].get(net, [])
-        shown = [*devices[:_MOST_DEVICES], *(["..."] if len(devices) > _MOST_DEVICES else [])]
+    # Before channels are made it has only reported what it would use.
+    for net in nccl["channels"] or nccl["networks"]:
+        devices = nccl["devices"].get(net, [])
+        shown = [*devices[:_MAX_DEVICES], *(["..."] if len(devices) > _MAX_DEVICES else [])]
         named = f" ({', '.join(shown)})" if shown else ""
         parts.append(f"{'TCP' if net == 'Socket' else net}{named}")
-    if said["gdrdma"]:
+    if nccl["gdrdma"]:
         parts[-1] += ", by GPUDirect RDMA"
     between = f"between nodes over {' and '.join(parts)}" if parts else ""
-    inside = " and ".join(_INSIDE[way] for way in said["inside"])
+    inside = " and ".join(_INSIDE[way] for way in nccl["inside"])
     return "; ".join(part for part in (between, f"inside nodes over {inside}" if inside else "") if part)
 
 
@@ -52,15 +52,15 @@ def ports_text(summary: Data) -> str:
     words = [
         f"{port} sent {size(totals[port]['sent'])}, received {size(totals[port]['received'])}"
         + (" (not all nodes could be read)" if port in silent else "")
-        for port in busiest[:_MOST_PORTS]
+        for port in busiest[:_MAX_PORTS]
     ]
-    return "; ".join([*words, *(["..."] if len(busiest) > _MOST_PORTS else [])])
+    return "; ".join([*words, *(["..."] if len(busiest) > _MAX_PORTS else [])])
 
 
 def warning(summary: Data) -> str:
     """Say that NCCL went over TCP on nodes that have RDMA ports, "" where that is not so."""
-    said = summary.get("nccl")
-    if not said or "Socket" not in (said["channels"] or said["networks"]):
+    nccl = summary.get("nccl")
+    if not nccl or "Socket" not in (nccl["channels"] or nccl["networks"]):
         return ""
     hosts = [node["host"] for node in summary["nodes"] if any(map(is_rdma, node.get("carried") or ()))]
     if not hosts:
@@ -72,15 +72,8 @@ def warning(summary: Data) -> str:
 
 
 def lines(summary: Data) -> list[str]:
-    """Return what the text at the end of a job says: nothing where NCCL said nothing and there is no RDMA."""
-    said, counted = nccl_text(summary), ports_text(summary)
+    """Return what the text at the end of a job says: nothing where NCCL reported nothing and there is no RDMA."""
+    nccl, ports = nccl_text(summary), ports_text(summary)
     rdma = any(is_rdma(port) for node in summary["nodes"] for port in node.get("carried") or ())
-    return [
-        text
-        for text in (
-            f"NCCL went {said}" if said else "",
-            f"ports of all nodes: {counted}" if counted and (said or rdma) else "",
-            warning(summary),
-        )
-        if text
-    ]
+    texts = [f"NCCL went {nccl}" if nccl else "", f"ports of all nodes: {ports}" if ports and (nccl or rdma) else ""]
+    return [text for text in (*texts, warning(summary)) if text]

@@ -7,6 +7,7 @@ A phase is a suite, a check is a test case. An unknown check is an error, not a 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -20,32 +21,21 @@ _ELEMENT = {"fail": "failure", "unknown": "error", "skipped": "skipped"}
 def junit(report: Data) -> str:
     """Write report.xml from report.json."""
     root = ET.Element("testsuites", name=f"trainyard verify {report['cluster']}", time=str(report["elapsed_s"]))
-    totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    totals = Counter(tests=0, failures=0, errors=0, skipped=0)
     for phase in report["phases"]:
         # A phase without checks is still seen: as skipped, or with the state that it has.
         checks = phase["checks"] or [{"name": phase["name"], "state": phase["state"], "reason": phase["reason"]}]
         states = [check["state"] for check in checks]
-        numbers = {
-            "tests": len(checks),
-            "failures": states.count("fail"),
-            "errors": states.count("unknown"),
-            "skipped": states.count("skipped"),
-        }
-        suite = ET.SubElement(
-            root,
-            "testsuite",
-            {
-                "name": f"verify.{phase['name']}",
-                **{name: str(number) for name, number in numbers.items()},
-                "time": str(phase["elapsed_s"] or 0),
-                "timestamp": _iso(phase["started"] or report["started"]),
-            },
-        )
+        fail, unknown, skipped = (states.count(state) for state in ("fail", "unknown", "skipped"))
+        numbers = {"tests": len(checks), "failures": fail, "errors": unknown, "skipped": skipped}
+        began = datetime.fromtimestamp(phase["started"] or report["started"], timezone.utc)
+        suite = ET.SubElement(root, "testsuite", name=f"verify.{phase['name']}")
+        suite.attrib.update({name: str(number) for name, number in numbers.items()})
+        suite.attrib.update(time=str(phase["elapsed_s"] or 0), timestamp=began.strftime("%Y-%m-%dT%H:%M:%S"))
         for check in checks:
             _case(suite, phase["name"], check)
-        totals = {name: number + numbers[name] for name, number in totals.items()}
-    for name, number in totals.items():
-        root.set(name, str(number))
+        totals.update(numbers)
+    root.attrib.update({name: str(number) for name, number in totals.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -61,7 +51,3 @@ def _case(suite: ET.Element, phase: str, check: Data) -> None:
     element = ET.SubElement(case, _ELEMENT[check["state"]], message=message)
     details = [f"{word}: {check[word]}" for word in words if check.get(word)]
     element.text = "\n".join([*([f"hosts: {', '.join(hosts)}"] if hosts else []), *details])
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 _SIGNS = {"pass": "\N{CHECK MARK}", "fail": "\N{BALLOT X}", "unknown": "?", "skipped": "\N{EN DASH}"}
-# States of jobs and of what was not looked at, by the state of a check that looks like them.
+# States of jobs and nodes, by the state of a check that looks like them.
 _LIKE = {
     "succeeded": "pass",
     "failed": "fail",
@@ -22,7 +22,7 @@ _WORDS = {"skipped": "not applicable", "not_asked": "not asked for"}
 
 
 def shown(state: str) -> dict[str, str]:
-    """Return how a state is shown: `like` one of a check by its colour, by its `sign` without colours, its `word`."""
+    """Return how a state is shown: like which one of checks (its color), its `sign` without colors, its `word`."""
     like = _LIKE.get(state, state)
     word = _WORDS.get(state, state.replace("_", " "))
     return {"state": state, "like": like, "sign": _SIGNS.get(like, ""), "word": word}
@@ -35,15 +35,6 @@ def utc(seconds: float | None) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def size(number: float) -> str:
-    """Write a number of bytes with the unit that fits: 8 B, 64 KiB, 1 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            break
-        number /= 1024
-    return f"{number:.4g} {unit}"
-
-
 def digits(value: float | None) -> str:
-    """Write a measured value with the digits that mean something; nothing where there is none."""
+    """Write a measured value with four digits; "" for none."""
     return "" if value is None else f"{value:.4g}"

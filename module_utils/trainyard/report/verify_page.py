@@ -8,22 +8,23 @@ from typing import Any
 
 from ..findings.findings import counted, grouped, host_list
 from ..job.run.progress import clock
+from ..verify.measured import size_text
 from ..verify.report import counts, first_text, left_out, sentence, why_not
 from .figures import bandwidth_figures, pairs_figure
-from .text import digits, shown, size, utc
+from .text import digits, shown, utc
 
 Data = Mapping[str, Any]
 MANY_NODES = 100
-WANTING = "!pass"
+NOT_PASSED = "!pass"
 # At most this many benchmarks have all their sizes in a table.
-MOST_SIZES = 12
+MAX_SIZES = 12
 
 
 def content(report: Data) -> dict[str, Any]:
     """Return what stands in templates/report/verify.html.j2."""
     pairs, not_drawn = pairs_figure(report["hosts"], report["stragglers"] or {})
     curves = bandwidth_figures(report["benchmarks"])
-    # One for each node: those that passed say nothing that the figure does not.
+    # Benchmarks of single nodes that passed: the figure has them.
     alike = [each for each in report["benchmarks"] if each["state"] == "pass" and len(each["hosts"]) == 1]
     others = [each for each in report["benchmarks"] if each not in alike]
     first = report["first"]
@@ -46,11 +47,11 @@ def content(report: Data) -> dict[str, Any]:
         "curves": [{key: each[key] for key in ("id", "title", "note")} for each in curves],
         "benchmarks": [_benchmark(each) for each in others],
         "benchmarks_alike": [_benchmark(each) for each in alike],
-        "sizes": [_sizes(each) for each in others[:MOST_SIZES] if each.get("sizes")],
+        "sizes": [_sizes(each) for each in others[:MAX_SIZES] if each.get("sizes")],
         "nodes": _nodes(report),
         "options": _options(report["nodes"]),
-        # With many nodes those are shown at first that want something.
-        "chosen": WANTING if len(report["nodes"]) > MANY_NODES else "",
+        # Of many nodes, only those that did not pass are shown at first.
+        "chosen": NOT_PASSED if len(report["nodes"]) > MANY_NODES else "",
         "phases": [_phase(phase) for phase in report["phases"]],
         "versions": _versions(report["nodes"]),
         "tools": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
@@ -78,14 +79,14 @@ def _phase(phase: Data) -> dict[str, Any]:
 
 def _check(check: Data) -> dict[str, Any]:
     words = (("found", "found"), ("expected", "expected"), ("from", "source"), ("why", "reason"), ("do", "action"))
-    said = [(word, check[key]) for word, key in words if check[key]]
+    details = [(word, check[key]) for word, key in words if check[key]]
     if len(check["hosts"]) > 6:
-        said.insert(0, ("hosts", ", ".join(check["hosts"])))
+        details.insert(0, ("hosts", ", ".join(check["hosts"])))
     hosts = f" on {host_list(check['hosts'])}" if check["hosts"] else ""
     return {
         "state": shown(check["state"]),
         "title": f"{check['name']}{hosts}",
-        "said": said,
+        "said": details,
         "command": check["command"] or "",
         "open": check["state"] in ("fail", "unknown"),
     }
@@ -112,15 +113,15 @@ def _benchmark(record: Data) -> dict[str, Any]:
     path = record.get("path") or {}
     gate = expected.get("gate")
     largest = max((each["bytes"] for each in record.get("sizes") or ()), default=None)
-    said = [record.get("reason"), path.get("reason"), *(record.get("findings") or ())]
+    texts = [record.get("reason"), path.get("reason"), *(record.get("findings") or ())]
     return {
         "name": _name(record),
         "state": shown(record["state"]),
         "ranks": f"{record['ranks']} on {host_list(record['hosts'])}",
-        "busbw": digits(record.get("busbw_largest")) + (f" at {size(largest)}" if largest is not None else ""),
+        "busbw": digits(record.get("busbw_largest")) + (f" at {size_text(largest)}" if largest is not None else ""),
         "expected": "" if gate is None else f"at least {digits(gate)}: {expected.get('source') or ''}".rstrip(": "),
         "devices": ", ".join(path.get("devices") or ()),
-        "findings": [each for each in said if each],
+        "findings": [text for text in texts if text],
     }
 
 
@@ -128,7 +129,7 @@ def _sizes(record: Data) -> dict[str, Any]:
     """Return the figures of a curve, for those who do not see it or want them exactly."""
     rows = []
     for each in record["sizes"]:
-        cells = [size(each["bytes"])]
+        cells = [size_text(each["bytes"])]
         for placement in ("out_of_place", "in_place"):
             timing = each.get(placement) or {}
             wrong = timing.get("wrong")
@@ -138,32 +139,23 @@ def _sizes(record: Data) -> dict[str, Any]:
 
 
 def _nodes(report: Data) -> list[dict[str, Any]]:
-    said: dict[str, list[dict[str, Any]]] = {}
-    for phase in report["phases"]:
-        for check in phase["checks"]:
-            if check["state"] not in ("fail", "unknown"):
-                continue
+    findings: dict[str, list[dict[str, Any]]] = {}
+    for check in (check for phase in report["phases"] for check in phase["checks"]):
+        if check["state"] in ("fail", "unknown"):
             reason = check["reason"] or check["found"]
             line = f"{check['phase']}: {check['name']}{f': {reason}' if reason else ''}"
             for host in check["hosts"]:
-                said.setdefault(host, []).append({"state": shown(check["state"]), "said": line})
+                findings.setdefault(host, []).append({"state": shown(check["state"]), "said": line})
     checked = {node["host"]: node for node in (report["stragglers"] or {}).get("nodes", ())}
     rows = []
     for node in report["nodes"]:
-        stragglers = checked.get(node["host"]) or {}
-        score, sure = stragglers.get("score"), stragglers.get("confidence")
+        host, pairs = node["host"], checked.get(node["host"]) or {}
+        score, confidence = pairs.get("score"), pairs.get("confidence")
         share = "" if score is None else f"{100 * score:.0f} %"
-        if share and sure is not None and stragglers["state"] != "pass":
-            share += f" (confidence {sure:.2f})"
-        rows.append(
-            {
-                "host": node["host"],
-                "address": node["address"],
-                "state": shown(node["state"]),
-                "share": share,
-                "findings": said.get(node["host"], []),
-            }
-        )
+        if share and confidence is not None and pairs["state"] != "pass":
+            share += f" (confidence {confidence:.2f})"
+        row = {"host": host, "address": node["address"], "state": shown(node["state"]), "share": share}
+        rows.append({**row, "findings": findings.get(host, [])})
     return rows
 
 
@@ -171,7 +163,7 @@ def _options(nodes: Sequence[Data]) -> list[tuple[str, str]]:
     """Return the states by which nodes are found, and their names."""
     present = sorted({node["state"] for node in nodes})
     options = [("", "all"), *((state, state) for state in present)]
-    return [*options, (WANTING, "not pass")] if len(present) > 1 and "pass" in present else options
+    return [*options, (NOT_PASSED, "not pass")] if len(present) > 1 and "pass" in present else options
 
 
 def _versions(nodes: Sequence[Data]) -> list[list[str]]:

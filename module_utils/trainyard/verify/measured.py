@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the phases bandwidth and stragglers, from what was measured. Bandwidths in GB/s (1e9 bytes a second).
 
-A benchmark is the record that verify/benchmark.judge() returns; stragglers are what stragglers.judge() returns.
+A benchmark is the record that benchmark.verify() returns; stragglers are what stragglers.verify() returns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..findings.checks import Check
@@ -23,117 +24,74 @@ def size_text(size: int) -> str:
     return f"{size} bytes"
 
 
+_ACTIONS = {
+    "fail": "see the phase stragglers for the node, and the log of the run",
+    "unknown": "read the reason, and the log of the run",
+    "skipped": "give the expected value (verify_busbw), or keep this as the baseline (verify_save_baseline=true)",
+}
+
+
 def benchmark_checks(record: Record, again: str) -> list[Check]:
     """Check one benchmark: its bandwidth, and the path that the bytes took where that could be seen.
 
-    A bandwidth that was kept as the site's `baseline` is by that the expected one.
+    A bandwidth that was saved as the site's `baseline` is the expected one from then on.
     """
-    kept = record["state"] == "skipped" and bool(record.get("baseline"))
-    state = "pass" if kept else record["state"]
-    where = "" if len(record["hosts"]) != 1 else f" inside {record['hosts'][0]}"
-    name = f"{record['collective'] or 'benchmark'}{' over ' + record['backend'] if record['backend'] else ''}{where}"
+    saved = record["state"] == "skipped" and bool(record.get("baseline"))
+    state = "pass" if saved else record["state"]
+    hosts = tuple(record["hosts"]) if len(record["hosts"]) == 1 else ()
+    name = record["collective"] or "benchmark"
+    name += f" over {record['backend']}" if record["backend"] else ""
+    name += f" inside {hosts[0]}" if hosts else ""
     found = "nothing was measured"
     if record["busbw_largest"] is not None:
         largest = max(size["bytes"] for size in record["sizes"])
         speed = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)}"
         found = f"{speed} over {counted(record['ranks'], 'rank')}"
-        if record.get("baseline"):
-            found += f", kept as the baseline in {record['baseline']}"
-    wanted = record.get("expected")
-    action = {
-        "pass": "",
-        "fail": "see the phase stragglers for the node, and the log of the run",
-        "unknown": "read the reason, and the log of the run",
-        "skipped": "give the expected value (verify_busbw), or keep this as the baseline (verify_save_baseline=true)",
-    }.get(state, "")
-    checks = [
-        Check(
-            phase="bandwidth",
-            name=name,
-            state=state,
-            hosts=tuple(record["hosts"]) if where else (),
-            found=found,
-            expected=(
-                f"at least {wanted['gate']:.2f} GB/s, {wanted['fraction']:.0%} of {wanted['busbw']:.2f}"
-                if wanted
-                else "the bandwidth that is kept as the baseline"
-                if kept
-                else ""
-            ),
-            reason="" if kept else record["reason"],
-            action=action,
-            command=again,
-            source=wanted["source"] if wanted else "kept by this run" if kept else "",
-            data={"job_id": record.get("job_id", ""), "busbw_largest": record["busbw_largest"]},
-        )
-    ]
+        found += f", kept as the baseline in {record['baseline']}" if record.get("baseline") else ""
+    expected, source = ("the bandwidth that is kept as the baseline", "kept by this run") if saved else ("", "")
+    figure = record.get("expected")
+    if figure:
+        expected = f"at least {figure['gate']:.2f} GB/s, {figure['fraction']:.0%} of {figure['busbw']:.2f}"
+        source = figure["source"]
+    reason = "" if saved else record["reason"]
+    data = {"job_id": record.get("job_id", ""), "busbw_largest": record["busbw_largest"]}
+    check = partial(Check, "bandwidth")
+    checks = [check(name, state, hosts, found, expected, reason, _ACTIONS.get(state, ""), again, source, data)]
     path = record.get("path")
-    # A path that is well does not make a bandwidth that nobody can check one that was checked.
+    # A healthy path does not make an unchecked bandwidth a checked one.
     if path and not (state == "skipped" and path["state"] == "pass"):
-        checks.append(
-            Check(
-                phase="bandwidth",
-                name=f"path of {name}",
-                state=path["state"],
-                hosts=tuple(record["hosts"]) if where else (),
-                found=", ".join(path["devices"]) or "no device that is known to have carried the bytes",
-                expected="the network that is meant for it",
-                reason=path["reason"],
-                action="" if path["state"] == "pass" else "read NCCL's lines in the log (NCCL_DEBUG=INFO)",
-                command=again,
-            )
-        )
+        found = ", ".join(path["devices"]) or "no device that is known to have carried the bytes"
+        expected = "the network that is meant for it"
+        action = "" if path["state"] == "pass" else "read NCCL's lines in the log (NCCL_DEBUG=INFO)"
+        checks.append(check(f"path of {name}", path["state"], hosts, found, expected, path["reason"], action, again))
     return checks
 
 
 def straggler_checks(stragglers: Record, again: str) -> list[Check]:
-    """Turn stragglers into checks: one for each node that is slow or could not be checked, or one that passes.
+    """Return a check for each node that is slow or could not be checked, or one that passes.
 
-    The slowest comes first, as the report says first what is most worth doing.
+    The slowest comes first, as it is most worth doing something about.
     """
-    checks = [
-        Check(
-            phase="stragglers",
-            name="pairs of nodes",
-            state=node["state"],
-            hosts=(node["host"],),
-            found=_relative(node),
-            expected=(
-                f"at least {stragglers['gate']:.2f} GB/s with every partner" if stragglers["gate"] is not None else ""
-            ),
-            reason=node["reason"],
-            action=node["action"],
-            command=again,
-            data={"confidence": node["confidence"], "measurements": node["measurements"]},
-        )
-        for node in sorted(stragglers["nodes"], key=lambda node: node["score"] or 0.0)
-        if node["state"] in ("fail", "unknown")
-    ]
+    check = partial(Check, "stragglers", "pairs of nodes")
+    gate, median, state = stragglers["gate"], stragglers["median"], stragglers["state"]
+    checks = []
+    for node in sorted(stragglers["nodes"], key=lambda node: node["score"] or 0.0):
+        if node["state"] in ("fail", "unknown"):
+            expected = "" if gate is None else f"at least {gate:.2f} GB/s with every partner"
+            data = {"confidence": node["confidence"], "measurements": node["measurements"]}
+            texts = (_relative(node), expected, node["reason"], node["action"], again)
+            checks.append(check(node["state"], (node["host"],), *texts, data=data))
     # Bad pairs of which no single node can be blamed are a fault all the same.
-    if not checks or stragglers["state"] not in {check.state for check in checks}:
-        checks.insert(
-            0,
-            Check(
-                phase="stragglers",
-                name="pairs of nodes",
-                state=stragglers["state"],
-                found=(
-                    f"median {stragglers['median']:.2f} GB/s over {counted(len(stragglers['pairs']), 'pair')}"
-                    if stragglers["median"] is not None
-                    else ""
-                ),
-                reason="" if stragglers["state"] == "pass" else stragglers["reason"],
-                action=_next(stragglers, again),
-                command=again,
-            ),
-        )
+    if state not in {each.state for each in checks}:
+        pairs = counted(len(stragglers["pairs"]), "pair")
+        found = "" if median is None else f"median {median:.2f} GB/s over {pairs}"
+        reason, action = stragglers["reason"], f"measure all pairs: {again} -e verify_rounds=full"
+        if state == "pass":
+            reason = action = ""
+        elif state == "skipped":
+            action = next((str(node["action"]) for node in stragglers["nodes"] if node["state"] == "skipped"), "")
+        checks.insert(0, check(state, found=found, reason=reason, action=action, command=again))
     return checks
-
-
-def _next(stragglers: Record, again: str) -> str:
-    if stragglers["state"] == "skipped":
-        return next((str(node["action"]) for node in stragglers["nodes"] if node["state"] == "skipped"), "")
-    return "" if stragglers["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full"
 
 
 def _relative(node: Record) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices carried a benchmark's bytes: RDMA counters before and after it, and what NCCL says (NCCL_DEBUG=INFO).
+"""Find which devices carried a benchmark's bytes, from RDMA counters and NCCL's lines (NCCL_DEBUG=INFO).
 
 Pure. Traffic of a node is {"mlx5_0:1": {"sent": bytes, "received": bytes}}, None for a counter that cannot be read.
 Forms of NCCL's lines: its versions 2.7 to 2.28, also with a network plugin (IBext_v8, Libfabric, AWS Libfabric).
@@ -43,23 +43,22 @@ def check_transport(
     traffic: Mapping[str, tuple[Traffic, Traffic]],
     lines: Iterable[str],
 ) -> dict[str, Any] | None:
-    """Say which devices carried the bytes: {state, devices, reason}; None where nothing leaves the node.
+    """Return which devices carried the bytes: {state, devices, reason}; None where nothing leaves the node.
 
-    `active` are the active RDMA ports of each host, None where nobody looked; `traffic` their counters before and after
-    the run; `least_bytes` about what every node sends or receives at least.
+    `active` are the active RDMA ports of each host, None if they were not read; `traffic` their counters before and
+    after the run; `least_bytes` about what every node sends or receives at least.
     """
     if len(hosts) < 2 or backend == "hccl":
         # The NICs of NPUs are no devices of the kernel.
         return None
-    said = read_nccl_lines(lines)
+    nccl = read_nccl_lines(lines)
     by_counters, unread = _by_counters(traffic, least_bytes)
-    carried = sorted({port for ports in by_counters.values() for port in ports})
-    state, devices, reason = _state(hosts, backend, active, said, by_counters, unread)
-    if state == "pass" and carried and active:
+    state, devices, reason = _state(hosts, backend, active, nccl, by_counters, unread)
+    if state == "pass" and active:
         idle = {
-            host: [port for port in active.get(host, ()) if port not in by_counters.get(host, {})]
-            for host in by_counters
-            if by_counters[host]
+            host: [port for port in active.get(host, ()) if port not in ports]
+            for host, ports in by_counters.items()
+            if ports
         }
         quiet = [host for host, ports in idle.items() if ports]
         if quiet:
@@ -71,50 +70,42 @@ def _state(
     hosts: Sequence[str],
     backend: str,
     active: Mapping[str, Sequence[str]] | None,
-    said: Said,
+    nccl: Said,
     by_counters: Mapping[str, Mapping[str, int]],
     unread: Sequence[str],
 ) -> State:
     with_rdma = [host for host in hosts if (active or {}).get(host)]
-    sockets = sorted(said.devices.get("Socket", ())) or ["TCP"]
-    told = sorted({name for net, names in said.devices.items() if net != "Socket" for name in names})
+    sockets = sorted(nccl.devices.get("Socket", ())) or ["TCP"]
     if backend == "gloo":
         return "pass", ["TCP"], "gloo speaks TCP, whatever RDMA there is"
-    if said.tcp:
+    if nccl.tcp:
         if with_rdma:
-            ports = ", ".join(list((active or {})[with_rdma[0]])[:4])
-            return (
-                "fail",
-                sockets,
-                f"NCCL sent over TCP ({', '.join(sockets)}) although RDMA ports were active on {host_list(with_rdma)} "
-                f"({ports})",
-            )
+            ports = f"active on {host_list(with_rdma)} ({_ports(active, with_rdma[0])})"
+            return "fail", sockets, f"NCCL sent over TCP ({', '.join(sockets)}) although RDMA ports were {ports}"
         if active is None:
-            return "unknown", sockets, "NCCL sent over TCP, and nobody looked whether there are RDMA ports"
+            return "unknown", sockets, "NCCL sent over TCP, and RDMA ports were not read"
         return "pass", sockets, "NCCL sent over TCP: no node has an active RDMA port"
     if by_counters:
         dry = [host for host in by_counters if not by_counters[host] and host not in unread and host in with_rdma]
         carried = sorted({port for ports in by_counters.values() for port in ports})
         if dry:
-            ports = ", ".join(list((active or {})[dry[0]])[:4])
-            return (
-                "fail",
-                carried or ["TCP"],
-                f"the counters of the active RDMA ports on {host_list(dry)} ({ports}) did not move by the bytes of the "
-                "run: it passed over TCP there",
-            )
+            ports = f"the active RDMA ports on {host_list(dry)} ({_ports(active, dry[0])})"
+            reason = f"the counters of {ports} did not move by the bytes of the run: it passed over TCP there"
+            return "fail", carried or ["TCP"], reason
         if carried and not unread:
-            gdr = ", by GPUDirect RDMA" if said.gdrdma else ""
+            gdr = ", by GPUDirect RDMA" if nccl.gdrdma else ""
             return "pass", carried, f"RDMA counters grew by the bytes of the run{gdr}"
-    if said.other:
-        gdr = ", by GPUDirect RDMA" if said.gdrdma else ", through the nodes' memory (no GPUDirect RDMA)"
-        return (
-            "pass",
-            told or said.other,
-            f"NCCL says so (NET/{', NET/'.join(said.other)}{gdr if said.channels else ''})",
-        )
+    if nccl.other:
+        gdr = ", by GPUDirect RDMA" if nccl.gdrdma else ", through the nodes' memory (no GPUDirect RDMA)"
+        named = sorted({name for net, names in nccl.devices.items() if net != "Socket" for name in names})
+        reason = f"NCCL says so (NET/{', NET/'.join(nccl.other)}{gdr if nccl.channels else ''})"
+        return "pass", named or nccl.other, reason
     if active is not None and not with_rdma:
         return "pass", ["TCP"], "no node has an active RDMA port"
-    looked = "RDMA counters could not be read" if unread else "neither RDMA counters nor NCCL's lines were there"
+    why = "RDMA counters could not be read" if unread else "neither RDMA counters nor NCCL's lines were there"
     advice = "run with NCCL_DEBUG=INFO" if backend == "nccl" else "read the counters around the run (rdma_traffic)"
-    return "unknown", [], f"{looked} to say which devices carried the bytes: {advice}"
+    return "unknown", [], f"{why} to say which devices carried the bytes: {advice}"
+
+
+def _ports(active: Mapping[str, Sequence[str]] | None, host: str) -> str:
+    return ", ".join(list((active or {})[host])[:4])

@@ -36,7 +36,7 @@ def path(active=ACTIVE, moved=None, lines=(), backend="nccl", pairs=None):
         ({"lines": SOCKET_LINES}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although RDMA ports were active"),
         ({"lines": [*IB_LINES, *SOCKET_LINES]}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although"),
         ({"lines": SOCKET_LINES, "active": NONE}, "pass", ["eth0"], "no node has an active RDMA port"),
-        ({"lines": SOCKET_LINES, "active": None}, "unknown", ["eth0"], "nobody looked whether there are RDMA ports"),
+        ({"lines": SOCKET_LINES, "active": None}, "unknown", ["eth0"], "RDMA ports were not read"),
         ({"active": NONE}, "pass", ["TCP"], "no node has an active RDMA port"),
         ({}, "unknown", [], "neither RDMA counters nor NCCL's lines were there"),
         ({"backend": "gloo"}, "pass", ["TCP"], "gloo speaks TCP"),

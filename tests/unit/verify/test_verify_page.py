@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import plotly.graph_objects as go
 import pytest
 from ansible.module_utils.trainyard.report import figures as verify_figures
-from ansible.module_utils.trainyard.report.text import shown, size, utc
+from ansible.module_utils.trainyard.report.text import shown, utc
 from ansible.module_utils.trainyard_controller.pages import plotly_js, verify_page
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,7 +144,5 @@ def test_versions_that_differ_are_shown_with_their_nodes():
 
 
 def test_texts_of_a_page():
-    sizes = {8: "8 B", 1024: "1 KiB", 1536: "1.5 KiB", 2**20: "1 MiB", 2**30: "1 GiB", 2**41: "2048 GiB"}
-    assert {number: size(number) for number in sizes} == sizes
     assert utc(STARTED) == "2026-11-21 20:00:00 UTC" and utc(None) == ""
     assert shown("timed_out") == {"state": "timed_out", "like": "fail", "sign": "\N{BALLOT X}", "word": "timed out"}
