@@ -182,7 +182,7 @@ def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
         if given[name] is not None and not 0 < given[name] <= most:
             raise UnusableError(f"{name} is {given[name]:g}, expected {expected}")
     baselines = Baselines(Path(given["baseline"]) if given["baseline"] else None)
-    request = benchmark.Asked(
+    request = benchmark.Request(
         job_id=given["job_id"],
         collective=given["collective"],
         backend=given["backend"],
@@ -214,7 +214,7 @@ def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
     return {**saved, "benchmarks": records, "text": "\n".join(text)}
 
 
-def verify_file(path: Path, request: benchmark.Asked) -> list[dict[str, Any]]:
+def verify_file(path: Path, request: benchmark.Request) -> list[dict[str, Any]]:
     """Return the record of the benchmark whose output a file holds. Raises UnusableError."""
     try:
         return [benchmark.verify(parse(path.read_text(encoding="utf-8", errors="replace")), request)]
@@ -222,7 +222,9 @@ def verify_file(path: Path, request: benchmark.Asked) -> list[dict[str, Any]]:
         raise UnusableError(f"{path} is not a file that can be read: {error}") from error
 
 
-def _verify_run(folder: Path, request: benchmark.Asked, *, each_node: bool, facts: Path | None) -> list[dict[str, Any]]:
+def _verify_run(
+    folder: Path, request: benchmark.Request, *, each_node: bool, facts: Path | None
+) -> list[dict[str, Any]]:
     """Return the record of a run's benchmark, or with `each_node` one for each node. Raises UnusableError.
 
     Plan and record complete `request`; `facts` is the file with the facts of the nodes.
@@ -240,7 +242,7 @@ def _verify_run(folder: Path, request: benchmark.Asked, *, each_node: bool, fact
         return [benchmark.verify(benchmark.merge(outputs), request)]
 
 
-def _verify_node(run: Run, node: Data, request: benchmark.Asked) -> dict[str, Any]:
+def _verify_node(run: Run, node: Data, request: benchmark.Request) -> dict[str, Any]:
     """Return the record of one node that worked by itself; ports carry nothing inside a node."""
     host = node["host"]
     own = [facts for facts in request.nodes if facts["host"] == host]
@@ -271,7 +273,7 @@ class Baselines:
             raise UnusableError(f"{path} is no file of baselines: {error}") from error
 
     def save(
-        self, records: Sequence[dict[str, Any]], request: benchmark.Asked, *, check: bool
+        self, records: Sequence[dict[str, Any]], request: benchmark.Request, *, check: bool
     ) -> tuple[dict[str, Any], list[str]]:
         """Save complete measurements, and name the file in their records as `baseline`; with `check` write nothing.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which bus bandwidth a benchmark should reach: from the hardware found, a site's own baseline, or a number given.
+"""Find which bus bandwidth a benchmark should reach: from the hardware, a site's own baseline, or a given number.
 
 Pure. GB/s are 1e9 bytes a second, as nccl-tests print them; rates of NICs are Gb/s. Every expected value names its
-source; where there is none the answer says why (NoFigure), as a value that nobody can explain would check nothing.
+source; without an expected value, NoFigure says why.
 
 A node is a dict with `host`, `networks` (what library/network_info returns), `gpus` (each with `model` or `name`, and
 `link_gen_max`, `link_width_max` where known) and `interface`, by which the node takes part in jobs.
@@ -41,7 +41,7 @@ _CARDS = re.compile(r"\b(?:PCIe|P4|P40|T4|A2|A10G?|A16|A30|A40|L2|L4|L20|L40[GS]
 _OF_RDMA_RATE = 0.96
 # What headers and acknowledgements leave of an Ethernet's rate, and what the kernel's TCP makes of fast NICs.
 _OF_TCP_RATE = 0.9
-_TCP_MOST = 5.0
+_MAX_TCP = 5.0
 # Up to here the NIC is what limits gloo and MPI, beyond it their own copying.
 _SLOW_NIC_GBPS = 10.0
 # Bytes a second of one lane by generation, after line coding: 8, 16, 32 and 64 GT/s.
@@ -127,11 +127,9 @@ def _inside(node: Node, ranks: int) -> Figure | NoFigure:
     if slowest is None or None in links:
         return NoFigure(f"PCIe generation and width of {node['host']}'s {model} are not known", unread=True)
     first = min(gpus, key=lambda gpu: _pcie(gpu) or 0.0)
-    return (
-        slowest * _OF_PCIE_RING,
-        f"{model} over PCIe {first['link_gen_max']} x{first['link_width_max']} ({slowest:.1f} GB/s), of which rings "
-        f"through the processor reach about {_OF_PCIE_RING:.0%}",
-    )
+    link = f"{model} over PCIe {first['link_gen_max']} x{first['link_width_max']} ({slowest:.1f} GB/s)"
+    share = f"{_OF_PCIE_RING:.0%}"
+    return slowest * _OF_PCIE_RING, f"{link}, of which rings through the processor reach about {share}"
 
 
 def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> Figure | NoFigure:
@@ -153,9 +151,7 @@ def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> Figure | No
 
 def _over_tcp(node: Node, backend: str) -> Figure | NoFigure:
     """Return what the kernel's TCP makes of the interface by which the node takes part."""
-    name = str(node.get("interface") or "")
-    interfaces = {item["name"]: item for item in (node.get("networks") or {}).get("interfaces", [])}
-    interface = interfaces.get(name)
+    name, interface = _interface(node)
     if interface is None:
         why = f"{node['host']} has no interface {name}" if name else f"the interface of {node['host']} is not known"
         return NoFigure(why, unread=True)
@@ -165,14 +161,19 @@ def _over_tcp(node: Node, backend: str) -> Figure | NoFigure:
         return NoFigure(f"{name} of {node['host']} does not say its speed, as in virtual machines")
     gbps = interface["speed_mbps"] / 1000
     if backend != "nccl" and gbps > _SLOW_NIC_GBPS:
-        return NoFigure(
-            f"{name} of {node['host']} has {gbps:g} Gb/s, more than {backend or 'this backend'} is known to fill"
-        )
-    value = gbps / 8 * _OF_TCP_RATE
-    source = f"{name} with {gbps:g} Gb/s, of which TCP makes {_OF_TCP_RATE:.0%}"
-    if value > _TCP_MOST:
-        return _TCP_MOST, f"{name} with {gbps:g} Gb/s, of which the kernel's TCP makes about {_TCP_MOST:g} GB/s"
-    return value, source
+        limit = f"more than {backend or 'this backend'} is known to fill"
+        return NoFigure(f"{name} of {node['host']} has {gbps:g} Gb/s, {limit}")
+    value, source = gbps / 8 * _OF_TCP_RATE, f"{name} with {gbps:g} Gb/s, of which "
+    if value > _MAX_TCP:
+        return _MAX_TCP, f"{source}the kernel's TCP makes about {_MAX_TCP:g} GB/s"
+    return value, f"{source}TCP makes {_OF_TCP_RATE:.0%}"
+
+
+def _interface(node: Node) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the name of the interface by which the node takes part, and what is known of it."""
+    name = str(node.get("interface") or "")
+    interfaces = (node.get("networks") or {}).get("interfaces", [])
+    return name, next((each for each in interfaces if each["name"] == name), None)
 
 
 def from_hardware(
@@ -203,13 +204,11 @@ def from_hardware(
         # A value that could have been read decides: the other hosts' hardware has no figure in any case.
         return next((one for one in missing if one.unread), missing[0])
     figures = [one for one in found if not isinstance(one, NoFigure)]
-    values = [value for value, _ in figures]
-    slowest = min(range(len(figures)), key=lambda index: values[index])
-    source = figures[slowest][1]
-    if max(values) > values[slowest]:
-        others = [str(node["host"]) for node, value in zip(nodes, values) if value == values[slowest]]
+    least, source = min(figures, key=lambda figure: figure[0])
+    if any(value > least for value, _ in figures):
+        others = [str(node["host"]) for node, (value, _) in zip(nodes, figures) if value == least]
         source += f" ({host_list(others)}; other nodes have more)"
-    return Expected(round(values[slowest], 3), fraction, source)
+    return Expected(round(least, 3), fraction, source)
 
 
 def _between(node: Node, backend: str, ranks: int) -> Figure | NoFigure:
@@ -235,16 +234,14 @@ def _node_hardware(node: Node) -> str:
     rates = Counter((port["link_layer"] or "RDMA", port["rate_gbps"] or 0.0) for port in active_ports(node))
     network = " + ".join(f"{count} x {layer} {rate:g} Gb/s" for (layer, rate), count in sorted(rates.items()))
     if not network:
-        name = str(node.get("interface") or "")
-        mine = next((one for one in (node.get("networks") or {}).get("interfaces", []) if one["name"] == name), None)
-        if mine is None:
+        _, interface = _interface(node)
+        if interface is None:
             network = "unknown network"
-        elif mine["kind"] in ("physical", "bond"):
-            network = f"{mine['kind']} NIC {mine['speed_mbps'] or 'of unknown speed'}" + (
-                " Mb/s" if mine["speed_mbps"] else ""
-            )
         else:
-            network = f"{mine['kind']} NIC"
+            network = f"{interface['kind']} NIC"
+            if interface["kind"] in ("physical", "bond"):
+                speed = interface["speed_mbps"]
+                network += f" {speed} Mb/s" if speed else " of unknown speed"
     return f"{gpus}, {network}"
 
 
@@ -254,7 +251,7 @@ def hardware(nodes: Sequence[Node]) -> str:
 
 
 def baseline_key(nodes: Sequence[Node], collective: str, backend: str, hosts: int, ranks: int) -> str:
-    """Return under which name a baseline is kept: a bandwidth holds for the same hardware and the same spread only."""
+    """Return the name of a baseline: a bandwidth holds only for the same hardware and the same spread of ranks."""
     each = f"{ranks // hosts}" if hosts and ranks % hosts == 0 else f"{ranks / max(1, hosts):.2f}"
     spread = f"{hosts} host{'' if hosts == 1 else 's'} x {each} rank{'' if each == '1' else 's'}"
     return f"{collective} over {backend}, {spread}, {hardware(nodes)}"
@@ -284,10 +281,10 @@ def read_baselines(text: str) -> dict[str, dict[str, Any]]:
 
 
 def add_baseline(text: str, key: str, entry: Mapping[str, Any]) -> str:
-    """Return the file with an entry put in the place of an older one of that name. Raises BaselineError.
+    """Return the file with an entry in place of an older one of that name. Raises BaselineError.
 
-    Where one run measured the same several times, as inside each of many equal nodes, the best of them is kept: a node
-    that is slow must not become what the others are measured by.
+    If one run measured the same several times, as inside each of many equal nodes, the best of them is saved: a slow
+    node must not become the measure for the others.
     """
     entries = read_baselines(text)
     old = entries.get(key, {})

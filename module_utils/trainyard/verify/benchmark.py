@@ -17,6 +17,7 @@ from typing import Any
 
 from ..findings.checks import shown
 from ..findings.findings import Finding, counted, grouped, host_list
+from ..hardware.interfaces import port_name
 from ..hardware.traffic import Traffic
 from ..nvidia import nccl_tests_faults
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
@@ -30,8 +31,8 @@ _IN_PLACE = 0.9
 
 
 @dataclass
-class Asked:
-    """The request and the facts of a benchmark, besides its output; every field has a default for "unknown".
+class Request:
+    """What a benchmark should be, and the facts about it besides its output; each default stands for "unknown".
 
     `hosts` are inventory names, `exact_hosts` whether the output must name them (it may know them by other names);
     `nodes` as in bandwidth.py, each with `hostname` where it is known; `busbw` the expected value given by the user;
@@ -71,7 +72,7 @@ def merge(outputs: Sequence[Output]) -> Output:
 def largest(rows: Sequence[Row], size: int | None = None) -> float | None:
     """Return the bus bandwidth at the largest size, or at a given one: the lowest, where a size was measured often.
 
-    That of the out-of-place half, which every collective has, else of the other one.
+    The out-of-place half counts, which every collective has, else the other one.
     """
     values = [_busbw(row) for row in _of_size(rows, size)]
     known = [value for value in values if value is not None]
@@ -79,8 +80,8 @@ def largest(rows: Sequence[Row], size: int | None = None) -> float | None:
 
 
 def _of_size(rows: Sequence[Row], size: int | None) -> list[Row]:
-    wanted = max((row.bytes for row in rows), default=None) if size is None else size
-    return [row for row in rows if row.bytes == wanted]
+    size = max((row.bytes for row in rows), default=None) if size is None else size
+    return [row for row in rows if row.bytes == size]
 
 
 def _in_place(rows: Sequence[Row], size: int | None) -> float | None:
@@ -101,24 +102,23 @@ def _short(name: str) -> str:
     return name if re.fullmatch(r"[0-9.]+|.*:.*", name) else name.split(".", 1)[0].lower()
 
 
-def _hosts(ranks: Sequence[Rank], asked: Asked) -> tuple[list[str], str, str]:
+def _hosts(ranks: Sequence[Rank], request: Request) -> tuple[list[str], str, str]:
     """Return the hosts that took part, by their inventory names where these are known, a fault and a note."""
     found = list(dict.fromkeys(rank.host for rank in ranks))
-    names = {str(node["host"]): str(node.get("hostname") or "") for node in asked.nodes}
-    inventory = grouped((_short(names.get(host) or host), host) for host in asked.hosts or names)
+    names = {str(node["host"]): str(node.get("hostname") or "") for node in request.nodes}
+    inventory = grouped((_short(names.get(host) or host), host) for host in request.hosts or names)
     named = [inventory[_short(host)][0] if _short(host) in inventory else host for host in found]
-    if not asked.hosts or not found:
+    if not request.hosts or not found:
         return named, "", ""
     missing = [host for short, hosts in inventory.items() for host in hosts if short not in map(_short, found)]
     strange = [host for host in found if _short(host) not in inventory]
     twins = [hosts for hosts in inventory.values() if len(hosts) > 1]
     if twins:
-        return named, f"{host_list(twins[0])} have one host name: nobody can tell them apart", ""
+        return named, f"{host_list(twins[0])} have one host name: they cannot be told apart", ""
     if not missing and not strange:
         return named, "", ""
-    unnamed = not asked.exact_hosts and not any(names.values()) and len(strange) == len(found) == len(asked.hosts)
-    if unnamed:
-        return list(asked.hosts), "", f"the output knows the hosts by other names: {host_list(found)}"
+    if not request.exact_hosts and not any(names.values()) and len(strange) == len(found) == len(request.hosts):
+        return list(request.hosts), "", f"the output knows the hosts by other names: {host_list(found)}"
     parts = [f"no rank ran on {host_list(missing)}"] if missing else []
     parts += [f"ranks ran on {host_list(strange)}, which were not asked"] if strange else []
     return named, "; ".join(parts), ""
@@ -134,82 +134,78 @@ def _contradiction(output: Output, collective: str, ranks: int) -> str:
     # Two decimals are printed.
     if half.algbw < 1 or abs(half.busbw - half.algbw * expected) <= _SAME_GBPS * half.algbw + 0.01:
         return ""
-    return (
-        f"busbw is {half.busbw / half.algbw:.2f} times algbw, where {collective} over the {ranks} ranks listed makes "
-        f"it {expected:.2f} times"
-    )
+    ratio = f"{half.busbw / half.algbw:.2f} times algbw"
+    return f"busbw is {ratio}, where {collective} over the {ranks} ranks listed makes it {expected:.2f} times"
 
 
-def _nodes(asked: Asked, hosts: Sequence[str]) -> list[bandwidth.Node]:
+def _nodes(request: Request, hosts: Sequence[str]) -> list[bandwidth.Node]:
     """Return what is known of the nodes that took part."""
-    return [node for node in asked.nodes if node["host"] in hosts]
+    return [node for node in request.nodes if node["host"] in hosts]
 
 
 def _expectation(
-    asked: Asked, output: Output, collective: str, backend: str, ranks: int, hosts: Sequence[str]
+    request: Request, output: Output, collective: str, backend: str, ranks: int, hosts: Sequence[str]
 ) -> tuple[bandwidth.Expected | bandwidth.NoFigure, int | None]:
     """Return what is expected or why nothing is, and at which size (None: the largest)."""
-    if asked.busbw is not None:
-        return bandwidth.Expected(asked.busbw, asked.fraction, "given"), None
-    nodes = _nodes(asked, hosts)
+    if request.busbw is not None:
+        return bandwidth.Expected(request.busbw, request.fraction, "given"), None
+    nodes = _nodes(request, hosts)
     key = bandwidth.baseline_key(nodes, collective, backend, len(hosts), ranks)
-    entry = asked.baselines.get(key)
+    entry = request.baselines.get(key)
     if entry is not None:
         source = f"baseline of {entry.get('saved') or 'an unknown day'} ({entry.get('run') or 'run unknown'})"
         size = int(entry["bytes"])
         if any(row.bytes == size for row in output.rows):
-            return bandwidth.Expected(float(entry["busbw"]), asked.fraction, source), size
+            return bandwidth.Expected(float(entry["busbw"]), request.fraction, source), size
         why = f"the baseline is for messages of {size} bytes, which were not measured"
         return bandwidth.NoFigure(why, unread=True), None
     groups = len({rank.group for rank in output.ranks}) or 1
-    if asked.nodes and len(nodes) < len(hosts):
+    if request.nodes and len(nodes) < len(hosts):
         known = {node["host"] for node in nodes}
-        why = f"the hardware of {host_list([host for host in hosts if host not in known])} was not read"
-        return bandwidth.NoFigure(why, unread=True), None
-    found = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction)
-    if not asked.compare:
+        unread = host_list([host for host in hosts if host not in known])
+        return bandwidth.NoFigure(f"the hardware of {unread} was not read", unread=True), None
+    found = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=request.fraction)
+    if not request.compare:
         return found, None
     # The user asks for a comparison: a baseline without this entry is a missing measurement.
-    missing = missing_entry(key, asked.baselines)
+    missing = f"the baseline has no entry for {key}; it has {host_list(sorted(request.baselines), 3) or 'none'}"
     if isinstance(found, bandwidth.NoFigure):
         return bandwidth.NoFigure(missing, unread=True), None
     return replace(found, source=f"{found.source}; {missing}"), None
 
 
-def missing_entry(key: str, baselines: Mapping[str, Any]) -> str:
-    """Say that a file of baselines has no such entry, and which it has."""
-    return f"the baseline has no entry for {key}; it has {host_list(sorted(baselines), 3) or 'none'}"
-
-
-def verify(output: Output, asked: Asked) -> dict[str, Any]:
+def verify(output: Output, request: Request) -> dict[str, Any]:
     """Return the record of a benchmark (docs/bandwidth.md)."""
-    collective, backend = output.collective or asked.collective, output.backend or asked.backend
-    hosts, host_fault, host_note = _hosts(output.ranks, asked)
+    collective, backend = output.collective or request.collective, output.backend or request.backend
+    hosts, host_fault, host_note = _hosts(output.ranks, request)
     ranks, groups = len(output.ranks), Counter(rank.group for rank in output.ranks)
     in_group = groups[min(groups)] if groups else 0
     busbw = largest(output.rows)
-    ended = nccl_tests_faults.ending(output)
+    # A log that begins in the middle does not show what is missing.
+    incomplete = []
+    if not output.headless:
+        ranks_fault, ended = nccl_tests_faults.ranks(output, request.ranks), nccl_tests_faults.ending(output)
+        incomplete = [output.problem, ranks_fault, host_fault, ended]
     faults = [
         *nccl_tests_faults.values(output),
         output.errors[0] if output.errors else "",
-        asked.job_failure,
-        # A log that begins in the middle does not show what is missing.
-        *([] if output.headless else [output.problem, nccl_tests_faults.ranks(output, asked.ranks), host_fault, ended]),
+        request.job_failure,
+        *incomplete,
         "busbw is below NCCL_TESTS_MIN_BW" if output.too_slow else "",
     ]
-    if asked.collective and output.collective not in ("", asked.collective):
-        faults.append(f"{output.collective} was measured, expected {asked.collective}")
+    if request.collective and output.collective not in ("", request.collective):
+        faults.append(f"{output.collective} was measured, expected {request.collective}")
     unknowns = [_HEADLESS] if output.headless else []
     if not any(faults) and not unknowns:
         unknowns += _unmeasured(output, collective, in_group, busbw)
     measured = not any(faults) and not unknowns and busbw is not None
-    figure, size = _expectation(asked, output, collective, backend, ranks, hosts)
+    figure, size = _expectation(request, output, collective, backend, ranks, hosts)
     expected = figure if isinstance(figure, bandwidth.Expected) else None
     not_compared = ""
-    gated = busbw if size is None else largest(output.rows, size)
-    path = _path(output, asked, backend, hosts)
+    compared = busbw if size is None else largest(output.rows, size)
+    path = _path(output, request, backend, hosts)
     notes = [host_note, *output.notes]
-    if path and asked.nodes:
+    if path and request.nodes:
         faults += [path["reason"]] if path["state"] == "fail" else []
         unknowns += [path["reason"]] if path["state"] == "unknown" else []
     if measured and busbw is not None:
@@ -217,37 +213,34 @@ def verify(output: Output, asked: Asked) -> dict[str, Any]:
             not_compared = f"nothing to compare it with: {figure.why}; {_ADVICE}"
             unknowns += [not_compared] if figure.unread else []
         else:
-            faults.append(_slow(output.rows, figure, gated, size))
+            faults.append(_slow(output.rows, figure, compared, size))
     if len(groups) > 1:
         notes.append(f"the ranks form {len(groups)} groups: the bandwidths are those of one group of {in_group}")
-    if expected and gated is not None and gated > expected.busbw * 1.05 and expected.source != "given":
+    if expected and compared is not None and compared > expected.busbw * 1.05 and expected.source != "given":
         notes.append(
-            f"{gated:.2f} GB/s is more than the {expected.busbw:.2f} expected: between two nodes NCCL's trees can, "
+            f"{compared:.2f} GB/s is more than the {expected.busbw:.2f} expected: between two nodes NCCL's trees can, "
             "NCCL_ALGO=RING measures the network"
         )
     reasons = [text for text in faults if text] or unknowns or ([not_compared] if not_compared else [])
     state = "fail" if any(faults) else "unknown" if unknowns else "skipped" if not_compared else "pass"
     average = output.average
-    return {
-        "state": state,
-        "reason": reasons[0] if reasons else "",
-        "collective": collective,
-        "backend": backend,
-        "ranks": ranks,
-        "hosts": hosts,
-        "sizes": [_size(row) for row in output.rows],
-        "busbw_largest": busbw,
-        "busbw_average": None if average is None or math.isnan(average) else average,
-        "footer_seen": output.footer_seen,
-        "job_id": asked.job_id,
-        "format": f"{output.format}{f', {output.version}' if output.version else ''}",
-        "expected": expected.as_dict() if expected else None,
-        "path": path,
-        "baseline": "",
-        "findings": [
-            text for text in dict.fromkeys([*reasons[1:], *(unknowns if any(faults) else []), *notes]) if text
-        ],
-    }
+    return _record(
+        state=state,
+        reason=reasons[0] if reasons else "",
+        collective=collective,
+        backend=backend,
+        ranks=ranks,
+        hosts=hosts,
+        sizes=[_size(row) for row in output.rows],
+        busbw_largest=busbw,
+        busbw_average=None if average is None or math.isnan(average) else average,
+        footer_seen=output.footer_seen,
+        job_id=request.job_id,
+        format=f"{output.format}{f', {output.version}' if output.version else ''}",
+        expected=expected.as_dict() if expected else None,
+        path=path,
+        findings=list(dict.fromkeys(filter(None, [*reasons[1:], *(unknowns if any(faults) else []), *notes]))),
+    )
 
 
 def _slow(rows: Sequence[Row], figure: bandwidth.Expected, busbw: float | None, size: int | None) -> str:
@@ -258,98 +251,80 @@ def _slow(rows: Sequence[Row], figure: bandwidth.Expected, busbw: float | None, 
     if busbw is not None and busbw < figure.gate:
         return f"busbw {busbw:.2f} GB/s at {at} bytes, expected at least {figure.gate:.2f} ({of})"
     if in_place is not None and in_place < least:
-        return (
-            f"busbw {in_place:.2f} GB/s in place at {at} bytes, expected at least {least:.2f} ({_IN_PLACE:.0%} of out "
-            f"of place, which is {of})"
-        )
+        of = f"{_IN_PLACE:.0%} of out of place, which is {of}"
+        return f"busbw {in_place:.2f} GB/s in place at {at} bytes, expected at least {least:.2f} ({of})"
     return ""
 
 
-_HEADLESS = (
-    "the log begins in the middle: what stood before, the list of ranks at least, is missing; give the whole log"
-)
+def _record(**values: Any) -> dict[str, Any]:
+    """Return the record of a benchmark; values that are not given are those of one that did not run."""
+    nothing = {
+        "state": "fail", "reason": "", "collective": "", "backend": "", "ranks": 0, "hosts": [], "sizes": [],
+        "busbw_largest": None, "busbw_average": None, "footer_seen": False, "job_id": "", "format": "",
+        "expected": None, "path": None, "baseline": "", "findings": [],
+    }  # fmt: skip
+    return {**nothing, **values}
+
+
+_HEADLESS = "the log begins in the middle: its beginning, at least the list of ranks, is missing; give the whole log"
 _ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
 
 
 def _unmeasured(output: Output, collective: str, ranks: int, busbw: float | None) -> list[str]:
     if not ranks:
-        return ["the output does not list its ranks: nobody can tell how many took part, and where"]
+        return ["the output does not list its ranks: it is unknown how many took part, and where"]
     if ranks == 1:
         return ["one rank alone sends nothing: there is no bus bandwidth to measure"]
-    found = []
-    if output.unchecked_rows:
-        found.append("the results were not checked (-c 0)")
-    if busbw is None:
-        found.append("no bus bandwidth was printed at the largest size")
-    found.append(_contradiction(output, collective, ranks))
+    found = [
+        "the results were not checked (-c 0)" if output.unchecked_rows else "",
+        "no bus bandwidth was printed at the largest size" if busbw is None else "",
+        _contradiction(output, collective, ranks),
+    ]
     return [text for text in found if text]
 
 
-def _path(output: Output, asked: Asked, backend: str, hosts: Sequence[str]) -> dict[str, Any] | None:
-    active = (
-        {
-            str(node["host"]): [f"{port['device']}:{port['port']}" for port in bandwidth.active_ports(node)]
-            for node in _nodes(asked, hosts)
-        }
-        if asked.nodes
-        else None
-    )
-    if active is None and not asked.traffic and not output.nccl_lines:
+def _path(output: Output, request: Request, backend: str, hosts: Sequence[str]) -> dict[str, Any] | None:
+    active = None
+    if request.nodes:
+        nodes = _nodes(request, hosts)
+        active = {str(node["host"]): [port_name(port) for port in bandwidth.active_ports(node)] for node in nodes}
+    if active is None and not request.traffic and not output.nccl_lines:
         return None
     # Each node sends a message of the largest size at least once; warm-up and repetitions make it many times that.
     least = max((row.bytes for row in output.rows), default=0)
-    return transport.check_transport(hosts, backend, least, active, asked.traffic, output.nccl_lines) if least else None
+    return (
+        transport.check_transport(hosts, backend, least, active, request.traffic, output.nccl_lines) if least else None
+    )
 
 
 def _size(row: Row) -> dict[str, Any]:
-    return {
-        "bytes": row.bytes,
-        "out_of_place": row.out_of_place.as_dict() if row.out_of_place else None,
-        "in_place": row.in_place.as_dict() if row.in_place else None,
-    }
+    halves = {"out_of_place": row.out_of_place, "in_place": row.in_place}
+    return {"bytes": row.bytes, **{name: half.as_dict() if half else None for name, half in halves.items()}}
 
 
 def refused(findings: Sequence[Finding], collective: str) -> dict[str, Any]:
     """Return the record of a benchmark that could not run, as its job was refused."""
     first = findings[0]
     where = f" on {first.host}" if first.host else ""
-    return {
-        "state": "fail",
-        "reason": f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}",
-        "collective": collective,
-        "backend": "",
-        "ranks": 0,
-        "hosts": [],
-        "sizes": [],
-        "busbw_largest": None,
-        "busbw_average": None,
-        "footer_seen": False,
-        "job_id": "",
-        "format": "",
-        "expected": None,
-        "path": None,
-        "baseline": "",
-        "findings": [f"{finding.check}, {finding.host}, {finding.found}" for finding in findings],
-    }
+    reason = f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}"
+    texts = [f"{finding.check}, {finding.host}, {finding.found}" for finding in findings]
+    return _record(reason=reason, collective=collective, findings=texts)
 
 
 def nodes_of(plan: Mapping[str, Any], known: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the nodes of a job (bandwidth.py) by its plan, as far as their facts are `known`, by host."""
-    return [
-        {
-            "host": node["host"],
-            "hostname": known[node["host"]]["facts"]["hostname"],
-            "interface": node["interface"],
-            "networks": known[node["host"]]["facts"]["networks"],
-            "gpus": known[node["host"]]["facts"]["accelerators"]["devices"] if node["devices"] else [],
-        }
-        for node in plan["nodes"]
-        if node["host"] in known
-    ]
+    found = []
+    for node in plan["nodes"]:
+        if node["host"] in known:
+            facts = known[node["host"]]["facts"]
+            gpus = facts["accelerators"]["devices"] if node["devices"] else []
+            place = {"host": node["host"], "hostname": facts["hostname"], "interface": node["interface"]}
+            found.append({**place, "networks": facts["networks"], "gpus": gpus})
+    return found
 
 
 def describe(record: Mapping[str, Any]) -> str:
-    """Say in a line what came of a benchmark."""
+    """Return the result of a benchmark as a line."""
     over = f" over {record['backend']}" if record["backend"] else ""
     where = f" on {record['hosts'][0]}" if len(record["hosts"]) == 1 else ""
     state = shown(record["state"])
@@ -360,15 +335,15 @@ def describe(record: Mapping[str, Any]) -> str:
     return f"  {record['collective']}{over}, {counted(record['ranks'], 'rank')}{where}: {state}{speed}{why}"
 
 
-def baseline_name(record: Mapping[str, Any], asked: Asked) -> str:
-    """Return under which name a benchmark is kept as a baseline, and looked up."""
-    nodes = _nodes(asked, record["hosts"])
+def baseline_name(record: Mapping[str, Any], request: Request) -> str:
+    """Return the name under which a benchmark is saved as a baseline, and found again."""
+    nodes = _nodes(request, record["hosts"])
     return bandwidth.baseline_key(nodes, record["collective"], record["backend"], len(record["hosts"]), record["ranks"])
 
 
 def baseline_entry(record: Mapping[str, Any], saved: str) -> tuple[dict[str, Any] | None, str]:
-    """Return what is kept of a benchmark as a baseline, or why it is none; `saved` is the day."""
-    # Where there is nothing to compare it with, a baseline is what is missing.
+    """Return what is saved of a benchmark as a baseline, or why it is none; `saved` is the day."""
+    # A benchmark is skipped because it lacks a baseline.
     if record["state"] not in ("pass", "skipped") or record["busbw_largest"] is None or record["ranks"] < 2:
         return None, record["reason"] or "nothing was measured"
     size = max(row["bytes"] for row in record["sizes"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training/benchmark/pairs.py printed: measurements of pairs for stragglers.verify(), and what is missing.
+"""Read what training/benchmark/pairs.py printed: measurements of pairs for stragglers.verify().
 
 A node with several devices has a process for each: a pair of nodes is then measured on several rails at once, and each
 rail is checked by itself, as one slow device of eight hardly shows in their sum. Bandwidths in GB/s.
@@ -12,27 +12,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.checks import shown, worst
-from ..findings.findings import Finding, counted
+from ..findings.findings import Finding, counted, grouped
 from . import stragglers
 
 Measurement = dict[str, Any]
-
-_MARK = "pair {"
 
 
 def read(logs: Iterable[str]) -> list[Measurement]:
     """Return the measurements that the ranks printed; a line that was cut off is none.
 
-    If there are two lines about one pair (both nodes had no measurement) both are kept.
+    If there are two lines about one pair (neither node had a measurement), both are returned.
     """
     found = []
     for log in logs:
         for line in log.splitlines():
-            start = line.find(_MARK)
-            if start < 0:
-                continue
+            _, mark, text = line.partition("pair {")
             try:
-                record = json.loads(line[start + len(_MARK) - 1 :])
+                record = json.loads("{" + text) if mark else None
             except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and _sound(record):
@@ -83,17 +79,12 @@ def verify(
 
     As stragglers.verify(), with `rails` in addition: the result of each rail by its number, where there are several.
     """
-    rails = sorted({int(record.get("rail") or 0) for record in measurements})
+    by_rail = grouped((int(record.get("rail") or 0), record) for record in measurements) or {0: []}
     each = {
-        rail: stragglers.verify(
-            hosts,
-            [record for record in measurements if int(record.get("rail") or 0) == rail],
-            expected=expected,
-            limits=limits,
-            inventory=inventory,
-        )
-        for rail in rails or [0]
+        rail: stragglers.verify(hosts, by_rail[rail], expected=expected, limits=limits, inventory=inventory)
+        for rail in sorted(by_rail)
     }
+    rails = list(each)
     if len(each) == 1:
         return next(iter(each.values()))
     state = worst(checked["state"] for checked in each.values())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose rounds of pairs that share no host, so that all pairs of a round run side by side.
 
-A round is a list of pairs, a pair two hosts in inventory order. Neighbours of the inventory come first: they mostly
+A round is a list of pairs, a pair two hosts in inventory order. Neighbors of the inventory come first: they mostly
 stand at one switch, so that what differs between two pairs is the hosts rather than the way between them.
 """
 
@@ -15,62 +15,65 @@ from ..findings.findings import counted
 Pair = tuple[str, str]
 Round = list[Pair]
 
-
-MOST_ROUNDS = 1000
+MAX_ROUNDS = 1000
 
 
 def choose(hosts: Sequence[str], rounds: str, schedule: Sequence[Sequence[Any]]) -> list[list[list[str]]]:
-    """Return the rounds that are given, else so many to begin with, or with `full` those of every pair.
+    """Return the `schedule` if there is one; else first rounds in this number, or with `full` those of every pair.
 
     Raises ValueError with what is wrong.
     """
-    if not schedule:
-        if rounds == "full":
-            found = full_rounds(hosts)
-        elif rounds.isdecimal() and 1 <= int(rounds) <= MOST_ROUNDS:
-            found = first_rounds(hosts, int(rounds))
-        else:
-            raise ValueError(f"rounds is {rounds!r}, expected a number from 1 to {MOST_ROUNDS}, or full")
-        return [[list(pair) for pair in each] for each in found]
-    for number, each in enumerate(schedule):
-        busy: set[str] = set()
-        for pair in each:
-            if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1]:
-                raise ValueError(f"round {number} has {pair!r}, expected a pair of two hosts")
-            for host in pair:
-                if host not in hosts:
-                    raise ValueError(f"round {number} has {host}, which is not among the {counted(len(hosts), 'host')}")
-                if host in busy:
-                    raise ValueError(f"round {number} has {host} twice: the pairs of a round run side by side")
-            busy.update(pair)
-    return [[list(pair) for pair in each] for each in schedule]
+    if schedule:
+        for number, pairs in enumerate(schedule):
+            _check_round(hosts, number, pairs)
+        chosen = schedule
+    elif rounds == "full":
+        chosen = full_rounds(hosts)
+    elif rounds.isdecimal() and 1 <= int(rounds) <= MAX_ROUNDS:
+        chosen = first_rounds(hosts, int(rounds))
+    else:
+        raise ValueError(f"rounds is {rounds!r}, expected a number from 1 to {MAX_ROUNDS}, or full")
+    return [[list(pair) for pair in pairs] for pairs in chosen]
+
+
+def _check_round(hosts: Sequence[str], number: int, pairs: Sequence[Any]) -> None:
+    busy: set[str] = set()
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1]:
+            raise ValueError(f"round {number} has {pair!r}, expected a pair of two hosts")
+        for host in pair:
+            if host not in hosts:
+                raise ValueError(f"round {number} has {host}, which is not among the {counted(len(hosts), 'host')}")
+            if host in busy:
+                raise ValueError(f"round {number} has {host} twice: the pairs of a round run side by side")
+        busy.update(pair)
 
 
 def first_rounds(hosts: Sequence[str], rounds: int = 2) -> list[Round]:
-    """Return the rounds to begin with: each host meets a neighbour, then its next but one, then its other neighbour.
+    """Return the rounds to begin with: each host meets a neighbor, then its next but one, then its other neighbor.
 
-    In this order, as it is mostly every second host, not both ends of four, that differs from the others: neighbours
+    In this order, as it is mostly every second host, not both ends of four, that differs from the others: neighbors
     alone would have one of these in every pair, and nothing would differ. With an odd number of hosts one of them sits
     out in each round, another one each time. Three to five hosts take at least three rounds: with two, one or two slow
     hosts could be in every pair. Two hosts have one pair, which is repeated. Raises ValueError for a host named twice.
     """
-    _look_at(hosts)
+    _check_hosts(hosts)
     if len(hosts) < 2:
         return []
     if len(hosts) == 2:
         return [[(hosts[0], hosts[1])] for _ in range(rounds)]
-    wanted = max(rounds, 3) if len(hosts) <= 5 else rounds
-    found = [_neighbours(hosts), _next_but_one(hosts), _neighbours_shifted(hosts)][:wanted]
-    if wanted > len(found):
+    number = max(rounds, 3) if len(hosts) <= 5 else rounds
+    found = [_neighbors(hosts), _next_but_one(hosts), _neighbors_shifted(hosts)][:number]
+    if number > len(found):
         seen = {pair for each in found for pair in each}
         fresh = ([pair for pair in each if pair not in seen] for each in full_rounds(hosts))
-        found += [each for each in fresh if each][: wanted - len(found)]
+        found += [each for each in fresh if each][: number - len(found)]
     return found
 
 
 def full_rounds(hosts: Sequence[str]) -> list[Round]:
     """Return rounds that measure every pair once: n - 1 of them, or n where n is odd (the circle method)."""
-    _look_at(hosts)
+    _check_hosts(hosts)
     circle: list[int | None] = list(range(len(hosts)))
     if len(circle) % 2:
         circle.append(None)
@@ -84,13 +87,13 @@ def full_rounds(hosts: Sequence[str]) -> list[Round]:
 
 def with_partners(
     hosts: Sequence[str],
-    wanted: Sequence[int],
+    requested: Sequence[int],
     partners: Sequence[int],
     met: Collection[tuple[int, int]],
     repeat: Iterable[tuple[int, int]] = (),
     controls: int = 0,
 ) -> Round:
-    """Return a round that pairs each of the wanted hosts with a partner, as far as there are partners.
+    """Return a round that pairs each of the requested hosts with a partner, as far as there are partners.
 
     All are places in `hosts`. Pairs to be measured again (`repeat`) come first. Partners that a host has
     not met (`met`) come before others, then the nearest. At most `controls` pairs of partners that are left follow.
@@ -108,7 +111,7 @@ def with_partners(
     for first, second in repeat:
         if not busy & {first, second}:
             take(first, second)
-    for host in wanted:
+    for host in requested:
         if host in busy:
             continue
         others = (other for other in free if other != host)
@@ -121,7 +124,7 @@ def with_partners(
     return _in_order(hosts, pairs)
 
 
-def _look_at(hosts: Sequence[str]) -> None:
+def _check_hosts(hosts: Sequence[str]) -> None:
     if len(set(hosts)) != len(hosts):
         twice = sorted({host for host in hosts if hosts.count(host) > 1})
         raise ValueError(f"hosts named twice: {', '.join(twice)}; expected: each host once")
@@ -135,12 +138,12 @@ def _pair(first: int, second: int) -> tuple[int, int]:
     return (first, second) if first < second else (second, first)
 
 
-def _neighbours(hosts: Sequence[str]) -> Round:
+def _neighbors(hosts: Sequence[str]) -> Round:
     """Pair 0-1, 2-3, ...; the last one of an odd number sits out."""
     return _in_order(hosts, ((at, at + 1) for at in range(0, len(hosts) - 1, 2)))
 
 
-def _neighbours_shifted(hosts: Sequence[str]) -> Round:
+def _neighbors_shifted(hosts: Sequence[str]) -> Round:
     """Pair 1-2, 3-4, ... and the last with the first; the first one of an odd number sits out."""
     pairs = [(at, at + 1) for at in range(1, len(hosts) - 1, 2)]
     return _in_order(hosts, pairs if len(hosts) % 2 else [*pairs, (0, len(hosts) - 1)])

@@ -25,7 +25,7 @@ _NO_PYTORCH = (
 
 
 def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skipped: str, again: str) -> dict[str, Any]:
-    """Return `checks`, `state`, `reason` and what is `said` of a phase; `skipped` says why it does not apply.
+    """Return `checks`, `state`, `reason` and a text (`said`) of a phase; `skipped` says why it does not apply.
 
     A phase without checks was stopped by something. The worst check decides; where all were skipped, they say why.
     `again` is the command that verifies the cluster once more.
@@ -33,17 +33,15 @@ def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skippe
     if checks is None:
         checks = []
         if not skipped:
-            what_to_do = "read what this run of ansible-playbook printed"
-            why = "the phase did not finish"
-            checks = [
-                Check(phase=phase, name=phase, state="unknown", reason=why, action=what_to_do, command=again).as_dict()
-            ]
+            action = "read what this run of ansible-playbook printed"
+            check = Check(phase, phase, "unknown", reason="the phase did not finish", action=action, command=again)
+            checks = [check.as_dict()]
     states = [check["state"] for check in checks]
     state = worst(states)
-    said = [str(check["reason"]) for check in checks] if state == "skipped" else []
-    reason = skipped or "; ".join(dict.fromkeys(said))
-    words = f"does not apply, {reason}" if state == "skipped" else f"{state.replace('_', ' ')}, {outcomes(states)}"
-    return {"checks": list(checks), "state": state, "reason": reason, "said": words}
+    reasons = [str(check["reason"]) for check in checks] if state == "skipped" else []
+    reason = skipped or "; ".join(dict.fromkeys(reasons))
+    text = f"does not apply, {reason}" if state == "skipped" else f"{state.replace('_', ' ')}, {outcomes(states)}"
+    return {"checks": list(checks), "state": state, "reason": reason, "said": text}
 
 
 def verified_roles(
@@ -80,9 +78,9 @@ def job_hosts(
     *,
     pair_venv: bool,
 ) -> dict[str, Any]:
-    """Return which hosts take part in the jobs of which phase: none of a phase that is not wanted or does not apply.
+    """Return which hosts take part in the jobs of which phase: none of a phase that is not requested or does not apply.
 
-    `usable` are those that jobs can use, `answers` what all nodes told of themselves. `collectives` has the hosts by
+    `usable` are those that jobs can use, `answers` the facts of all nodes. `collectives` has the hosts by
     framework, `inside` those with several GPUs; `no_pairs` says why no pairs are measured, `backend` is that over all.
     """
     several = list(usable) if len(usable) > 1 else []

@@ -15,7 +15,7 @@ BACKENDS = ("auto", "nccl", "gloo", "hccl", "mpi")
 FRAMEWORKS = ("pytorch", "mindspore", "oneflow", "mpi")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-# Says what a value is expected to be; "" where it is that.
+# Returns the expected value; "" for a correct one.
 Rule = Callable[[Any], str]
 
 
@@ -48,10 +48,16 @@ def _size(value: Any) -> str:
     return "" if size(value) is not None else "a number of bytes, such as 8, 4K, 32M or 1G"
 
 
+def _rounds(value: Any) -> str:
+    return "a whole number, at least 1, or full" if value != "full" and _at_least(1)(value) else ""
+
+
+def _launcher(value: Any) -> str:
+    return "" if value == "" else _one_of(*LAUNCHERS)(value)
+
+
 _GBPS = _between(0, 1e6, "GB/s, or 0 where nothing is expected")
 _SHARE = _between(1e-9, 1, "a number above 0, at most 1")
-_ROUNDS: Rule = lambda value: "" if value == "full" else _at_least(1)(value) and "a whole number, at least 1, or full"  # noqa: E731
-
 RULES: Mapping[str, Rule] = {
     "benchmark_collective": _one_of(*COLLECTIVES),
     "benchmark_backend": _one_of(*BACKENDS),
@@ -66,7 +72,7 @@ RULES: Mapping[str, Rule] = {
     "benchmark_timeout": _at_least(1),
     "benchmark_busbw": _GBPS,
     "benchmark_fraction": _SHARE,
-    "pair_rounds": _ROUNDS,
+    "pair_rounds": _rounds,
     "pair_retests": _between(0, 3, "a whole number from 0 to 3"),
     "pair_backend": _one_of(*BACKENDS[:-1]),
     "pair_max_bytes": _size,
@@ -74,29 +80,20 @@ RULES: Mapping[str, Rule] = {
     "pair_busbw": _GBPS,
     "pair_tolerance": _between(0, 0.999, "a number from 0, below 1"),
     "check_framework": _one_of(*FRAMEWORKS),
-    "check_launcher": lambda value: "" if value == "" else _one_of(*LAUNCHERS)(value),
+    "check_launcher": _launcher,
     "check_nodes": _at_least(0),
     "check_timeout": _at_least(1),
 }
 
 
 def findings(given: Mapping[str, Any]) -> list[Finding]:
-    """Find settings that nothing can be measured with; `given` has those variables that somebody has set."""
-    found = [
-        _finding(name, str(given[name]), expected)
-        for name, rule in RULES.items()
-        if name in given and (expected := rule(given[name]))
-    ]
+    """Find settings that nothing can be measured with; `given` has those variables that are set."""
+    wrong = [(name, str(given[name]), rule(given[name])) for name, rule in RULES.items() if name in given]
     least, most = size(given.get("benchmark_min_bytes")), size(given.get("benchmark_max_bytes"))
     if least is not None and most is not None and least > most:
-        asked = f"{given['benchmark_min_bytes']}, with benchmark_max_bytes {given['benchmark_max_bytes']}"
-        found.append(_finding("benchmark_min_bytes", asked, "at most benchmark_max_bytes"))
+        both = f"{given['benchmark_min_bytes']}, with benchmark_max_bytes {given['benchmark_max_bytes']}"
+        wrong.append(("benchmark_min_bytes", both, "at most benchmark_max_bytes"))
     if given.get("benchmark_within") == "node" and given.get("benchmark_backend") == "mpi":
-        found.append(
-            _finding("benchmark_within", "node, with benchmark_backend mpi", "cluster, as mpi spans all nodes")
-        )
-    return found
-
-
-def _finding(name: str, found: str, expected: str) -> Finding:
-    return Finding(name, found, expected, f"correct {name}, or leave it out")
+        wrong.append(("benchmark_within", "node, with benchmark_backend mpi", "cluster, as mpi spans all nodes"))
+    action = "correct {}, or leave it out"
+    return [Finding(name, found, expected, action.format(name)) for name, found, expected in wrong if expected]

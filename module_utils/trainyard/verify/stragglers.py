@@ -20,13 +20,13 @@ from ..findings.checks import worst
 from ..findings.findings import counted, grouped
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 from .straggler_limits import Limits
-from .straggler_text import ALONE, leave_out, look_at, measure_again, partners, ping, reason
+from .straggler_text import ALONE, compare_cards, leave_out, measure_again, ping, reason
 
-__all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "verify"]
+__all__ = ["MAX_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "verify"]
 
 # A node that this many measurements have not decided is at the gate, or comes and goes: more of them decide nothing.
-MOST_MEASUREMENTS = 6
-# Only a first look at what is healthy: nodes whose best pair is this near to the fast ones show how fast healthy is.
+MAX_MEASUREMENTS = 6
+# A first estimate of what is healthy: nodes whose best pair is this near to the fast ones show how fast healthy is.
 _NEARLY = 0.85
 # The standard deviation of a normal distribution in median absolute deviations.
 _SIGMA = 1.4826
@@ -116,14 +116,14 @@ def verify(
     if alone:
         _check_two(nodes, short, expected)
     paths, doubted = _slow_paths(hosts, nodes, samples, gate, limits)
-    # Without a single pair that works, nobody can be measured against anybody.
+    # Without a single pair that works, no node can be compared with another.
     works = any(sample.value > 0 and not sample.wrong for sample in samples)
     retest = [] if alone or not works else _retest(hosts, nodes, good, samples, doubted)
 
     failed = [hosts[at] for at, node in enumerate(nodes) if node.state == "fail"]
     # Where no pair works at all, none of many is more suspect than another.
-    open_ones = {"unknown", "fail"} if works or len(hosts) == 2 or not samples else {"fail"}
-    suspects = [hosts[at] for at, node in enumerate(nodes) if node.state in open_ones and (node.samples or node.again)]
+    suspect = {"unknown", "fail"} if works or len(hosts) == 2 or not samples else {"fail"}
+    suspects = [hosts[at] for at, node in enumerate(nodes) if node.state in suspect and (node.samples or node.again)]
     states = [node.state for node in nodes]
     if failed or unexplained or paths or short or (samples and not median):
         states.append("fail")
@@ -187,7 +187,7 @@ def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limit
     Nothing is faster than healthy, so the fast nodes show what healthy is, though most may be slow: the upper quartile
     of the nodes' best pairs, and what is near to it.
     """
-    # What computes wrongly may be fast at it; where all do, there is nothing else to go by.
+    # A node with wrong results may be fast; where all results are wrong, there is nothing else to compare.
     right = any(sample.value > 0 and not sample.wrong for sample in samples)
     best = [
         max((sample.value for sample in node.samples if not (right and sample.wrong)), default=0.0) for node in nodes
@@ -256,7 +256,7 @@ def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: fl
         lowest = min(low, key=lambda host: (low[host], host))
         good.discard(lowest)
         del low[lowest]
-        # Without a slow pair nobody's score falls, so that only those in question need another look.
+        # Only the scores of nodes with a slow pair fall, so only those in question are collected again.
         for partner in {sample.other(lowest) for sample in nodes[lowest].samples} & set(low):
             collect(partner)
     for host in range(len(nodes)):
@@ -272,7 +272,7 @@ def _below(distance: float) -> float:
 def _check_speed(node: _Node, host: str, gate: float, noise: float, limits: Limits, inventory: str) -> None:
     """Set a node's state by its values, and whether it is to be measured again."""
     tried = len(node.samples)
-    more = tried < MOST_MEASUREMENTS
+    more = tried < MAX_MEASUREMENTS
     node.again = more
     count, score = node.counted, node.score
     errors = [sample.error for sample in node.samples if sample.error]
@@ -289,6 +289,7 @@ def _check_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
     if score < _FAR:
         error *= max(score, _LEAST_NOISE)
     slow = sum(value < gate for value in node.values)
+    partners = counted(len(node.values), "healthy partner")
     fast = len(node.values) - slow
     if score < gate:
         node.confidence = _below((gate - score) / error) * (1 - _DISTURBED**slow)
@@ -297,24 +298,29 @@ def _check_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.state = "fail" if clear else "unknown"
         node.again = more and not (clear and count >= limits.confirm)
         if errors and score == 0:
-            node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
+            node.reason = _errors_text(node)
             node.action = f"see whether it runs and answers on the job's network: {ping(host, inventory)}"
         else:
-            node.reason = f"{score:.0%} of the healthy bandwidth with {partners(len(node.values))}"
-            node.action = look_at(host, inventory)
+            node.reason = f"{score:.0%} of the healthy bandwidth with {partners}"
+            node.action = compare_cards(host, inventory)
     else:
         node.confidence = _below((score - gate) / error) * (1 - _DISTURBED ** max(fast, 1))
         settled = (not slow or count >= limits.confirm) and node.confidence >= _FAIRLY_SURE
         node.state = "pass" if settled or not (more or slow) else "unknown"
         node.again = more and not settled
         if slow:
-            node.reason = f"slow with {slow} of {partners(len(node.values))}"
+            node.reason = f"slow with {slow} of {partners}"
     if node.state == "unknown":
-        node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {partners(len(node.values))}"
+        node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {partners}"
         if errors:
             # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
-            node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
+            node.reason = _errors_text(node)
         node.action = measure_again(host, inventory)
+
+
+def _errors_text(node: _Node) -> str:
+    errors = [sample.error for sample in node.samples if sample.error]
+    return f"{len(errors)} of {counted(len(node.samples), 'measurement')} failed: {errors[-1]}"
 
 
 def _check_results(
@@ -338,7 +344,7 @@ def _check_results(
         node.state, node.confidence = "fail", 1 - 0.5**count
         node.reason = f"wrong results in {count} of {counted(len(node.samples), 'measurement')}"
         node.action = leave_out(hosts[culprit], inventory)
-        node.again = count < limits.confirm and len(node.samples) < MOST_MEASUREMENTS
+        node.again = count < limits.confirm and len(node.samples) < MAX_MEASUREMENTS
         wrong = [sample for sample in wrong if culprit not in (sample.first, sample.second)]
     for sample in wrong:
         for at in (sample.first, sample.second):
@@ -347,7 +353,7 @@ def _check_results(
                 node.state, node.confidence = "unknown", 0.5
                 node.reason = f"a wrong result with {hosts[sample.other(at)]}: one of the two"
                 node.action = measure_again(hosts[at], inventory)
-            node.again = len(node.samples) < MOST_MEASUREMENTS
+            node.again = len(node.samples) < MAX_MEASUREMENTS
     return sorted({(hosts[sample.first], hosts[sample.second]) for sample in wrong})
 
 
@@ -358,10 +364,8 @@ def _check_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> N
     """
     for node in nodes:
         node.again = False
-        errors = [sample.error for sample in node.samples if sample.error]
-        if errors:
-            node.state = "unknown"
-            node.reason = f"{len(errors)} of {counted(len(node.samples), 'measurement')} failed: {errors[-1]}"
+        if any(sample.error for sample in node.samples):
+            node.state, node.reason = "unknown", _errors_text(node)
         elif expected is None:
             node.state, node.confidence = "skipped", 0.0
             node.reason = ALONE
@@ -402,14 +406,14 @@ def _retest(
     samples: Sequence[_Sample],
     doubted: Sequence[tuple[int, int]],
 ) -> Round:
-    """Return the next round: who is undecided, with healthy partners, and some pairs of these as a yardstick."""
-    # Worst first: where partners are few, who is merely doubted waits.
+    """Return the next round: undecided nodes with healthy partners, and some pairs of these as a yardstick."""
+    # Worst first: where partners are few, merely doubted nodes wait.
     again = sorted(
         (host for host, node in enumerate(nodes) if node.again),
         key=lambda host: (host in good, nodes[host].score or 0.0),
     )
     partners = [host for host, node in enumerate(nodes) if node.state == "pass" and not node.again]
-    # Where nobody is beyond doubt, the best of those that are cleared must do.
+    # Without nodes beyond doubt, the best of the cleared ones are partners.
     partners += [host for host in reversed(again) if host in good and nodes[host].state != "fail"]
     met = {(sample.first, sample.second) for sample in samples}
     return with_partners(hosts, again, partners, met, doubted, controls=max(_OWN_YARDSTICK, len(again)))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
-from ansible.module_utils.trainyard.verify.benchmark import Asked, verify
+from ansible.module_utils.trainyard.verify.benchmark import Request, verify
 
 OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
 GIB = 1 << 30
@@ -47,7 +47,7 @@ ALL = [f"mlx5_{index}:1" for index in range(8)]
 
 
 def checked(name, **asked):
-    return verify(parse(read(name)), Asked(**asked))
+    return verify(parse(read(name)), Request(**asked))
 
 
 def traffic(count, ports=8):

@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
 from ansible.module_utils.trainyard.verify.bandwidth import NoFigure, factor, from_hardware
-from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, describe, merge, verify
+from ansible.module_utils.trainyard.verify.benchmark import Request, baseline_entry, describe, merge, verify
 from benchmark_samples import ALL, GIB, H100, HOSTS, PORTS, checked, gpus, nic, node, port, read, traffic, two
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,7 +64,7 @@ def test_the_state_of_outputs_with_a_bandwidth_that_all_of_them_reach(name, stat
 @pytest.mark.parametrize("text", [read(WRONG), "# Out of bounds values : 12 FAILED\n"])
 @pytest.mark.parametrize("mark", ["#", ""])
 def test_wrong_results_fail_also_where_the_marks_of_comments_were_lost(text, mark):
-    record = verify(parse(text.replace("#", mark)), Asked(busbw=1.0))
+    record = verify(parse(text.replace("#", mark)), Request(busbw=1.0))
     assert record["state"] == "fail"
     assert "12 values out of bounds" in json.dumps(record)
 
@@ -72,7 +72,7 @@ def test_wrong_results_fail_also_where_the_marks_of_comments_were_lost(text, mar
 @pytest.mark.parametrize("name", [SIXTEEN, "2.10-all_reduce-8-v100.txt", GLOO])
 def test_a_log_that_begins_in_the_middle_is_unknown_wherever_that_is(name):
     text = read(name)
-    asked = Asked(busbw=0.01, ranks=16, hosts=["gpu-01", "gpu-02", "n9"], exact_hosts=True)
+    asked = Request(busbw=0.01, ranks=16, hosts=["gpu-01", "gpu-02", "n9"], exact_hosts=True)
     for at in range(text.index("# Using devices") + 2, text.index("# Avg bus bandwidth")):
         record = verify(parse(text[at:]), asked)
         assert record["state"] == "unknown", text[at : at + 40]
@@ -81,12 +81,12 @@ def test_a_log_that_begins_in_the_middle_is_unknown_wherever_that_is(name):
 
 def test_a_log_that_begins_in_the_middle_with_wrong_results_fails():
     wrong = read(WRONG)
-    assert verify(parse(wrong[wrong.index("#  Rank") :]), Asked(busbw=0.01))["state"] == "fail"
+    assert verify(parse(wrong[wrong.index("#  Rank") :]), Request(busbw=0.01))["state"] == "fail"
 
 
 def test_json_without_its_begin_is_unknown():
     text = read("2.19-all_reduce-16-h100.json")
-    assert verify(parse(text[200:]), Asked(busbw=1.0))["state"] == "unknown"
+    assert verify(parse(text[200:]), Request(busbw=1.0))["state"] == "unknown"
 
 
 def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
@@ -95,7 +95,7 @@ def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
     words = row.split()
     assert len(words) == 13
     slow = "31.20".join(row.rsplit(words[11], 1))
-    record = verify(parse(text.replace(row, slow)), Asked(busbw=384.0))
+    record = verify(parse(text.replace(row, slow)), Request(busbw=384.0))
     assert record["state"] == "fail"
     assert record["reason"].startswith(
         "busbw 31.20 GB/s in place at 8589934592 bytes, expected at least 311.04 (90% of"
@@ -104,14 +104,14 @@ def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
 
 def test_a_log_that_ends_in_the_middle_fails_wherever_that_is():
     text = read(GLOO)
-    assert verify(parse(text), Asked(busbw=1.0, ranks=4))["state"] == "pass"
+    assert verify(parse(text), Request(busbw=1.0, ranks=4))["state"] == "pass"
     for end in range(text.index("# Avg bus")):
-        assert verify(parse(text[:end]), Asked(busbw=1.0, ranks=4))["state"] == "fail", f"cut at {end}"
+        assert verify(parse(text[:end]), Request(busbw=1.0, ranks=4))["state"] == "fail", f"cut at {end}"
 
 
 @pytest.mark.parametrize("text", ["", "mpirun: command not found\n", "{}", "[]", "# size count type\n"])
 def test_text_without_a_table_fails(text):
-    record = verify(parse(text), Asked(busbw=1.0))
+    record = verify(parse(text), Request(busbw=1.0))
     assert record["state"] == "fail" and record["reason"] and record["sizes"] == []
 
 
@@ -148,7 +148,7 @@ def test_wrong_ranks_are_named_where_the_output_does():
     row = next(line for line in text.splitlines() if line.startswith("        4096 "))
     named = "# Wrong on rank 3 on n2: 2 elements\n"
     zero = parse(text.replace(row, f"{row[:-1]}2").replace("# Out", f"{named}# Out").replace(": 0 OK", ": 2 FAILED"))
-    record = verify(merge([zero, parse(named)]), Asked(busbw=0.1))
+    record = verify(merge([zero, parse(named)]), Request(busbw=0.1))
     assert record["reason"] == "wrong results: 2 elements at 4096 bytes (rank 3 on n2)"
 
 
@@ -177,7 +177,7 @@ def test_names_that_cannot_be_compared_are_noted():
 )
 def test_ranks_that_are_not_listed_or_do_not_fit_the_numbers(removed, reason):
     text = "\n".join(line for line in read(SIXTEEN).splitlines() if removed not in line)
-    record = verify(parse(text), Asked(busbw=1.0))
+    record = verify(parse(text), Request(busbw=1.0))
     assert record["state"] == "unknown" and record["reason"].startswith(reason)
 
 
@@ -185,7 +185,7 @@ def test_groups_are_checked_as_one_of_them():
     text = read(SIXTEEN)
     for rank in range(1, 16, 2):
         text = text.replace(f"Rank {rank:2d} Group  0", f"Rank {rank:2d} Group  1")
-    record = verify(parse(text), Asked(busbw=1.0, ranks=16))
+    record = verify(parse(text), Request(busbw=1.0, ranks=16))
     assert "the ranks form 2 groups: the bandwidths are those of one group of 8" in record["findings"]
     # 1.88 is the factor of 16 ranks, not of the 8 of a group.
     assert record["state"] == "unknown"
@@ -193,11 +193,11 @@ def test_groups_are_checked_as_one_of_them():
 
 def test_logs_of_ranks_are_read_together():
     alone = read("2.19-all_reduce-one-gpu.txt")
-    record = verify(merge([parse(alone), parse(alone)]), Asked(ranks=2))
+    record = verify(merge([parse(alone), parse(alone)]), Request(ranks=2))
     assert record["state"] == "fail" and "each were a world of their own" in record["reason"]
     silent = parse("n2:1:2 [0] NCCL INFO Using network Socket\n")
-    assert verify(merge([silent, parse(read(GLOO))]), Asked(busbw=1.0, ranks=4))["state"] == "pass"
-    assert verify(merge([]), Asked())["reason"] == "no log"
+    assert verify(merge([silent, parse(read(GLOO))]), Request(busbw=1.0, ranks=4))["state"] == "pass"
+    assert verify(merge([]), Request())["reason"] == "no log"
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_below_the_gate_is_a_failure_at_the_largest_size():
     text = read(SIXTEEN)
     last = next(line for line in text.splitlines() if line.startswith("  8589934592"))
     slow = last.replace("385.14", " 85.14").replace("205.41", " 45.41")
-    again = verify(parse(text.replace(last, f"{slow}\n{last}")), Asked(busbw=384.0))
+    again = verify(parse(text.replace(last, f"{slow}\n{last}")), Request(busbw=384.0))
     assert (again["state"], again["busbw_largest"]) == ("fail", 85.14)
 
 

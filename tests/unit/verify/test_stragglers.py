@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.verify.straggler_limits import Limits
-from ansible.module_utils.trainyard.verify.stragglers import MOST_MEASUREMENTS, first_rounds, full_rounds, verify
+from ansible.module_utils.trainyard.verify.stragglers import MAX_MEASUREMENTS, first_rounds, full_rounds, verify
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -232,7 +232,7 @@ def test_a_wrong_result_that_never_comes_again_stays_a_failure_of_one_of_the_two
     checked, _ = repeat(N4, records, lambda pairs, number: measured(pairs, {}, number))
     assert (checked["state"], checked["suspects"]) == ("fail", ["n1", "n2"])
     assert checked["reason"] == "n1 or n2 computed a wrong result"
-    assert all(node["measurements"] <= MOST_MEASUREMENTS for node in checked["nodes"])
+    assert all(node["measurements"] <= MAX_MEASUREMENTS for node in checked["nodes"])
 
 
 FINE = rounds_of(N4, {})
@@ -260,7 +260,7 @@ def test_what_all_nodes_share_is_blamed_on_none(records, options, state, reason)
 
 def test_nothing_measured_is_unknown():
     assert [verify(hosts, [])["state"] for hosts in ([], ["n1"], N4)] == ["unknown"] * 3
-    assert verify(["n1"], [])["reason"] == "one node has nobody to be paired with"
+    assert verify(["n1"], [])["reason"] == "one node has no partner"
 
 
 def test_a_node_that_was_never_measured_is_measured_next():
