@@ -6,8 +6,6 @@ import json
 import platform
 import re
 
-import pytest
-
 HEADLINE = "The NVIDIA stack does not fit these hosts:"
 
 
@@ -75,37 +73,14 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
     assert json.loads(chosen["n2"]) == own["site"]["set"]
 
 
-@pytest.mark.parametrize(
-    ("given", "texts"),
-    [
-        (
-            # Missing headers of the lab's kernel would depend on apt's lists.
-            {"nvidia_stack": by_host("v100", "debian12"), "nvidia_gpus": by_host(0, 8), "nvidia_driver_kernels": []},
-            [
-                f"{HEADLINE} 2 findings. Nothing was changed. 1. nvidia_stack on n1 found 'v100' expected one of "
-                "v100-runfile, mindspore-cuda11.1, mindspore-cuda11.6, pytorch-cuda12, pytorch-cuda13, debian12, "
-                "debian12-tesla470, debian13, wheels-cuda13 do set nvidia_stack to one of them",
-                "2. GPUs on n2 found 0 on the PCI bus expected 8 do check `lspci -d 10de:`",
-            ],
-        ),
-        (
-            {
-                "nvidia_stack": by_host("debian13", "debian12"),
-                "nvidia_gpus": by_host(0, "auto"),
-                "nvidia_stack_overrides": by_host({}, {"driver": {"flavor": "open"}}),
-            },
-            [
-                f"{HEADLINE} 4 findings. Nothing was changed. 1. operating system on n1 found CUDA 12.4 from debian 12 "
-                "itself expected CUDA 11.8 (Debian's archive in November 2026, contrib and non-free)",
-                "found debian13 does not fit, see above expected a stack that fits this host: v100-runfile,",
-                "nvidia_stack_overrides on n2 found driver.flavor expected a field of driver: provider, version, "
-                "branch, flavour, url, sha256 do correct nvidia_stack_overrides",
-            ],
-        ),
-    ],
-)
-def test_all_findings_of_all_hosts_are_reported_at_once(run_playbook, given, texts):
-    run = run_playbook("converge.yml", "--limit", "n1,n2", **given)
-    assert run.rc != 0
-    assert [text for text in texts if text not in run.text] == []
-    assert set(run.changes.values()) == {0}
+def test_all_findings_of_all_hosts_are_reported_at_once(run_playbook):
+    given = {
+        "nvidia_stack": by_host("debian13", "debian12"),
+        "nvidia_gpus": by_host(0, "auto"),
+        "nvidia_stack_overrides": by_host({}, {"driver": {"flavor": "open"}}),
+    }
+    run_playbook("converge.yml", "--limit", "n1,n2", **given).fails(
+        f"{HEADLINE} 4 findings. Nothing was changed. 1. operating system on n1 found CUDA 12.4 from debian 12",
+        "found debian13 does not fit, see above expected a stack that fits this host: v100-runfile,",
+        "nvidia_stack_overrides on n2 found driver.flavor expected a field of driver: provider, version, branch",
+    ).changes_nothing()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from lab_jobs import host_list
 
 AS_TRAIN = "sudo --user=train --set-home"
@@ -110,28 +109,9 @@ def test_a_preview_names_the_building_node(run_playbook, node_names):
         assert f"{name}: Open MPI 4.1.8 is copied from {first}: {configure}" in done.text
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"openmpi_provider": "existing"}, "openmpi_prefix is '' expected the folder that has bin/mpirun"),
-        (
-            {
-                "openmpi_provider": "source",
-                "openmpi_version": "4.1.99",
-                "openmpi_prefix": "/usr/local",
-                "openmpi_url": "openmpi.tar.bz2",
-                "openmpi_configure_options": ["--prefix=/opt", "with-slurm"],
-            },
-            "4 findings. Nothing was changed. 1. input of openmpi found openmpi_sha256 is '' expected the sha256 of "
-            "the archive (64 hexadecimal digits; the sums of 4.0.3, 4.1.4, 4.1.8, 5.0.8 are built in)",
-        ),
-        (
-            {"openmpi_provider": "source", "openmpi_ucx": "/opt/no-ucx", "openmpi_prefix": "/var/lib/trainyard"},
-            "Open MPI cannot be built: 2 findings. Nothing was changed. 1. openmpi_ucx on n1, n2 found no UCX "
-            "headers in /opt/no-ucx expected UCX with its headers do install it, or set openmpi_ucx to auto or none "
-            "2. openmpi_prefix on n1, n2 found /var/lib/trainyard, which this role did not make",
-        ),
-    ],
-)
-def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
-    run_playbook("changed.yml", "--limit", "n1,n2", **given).fails(said).changes_nothing()
+def test_bad_input_is_refused_with_what_to_do(run_playbook):
+    given = {"openmpi_provider": "source", "openmpi_ucx": "/opt/no-ucx", "openmpi_prefix": "/var/lib/trainyard"}
+    run_playbook("changed.yml", "--limit", "n1,n2", **given).fails(
+        "Open MPI cannot be built: 2 findings. Nothing was changed. 1. openmpi_ucx on n1, n2 found no UCX headers",
+        "2. openmpi_prefix on n1, n2 found /var/lib/trainyard, which this role did not make",
+    ).changes_nothing()

@@ -63,12 +63,8 @@ def test_check_mode_reports_changes_and_makes_none(run, bare):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "texts"),
     [
-        (
-            {"python_runtime_packages": ["numpy>=2", "a==1", "A==2"]},
-            ["'numpy>=2' is not pinned: expected name==version", "'a==1' and 'A==2' contradict each other: keep one"],
-        ),
         ({"python_runtime_name": "../up"}, ["python_runtime_name is '../up', expected a single folder name"]),
         (
             {
@@ -87,8 +83,8 @@ def test_check_mode_reports_changes_and_makes_none(run, bare):
         ),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_made(run, bare, given, said):
-    run(**given).fails(*said)
+def test_bad_input_is_refused_before_anything_is_made(run, bare, given, texts):
+    run(**given).fails(*texts)
     assert not bare.file(OTHER).exists
 
 

@@ -237,38 +237,21 @@ def test_an_undeclared_address_gets_no_certificate(run_playbook: Any, node: Any,
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "texts"),
     [
-        (
-            {"ssh_mesh_validity": "1 year", "ssh_mesh_networks": ["10.0.0"]},
-            [
-                "'1 year' is not a duration; expected numbers with s, m, h, d or w",
-                "'10.0.0' does not appear to be an IPv4 or IPv6 network",
-            ],
-        ),
         ({"ssh_mesh_validity": "4w"}, ["ssh_mesh_renew_before is not shorter than ssh_mesh_validity"]),
         (
-            {"ssh_mesh_verify_peers": "0"},
-            ["ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"],
-        ),
-        (
-            {
-                "ssh_mesh_revoked": ["n99"],
-                "ssh_mesh_user": "nobody2",
-                "ssh_mesh_extra_principals": ["a,root"],
-                "ssh_mesh_host_key": "/etc/ssh/none",
-            },
+            {"ssh_mesh_revoked": ["n99"], "ssh_mesh_user": "nobody2", "ssh_mesh_host_key": "/etc/ssh/none"},
             [
                 "found n99, which has no certificate of this authority expected one of n",
                 "training user on n1 found no user nobody2",
-                "found 'a,root' expected letters, digits and . _ : -",
                 "expected /etc/ssh/none do as the node says: set ssh_mesh_host_key",
             ],
         ),
     ],
 )
-def test_bad_input_is_rejected_before_any_change(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
-    run_playbook("converge.yml", "--limit", "n1", **given).fails(*said).changes_nothing()
+def test_bad_input_is_rejected_before_any_change(run_playbook: Any, given: dict[str, Any], texts: list[str]) -> None:
+    run_playbook("converge.yml", "--limit", "n1", **given).fails(*texts).changes_nothing()
 
 
 def test_certificates_open_the_training_users_account_only(
