@@ -23,7 +23,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -39,12 +38,10 @@ from starting import (
     BenchmarkError,
     FirstNode,
     bare,
-    by_hand_play,
     deepspeed,
     launched,
     machine,
     mpirun,
-    node_names,
     playbook,
     run,
     torchrun,
@@ -108,7 +105,6 @@ def measure_launch(rounds: int) -> tuple[dict[str, Any], list[str]]:
         "ssh loop, one rank each": lambda: timed(lambda: n1(bare(TINY, NODES))),
         "mpirun": lambda: timed(lambda: n1(mpirun())),
         "torchrun by hand over ssh": lambda: timed(lambda: n1(torchrun(TINY, NODES))),
-        "Ansible play of four tasks": lambda: timed(by_hand_play),
         "DeepSpeed over pdsh": lambda: timed(lambda: n1(deepspeed())),
         "launch.yml, direct": lambda: timed(lambda: launched("direct", TINY, NODES, "benchmarks")),
         "launch.yml, torchrun": lambda: timed(lambda: launched("torchrun", TINY, NODES, "benchmarks")),
@@ -229,45 +225,6 @@ def measure_scale(_: int) -> tuple[dict[str, Any], list[str]]:
     return {"plans": plans, "checks": checks, "joins": joins}, lines
 
 
-def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """verify.yml on 4, 8 and 16 nodes, as far as the lab has them: seconds of each phase, memory of the controller."""
-    there = len(json.loads(run(["ansible-inventory", "-i", str(INVENTORY), "--list"]))["compute"]["hosts"])
-    counts = [count for count in (4, 8, 16) if count <= there]
-    phases = ["drift", "reach", "devices", "collectives", "bandwidth", "stragglers", "counters"]
-    result: dict[str, Any] = {"nodes": {}}
-    for count in counts:
-        made = []
-        for _ in range(rounds):
-            with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-                settings = {"trainyard_runs": folder, "verify_phases": phases, "verify_busbw": 1e-6}
-                limit = ",".join(["localhost", *node_names(count)])
-                # A pair that the machine disturbs is no fault of the benchmark: 0, 2 or 3.
-                argv = ["ansible-playbook", "playbooks/verify.yml", "-i", str(INVENTORY), "--limit", limit]
-                peak = peak_memory([*argv, "-e", json.dumps(settings)])
-                (report,) = Path(folder).glob("verify-*/report.json")
-                made.append({**json.loads(report.read_text()), "peak": peak})
-        result["nodes"][count] = {
-            "total": statistics.median(report["elapsed_s"] for report in made),
-            **{name: statistics.median(_phase(report, name)["elapsed_s"] for report in made) for name in phases},
-            "rounds": statistics.median(
-                len({pair["round"] for pair in report["stragglers"]["pairs"]})
-                for report in made
-                if report["stragglers"]
-            ),
-            "states": [report["state"] for report in made],
-            "peak MiB": max(report["peak"] for report in made),
-        }
-    columns = ["total", *phases, "rounds", "peak MiB"]
-    lines = [f"| nodes | {' | '.join(columns)} |", f"|{'---|' * (len(columns) + 1)}"]
-    for count, row in result["nodes"].items():
-        lines.append(f"| {count} | {' | '.join(f'{row[name]:.0f}' for name in columns)} |")
-    return result, lines
-
-
-def _phase(report: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(phase for phase in report["phases"] if phase["name"] == name)
-
-
 def peak_memory(argv: list[str]) -> int:
     """Run a command, whatever its status, and return the most memory that its processes had together, in MiB."""
     process = subprocess.Popen(
@@ -311,7 +268,6 @@ PARTS = {
     "site": (measure_site, 3),
     "failure": (measure_failure, 3),
     "stragglers": (measure_stragglers, 1),
-    "verify": (measure_verify, 3),
     "scale": (measure_scale, 1),
 }
 WITHOUT_LAB = {"stragglers", "scale"}
@@ -328,8 +284,7 @@ def main() -> None:
     if set(parts) - WITHOUT_LAB:
         print("Making the nodes ready", flush=True)
         playbook("site.yml", limit_s=PREPARE_S)
-        if set(parts) - WITHOUT_LAB - {"verify"}:
-            playbook("benchmarks/prepare.yml", limit_s=PREPARE_S)
+        playbook("benchmarks/prepare.yml", limit_s=PREPARE_S)
     for part in parts:
         measure, rounds = PARTS[part]
         conditions = machine()

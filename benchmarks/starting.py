@@ -117,13 +117,6 @@ def deepspeed() -> str:
     return f"PATH={path} OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu {DEEPSPEED} {options} {shlex.join(TINY)}"
 
 
-def by_hand_play() -> str:
-    """Start the tiny training with a play of four tasks and return rank 0's log."""
-    logs = CACHE / "by_hand"
-    playbook("benchmarks/by_hand.yml", "-e", json.dumps({"port": next(ports), "logs": str(logs)}))
-    return (logs / "n1.log").read_text()
-
-
 def job(launcher: str, program: list[str], nodes: int, source: str, **more: Any) -> list[str]:
     """Return the arguments of launch.yml."""
     variables = {

@@ -31,7 +31,7 @@ def test_one_problem_is_reported_and_nothing_starts(play):
 
 def test_all_problems_are_reported_at_once(play, node_names):
     size, everywhere = len(node_names), host_list(node_names)
-    run = play.launch(
+    play.launch(
         WORKER,
         job_nodes=9,
         job_ranks_per_node="auto",
@@ -39,21 +39,17 @@ def test_all_problems_are_reported_at_once(play, node_names):
         job_data=["/var/lib/trainyard/data/imagenet"],
         job_devices=[0, 1],
         job_env={"https_proxy": "http://192.0.2.1:3128", "GLOO_SOCKET_IFNAME": "lo"},
-    ).expect(2, f"7 findings: {NOT_RUN}")
-    for said in (
-        rf"job_nodes found 9 nodes requested, {size} in group compute expected at most as many nodes as the group has",
-        r"job_command found no wroker\.py in \S+molecule/jobs/worker expected one of hangs\.py, worker\.py do correct "
-        r"job_command or job_source",
-        rf"devices on {everywhere} found no device on the node expected devices 0, 1 do correct job_devices, or set it "
-        r"to auto",
-        rf"interface on {everywhere} found GLOO_SOCKET_IFNAME=lo: lo \(loopback\) expected an interface that reaches "
-        r"the other nodes do remove GLOO_SOCKET_IFNAME from job_env or job_node_env",
-        rf"proxy on {everywhere} found https_proxy in the job's environment, and no_proxy without ",
-        rf"program on {everywhere} found no pyhton3 in \S+ or the system's folders expected the program of job_command",
-        rf"data on {everywhere} found no /var/lib/trainyard/data/imagenet expected the job's data on every node "
-        r"\(job_data\) do as the node says: run site\.yml with that data set in `dataset_sets`, or correct job_data",
-    ):
-        assert re.search(said, run.text), f"{said}\n{run.output}"
+    ).expect(
+        2,
+        f"7 findings: {NOT_RUN}",
+        f"job_nodes found 9 nodes requested, {size} in group compute expected at most as many nodes as the group has",
+        "job_command found no wroker.py in ",
+        f"devices on {everywhere} found no device on the node expected devices 0, 1 do correct job_devices",
+        f"interface on {everywhere} found GLOO_SOCKET_IFNAME=lo: lo (loopback) expected an interface that reaches the",
+        f"proxy on {everywhere} found https_proxy in the job's environment, and no_proxy without ",
+        f"program on {everywhere} found no pyhton3 in ",
+        f"data on {everywhere} found no /var/lib/trainyard/data/imagenet expected the job's data on every node",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +66,10 @@ def refused(play, nodes):
 
 
 def test_a_busy_port_is_named_with_its_owner_and_a_missing_script_with_its_nodes(refused):
-    refused.expect(2, f"2 findings: {NOT_RUN}")
-    for said in (
-        r"rendezvous port on n1 found 23456 is in use by \S*python3 \(pid \d+\) expected a free TCP port on the head "
-        r"node do as the node says: set job_port: auto, or another port, or end that process",
-        r"program on n1, n2 found no /srv/absent\.py expected the script that job_command names by its path",
-    ):
-        assert re.search(said, refused.text), f"{said}\n{refused.output}"
+    program = "program on n1, n2 found no /srv/absent.py expected the script that job_command names by its path"
+    refused.expect(2, f"2 findings: {NOT_RUN}", program)
+    port = r"rendezvous port on n1 found 23456 is in use by \S*python3 \(pid \d+\) expected a free TCP port on the head"
+    assert re.search(port, refused.text), refused.output
 
 
 def test_a_plan_that_was_never_started_is_no_run(play, refused):
@@ -112,25 +105,15 @@ def test_a_script_that_differs_between_nodes(play, nodes):
     finally:
         for name in ("n1", "n2", "n3"):
             nodes[name].host.check_output(f"rm {script}")
-    assert f"1 finding: {NOT_RUN}" in run.text
-    said = (
-        rf"1\. scripts on n2 found {script} sha256 \w{{12}} expected one {script} on all nodes: sha256 \w{{12}}, as on "
-        r"n1 and 1 more do copy the same file to all nodes, or put it into job_source, which is sent to all nodes"
-    )
-    assert re.search(said, run.text), run.output
+    found = rf"1 finding: .* scripts on n2 found {script} sha256 \w{{12}} expected one {script} on all nodes"
+    assert re.search(found, run.text), run.output
 
 
 def test_hosts_that_limit_leaves_out_are_called_so(play):
-    run = play.launch(WORKER, "--limit", "n1,localhost", job_nodes=2).expect(2)
-    said = (
-        "1. limit on n2 found left out by --limit n1,localhost expected every host of the job do launch without "
-        "--limit; job_hosts and job_nodes choose the hosts"
-    )
-    assert said in run.text, run.output
+    limit = "1. limit on n2 found left out by --limit n1,localhost expected every host of the job"
+    play.launch(WORKER, "--limit", "n1,localhost", job_nodes=2).expect(2, limit)
 
 
 def test_limit_without_the_controller_is_no_success(play, run_playbook):
     for run in (play.launch(WORKER, "--limit", "n1", job_nodes=1), run_playbook("playbooks/stop.yml", "--limit", "n1")):
-        assert run.rc == 2, run.output
-        assert "--limit n1 leaves out localhost, where jobs are planned and their runs are stored expected " in run.text
-        assert "1 finding in what was given. Nothing was done." in run.text
+        run.expect(2, "--limit n1 leaves out localhost", "1 finding in what was given. Nothing was done.")
