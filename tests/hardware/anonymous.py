@@ -14,23 +14,7 @@ from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_se
 
 # Shorter names, and words of the trade, tell of no machine, and stand in what tools print.
 _LEAST_NAME = 3
-_WORDS = frozenset(
-    {
-        "localhost",
-        "host",
-        "node",
-        "server",
-        "gpu",
-        "npu",
-        "cuda",
-        "nvidia",
-        "ascend",
-        "train",
-        "compute",
-        "head",
-        "linux",
-    }
-)
+_WORDS = frozenset("localhost host node server gpu npu cuda nvidia ascend train compute head linux".split())
 _HEX = "[0-9a-fA-F]"
 _UUID = re.compile(rf"\b(GPU|MIG)-{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
 _MAC = re.compile(rf"(?<![\w:])(?!00:00:00:00:00:00|ff:ff:ff:ff:ff:ff)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?![\w:])")

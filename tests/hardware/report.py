@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import subprocess
 import tarfile
 import time
@@ -90,10 +89,6 @@ class Report:
         with tarfile.open(packed, "w:gz") as tar:
             tar.add(self.folder, self.folder.name, filter=_of_nobody)
         return packed
-
-    def discard(self) -> None:
-        """Leave nothing."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _of_nobody(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.hardware.npu import chip_of
 from ansible.module_utils.trainyard_node.ascend.software import read_ascend
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from measured import COLLECTIVES, benchmark, verify
+from measured import COLLECTIVES, benchmark, hccl_rows, verify
 from software import Missing, environment_of, ran, source_of, torch_of
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -131,10 +131,7 @@ def test_hccl_test_is_right_on_all_devices(machine, hccl_test, record):
         program = [f"./{name}_test", "-b", "8K", "-e", "64M", "-f", "2", "-d", "fp32", "-p", str(machine.count)]
         done = ran(["mpirun", *root, "-n", str(machine.count), *program], 300, hccl_test)
         machine.report.keep_text(done.output, f"captures/outputs/hccl_{name}_test.txt")
-        rows = re.findall(
-            r"^\s*(\d+)\s*\|?\s+([\d.]+)\s*\|?\s+([\d.]+)\s*\|?\s+(\w+)\s*\|?\s*$", done.output, re.MULTILINE
-        )
-        record[name] = rows
+        rows = record[name] = hccl_rows(done.output)
         assert done.status == 0, done.end()
         # NULL: the tool could not check the sum of so many.
         assert rows and {row[3] for row in rows} <= {"success", "NULL"}, done.end()
