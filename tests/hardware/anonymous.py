@@ -14,7 +14,7 @@ from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_se
 
 # Shorter names, and words of the trade, tell of no machine, and stand in what tools print.
 _LEAST_NAME = 3
-_WORDS = frozenset("localhost host node server gpu npu cuda nvidia ascend train compute head linux".split())
+_WORDS = re.compile("localhost|host|node|server|gpu|npu|cuda|nvidia|ascend|train|compute|head|linux", re.IGNORECASE)
 _HEX = "[0-9a-fA-F]"
 _UUID = re.compile(rf"\b(GPU|MIG)-{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
 _MAC = re.compile(rf"(?<![\w:])(?!00:00:00:00:00:00|ff:ff:ff:ff:ff:ff)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?![\w:])")
@@ -36,7 +36,7 @@ class Anonymous:
         """Take what is known of this machine."""
         self._new: dict[str, dict[str, str]] = {}
         self._own: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = []
-        telling = {name for name in names if len(name) >= _LEAST_NAME and name.lower() not in _WORDS}
+        telling = {name for name in names if len(name) >= _LEAST_NAME and not _WORDS.fullmatch(name)}
         for name in sorted(telling, key=len, reverse=True):
             self._own.append((re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"), lambda _: "this-machine"))
         for number, address in enumerate(sorted(set(addresses)), 1):
