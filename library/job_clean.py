@@ -12,10 +12,6 @@ description:
   - Brings the end of jobs into the record that have none, then removes the folders that M(job_clean_plan) chose from
     nodes, schedulers and O(runs_dir), and records it. Fails for folders that could not be removed.
 options:
-  runs_dir:
-    description: Folder of the runs on the controller.
-    type: path
-    required: true
   chosen:
     description: The result of M(job_clean_plan).
     type: dict
@@ -24,10 +20,7 @@ options:
     description: Upper bound for each collected log, in bytes.
     type: int
     required: true
-  excluded_file:
-    description: File on the controller that records the hosts that jobs excluded.
-    type: path
-    required: true
+extends_documentation_fragment: [job.runs_dir, job.excluded_file]
 attributes:
   check_mode:
     support: full

@@ -29,10 +29,6 @@ options:
   days:
     description: Instead of O(job_id), all jobs that ended more than this many days ago.
     type: float
-  runs_dir:
-    description: Folder of the runs on the controller.
-    type: path
-    required: true
   state_dir:
     description: Folder on the nodes that holds C(jobs/).
     type: path
@@ -43,7 +39,7 @@ options:
       each cluster, and plans that were never started.
     type: bool
     default: false
-extends_documentation_fragment: read_only
+extends_documentation_fragment: [job.runs_dir, read_only]
 seealso:
   - module: job_clean
 """

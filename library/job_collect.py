@@ -12,10 +12,6 @@ description:
   - Brings the logs of all nodes into the run's folder, and returns the state of the job on each node, or in its
     scheduler.
 options:
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-    required: true
   stop:
     description: First end what is left of the job on the nodes.
     type: bool
@@ -37,6 +33,7 @@ options:
     description: Upper bound for each log, in bytes; the end of a longer log is brought.
     type: int
     required: true
+extends_documentation_fragment: [job.run_dir]
 attributes:
   check_mode:
     support: full

@@ -33,10 +33,6 @@ options:
     description: How many hosts the group of the job has.
     type: int
     required: true
-  runs_dir:
-    description: Folder on the controller that holds the folders of all runs.
-    type: path
-    required: true
   state_dir:
     description: Folder on the nodes that holds C(jobs/).
     type: path
@@ -52,10 +48,6 @@ options:
     required: true
   facts_file:
     description: File on the controller that keeps the nodes' facts between launches.
-    type: path
-    required: true
-  excluded_file:
-    description: File on the controller with the excluded hosts, why and since when.
     type: path
     required: true
   user:
@@ -95,6 +87,7 @@ options:
     description: Return what was found as RV(refused) in place of failing with it.
     type: bool
     default: false
+extends_documentation_fragment: [job.runs_dir, job.excluded_file]
 attributes:
   check_mode:
     description: Shows the plan, which is written in place of that of the check before.

@@ -12,10 +12,6 @@ description:
   - Writes C(summary.json) and C(report.html) into the run's folder, from its plan, its collected logs and the nodes'
     answers. A record of the end is written once; later calls only print the state of the nodes.
 options:
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-    required: true
   asked:
     description: >-
       V(end) fails unless the job succeeded, V(stop) if something of it is left or its end is unknown; V(tell) prints,
@@ -36,10 +32,7 @@ options:
       Instead of O(answers), C(job_state) of M(job_collect). Without C(state) the scheduler gave no answer, and C(msg)
       says why.
     type: dict
-  excluded_file:
-    description: File on the controller that records the hosts that jobs excluded.
-    type: path
-    required: true
+extends_documentation_fragment: [job.run_dir, job.excluded_file]
 attributes:
   check_mode:
     support: full

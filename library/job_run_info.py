@@ -13,10 +13,6 @@ description:
     records do not tell, head nodes and schedulers are asked. Fails with the names of the newest runs if there is no
     such run.
 options:
-  runs_dir:
-    description: Folder on the controller that holds the folders of all runs.
-    type: path
-    required: true
   job_id:
     description: The run to find.
     type: str
@@ -37,6 +33,7 @@ options:
     description: Ask which runs still run; otherwise the newest run is taken.
     type: bool
     default: true
+extends_documentation_fragment: [job.runs_dir]
 attributes:
   check_mode:
     support: full

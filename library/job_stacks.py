@@ -14,15 +14,11 @@ description:
     channel of each rank are known.
   - Fails if no rank runs, and for jobs of Slurm or Kubernetes.
 options:
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-    required: true
   seconds:
     description: Sample once a second for this long, to find the rank for which others wait; at least 20 are needed.
     type: int
     default: 0
-extends_documentation_fragment: read_only
+extends_documentation_fragment: [job.run_dir, read_only]
 """
 
 EXAMPLES = r"""

@@ -12,10 +12,6 @@ description:
   - Sends each node its share of the plan, the source and the secrets, which go through standard input alone. A job of
     Slurm or Kubernetes is submitted, and its id in the scheduler is recorded in the run's folder.
 options:
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-    required: true
   user:
     description: The training user.
     type: str
@@ -40,6 +36,7 @@ options:
     description: Whether the job is a playbook's own, which changes nothing for its user.
     type: bool
     default: false
+extends_documentation_fragment: [job.run_dir]
 attributes:
   check_mode:
     support: none

@@ -13,10 +13,6 @@ description:
     no answer for 20 seconds (60 for a scheduler) beyond the time for a lost node to come back. Interrupting the command
     changes nothing for the job.
 options:
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-    required: true
   follow:
     description: >-
       Ranks whose lines are printed, V(all) or a text such as V(0,4-7), of at most 64 nodes. Not for jobs of Slurm or
@@ -29,7 +25,7 @@ options:
       Slurm or Kubernetes.
     type: bool
     default: false
-extends_documentation_fragment: read_only
+extends_documentation_fragment: [job.run_dir, read_only]
 """
 
 EXAMPLES = r"""
