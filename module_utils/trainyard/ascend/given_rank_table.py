@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank table that the user gives for a job (job_rank_table), as it came; job/placement/rank_table.py judges it."""
+"""Read the rank table that a user gives for a job (job_rank_table); job/placement/rank_table.py checks it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from .rank_table import loads
 from .rank_table_view import ServerView, View
 
 
 @dataclass(frozen=True)
 class GivenTable:
-    """The file's path on the controller, its text, which is sent to the nodes unchanged, and what json made of it."""
+    """The file's path on the controller, its text, which is sent to the nodes unchanged, and the parsed table."""
 
     path: str
     text: str
@@ -32,9 +32,9 @@ class GivenTable:
         return {**by_host, **{server.server_id: place for place, server in enumerate(self.servers)}}
 
     def place(self, address: str) -> int | None:
-        """Return which of `servers` the node with this address is.
+        """Return the index in `servers` of the node with this address.
 
-        The only server of a table may say 127.0.0.1, as usual generators write it: it is every node's own.
+        The only server of a table may be 127.0.0.1, as usual generators write it, which matches every node.
         """
         alone = len(self.servers) == 1 and self.servers[0].server_id.startswith("127.")
         return 0 if alone else self._place.get(address)
@@ -48,9 +48,7 @@ def host_ip(server: ServerView) -> str:
 
 def read(path: str, text: str) -> tuple[GivenTable | None, str]:
     """Read a table's text; return it, or None and why it is no JSON."""
-    try:
-        return GivenTable(path, text, json.loads(text)), ""
-    except json.JSONDecodeError as error:
-        return None, f"no JSON in line {error.lineno}, column {error.colno}: {error.msg}"
-    except RecursionError:
-        return None, "JSON that is nested too deeply"
+    table, problems = loads(text)
+    if problems:
+        return None, f"no JSON in {problems[0].host}: {problems[0].found}"
+    return GivenTable(path, text, table), ""

@@ -135,7 +135,7 @@ def _other_version(part: Table, first: Table) -> list[Finding]:
 
 
 def repair(table: object) -> tuple[Table, list[Finding]]:
-    """Return a repaired copy of the table, where a repair has one meaning only, and the repaired problems.
+    """Return a copy with the repairs that have only one meaning, and the repaired problems.
 
     Numbers become strings, a missing server_count is counted, ranks are numbered in the order that the framework
     requires, and `status` is set when nothing else is wrong. Anything but a table becomes an empty one.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank table as text, and one whose servers have changed: what a node of a job needs to write its own anew.
+"""Write a rank table as text, and put other servers into it when a job's nodes change.
 
-A server in the place of another keeps its server_id, which to HCCL is a name that each server has of its own, and its
-ranks: MindSpore demands that these follow the order of the names.
+A replacing server takes the server_id, which is only a name to HCCL, and the ranks of the replaced one: MindSpore
+requires ranks that follow the order of the names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Table = dict[str, Any]
 
 
 def with_servers(table: Table, others: Mapping[str, Table]) -> Table:
-    """Return a table in which other servers stand in the places of some: `others` by the server_id of these.
+    """Return a table in which other servers replace some: `others` by the server_id of the replaced ones.
 
-    Each is a table of that server alone, with as many devices.
+    Each of them is a table of that server alone, with as many devices.
     """
     entries, pod_of = [], _pod_of(table)
     for entry in table["server_list"]:
@@ -57,13 +57,13 @@ def dumps(table: Table) -> str:
 
 
 _encode = json.JSONEncoder().encode
-_PARTED = frozenset((dict, list))
+_CONTAINERS = frozenset((dict, list))
 
 
 def _text(value: Any, margin: str) -> str:
-    """Return JSON text in which what holds objects or lists takes a line for each of its parts."""
+    """Return JSON text in which a value that holds objects or lists has a line for each of its parts."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if not any(map(_PARTED.__contains__, map(type, parts))):
+    if not any(map(_CONTAINERS.__contains__, map(type, parts))):
         return _encode(value)
     inner = margin + "  "
     if isinstance(value, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HCCL rank table, read as far as it can be read: it may come from anywhere, and be wrong in any way."""
+"""Read an HCCL rank table as far as possible: it may come from anywhere, and be wrong in any way."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def refused(problem: Finding) -> Finding:
-    """Return a warning as the fault that it is where more is demanded than HCCL does."""
+    """Return a warning as an error, where more is required than HCCL requires."""
     return Finding(**problem.as_dict())
 
 
 def shown(value: object) -> str:
-    """Return a value as JSON writes it, cut short; a number without quotes, whichever way it is written."""
+    """Return a value as JSON, shortened; a number in a string has no quotes."""
     value = value if number(value) is None else number(value)
     text = json.dumps(value, ensure_ascii=False)
     if not text.isprintable():  # half a surrogate pair would break the module's result
@@ -43,22 +43,22 @@ def number(value: object) -> int | None:
 
 
 def _name(value: object) -> str:
-    """Return a name, which someone may have written as a number; "" where there is none."""
+    """Return a name, which may be written as a number; "" where there is none."""
     return value if isinstance(value, str) else "" if number(value) is None else str(value)
 
 
 def plain(text: str) -> str:
-    """Return a text for a message, in quotes only where it holds more than a message can."""
+    """Return a text for a message, in quotes if it has characters that cannot be printed."""
     return text if text.isprintable() else shown(text)
 
 
 def address_family(text: str) -> int | None:
-    """Return the family, 4 or 6, of an address, which may name its interface (fe80::1%eth0); None where it is none."""
+    """Return 4 or 6 for an address, which may name its interface (fe80::1%eth0), None for anything else."""
     text, mark, interface = text.partition("%")
     if mark and not interface:
         return None
     for family, version in ((socket.AF_INET, 4), (socket.AF_INET6, 6)):
-        # A table may hold thousands, for which `ipaddress` is slow; this is no less strict.
+        # A table may have thousands of addresses, for which `ipaddress` is slow. This is as strict.
         try:
             socket.inet_pton(family, text)
         except (OSError, ValueError):
@@ -90,7 +90,7 @@ def objects(data: Mapping[str, Any], name: str) -> list[tuple[int, dict[str, Any
 
 
 def field_text(data: Mapping[str, Any], name: str) -> str:
-    """Say what a field holds."""
+    """Return the value of a field for a message."""
     return f"{name} {shown(data[name])}" if name in data else f"no {name}"
 
 
@@ -109,7 +109,7 @@ def usual(values: Iterable[T]) -> T | None:
 
 
 def addresses(value: object) -> Sequence[str]:
-    """Return the parts of a field that HCCL splits at commas; one comma at the end is nothing to it."""
+    """Return the parts of a field that HCCL splits at commas. It ignores one comma at the end."""
     if not isinstance(value, str) or not value:
         return ()
     return value.removesuffix(",").split(",") if "," in value else (value,)
@@ -178,7 +178,7 @@ class View:
         """Read the servers, leaving out entries that are none."""
         self.table, self.chip = table, chip
         version = table.get("version")
-        # A number 1.0 is a fault of `string` only.
+        # A number 1.0 is a problem of `string` only.
         self.version = str(version) if isinstance(version, float) else _name(version)
         entries = table.get("server_list")
         self.entries: list[Any] = entries if isinstance(entries, list) else []

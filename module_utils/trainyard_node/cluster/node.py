@@ -88,18 +88,14 @@ def package_versions(tree: Tree, venv: str | None, names: list[str]) -> dict[str
     return {name: versions.get(_normal(name)) for name in names}
 
 
-def _read_venv(tree: Tree, venv: str) -> dict[str, Any]:
-    settings = package_folders.settings(tree, venv)
-    return {
-        "path": venv,
-        "exists": tree.exists(f"{venv}/bin/python"),
-        "python": settings.get("version", settings.get("version_info")),
-    }
-
-
 def _read_python(tree: Tree, venv: str | None, packages: list[str]) -> dict[str, Any]:
+    environment = None
+    if venv is not None:
+        settings = package_folders.settings(tree, venv)
+        python = settings.get("version", settings.get("version_info"))
+        environment = {"path": venv, "exists": tree.exists(f"{venv}/bin/python"), "python": python}
     return {
-        "venv": _read_venv(tree, venv) if venv is not None else None,
+        "venv": environment,
         "packages": package_versions(tree, venv, packages),
         "build_tools": build_tools(tree, venv),
     }
