@@ -12,7 +12,7 @@ from .given_environment import environment
 from .variables import VARIABLES, Variable
 
 # More devices than any node has: a range beyond it is a typo.
-_MOST_DEVICES = 1024
+_MAX_DEVICES = 1024
 
 
 class Values:
@@ -100,7 +100,7 @@ def parse_devices(value: Any) -> tuple[int, ...] | None:
         numbers = [int(item) for item in value]
     else:
         raise ValueError("no list of whole numbers")
-    if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0 or max(numbers) >= _MOST_DEVICES:
+    if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0 or max(numbers) >= _MAX_DEVICES:
         raise ValueError("empty, repeated, negative or excessive device numbers")
     return tuple(numbers)
 

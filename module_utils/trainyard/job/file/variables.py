@@ -16,7 +16,7 @@ from . import mindspore_tls as tls
 MPI_PLACEMENTS = ("hostfile", "hosts")
 ONEFLOW_STYLES = ("launch", "address_list")
 _DAY, _YEAR = 86_400, 31_536_000  # seconds
-_MOST_MIB = 1_000_000_000
+_MAX_MIB = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_packages": _list("Python packages that must have the same version on all nodes.", default=("torch",)),
         "job_data": _list("Paths that must exist on every node."),
-        "job_min_disk_mib": _number("Free space in MiB that the job's folder needs on every node.", 1024, 0, _MOST_MIB),
+        "job_min_disk_mib": _number("Free space in MiB that the job's folder needs on every node.", 1024, 0, _MAX_MIB),
         "job_min_memory_mib": _number(
-            "Available memory in MiB that the health check requires on every node.", 256, 0, _MOST_MIB
+            "Available memory in MiB that the health check requires on every node.", 256, 0, _MAX_MIB
         ),
     },
     "Restarts and checkpoints": {

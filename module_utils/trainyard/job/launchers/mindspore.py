@@ -52,16 +52,19 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     return release_findings(placement)
 
 
-def cluster_environment(job: Job, node: Node) -> dict[str, str]:
-    """Return the variables that msrun does not set: a node's address, and how long processes wait for each other."""
+def timeouts(job: Job) -> dict[str, str]:
+    """Return the variables for how long processes wait for each other, in seconds."""
     return {
-        # Parameter servers are another way of training, with processes of their own.
-        "MS_SERVER_NUM": "0",
-        "MS_WORKER_IP": node.address,
         "MS_TOPO_TIMEOUT": str(job.join_timeout_s),
         "MS_NODE_TIMEOUT": str(job.heartbeat_timeout_s),
         "MS_RECEIVE_MSG_TIMEOUT": str(job.message_timeout_s),
     }
+
+
+def cluster_environment(job: Job, node: Node) -> dict[str, str]:
+    """Return the variables that msrun does not set."""
+    # Parameter servers are another way of training, with processes of their own.
+    return {"MS_SERVER_NUM": "0", "MS_WORKER_IP": node.address, **timeouts(job)}
 
 
 def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str, str]:

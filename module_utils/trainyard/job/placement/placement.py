@@ -300,7 +300,8 @@ def place(
     ports, wrong = _ports(job, nodes[0].host, facts[nodes[0].host])
     if wrong:
         return None, findings + wrong
-    return Placement(job_id, tuple(nodes), *ports, f"{state_dir}/jobs/{job_id}", job.venv), findings
+    port, monitor_port = ports
+    return Placement(job_id, tuple(nodes), port, monitor_port, f"{state_dir}/jobs/{job_id}", job.venv), findings
 
 
 def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | None, list[Finding]]:

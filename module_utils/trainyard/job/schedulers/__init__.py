@@ -69,22 +69,20 @@ def choice_findings(variables: Mapping[str, Any]) -> list[Finding]:
     scheduler, launcher = str(variables.get("job_scheduler") or "ssh"), str(variables.get("job_launcher") or "torchrun")
     if scheduler not in SCHEDULERS:
         likely = meant(scheduler, list(SCHEDULERS))
-        do = f"did you mean {likely}?" if likely else "choose one of these"
-        return [Finding("job_scheduler", repr(scheduler), "one of " + ", ".join(SCHEDULERS), do)]
-    known = SCHEDULERS[scheduler].LAUNCHERS
-    if launcher in known:
+        action = f"did you mean {likely}?" if likely else "choose one of these"
+        return [Finding("job_scheduler", repr(scheduler), f"one of {', '.join(SCHEDULERS)}", action)]
+    launchers = SCHEDULERS[scheduler].LAUNCHERS
+    if launcher in launchers:
         return []
-    found, do = repr(launcher), "choose one of these"
-    if scheduler != "ssh":
-        found += f" with job_scheduler: {scheduler}"
-    likely = meant(launcher, [*known, *SCHEDULERS])
+    likely = meant(launcher, [*launchers, *SCHEDULERS])
     if likely in SCHEDULERS:
-        do = f"write job_scheduler: {likely} and job_launcher: torchrun"
+        action = f"write job_scheduler: {likely} and job_launcher: torchrun"
     elif launcher in ssh.LAUNCHERS:
-        do += ", or job_scheduler: ssh"
-    elif likely:
-        do = f"did you mean {likely}?"
-    return [Finding("job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
+        action = "choose one of these, or job_scheduler: ssh"
+    else:
+        action = f"did you mean {likely}?" if likely else "choose one of these"
+    found = repr(launcher) if scheduler == "ssh" else f"{launcher!r} with job_scheduler: {scheduler}"
+    return [Finding("job_launcher", found, f"one of {', '.join(sorted(launchers))}", action)]
 
 
 def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | None, list[Finding]]:
@@ -110,18 +108,13 @@ def _size(made: Plan) -> tuple[int, int]:
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
     """Find start scripts that do not wait for background processes, which end with the script."""
-    texts = {name.removeprefix("./"): source.text(name.removeprefix("./")) for name in scripts(command)}
-    texts["a line of shell"] = "\n".join(code_in(command))
-    return [
-        Finding(
-            "job_command",
-            f"{name}, which does not wait for its background processes",
-            "a script that waits for them, as the scheduler ends them with it",
-            "append `wait` to it",
-        )
-        for name, text in texts.items()
-        if not name.endswith(".py") and waits_for_nothing(text)
+    names = [name.removeprefix("./") for name in scripts(command) if not name.endswith(".py")]
+    texts = {**{name: source.text(name) for name in names}, "a line of shell": "\n".join(code_in(command))}
+    expected = "a script that waits for them, as the scheduler ends them with it"
+    found = [
+        f"{name}, which does not wait for its background processes" for name in texts if waits_for_nothing(texts[name])
     ]
+    return [Finding("job_command", each, expected, "append `wait` to it") for each in found]
 
 
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,16 +136,9 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "elapsed_s": round(finished - started, 2) if started and finished else state.get("elapsed_s"),
         "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
         "metrics": strict(state.get("metrics") or {}),
-        "loss_not_a_number": state.get("loss_not_a_number"),
-        "checkpoints": state.get("checkpoints"),
-        "goodput": state.get("goodput"),
-        "slow_ranks": list(state.get("slow_ranks") or ()),
-        "apart": state.get("apart"),
-        "failure": state.get("failure"),
-        "kernel": list(state.get("kernel") or ()),
-        "restarts": list(state.get("restarts") or ()),
+        **{name: state.get(name) for name in ("loss_not_a_number", "checkpoints", "goodput", "apart", "failure")},
+        **{name: list(state.get(name) or ()) for name in ("slow_ranks", "kernel", "restarts", "events")},
         "max_restarts": plan["max_restarts"],
-        "events": list(state.get("events") or ()),
         "stopped_on": state.get("stopped_on"),
         # NCCL's messages are in the logs.
         "nccl": None,

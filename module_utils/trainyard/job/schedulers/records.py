@@ -36,12 +36,7 @@ class Source:
 
     def text(self, name: str) -> str:
         """Return the text of a file of the folder, or "" if it does not exist or cannot be read."""
-        if name not in (self.files or ()):
-            return ""
-        with contextlib.suppress(KeyError, tarfile.TarError, OSError, EOFError, zlib.error):
-            file = tarfile.TarFile(fileobj=io.BytesIO(gzip.decompress(self.archive))).extractfile(name)
-            return file.read(1 << 20).decode("utf-8", "replace") if file else ""
-        return ""
+        return self.texts(name).get(name, "") if name in (self.files or ()) else ""
 
     def texts(self, ending: str) -> dict[str, str]:
         """Return the texts of files with this name ending, by name, each cut to 1 MiB; {} for a bad archive."""

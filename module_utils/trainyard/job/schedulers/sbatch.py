@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...findings.findings import grouped
 from ..file.job import Job
 from ..placement.placement import SYSTEM_PATH
 from .records import SubmittedPlan, Template
@@ -39,7 +40,6 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
 def options(plan: SubmittedPlan) -> list[str]:
     """Return the options of sbatch."""
     job = plan.job
-    gres = gres_option(job)
     chosen = [
         f"--job-name={job.name}",
         f"--comment=trainyard:{plan.job_id}",
@@ -54,12 +54,8 @@ def options(plan: SubmittedPlan) -> list[str]:
         "--output=/dev/null",
     ]
     slurm = job.slurm
-    for name, value in (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos)):
-        if value:
-            chosen.append(f"--{name}={value}")
-    if gres:
-        chosen.append(f"--gres={gres}")
-    return [*chosen, *slurm.options]
+    named = {"partition": slurm.partition, "account": slurm.account, "qos": slurm.qos, "gres": gres_option(job)}
+    return [*chosen, *(f"--{name}={value}" for name, value in named.items() if value), *slurm.options]
 
 
 def gres_option(job: Job) -> str:
@@ -72,8 +68,5 @@ def gres_option(job: Job) -> str:
 
 def _node_environment(node_env: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
     """Return the variables of single nodes as {hosts, env}, nodes with the same variables together."""
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for host, env in node_env.items():
-        if env:
-            alike.setdefault(tuple(env.items()), []).append(host)
+    alike = grouped((tuple(env.items()), host) for host, env in node_env.items() if env)
     return [{"hosts": hosts, "env": dict(env)} for env, hosts in alike.items()]

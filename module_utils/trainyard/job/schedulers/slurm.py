@@ -25,7 +25,7 @@ from .sbatch import SCRIPT, gres_option, script
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
 # Largest packed source in bytes: Slurm limits a script to 4 MiB (max_script_size), and base64 adds a third.
-MOST_SOURCE = 2 << 20
+MAX_SOURCE = 2 << 20
 
 # The nodes are unknown before the start, so the preflight of ssh jobs is not possible.
 _CHECKED = (
@@ -41,7 +41,7 @@ def plan(
     action = "keep it on a file system that all nodes have, and name the script by its path in job_command"
     findings = [
         *_unsupported(job),
-        *source.too_large(MOST_SOURCE, ", as it is in the sbatch script", action),
+        *source.too_large(MAX_SOURCE, ", as it is in the sbatch script", action),
         *_host_findings(job, where),
     ]
     node_env, wrong = _node_env(where, facts)
@@ -89,13 +89,11 @@ def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, 
     failure: dict[str, Any] | None = None
     if state["state"] in ("failed", "lost"):
         bad = [each for each in state.get("exits") or () if each["exit_code"] or each["signal"]]
-        ranks = [each for each in bad if each["rank"] is not None]
-        first = first_failure(ranks or bad)
+        first = first_failure([each for each in bad if each["rank"] is not None] or bad)
+        failure = {"kind": "engine", "host": "", "reason": _slurm_reason(state)}
         if first is not None:
-            ranks_there: list[int] = next((node["ranks"] for node in nodes if node["host"] == first["host"]), [])
-            failure = {"kind": "exit", **first, "ranks": ranks_there}
-        else:
-            failure = {"kind": "engine", "host": "", "reason": _slurm_reason(state)}
+            ranks: list[int] = next((node["ranks"] for node in nodes if node["host"] == first["host"]), [])
+            failure = {"kind": "exit", **first, "ranks": ranks}
     requeued = {"elapsed_s": None, "reason": "Slurm requeued the job", "restarted": "the whole job", "failure": None}
     restarts = [requeued] * int(state.get("requeued") or 0)
     return {**state, "nodes": nodes, "failure": failure, "restarts": restarts}

@@ -26,11 +26,9 @@ def minutes(text: str) -> int | None:
         return None
     days, _, rest = text.rpartition("-")
     parts = [int(part) for part in rest.split(":") if part.isdigit()]
-    if days:
+    if days or len(parts) == 3:
         hours, mins = [*parts, 0, 0][:2]
-        return int(days) * 1440 + hours * 60 + mins
-    if len(parts) == 3:
-        return parts[0] * 60 + parts[1]
+        return int(days or 0) * 1440 + hours * 60 + mins
     return parts[0] if parts else None
 
 
@@ -47,14 +45,13 @@ def _requested_gres(gres: str) -> tuple[str, int]:
 
 def of_partition(facts: Mapping[str, Any], name: str) -> tuple[Record | None, list[Record]]:
     """Return the partition, or Slurm's default without a name, and its nodes."""
-    partitions: Sequence[Record] = facts.get("partitions") or ()
-    chosen = next(
-        (one for one in partitions if (one["PartitionName"] == name if name else one["Default"] == "YES")), None
-    )
-    if chosen is None:
-        return None, []
-    nodes = facts.get("nodes") or ()
-    return chosen, [node for node in nodes if chosen["PartitionName"] in str(node["Partitions"]).split(",")]
+    field, value = ("PartitionName", name) if name else ("Default", "YES")
+    partition: Record
+    for partition in facts.get("partitions") or ():
+        if partition[field] == value:
+            title, nodes = partition["PartitionName"], facts.get("nodes") or ()
+            return partition, [node for node in nodes if title in str(node["Partitions"]).split(",")]
+    return None, []
 
 
 def common_gres(facts: Mapping[str, Any], partition: str, most: int | None) -> str:
@@ -131,9 +128,7 @@ def _node_problems(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gre
         yield "job_gres", found, counted(plan.nodes, "such node"), action
     out = [node for node in suitable if any(state in node["State"].upper() for state in _OUT)]
     if len(suitable) >= plan.nodes > len(suitable) - len(out):
-        reasons = dict.fromkeys(
-            f"{node['NodeName']} {node['State']} ({node['Reason'] or 'no reason'})" for node in out[:4]
-        )
+        reasons = [f"{node['NodeName']} {node['State']} ({node['Reason'] or 'no reason'})" for node in out[:4]]
         found = f"{len(suitable) - len(out)} of {counted(len(suitable), 'node')} of {title}; {'; '.join(reasons)}"
         action = "repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes"
         yield "nodes in service", found, counted(plan.nodes, "node"), action

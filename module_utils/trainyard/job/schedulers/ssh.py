@@ -26,11 +26,12 @@ from .records import Source, Where
 Data = Mapping[str, Any]
 
 LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
-
+# Keys of the JobState that are those of the head's cluster.json.
+_OF_CLUSTER = ("elapsed_s", "metrics", "loss_not_a_number", "checkpoints", "goodput", "slow_ranks", "events")
 _OF_HEAD = "it was the monitor of the head node, without which the job neither continues nor restarts"
 
 # Largest packed source in bytes, as it is sent to every node. Scripts have kilobytes; data has its own role.
-MOST_SOURCE = 16 << 20
+MAX_SOURCE = 16 << 20
 
 
 def plan(job: Job, facts: Sequence[Member], source: Source, where: Where) -> tuple[JobPlan | None, list[Finding]]:
@@ -40,7 +41,7 @@ def plan(job: Job, facts: Sequence[Member], source: Source, where: Where) -> tup
         warned = build_tools.warnings(job, facts, source.texts(".py"))
         made = replace(made, warnings=[*made.warnings, *warned, *root_ranks.warnings(where.user, facts)])
     instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
-    return made, findings + source.too_large(MOST_SOURCE, " of scripts", instead)
+    return made, findings + source.too_large(MAX_SOURCE, " of scripts", instead)
 
 
 def state(
@@ -67,33 +68,31 @@ def state(
         "state": end["state"],
         "started": cluster.get("started") or min((monitor["started"] for monitor in monitors), default=None),
         "finished": end.get("finished"),
-        "elapsed_s": cluster.get("elapsed_s"),
         "ranks_running": cluster.get("ranks_running", 0),
-        "metrics": cluster.get("metrics"),
-        "loss_not_a_number": cluster.get("loss_not_a_number"),
-        "checkpoints": cluster.get("checkpoints"),
-        "goodput": cluster.get("goodput"),
-        "slow_ranks": cluster.get("slow_ranks"),
+        **{name: cluster.get(name) for name in _OF_CLUSTER},
         "apart": _apart(plan, results, end, replaced),
         "failure": _with_names(plan, _killed_or_lost(end.get("failure"), results)),
         "kernel": _kernel(results, end),
         "restarts": (cluster.get("restarts") or {}).get("history"),
-        "events": cluster.get("events"),
         "stopped_on": end.get("host"),
         "nodes": [
-            {
-                "host": node["host"],
-                "state": "unreachable" if result is None else "running" if result["left"] else "ended",
-                "why": unreachable.get(node["host"], ""),
-                "ranks": node["ranks"],
-                "processes": _processes(node, result),
-                "carried": node_traffic(((result or {}).get("monitor") or {}).get("carried")),
-                "unwritten": ((result or {}).get("monitor") or {}).get("unwritten") or "",
-                "role": node["role"],
-            }
+            {**_node(node, results.get(node["host"])), "why": unreachable.get(node["host"], "")}
             for node in _current_nodes(plan, replaced)
-            for result in [results.get(node["host"])]
         ],
+    }
+
+
+def _node(node: Data, result: Data | None) -> dict[str, Any]:
+    """Return a node of the JobState; `result` is its answer, if any."""
+    monitor = (result or {}).get("monitor") or {}
+    return {
+        "host": node["host"],
+        "state": "unreachable" if result is None else "running" if result["left"] else "ended",
+        "ranks": node["ranks"],
+        "processes": _processes(node, result),
+        "carried": node_traffic(monitor.get("carried")),
+        "unwritten": monitor.get("unwritten") or "",
+        "role": node["role"],
     }
 
 
@@ -118,7 +117,6 @@ def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
 
     `role` describes the latter, and is "" for a node that takes part.
     """
-
     taken = {spares.now(node["host"], replaced): node for node in plan["nodes"]}
     idle = [host for host in spares.hosts(plan) if host not in taken]
     roles = {host: f"{replaced[host]} took its place" if host in replaced else "spare" for host in idle}
@@ -128,23 +126,16 @@ def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
 
 def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
     """Return the planned processes of a node with their exits."""
-    known = {process["name"]: process for process in (result or {}).get("processes", ())}
-    return [
-        {
-            "name": process["name"],
-            "ranks": process["ranks"],
-            "log": PurePosixPath(process["log"]).name,
-            **(known.get(process["name"], {}).get("exit") or {}),
-            **_ends(process, known.get(process["name"], {}).get("ends") or {}),
-        }
-        for process in node["processes"]
-    ]
-
-
-def _ends(process: Data, exits: Data) -> dict[str, Any]:
-    """Return `ends`, the exits of the ranks that torchrun's agent started."""
-    ends = [{"rank": rank, **exits[str(rank)]} for rank in process["ranks"] if str(rank) in exits]
-    return {"ends": ends} if ends else {}
+    reported = {process["name"]: process for process in (result or {}).get("processes", ())}
+    processes = []
+    for process in node["processes"]:
+        own, name, ranks = reported.get(process["name"], {}), process["name"], process["ranks"]
+        # The exits of the ranks that torchrun's agent started.
+        exits = own.get("ends") or {}
+        ends = [{"rank": rank, **exits[str(rank)]} for rank in ranks if str(rank) in exits]
+        entry = {"name": name, "ranks": ranks, "log": PurePosixPath(process["log"]).name, **(own.get("exit") or {})}
+        processes.append({**entry, **({"ends": ends} if ends else {})})
+    return processes
 
 
 def _end(plan: Data, results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:

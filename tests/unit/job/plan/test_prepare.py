@@ -207,7 +207,7 @@ def test_an_invalid_job_file_probes_no_node(wanted, nodes):
 
 
 def test_an_invalid_source_is_a_finding(wanted, nodes, tmp_path, monkeypatch):
-    monkeypatch.setattr(ssh, "MOST_SOURCE", 1 << 20)
+    monkeypatch.setattr(ssh, "MAX_SOURCE", 1 << 20)
     (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
     (finding,) = planning.prepare(wanted(), nodes).findings
     assert (finding.check, finding.found) == ("job_source", "2 MiB, packed")

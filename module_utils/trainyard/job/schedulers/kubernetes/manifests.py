@@ -65,32 +65,24 @@ def manifests(request: Request) -> list[Manifest]:
     """Return the objects in the order in which they are created. Secrets, which are in no file, come before them."""
     made: list[Manifest] = []
     if request.settings.code == "configmap":
-        made.append(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": _metadata(request, SOURCE),
-                "binaryData": {ARCHIVE: request.archive},
-            }
-        )
+        data = {"metadata": _metadata(request, SOURCE), "binaryData": {ARCHIVE: request.archive}}
+        made.append({"apiVersion": "v1", "kind": "ConfigMap", **data})
     if request.settings.resource == "Job":
         made.append(_service(request))
-    build = {"Job": _job, "PyTorchJob": _pytorch_job, "MPIJob": _mpi_job, "MSJob": _ms_job}
-    return [*made, build[request.settings.resource](request)]
+    spec_of = {"Job": _job_spec, "PyTorchJob": _pytorch_spec, "MPIJob": _mpi_spec, "MSJob": _ms_spec}
+    resource = request.resource
+    metadata = _metadata(request, queued=True)
+    spec = spec_of[resource.kind](request)
+    return [*made, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}]
 
 
 def _metadata(request: Request, ending: str = "", *, queued: bool = False) -> Manifest:
     labels = {LABEL: request.name, "app.kubernetes.io/managed-by": "trainyard"}
     if queued and request.settings.queue and request.settings.queue_system == "kueue":
         labels["kueue.x-k8s.io/queue-name"] = request.settings.queue
-    made: Manifest = {
-        "name": request.name + ending,
-        "labels": labels,
-        "annotations": {"trainyard-job-id": request.job_id},
-    }
-    if request.settings.namespace:
-        made["namespace"] = request.settings.namespace
-    return made
+    annotations = {"trainyard-job-id": request.job_id}
+    namespace = {"namespace": request.settings.namespace} if request.settings.namespace else {}
+    return {"name": request.name + ending, "labels": labels, "annotations": annotations, **namespace}
 
 
 def _service(request: Request) -> Manifest:
@@ -109,44 +101,32 @@ def _service(request: Request) -> Manifest:
     }
 
 
-def _job(request: Request) -> Manifest:
+def _job_spec(request: Request) -> Manifest:
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _metadata(request, queued=True),
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": request.pods,
-            "parallelism": request.pods,
-            # A single restarted rank finds no rendezvous, so one failure ends the job.
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": request.job.timeout_s,
-            **_time_to_live(request),
-            "template": pod_template(request, "worker", rank_command(request), subdomain=request.name),
-        },
+        "completionMode": "Indexed",
+        "completions": request.pods,
+        "parallelism": request.pods,
+        # A single restarted rank finds no rendezvous, so one failure ends the job.
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": request.job.timeout_s,
+        **_time_to_live(request),
+        "template": pod_template(request, "worker", rank_command(request), subdomain=request.name),
     }
 
 
-def _pytorch_job(request: Request) -> Manifest:
-    template = pod_template(request, "worker", rank_command(request))
-    replicas: dict[str, Any] = {
-        "Master": {**_replica(request, 1), "template": pod_template(request, "master", rank_command(request))}
-    }
+def _pytorch_spec(request: Request) -> Manifest:
+    command = rank_command(request)
+    replicas = {"Master": _replica(request, 1, pod_template(request, "master", command))}
     if request.pods > 1:
-        replicas["Worker"] = {**_replica(request, request.pods - 1), "template": template}
+        replicas["Worker"] = _replica(request, request.pods - 1, pod_template(request, "worker", command))
     return {
-        "apiVersion": request.resource.api_version,
-        "kind": "PyTorchJob",
-        "metadata": _metadata(request, queued=True),
-        "spec": {
-            "runPolicy": _run_policy(request, request.pods),
-            "nprocPerNode": str(request.ranks_per_pod),
-            "pytorchReplicaSpecs": replicas,
-        },
+        "runPolicy": _run_policy(request, request.pods),
+        "nprocPerNode": str(request.ranks_per_pod),
+        "pytorchReplicaSpecs": replicas,
     }
 
 
-def _mpi_job(request: Request) -> Manifest:
+def _mpi_spec(request: Request) -> Manifest:
     exported = ["PATH", "MASTER_ADDR", *environment(request), *request.job.secret_env]
     command = [
         "sh",
@@ -171,49 +151,37 @@ def _mpi_job(request: Request) -> Manifest:
     launcher = pod_template(request, "launcher", command, devices=False)
     worker = pod_template(request, "worker", ["/usr/sbin/sshd", "-De"])
     return {
-        "apiVersion": request.resource.api_version,
-        "kind": "MPIJob",
-        "metadata": _metadata(request, queued=True),
-        "spec": {
-            "slotsPerWorker": request.ranks_per_pod,
-            "runPolicy": {
-                # Workers of an MPIJob serve logins and never exit on their own.
-                **_run_policy(request, request.pods + 1),
-                "cleanPodPolicy": "All" if request.settings.clean_pods == "All" else "Running",
-            },
-            "sshAuthMountPath": request.settings.ssh_mount_path,
-            "launcherCreationPolicy": "WaitForWorkersReady",
-            "mpiImplementation": "OpenMPI",
-            "mpiReplicaSpecs": {
-                "Launcher": {**_replica(request, 1), "template": launcher},
-                "Worker": {"replicas": request.pods, "restartPolicy": "Never", "template": worker},
-            },
+        "slotsPerWorker": request.ranks_per_pod,
+        "runPolicy": {
+            # Workers of an MPIJob serve logins and never exit on their own.
+            **_run_policy(request, request.pods + 1),
+            "cleanPodPolicy": "All" if request.settings.clean_pods == "All" else "Running",
+        },
+        "sshAuthMountPath": request.settings.ssh_mount_path,
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "mpiImplementation": "OpenMPI",
+        "mpiReplicaSpecs": {
+            "Launcher": _replica(request, 1, launcher),
+            "Worker": {**_replica(request, request.pods, worker), "restartPolicy": "Never"},
         },
     }
 
 
-def _ms_job(request: Request) -> Manifest:
+def _ms_spec(request: Request) -> Manifest:
     command = [literal(word) for word in request.job.command]
     return {
-        "apiVersion": request.resource.api_version,
-        "kind": "MSJob",
-        "metadata": _metadata(request, queued=True),
-        "spec": {
-            "runPolicy": _run_policy(request, request.pods + 1),
-            "successPolicy": request.settings.success,
-            "msReplicaSpecs": {
-                "Scheduler": {
-                    **_replica(request, 1),
-                    "template": pod_template(request, "scheduler", command, devices=False),
-                },
-                "Worker": {**_replica(request, request.pods), "template": pod_template(request, "worker", command)},
-            },
+        "runPolicy": _run_policy(request, request.pods + 1),
+        "successPolicy": request.settings.success,
+        "msReplicaSpecs": {
+            "Scheduler": _replica(request, 1, pod_template(request, "scheduler", command, devices=False)),
+            "Worker": _replica(request, request.pods, pod_template(request, "worker", command)),
         },
     }
 
 
-def _replica(request: Request, replicas: int) -> Manifest:
-    return {"replicas": replicas, "restartPolicy": "OnFailure" if request.job.restarts.most else "Never"}
+def _replica(request: Request, replicas: int, template: Manifest) -> Manifest:
+    restart = "OnFailure" if request.job.restarts.most else "Never"
+    return {"replicas": replicas, "restartPolicy": restart, "template": template}
 
 
 def _time_to_live(request: Request) -> Manifest:
@@ -228,10 +196,8 @@ def _run_policy(request: Request, together: int) -> Manifest:
         "backoffLimit": request.job.restarts.most,
         **_time_to_live(request),
     }
-    scheduling: Manifest = {}
     if settings.queue and settings.queue_system == "volcano":
         # All pods start together, as half a job would hold devices and wait.
-        scheduling = {"minAvailable": together, "queue": settings.queue}
-        if settings.priority_class:
-            scheduling["priorityClass"] = settings.priority_class
-    return {**policy, **({"schedulingPolicy": scheduling} if scheduling else {})}
+        priority = {"priorityClass": settings.priority_class} if settings.priority_class else {}
+        policy["schedulingPolicy"] = {"minAvailable": together, "queue": settings.queue, **priority}
+    return policy

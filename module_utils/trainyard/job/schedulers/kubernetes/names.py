@@ -6,13 +6,13 @@ from __future__ import annotations
 import hashlib
 import re
 
-MOST = 63
+MAX_LENGTH = 63
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 
 def is_label(name: str) -> bool:
     """Tell whether a name is legal: lower-case letters, digits and hyphens, without hyphens at its ends."""
-    return len(name) <= MOST and _LABEL.fullmatch(name) is not None
+    return len(name) <= MAX_LENGTH and _LABEL.fullmatch(name) is not None
 
 
 def legal(name: str, appended: int = 0) -> tuple[str, str]:
@@ -21,7 +21,7 @@ def legal(name: str, appended: int = 0) -> tuple[str, str]:
     A changed name ends in digits of a hash, so that different names stay different. It starts with a letter, as names
     of Services must.
     """
-    room = MOST - appended
+    room = MAX_LENGTH - appended
     made = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")
     reasons = []
     if made != name:

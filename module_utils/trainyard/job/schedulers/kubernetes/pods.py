@@ -9,6 +9,7 @@ from typing import Any
 
 from ...file import mindspore_tls as tls
 from ...file.job import Job
+from ...launchers.mindspore import timeouts
 from .resources import RESOURCES, Resource
 from .settings import Settings
 
@@ -108,37 +109,22 @@ def rank_command(request: Request) -> list[str]:
     else:
         address, port, index = f"{request.name}-0.{request.name}", str(request.port[1]), "$(NODE_RANK)"
     if job.launcher == "msrun":
-        return [
-            "msrun",
-            f"--worker_num={request.world_size}",
-            f"--local_worker_num={request.ranks_per_pod}",
-            f"--master_addr={address}",
-            f"--master_port={port}",
-            f"--node_rank={index}",
-            "--log_dir=/tmp/msrun",
-            "--join=True",
-            f"--cluster_time_out={job.join_timeout_s}",
-            *words,
-        ]
-    return [
-        "python",
-        "-m",
-        "torch.distributed.run",
-        "--nnodes",
-        str(request.pods),
-        "--nproc-per-node",
-        str(request.ranks_per_pod),
-        "--node-rank",
-        index,
-        "--master-addr",
-        address,
-        "--master-port",
-        port,
-        # Several ranks share one log, so each line starts with the rank.
-        *(["--tee", "3"] if request.ranks_per_pod > 1 else []),
-        "--no-python",
-        *words,
-    ]
+        options = {
+            "worker_num": request.world_size,
+            "local_worker_num": request.ranks_per_pod,
+            "master_addr": address,
+            "master_port": port,
+            "node_rank": index,
+            "log_dir": "/tmp/msrun",  # noqa: S108
+            "join": True,
+            "cluster_time_out": job.join_timeout_s,
+        }
+        return ["msrun", *(f"--{name}={value}" for name, value in options.items()), *words]
+    sizes = ["--nnodes", str(request.pods), "--nproc-per-node", str(request.ranks_per_pod)]
+    place = ["--node-rank", index, "--master-addr", address, "--master-port", port]
+    # Several ranks share one log, so each line starts with the rank.
+    tee = ["--tee", "3"] if request.ranks_per_pod > 1 else []
+    return ["python", "-m", "torch.distributed.run", *sizes, *place, *tee, "--no-python", *words]
 
 
 def environment(request: Request) -> dict[str, str]:
@@ -148,12 +134,9 @@ def environment(request: Request) -> dict[str, str]:
     if settings.resource == "MPIJob":
         made["MASTER_PORT"] = str(request.port[1])
     if settings.resource == "MSJob":
-        made["MS_TOPO_TIMEOUT"] = str(job.join_timeout_s)
-        made["MS_NODE_TIMEOUT"] = str(job.heartbeat_timeout_s)
-        made["MS_RECEIVE_MSG_TIMEOUT"] = str(job.message_timeout_s)
+        made.update(timeouts(job))
         if job.restarts.recovery:
-            made["MS_ENABLE_RECOVERY"] = "1"
-            made["MS_RECOVERY_PATH"] = RECOVERY_DIR
+            made.update(MS_ENABLE_RECOVERY="1", MS_RECOVERY_PATH=RECOVERY_DIR)
     if request.tls_secret:
         made.update(tls.environment(TLS_HOME))
     return {**made, **{name: literal(value) for name, value in job.env.items()}}
@@ -222,22 +205,19 @@ def _rank_variables(request: Request) -> list[Manifest]:
     """Return the variables of ranks in a plain Job; operators set their own."""
     if request.settings.resource != "Job":
         return []
-    direct = request.job.launcher == "direct"
     index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
-    variables: list[Manifest] = [
-        {"name": name, **index} for name in (("RANK", "NODE_RANK") if direct else ("NODE_RANK",))
-    ]
-    if direct:
-        values = {
-            "WORLD_SIZE": str(request.world_size),
-            "LOCAL_RANK": "0",
-            "LOCAL_WORLD_SIZE": "1",
-            "NNODES": str(request.world_size),
-            "MASTER_ADDR": f"{request.name}-0.{request.name}",
-            "MASTER_PORT": str(request.port[1]),
-        }
-        variables += [{"name": name, "value": value} for name, value in values.items()]
-    return variables
+    if request.job.launcher != "direct":
+        return [{"name": "NODE_RANK", **index}]
+    values = {
+        "WORLD_SIZE": str(request.world_size),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NNODES": str(request.world_size),
+        "MASTER_ADDR": f"{request.name}-0.{request.name}",
+        "MASTER_PORT": str(request.port[1]),
+    }
+    variables = [{"name": name, "value": value} for name, value in values.items()]
+    return [{"name": "RANK", **index}, {"name": "NODE_RANK", **index}, *variables]
 
 
 def _unpack_container(request: Request, resources: Manifest) -> Manifest:
@@ -265,34 +245,28 @@ def _unpack_container(request: Request, resources: Manifest) -> Manifest:
 
 def _placement(settings: Settings) -> Manifest:
     """Return where pods may run, and with which rights."""
-    spec: Manifest = {}
-    if settings.host_network:
+    spec = {
+        "hostNetwork": settings.host_network,
         # With another policy, the names of Services would not resolve.
-        spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
-    if settings.node_selector:
-        spec["nodeSelector"] = dict(settings.node_selector)
-    if settings.tolerations:
-        spec["tolerations"] = [dict(item) for item in settings.tolerations]
-    if settings.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
-    if settings.service_account:
-        spec["serviceAccountName"] = settings.service_account
-    if settings.priority_class:
-        spec["priorityClassName"] = settings.priority_class
-    return spec
+        "dnsPolicy": "ClusterFirstWithHostNet" if settings.host_network else "",
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": [dict(item) for item in settings.tolerations],
+        "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+        "serviceAccountName": settings.service_account,
+        "priorityClassName": settings.priority_class,
+    }
+    return {name: value for name, value in spec.items() if value}
 
 
 def _resources(request: Request, devices: bool) -> Manifest:
     settings = request.settings
-    plain = {name: value for name, value in (("cpu", settings.cpu), ("memory", settings.memory)) if value}
-    extended: dict[str, str] = {}
+    resources = {name: value for name, value in (("cpu", settings.cpu), ("memory", settings.memory)) if value}
     if devices and settings.device_resource and request.job.devices != ():
-        extended[settings.device_resource] = str(request.ranks_per_pod)
+        resources[settings.device_resource] = str(request.ranks_per_pod)
     if devices and settings.rdma_resource:
-        extended[settings.rdma_resource] = "1"
-    both = {**plain, **extended}
+        resources[settings.rdma_resource] = "1"
     # Extended resources need equal requests and limits, and such pods are evicted last.
-    return {"requests": dict(both), "limits": dict(both)} if both else {}
+    return {"requests": resources, "limits": dict(resources)} if resources else {}
 
 
 def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:

@@ -29,40 +29,17 @@ class Resource:
         return self.api_version.partition("/")[0]
 
 
-RESOURCES: Mapping[str, Resource] = {
-    resource.kind: resource
-    for resource in (
-        # The controller appends an index and five random characters.
-        Resource("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
-        Resource(
-            "PyTorchJob",
-            "kubeflow.org/v1",
-            "pytorchjobs",
-            "the training operator of Kubeflow",
-            ("torchrun", "direct"),
-            "pytorch",
-            "-worker-99999",
-        ),
-        Resource(
-            "MPIJob",
-            "kubeflow.org/v2beta1",
-            "mpijobs",
-            "the MPI operator of Kubeflow",
-            ("mpirun",),
-            "mpi",
-            "-launcher-abcde",
-        ),
-        Resource(
-            "MSJob", "mindspore.gitee.com/v1", "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"
-        ),
-    )
-}
+_KUBEFLOW, _MPI = "the training operator of Kubeflow", "the MPI operator of Kubeflow"
+_RESOURCES = (
+    # The controller appends an index and five random characters.
+    ("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
+    ("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", _KUBEFLOW, ("torchrun", "direct"), "pytorch", "-worker-99999"),
+    ("MPIJob", "kubeflow.org/v2beta1", "mpijobs", _MPI, ("mpirun",), "mpi", "-launcher-abcde"),
+    ("MSJob", "mindspore.gitee.com/v1", "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"),
+)
+RESOURCES: dict[str, Resource] = {kind: Resource(kind, *others) for kind, *others in _RESOURCES}
 
-# The resource of each launcher if a job file names none.
+# The resource of each launcher if a job file names none: the first that has it.
 IMPLIED: Mapping[str, str] = {
-    "torchrun": "Job",
-    "msrun": "Job",
-    "direct": "Job",
-    "mpirun": "MPIJob",
-    "mindspore": "MSJob",
+    launcher: kind for kind, resource in reversed(RESOURCES.items()) for launcher in resource.launchers
 }

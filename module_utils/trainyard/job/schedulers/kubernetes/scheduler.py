@@ -19,7 +19,7 @@ LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msru
 SCRIPTS_ELSEWHERE = True
 MANIFEST = "manifest.yml"
 # Largest packed source in bytes: the API limits a ConfigMap to 1 MiB, and base64 adds a third.
-MOST_SOURCE = 700 << 10
+MAX_SOURCE = 700 << 10
 
 
 def plan(
@@ -35,7 +35,7 @@ def plan(
     findings += _combination_findings(job, chosen)
     if chosen.code == "configmap":
         action = "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume"
-        findings += source.too_large(MOST_SOURCE, ", as it is in a ConfigMap", action)
+        findings += source.too_large(MAX_SOURCE, ", as it is in a ConfigMap", action)
     if facts.get("unsuitable"):
         return None, findings
     # Without a namespace in the manifest, kubectl would use `default` instead of the context's.

@@ -81,7 +81,7 @@ def _is_list(value: Any, is_item: Callable[[Any], bool]) -> bool:
 
 
 def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
-    return lambda value: not value or pattern.fullmatch(value) is not None
+    return lambda value: not value or bool(pattern.fullmatch(value))
 
 
 def _is_name(value: str) -> bool:

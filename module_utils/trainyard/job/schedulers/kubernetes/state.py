@@ -21,15 +21,9 @@ Data = Mapping[str, Any]
 
 # Reasons of a waiting container that never resolve; others come and go while a pod starts.
 HOPELESS = frozenset(
-    {
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ErrImageNeverPull",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "RunContainerError",
-    }
-)
+    {"CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName",
+     "RunContainerError"}
+)  # fmt: skip
 # Actions by reason.
 _ADVICE = {
     "ImagePullBackOff": "check job_image, and job_kubernetes.image_pull_secrets for a registry that requires a login",
@@ -49,11 +43,6 @@ def seconds(stamp: Any) -> float | None:
         return datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
     except ValueError:
         return None
-
-
-def advice(reason: str) -> str:
-    """Return the action for a reason of the cluster, or ""."""
-    return _ADVICE.get(reason, "")
 
 
 def pod_index(pod: Data) -> int:
@@ -188,23 +177,28 @@ def restarts(settings: Data, pods: Iterable[Data], started: float | None) -> lis
 
 
 def _restart(host: str, name: str, ranks: Sequence[int], end: Data | None, started: float | None) -> dict[str, Any]:
-    rank = ranks[0] if len(ranks) == 1 else None
-    who = name if rank is None else f"rank {rank}"
+    process = f"rank {ranks[0]}" if len(ranks) == 1 else name
     if end is None:
         # Without a time, it is sorted before the known ones.
-        reason, at, failure = f"{who} on {host}: the cluster no longer has its exit", None, None
+        reason, at, failure = f"{process} on {host}: the cluster no longer has its exit", None, None
     else:
-        exit_fields = {key: end[key] for key in _EXIT_KEYS}
-        failure = {"kind": "exit", "host": host, "process": name, "ranks": list(ranks), "rank": rank, **exit_fields}
+        failure = _failure(host, name, ranks, end)
         reason, at = failure_text(failure), end["time"]
         if end["result"] == "oom-kill":
             reason += ", out of memory"
         elif end.get("text"):
-            reason = f"{who} on {host}: {end['text']}"
+            reason = f"{process} on {host}: {end['text']}"
     elapsed = round(at - started, 1) if at is not None and started is not None else None
     # mpirun starts all ranks, any other container its own.
-    again = "the whole job" if name == "mpirun" else who
-    return {"elapsed_s": elapsed, "reason": reason, "restarted": again, "failure": failure}
+    restarted = "the whole job" if name == "mpirun" else process
+    return {"elapsed_s": elapsed, "reason": reason, "restarted": restarted, "failure": failure}
+
+
+def _failure(host: str, name: str, ranks: Sequence[int], end: Data) -> dict[str, Any]:
+    """Return the failure of a process by its exit, as in summary.json."""
+    rank = ranks[0] if len(ranks) == 1 else None
+    exit_fields = {key: end[key] for key in _EXIT_KEYS}
+    return {"kind": "exit", "host": host, "process": name, "ranks": list(ranks), "rank": rank, **exit_fields}
 
 
 def _condition(resource: Data, kind: str) -> Data | None:
@@ -238,7 +232,7 @@ def _pods_reason(pods: Sequence[Data]) -> tuple[str, str]:
         if not reason:
             continue
         text = f"{pod['metadata']['name']}: {reason}" + (f": {' '.join(message.split())}" if message else "")
-        text += f" ({advice(reason)})" if advice(reason) else ""
+        text += f" ({_ADVICE[reason]})" if reason in _ADVICE else ""
         if reason in HOPELESS:
             hopeless = hopeless or text
         texts.append(text)
@@ -281,13 +275,11 @@ def _node(pod: Data, settings: Data) -> tuple[dict[str, Any], dict[str, Any] | N
     }
     if end is None or end["result"] == "success":
         return node, None
-    failure = {"kind": "exit", "host": host, "process": name, "ranks": ranks, **exit_fields}
-    failure["rank"] = ranks[0] if len(ranks) == 1 else None
-    unpacking = (
-        f"its code could not be unpacked: container {end['container']}" if end.get("container") == "unpack" else ""
-    )
-    if end.get("text") or unpacking:
-        failure["reason"] = end.get("text") or unpacking
+    failure = _failure(host, name, ranks, end)
+    if end.get("text"):
+        failure["reason"] = end["text"]
+    elif end.get("container") == "unpack":
+        failure["reason"] = "its code could not be unpacked: container unpack"
     return node, failure
 
 
