@@ -30,14 +30,15 @@ class Resource:
 
 
 _KUBEFLOW, _MPI = "the training operator of Kubeflow", "the MPI operator of Kubeflow"
+_GITEE, _TORCH = "mindspore.gitee.com/v1", ("torchrun", "direct")
 _RESOURCES = (
     # The controller appends an index and five random characters.
-    ("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
-    ("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", _KUBEFLOW, ("torchrun", "direct"), "pytorch", "-worker-99999"),
-    ("MPIJob", "kubeflow.org/v2beta1", "mpijobs", _MPI, ("mpirun",), "mpi", "-launcher-abcde"),
-    ("MSJob", "mindspore.gitee.com/v1", "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"),
+    Resource("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
+    Resource("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", _KUBEFLOW, _TORCH, "pytorch", "-worker-99999"),
+    Resource("MPIJob", "kubeflow.org/v2beta1", "mpijobs", _MPI, ("mpirun",), "mpi", "-launcher-abcde"),
+    Resource("MSJob", _GITEE, "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"),
 )
-RESOURCES: dict[str, Resource] = {kind: Resource(kind, *others) for kind, *others in _RESOURCES}
+RESOURCES: dict[str, Resource] = {resource.kind: resource for resource in _RESOURCES}
 
 # The resource of each launcher if a job file names none: the first that has it.
 IMPLIED: Mapping[str, str] = {
