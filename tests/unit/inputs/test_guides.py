@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.job.launchers import LAUNCHERS, rank_log_name
+from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.job.placement.process import agent_log
 from ansible_run import PROJECT, run_ansible
 from captured_tree import unfold
@@ -103,7 +103,7 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path, monkeyp
 
 def test_the_guides_name_logs_that_launchers_write():
     named = set(re.findall(r"`logs/(\w+\.log)`", "".join(PAGES)))
-    ours = {rank_log_name(launcher).format(rank=rank) for launcher in LAUNCHERS.values() for rank in range(2)}
+    ours = {launcher.rank_log.format(rank=rank) for launcher in LAUNCHERS.values() for rank in range(2)}
     folder = PROJECT / "module_utils/trainyard/job/launchers"
     ours |= {name for path in folder.glob("*.py") for name in re.findall(r"/logs/(\w+\.log)", path.read_text())}
     ours.add(Path(agent_log("", 0)).name)

@@ -7,16 +7,9 @@ does; and, with one process on each node, for scripts that call a launcher with 
 
 from __future__ import annotations
 
-from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, rank_process
 from ..placement.process import Process
-
-
-def check(job: Job, placement: Placement) -> list[Finding]:
-    """Return no finding: any program runs on any placement."""
-    del job, placement
-    return []
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:

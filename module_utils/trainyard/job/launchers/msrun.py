@@ -10,11 +10,9 @@ from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log
-from .mindspore import RANK_LOG, cluster_environment, release_findings
+from .mindspore import cluster_environment, release_findings
 
-__all__ = ["RANK_LOG", "check", "processes"]
-
-_MODULE = "mindspore.parallel.cluster.run"
+MODULE = "mindspore.parallel.cluster.run"
 # What msrun starts as it is; before any other word it puts `python`.
 _PROGRAMS = ("python", "python3", "pytest")
 _INSTEAD = "use job_launcher: mindspore"
@@ -33,19 +31,13 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     return findings
 
 
-def starter(job: Job) -> str:
-    """Return msrun's module of MindSpore."""
-    del job
-    return _MODULE
-
-
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """Return one msrun; it writes the logs of workers and scheduler with the names of the launcher `mindspore`."""
     # The module, as the program of an environment that layers another one runs the other's Python.
     argv = (
         f"{placement.venv}/bin/python",
         "-m",
-        _MODULE,
+        MODULE,
         f"--worker_num={placement.world_size}",
         f"--local_worker_num={node.rank_count}",
         f"--master_addr={placement.head.address}",

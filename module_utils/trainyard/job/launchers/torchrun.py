@@ -22,12 +22,6 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     return same_count(placement, "use job_launcher: direct")
 
 
-def starter(job: Job) -> str:
-    """Return the package of torchrun."""
-    del job
-    return "torch"
-
-
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """Return the agent. Its ranks run through our runtime, which names each rank's log after the global rank.
 

@@ -16,7 +16,7 @@ from ...findings.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
 from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
-from ..launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starter, starts_by_ssh
+from ..launchers import LAUNCHERS
 from ..placement.placement import Member, Node, Placement, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
@@ -92,7 +92,7 @@ class JobPlan:
             "hang": asdict(job.hang) if job.hang else None,
             "slow_ranks": job.slow_ranks,
             "job_dir": placement.job_dir,
-            "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
+            "rank_log": LAUNCHERS[job.launcher].rank_log,
             "venv": placement.venv,
             "venvs": self.venvs,
             "data": list(job.data),
@@ -128,12 +128,12 @@ class JobPlan:
             "packages": list(job.packages),
             "program": job.command[0],
             "scripts": own_scripts(job),
-            "starter": starter(LAUNCHERS[job.launcher], job),
+            "starter": LAUNCHERS[job.launcher].starter(job),
             "module": module_of(job.command, source_files),
             "source_files": [name for name in source_files if name in job.command[0]],
         }
         peers = [{"host": node.host, "address": node.address} for node in placement.everyone[1:]]
-        by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
+        by_ssh = LAUNCHERS[job.launcher].starts_by_ssh(job, placement)
         planned = node_plans(self.as_dict())
         return {
             node.host: {
@@ -227,7 +227,7 @@ def build(
     """Return the plan of a job on its members, or None, and all findings; the plan has the warnings."""
     launcher = LAUNCHERS[job.launcher]
     few = spares.too_few(job, len(members))
-    placement, findings = place(job, job_id, state_dir, members, rank_order(launcher, job))
+    placement, findings = place(job, job_id, state_dir, members, launcher.rank_order(job))
     findings += few
     if placement is None or few:
         return None, findings
@@ -240,8 +240,8 @@ def build(
         placement=placement,
         created=created,
         processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
-        files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
-        shared_files=shared_files(launcher, job, placement),
+        files={node.host: launcher.files(job, placement, node) for node in placement.nodes},
+        shared_files=launcher.shared_files(job, placement),
         spares=ready,
         warnings=[finding for finding in findings if isinstance(finding, Warned)],
         all_reduce=all_reduce,

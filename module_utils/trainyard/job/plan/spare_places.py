@@ -14,7 +14,7 @@ from typing import Any
 
 from ...findings.findings import Finding, counted
 from ..file.job import Job
-from ..launchers import Launcher, files
+from ..launchers import Launcher
 from ..placement.placement import Node, Placement
 from ..placement.process import File, Process
 
@@ -83,7 +83,7 @@ def _places(
     for node in placement.nodes[1:]:
         changed = placement.with_spare(node, spare)
         there = changed.nodes[node.node_rank]
-        places[node.node_rank] = launcher.processes(job, changed, there), files(launcher, job, changed, there)
+        places[node.node_rank] = launcher.processes(job, changed, there), launcher.files(job, changed, there)
     return places
 
 

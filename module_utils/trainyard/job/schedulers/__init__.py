@@ -40,7 +40,7 @@ from ..plan.plan import JobPlan, source_findings
 from ..run.progress import strict
 from . import slurm, ssh
 from .kubernetes import scheduler as kubernetes
-from .records import Plan, Source, SubmittedPlan, Where
+from .records import Plan, Source, Where
 
 
 class Scheduler(Protocol):
@@ -103,7 +103,7 @@ def _size(made: Plan) -> tuple[int, int]:
     """Return the number of nodes of a planned job, and the most ranks of a node."""
     if isinstance(made, JobPlan):
         return len(made.placement.nodes), max(node.rank_count for node in made.placement.nodes)
-    return (made.nodes, made.ranks_per_node) if isinstance(made, SubmittedPlan) else (1, 1)
+    return made.nodes, made.ranks_per_node
 
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:

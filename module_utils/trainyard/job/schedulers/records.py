@@ -12,10 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Union
 
 from ...findings.findings import Finding, counted
 from ..file.job import Job
+from ..plan.plan import JobPlan
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,6 @@ class Template:
 
     path: str
     context: Mapping[str, Any]
-
-
-class Plan(Protocol):
-    """A planned job. `submitted` has files by name that are stored beside plan.json."""
-
-    @property
-    def job(self) -> Job:
-        """Return the requested job."""
-
-    @property
-    def submitted(self) -> Mapping[str, str]:
-        """Return the files that are submitted."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the plan as in plan.json."""
-
-    def describe(self) -> str:
-        """Return the plan as text for --check."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +139,9 @@ class SubmittedPlan:
             lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
         return "\n".join(lines)
 
+
+# A planned job.
+Plan = Union[JobPlan, SubmittedPlan]
 
 # The packed source in a file is not for reading.
 _PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")

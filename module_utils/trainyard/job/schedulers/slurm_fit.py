@@ -64,10 +64,6 @@ def common_gres(facts: Mapping[str, Any], partition: str, most: int | None) -> s
     return ""
 
 
-# Check, found, expected, action.
-Problem = tuple[str, str, str, str]
-
-
 def findings(plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Where) -> list[Finding]:
     """Find requests that this cluster can never satisfy."""
     if not facts:
@@ -78,16 +74,16 @@ def findings(plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Wh
         names = ", ".join(one["PartitionName"] for one in facts.get("partitions") or ()) or "none"
         found = f"no partition {name!r}" if name else "no default partition"
         return [Finding("job_partition", found, f"a partition of the cluster: {names}", "correct job_partition")]
-    problems = list(_limit_problems(plan, partition))
-    if not any(check == "job_nodes" for check, *_ in problems):
+    result = list(_limits(plan, partition))
+    if not any(finding.check == "job_nodes" for finding in result):
         title = partition["PartitionName"]
-        problems += [*_node_problems(plan, title, nodes, gres), *_cluster_problems(plan, facts)]
-        strangers = [node["NodeName"] for node in nodes if node["NodeName"] not in where.known]
-        if strangers and not plan.settings.get("shared"):
-            found = f"nothing; logs cannot be fetched from {host_list(strangers)} of {title}, which the inventory lacks"
+        result += [*_nodes(plan, title, nodes, gres), *_mpi(plan, facts)]
+        unknown = [node["NodeName"] for node in nodes if node["NodeName"] not in where.known]
+        if unknown and not plan.settings.get("shared"):
+            found = f"nothing; logs cannot be fetched from {host_list(unknown)} of {title}, which the inventory lacks"
             expected = "a folder on a file system that all nodes of the cluster share with the login host"
-            problems.append(("job_folder", found, expected, "set job_folder, or add the nodes to the inventory"))
-    result = [Finding(*texts) for texts in problems]
+            action = "set job_folder, or add the nodes to the inventory"
+            result.append(Finding("job_folder", found, expected, action))
     if not facts.get("folder_writable", True):
         found = f"{plan.job_dir.rpartition('/jobs/')[0]} is not writable for {where.user or 'the user'}"
         action = "set job_folder to a folder of that user that all nodes share"
@@ -95,51 +91,52 @@ def findings(plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Wh
     return result
 
 
-def _limit_problems(plan: SubmittedPlan, partition: Record) -> Iterator[Problem]:
+def _limits(plan: SubmittedPlan, partition: Record) -> Iterator[Finding]:
     """Compare the job with the limits of its partition."""
     title, timeout_s = partition["PartitionName"], plan.job.timeout_s
     if partition["State"] != "UP":
         action = "wait until it is up, or choose another with job_partition"
-        yield "partition", f"{title} is {partition['State']}", "a partition that accepts jobs", action
+        yield Finding("partition", f"{title} is {partition['State']}", "a partition that accepts jobs", action)
     most = min((int(n) for n in (partition["MaxNodes"], partition["TotalNodes"]) if n.isdigit()), default=0)
     if plan.nodes > most:
         expected = f"at most {counted(most, 'node')}, as partition {title} allows"
         action = "lower job_nodes, or choose another partition with job_partition"
-        yield "job_nodes", counted(plan.nodes, "node"), expected, action
+        yield Finding("job_nodes", counted(plan.nodes, "node"), expected, action)
     limit = minutes(partition["MaxTime"])
     if limit is not None and -(-timeout_s // 60) > limit:
+        expected = f"at most {limit * 60} s, as partition {title} allows"
         action = f"set job_timeout: {limit * 60} or less, or choose another partition"
-        yield "job_timeout", f"{timeout_s} s", f"at most {limit * 60} s, as partition {title} allows", action
+        yield Finding("job_timeout", f"{timeout_s} s", expected, action)
 
 
-def _node_problems(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) -> Iterator[Problem]:
+def _nodes(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) -> Iterator[Finding]:
     """Find too few nodes with enough CPUs, with enough devices, and in service."""
     ranks = plan.ranks_per_node
     large = [node for node in nodes if int(node["CPUTot"] or 0) >= ranks]
     if len(large) < plan.nodes:
         found = f"{counted(ranks, 'rank')} on each node; {_nodes_have(large, title)} as many CPUs"
         expected = f"{counted(plan.nodes, 'such node')}: Slurm gives each rank its own CPU"
-        yield "job_ranks_per_node", found, expected, "lower job_ranks_per_node or job_nodes"
+        yield Finding("job_ranks_per_node", found, expected, "lower job_ranks_per_node or job_nodes")
     kind, count = _requested_gres(gres) if gres else ("", 0)
     suitable = [node for node in large if not kind or gres_count(str(node["Gres"]), kind) >= count]
     if kind and len(suitable) < plan.nodes:
         action = "correct job_devices or job_gres, or set job_devices: none to run on the CPU"
         found = f"{kind}:{count} on each node; {_nodes_have(suitable, title)} as many"
-        yield "job_gres", found, counted(plan.nodes, "such node"), action
+        yield Finding("job_gres", found, counted(plan.nodes, "such node"), action)
     out = [node for node in suitable if any(state in node["State"].upper() for state in _OUT)]
     if len(suitable) >= plan.nodes > len(suitable) - len(out):
         reasons = [f"{node['NodeName']} {node['State']} ({node['Reason'] or 'no reason'})" for node in out[:4]]
         found = f"{len(suitable) - len(out)} of {counted(len(suitable), 'node')} of {title}; {'; '.join(reasons)}"
         action = "repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes"
-        yield "nodes in service", found, counted(plan.nodes, "node"), action
+        yield Finding("nodes in service", found, counted(plan.nodes, "node"), action)
 
 
 def _nodes_have(nodes: Sequence[Record], title: str) -> str:
     return f"{counted(len(nodes), 'node')} of {title} {'has' if len(nodes) == 1 else 'have'}"
 
 
-def _cluster_problems(plan: SubmittedPlan, facts: Mapping[str, Any]) -> Iterator[Problem]:
+def _mpi(plan: SubmittedPlan, facts: Mapping[str, Any]) -> Iterator[Finding]:
     if plan.job.launcher == "mpirun" and not any(str(name).startswith("pmix") for name in facts.get("mpi") or ()):
         expected = "Slurm with its PMIx plugin, which connects Open MPI's ranks"
         action = "install it (Debian: libpmix2), or use another job_launcher"
-        yield "mpi", "srun without PMIx (srun --mpi=list)", expected, action
+        yield Finding("mpi", "srun without PMIx (srun --mpi=list)", expected, action)

@@ -126,62 +126,61 @@ def other_kinds(chosen: settings.Settings, *, secrets: bool) -> list[str]:
 
 def _combination_findings(job: Job, chosen: settings.Settings) -> list[Finding]:
     """Find counts and devices that the resource does not support, and options that exclude each other."""
-    problems = [*_count_problems(job, chosen), *_device_problems(job, chosen)]
+    findings = [*_count_findings(job, chosen), *_device_findings(job, chosen)]
     if job.tls and chosen.tls_secret:
         found = f"true with job_kubernetes.tls_secret: {chosen.tls_secret}"
         expected = "one of them: certificates made for the job, or the Secret with your own"
-        problems.append(("job_tls", found, expected, "leave out job_tls, or tls_secret"))
+        findings.append(Finding("job_tls", found, expected, "leave out job_tls, or tls_secret"))
     if job.restarts.most and chosen.resource == "Job":
         action = "leave job_max_restarts out, or use a resource whose operator restarts pods: job_kubernetes.resource"
         expected = "0: a single restarted pod finds no rendezvous"
-        problems.append(("job_max_restarts", f"{job.restarts.most} with a plain Job", expected, action))
+        findings.append(Finding("job_max_restarts", f"{job.restarts.most} with a plain Job", expected, action))
     if job.restarts.recovery and not chosen.recovery_claim:
         expected = "a claim that scheduler and workers can all write to, for MindSpore's recovery files"
         action = "set job_kubernetes.recovery_claim, or leave job_recovery out"
-        problems.append(("job_recovery", "true without job_kubernetes.recovery_claim", expected, action))
-    return [Finding(*texts) for texts in problems]
+        findings.append(Finding("job_recovery", "true without job_kubernetes.recovery_claim", expected, action))
+    return findings
 
 
-# Check, found, expected, action.
-Problem = tuple[str, str, str, str]
-
-
-def _count_problems(job: Job, chosen: settings.Settings) -> Iterator[Problem]:
+def _count_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
     if job.nodes < 1:
-        yield "job_nodes", "0", "the number of pods with ranks, as there are no hosts to count", "set job_nodes"
+        expected = "the number of pods with ranks, as there are no hosts to count"
+        yield Finding("job_nodes", "0", expected, "set job_nodes")
     if (job.ranks_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
         action = "set job_ranks_per_node: 1 and a larger job_nodes"
         if chosen.resource != "MSJob":
             action += ", or use PyTorchJob or Job with job_launcher: torchrun, which starts several ranks in a pod"
-        reason = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
-        yield "job_ranks_per_node", f"{job.ranks_per_node} with {reason}", "1: each pod is one rank there", action
+        found = f"{job.ranks_per_node} with {'an MSJob' if chosen.resource == 'MSJob' else 'job_launcher: direct'}"
+        yield Finding("job_ranks_per_node", found, "1: each pod is one rank there", action)
 
 
-def _device_problems(job: Job, chosen: settings.Settings) -> Iterator[Problem]:
+def _device_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
     resource = chosen.device_resource
     if job.devices:
         expected = "auto or none: the cluster's device plugin chooses the devices of a pod"
         action = "set job_devices: auto and job_ranks_per_node to their number"
-        yield "job_devices", str(list(job.devices)), expected, action
+        yield Finding("job_devices", str(list(job.devices)), expected, action)
     elif job.devices is None and not resource:
+        found = "auto without job_kubernetes.device_resource"
         action = "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none"
-        yield "job_devices", "auto without job_kubernetes.device_resource", "the resource name of devices", action
+        yield Finding("job_devices", found, "the resource name of devices", action)
     elif job.devices is None and job.ranks_per_node is None:
         expected = f"the number of {resource} and of ranks in each pod"
-        yield "job_ranks_per_node", "auto", expected, "set job_ranks_per_node"
+        yield Finding("job_ranks_per_node", "auto", expected, "set job_ranks_per_node")
 
 
 def _unsupported(job: Job) -> list[Finding]:
     """Find options for hosts of the inventory that pods do not support."""
-    findings = []
-    if job.network:
-        action = "leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env"
-        findings.append(Finding("job_network", job.network, "nothing: a pod has the networks of its cluster", action))
-    paths = "nothing: pods do not have the paths of hosts"
-    if job.restarts.recovery_path:
-        action = "leave job_recovery_path out and use the claim job_kubernetes.recovery_claim"
-        findings.append(Finding("job_recovery_path", job.restarts.recovery_path, paths, action))
-    if job.data:
-        action = "leave job_data out and mount the data with job_kubernetes.volumes"
-        findings.append(Finding("job_data", ", ".join(job.data), paths, action))
-    return findings
+    network, paths = "a pod has the networks of its cluster", "pods do not have the paths of hosts"
+    variables = "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env"
+    claim = "use the claim job_kubernetes.recovery_claim"
+    rules = (
+        ("job_network", job.network, network, variables),
+        ("job_recovery_path", job.restarts.recovery_path, paths, claim),
+        ("job_data", ", ".join(job.data), paths, "mount the data with job_kubernetes.volumes"),
+    )
+    return [
+        Finding(key, found, f"nothing: {reason}", f"leave {key} out; {instead}")
+        for key, found, reason, instead in rules
+        if found
+    ]
