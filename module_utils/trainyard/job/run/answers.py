@@ -10,7 +10,23 @@ from typing import Any
 from ...findings.visible import one_line
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
-from .shapes import NOTHING, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
+from .shapes import (
+    MAYBE_INT,
+    MAYBE_NUMBER,
+    MAYBE_TEXT,
+    NOTHING,
+    Each,
+    Exact,
+    Few,
+    Is,
+    Raw,
+    Shape,
+    Text,
+    Whole,
+    finite,
+    misfit,
+    named,
+)  # fmt: skip
 from .stacks import MAX_RANKS, rank_shape
 
 
@@ -21,13 +37,10 @@ def address(value: Any) -> None:
     ipaddress.ip_interface(value)
 
 
-# Upper bound for a list of port ranges, in characters.
-_MAX_PORTS = 1 << 18
-# Upper bound for the stacks of a node's ranks, in characters.
-_MAX_STACKS = 16 << 20
+# Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job.
+_MAX_PORTS, _MAX_STACKS, _MAX_WORLD = 1 << 18, 16 << 20, 1 << 30
 # Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
-MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 END = {
     "state": Is(STATES),
     "finished": float,
@@ -40,33 +53,23 @@ END = {
 METRICS = Each((finite, NOTHING))
 NOT_A_NUMBER = {
     "since": (METRICS, NOTHING),
-    "first": METRICS,
-    "last": METRICS,
+    **dict.fromkeys(("first", "last"), METRICS),
     "stretches": int,
     "steps": (finite, NOTHING),
 }
 CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": int}
 CHECKPOINTS = {
-    "place": str,
-    "host": str,
+    **dict.fromkeys(("place", "host", "problem"), str),
     "newest": (CHECKPOINT, NOTHING),
     "unfinished": ({**CHECKPOINT, "reason": str}, NOTHING),
-    "problem": str,
 }
 RESTART = {
-    "elapsed_s": MAYBE_NUMBER,
-    "reason": str,
-    "restarted": str,
+    **dict.fromkeys(("reason", "restarted", "?resumed", "?replaced", "?spare", "?why"), str),
+    **dict.fromkeys(("elapsed_s", "?step", "?first_step", "?wait_s", "?detect_s"), MAYBE_NUMBER),
+    **dict.fromkeys(("?restart_s", "?step_s", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
     "failure": FAILURE,
-    "?step": MAYBE_NUMBER,
     "?fruitless": MAYBE_INT,
-    "?wait_s": MAYBE_NUMBER,
     "?checkpoint": MAYBE_TEXT,
-    "?resumed": str,
-    **{f"?{name}": MAYBE_NUMBER for name in ("first_step", "detect_s", "restart_s", "step_s", "lost_steps", "lost_s")},
-    "?replaced": str,
-    "?spare": str,
-    "?why": str,
 }
 SLOW_RANK = {
     **dict.fromkeys(("host", "device", "at"), str),
@@ -77,12 +80,11 @@ SLOW_RANK = {
     "found_s": float,
     "until_s": MAYBE_NUMBER,
 }
-EXCLUDED = {"reason": str, "since": float}
 GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
-RECEIVER = {"to": str, "sent": int, "waiting": int, "lost": int, "why": str}
+RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiting", "lost"), int)}
 CLUSTER = {
-    "started": float,
-    "elapsed_s": float,
+    **dict.fromkeys(("started", "elapsed_s"), float),
+    **dict.fromkeys(("world_size", "ranks_running"), int),
     "metrics": METRICS,
     "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
     "?checkpoints": (CHECKPOINTS, NOTHING),
@@ -90,76 +92,69 @@ CLUSTER = {
     "?held": MAYBE_TEXT,
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
-    "world_size": int,
-    "ranks_running": int,
     "?events": [RECEIVER],
     "restarts": {
         "history": [RESTART],
         "?members": [str],
         "?spares": [str],
         "?replaced": Each(str),
-        "?excluded": Each(EXCLUDED),
+        "?excluded": Each({"reason": str, "since": float}),
     },
     "end": (END, NOTHING),
 }
-PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
-MEETING = {"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}
+PORTS = Each(dict.fromkeys(("sent", "received"), MAYBE_INT))
 MONITOR = {
     "started": float,
     "end": (END, NOTHING),
     "?carried": {"before": PORTS, "now": PORTS},
     "?unwritten": str,
-    "?meeting": (MEETING, NOTHING),
+    "?meeting": ({"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}, NOTHING),
 }
 STATUS = {
-    "known": bool,
-    "monitor_alive": bool,
+    **dict.fromkeys(("known", "monitor_alive"), bool),
     "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING), "?ends": Each(EXIT)}],
     "monitor": (MONITOR, NOTHING),
     "cluster": (CLUSTER, NOTHING),
     "?monitor_lost": {"restarted": bool, "how": str},
     "left": int,
 }
-CLOCK = {"begun": finite, "ended": finite}
 FINDING = dict.fromkeys(("host", "check", "found", "expected", "action"), str)
-INTERFACE = {"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}
-RDMA_PORT = {"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}
 NPU = {
     **dict.fromkeys(("index", "physical_id"), int),
     **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
 }
 # The input of a plan; other facts of a node are dropped.
 NODE = {
-    "hostname": str,
-    "boot_id": MAYBE_TEXT,
+    **dict.fromkeys(("hostname", "fingerprint"), str),
+    **dict.fromkeys(("boot_id", "container"), MAYBE_TEXT),
     "cpus": int,
-    "container": MAYBE_TEXT,
     "packages": Each(MAYBE_TEXT),
     "accelerators": {"vendor": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
     "npu": ({"devices": [NPU], "chip": MAYBE_TEXT, "?super_pod_id": MAYBE_TEXT}, Exact({}), NOTHING),
-    "networks": {"interfaces": [INTERFACE], "rdma": [RDMA_PORT]},
+    "networks": {
+        "interfaces": [{"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}],
+        "rdma": [{"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}],
+    },
     "mpi": (Each(MAYBE_TEXT), NOTHING),
-    "fingerprint": str,
     "unused_ports": Raw(_MAX_PORTS),
 }
 # A complete Python environment (python_environment), or nothing more of another part.
 SEEN = {
-    **{f"?{name}": str for name in ("python", "version")},
-    **{f"?{name}": bool for name in ("changed", "can_make_environments")},
-    **{f"?{name}": [str] for name in ("reasons", "lacking")},
+    **dict.fromkeys(("?python", "?version"), str),
+    **dict.fromkeys(("?changed", "?can_make_environments"), bool),
+    "?reasons": [str],
+    "?lacking": [str],
     "?packages": Each(str),
     "?verified": Each(object),
 }
 LOGS = Each(Raw())
-_MAX_WORLD = 1 << 30
 KERNEL = {"time": float, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
 PEER = {**dict.fromkeys(("host", "address", "hostname"), str), "ports": Each(int), "addresses": [str]}
 MACHINE = {
     "host": str,
-    "devices": Each(object),
-    **{f"?{name}": Each(object) for name in ("facts", "environments", "network")},
+    **dict.fromkeys(("devices", "?facts", "?environments", "?network"), Each(object)),
     "?hardware": [object],
 }
 SLURM = {
@@ -177,7 +172,7 @@ SHAPES: dict[str, Shape] = {
         "programs": Each(Each(str)),
         "stale": bool,
         "?unhealthy": ([str], NOTHING),
-        "?clock": CLOCK,
+        "?clock": dict.fromkeys(("begun", "ended"), finite),
         "?node": NODE,
     },
     "start": {"changed": bool, **STATUS},

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from .shapes import NOTHING, ByKind, Shape
+from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, ByKind, Shape
 
 # How a process ended, as exits/NAME.json has it.
 EXIT: Shape = {
-    "exit_code": (int, NOTHING),
-    "signal": (int, NOTHING),
+    **dict.fromkeys(("exit_code", "signal"), MAYBE_INT),
     "result": str,
     "time": float,
     "?attempt": int,
     "?by_agent": bool,
 }
 _SILENT = {"host": str, "after_s": float}
-_STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": (float, NOTHING)}
+_STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": MAYBE_NUMBER}
 # The failures that monitors can find, by kind, with the fields that each of them needs: messages between monitors and
 # answers to the controller are checked against this table before anything reads them.
 KINDS: dict[str, dict[str, Shape]] = {
@@ -35,16 +34,15 @@ KINDS: dict[str, dict[str, Shape]] = {
     "cannot_write": {"host": str, "folder": str, "reason": str},
     "replaced": {"host": str, "by": str},
 }
-_MAYBE_TEXT, _MAYBE_INT, _MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
+_TEXTS = ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
+_NUMBERS = ("after_s", "least_s", "time", "recover_after_s", "ranks_running")
+_COUNTS = ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")
 # A failure as a monitor keeps it: what its kind needs, and what else some have.
 FAILURE = ByKind(
     {
-        **{
-            f"?{name}": _MAYBE_TEXT
-            for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
-        },
-        **{f"?{name}": _MAYBE_NUMBER for name in ("after_s", "least_s", "time", "recover_after_s", "ranks_running")},
-        **{f"?{name}": _MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")},
+        **{f"?{name}": MAYBE_TEXT for name in _TEXTS},
+        **{f"?{name}": MAYBE_NUMBER for name in _NUMBERS},
+        **{f"?{name}": MAYBE_INT for name in _COUNTS},
         "?oom_of_job": bool,
         "?ranks": [int],
         "?hosts": [str],

@@ -25,7 +25,22 @@ from typing import Any
 from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MAX_METRICS, MAX_NAME
-from .shapes import NOTHING, All, ByKind, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
+from .shapes import (
+    MAYBE_INT,
+    MAYBE_NUMBER,
+    NOTHING,
+    All,
+    ByKind,
+    Each,
+    Exact,
+    Few,
+    Is,
+    Shape,
+    Text,
+    Whole,
+    finite,
+    misfit,
+)  # fmt: skip
 from .slow_ranks import report_shape
 from .stacks import MAX_RANKS, rank_shape
 
@@ -86,8 +101,6 @@ def _refuse(constant: str) -> None:
 
 
 _TEXT = Text(MAX_TEXT)
-# The controller takes these values with the same bounds (answers.py).
-_MAYBE_NUMBER, _MAYBE_COUNT = (float, NOTHING), (int, NOTHING)
 # Numbers that ranks print have no bounds.
 _PRINTED = (finite, NOTHING)
 _PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _PRINTED))
@@ -114,7 +127,7 @@ _PACE = Exact(
     }
 )
 _PLAIN = (_TEXT, bool, float, NOTHING)
-_CHECKPOINT = {"name": _TEXT, "step": _MAYBE_COUNT, "epoch": _MAYBE_COUNT, "time": float, "size": Whole(1 << 62)}
+_CHECKPOINT = {"name": _TEXT, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": Whole(1 << 62)}
 _CHECKPOINTS = Exact(
     {
         "newest": (Exact(_CHECKPOINT), NOTHING),
@@ -144,41 +157,27 @@ def _process(world_size: int) -> Shape:
     return process
 
 
+def _process_fields(host: str, world_size: int) -> dict[str, Shape]:
+    rank = Whole(world_size - 1)
+    ranks = {"ranks": Few(rank, world_size), "rank": (rank, NOTHING)}
+    return {"host": Is((host,)), "process": _process(world_size), **ranks}
+
+
 def failure_shape(host: str, world_size: int) -> Shape:
     """Return the shape of a failure that `host` may report of its own processes."""
-    rank = Whole(world_size - 1)
     fields = Exact(
         {
+            **_process_fields(host, world_size),
             "kind": Is(KINDS_OF_NODES),
-            "host": Is((host,)),
-            "process": _process(world_size),
-            "ranks": Few(rank, world_size),
-            "rank": (rank, NOTHING),
             "exit_code": (Whole(_LARGE, -_LARGE), NOTHING),
             "signal": (Whole(255), NOTHING),
-            "result": _TEXT,
-            "time": _MAYBE_NUMBER,
-            "?recover_after_s": _MAYBE_NUMBER,
-            "?attempt": Whole(_LARGE),
-            "?recorded": bool,
-            "?reason": _TEXT,
-            "?lost": _TEXT,
-            "?who": _TEXT,
-            "?full": bool,
-            "?oom_kills": Whole(_LARGE),
-            "?oom_of_job": bool,
+            **dict.fromkeys(("result", "?reason", "?lost", "?who"), _TEXT),
+            **dict.fromkeys(("time", "?recover_after_s"), MAYBE_NUMBER),
+            **dict.fromkeys(("?attempt", "?oom_kills"), Whole(_LARGE)),
+            **dict.fromkeys(("?recorded", "?full", "?oom_of_job"), bool),
         }
     )
     return All((fields, ByKind({}, {kind: KINDS[kind] for kind in KINDS_OF_NODES})))
-
-
-def _well_shape(host: str, world_size: int) -> Shape:
-    """Return the shape of a process that ended well, as `host` may report it."""
-    rank = Whole(world_size - 1)
-    ranks = Few(rank, world_size)
-    return Exact(
-        {"host": Is((host,)), "process": _process(world_size), "ranks": ranks, "rank": (rank, NOTHING), "time": float}
-    )
 
 
 def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape]:
@@ -192,7 +191,8 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "idle": bool,
         "rankless": Whole(MAX_FAILURES),
         "failures": Few(failure_shape(host, world_size), MAX_FAILURES),
-        "?well": (_well_shape(host, world_size), NOTHING),
+        # A process that ended well.
+        "?well": (Exact({**_process_fields(host, world_size), "time": float}), NOTHING),
         "metrics": _METRICS,
         "loss_not_a_number": (_LOST, NOTHING),
         "?checkpoints": (_CHECKPOINTS, NOTHING),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 Shape = Any
 NOTHING = type(None)
+MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 # Upper bound for numbers: larger integers and floats do not compare exactly.
 _MAX = 2**63
 
