@@ -28,7 +28,7 @@ class ActionModule(OnceForAll):
         if findings:
             raise FindingsError(findings, "{count} {findings}: the job goes on, and is not watched.")
         if given.get("follow") not in (None, ""):
-            logs, _ = log_lines.logs(plan, log_lines.parse_ranks(given["follow"], plan["world_size"])[0])
+            logs = log_lines.logs(plan, log_lines.parse_ranks(given["follow"], plan["world_size"])[0])
             # The head is queried for lines and for the job at the same time, so lines need their own connections.
             lines = Lines(plan, logs, self.fan_out().ask)
         if given.get("live"):

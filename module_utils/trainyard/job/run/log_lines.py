@@ -44,21 +44,15 @@ def parse_ranks(value: Any, world_size: int) -> tuple[list[int], list[Finding]]:
     return [], [Finding("follow", repr(value)[:100], expected, "correct follow")]
 
 
-def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> tuple[dict[str, dict[str, int]], list[Finding]]:
-    """Return for each host the logs to follow, by name, with the rank of each; or findings."""
-    followed = set(ranks)
-    of_hosts = {
-        node["host"]: {
-            plan["rank_log"].replace("{rank}", str(rank)): rank for rank in node["ranks"] if rank in followed
-        }
-        for node in plan["nodes"]
-    }
-    of_hosts = {host: names for host, names in of_hosts.items() if names}
+def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> dict[str, dict[str, int]]:
+    """Return for each host the logs to follow, by name, with the rank of each."""
+    name, followed = plan["rank_log"], set(ranks)
+    ranks_of = {node["host"]: followed.intersection(node["ranks"]) for node in plan["nodes"]}
     # A spare may run any of these ranks.
-    every = {name: rank for names in of_hosts.values() for name, rank in names.items()}
-    of_hosts.update({spare["host"]: every for spare in plan.get("spares", ())})
-    findings = too_far(plan, len(of_hosts), "follow", "name fewer ranks, as in 0,4-7")
-    return ({}, findings) if findings else (of_hosts, [])
+    ranks_of.update({spare["host"]: followed for spare in plan.get("spares", ())})
+    return {
+        host: {name.replace("{rank}", str(rank)): rank for rank in sorted(own)} for host, own in ranks_of.items() if own
+    }
 
 
 def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list[Finding]:
@@ -76,7 +70,8 @@ def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list
 def findings(plan: Mapping[str, Any], follow: Any, live: bool) -> list[Finding]:
     """Find why the ranks of a plan cannot be followed, or its page cannot be kept up to date."""
     ranks, found = parse_ranks(follow, plan["world_size"]) if follow not in (None, "") else ([], [])
-    found += logs(plan, ranks)[1] if ranks else []
+    if ranks:
+        found += too_far(plan, len(logs(plan, ranks)), "follow", "name fewer ranks, as in 0,4-7")
     if live:
         found += too_far(plan, len(plan["nodes"]), "live", "leave live out; logs.yml writes the page as it is then")
     return found

@@ -39,8 +39,8 @@ def test_ranks_that_do_not_exist(value):
 def test_the_logs_of_each_node():
     """A spare may take any rank."""
     own = {"n1": {"rank_1.log": 1}, "n2": {"rank_2.log": 2}}
-    assert following.logs(PLAN, [1, 2]) == (own, [])
-    of_hosts, _ = following.logs({**PLAN, "spares": [{"host": "n5"}]}, [1, 2])
+    assert following.logs(PLAN, [1, 2]) == own
+    of_hosts = following.logs({**PLAN, "spares": [{"host": "n5"}]}, [1, 2])
     assert of_hosts == {**own, "n5": {"rank_1.log": 1, "rank_2.log": 2}}
 
 
@@ -155,7 +155,7 @@ def test_lines_are_shown_while_the_head_is_polled(monkeypatch):
     monkeypatch.setattr(watching, "FOLLOW_S", 0.01)
     first = logs(rank_0=log("up"), rank_1=log("up"))
     nodes = Nodes(n1=[first, logs(rank_0=log("step 1", offset=30, skipped=7), other=log("not asked for"))])
-    ranks, _ = following.logs(PLAN, [0, 1])
+    ranks = following.logs(PLAN, [0, 1])
     shown = []
 
     class Slow(Says):
@@ -172,7 +172,7 @@ def test_lines_are_shown_while_the_head_is_polled(monkeypatch):
 
 
 def test_lines_of_other_nodes_are_read_without_an_unreachable_one():
-    ranks, _ = following.logs(PLAN, [0, 2])
+    ranks = following.logs(PLAN, [0, 2])
     nodes = Nodes(n1=[logs(rank_0=log("up"))], n2=[{"unreachable": True, "msg": "gone"}])
     lines = watching.Lines(PLAN, ranks, nodes)
     assert lines.read(PATIENCE_S) == ["[0] up"]
@@ -185,7 +185,7 @@ def test_lines_of_other_nodes_are_read_without_an_unreachable_one():
 
 
 def test_lines_of_a_slow_node_come_later_and_it_gets_one_query_at_a_time():
-    ranks, _ = following.logs(PLAN, [0, 2])
+    ranks = following.logs(PLAN, [0, 2])
     nodes = Nodes(n1=[logs(rank_0=log("a")), logs(rank_0=log("b"))], n2=[logs(rank_2=log("late"))])
     nodes.slow.add("n2")
     lines = watching.Lines(PLAN, ranks, nodes)
