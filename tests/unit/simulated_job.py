@@ -6,8 +6,7 @@ import time
 
 from ansible.module_utils.trainyard.job.run import answers, messages
 from ansible.module_utils.trainyard.job.run.attempt_watch import Local
-from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
-from ansible.module_utils.trainyard.job.run.head_state import HeadState
+from ansible.module_utils.trainyard.job.run.head_state import HeadState, cluster_state
 from ansible.module_utils.trainyard.job.run.orders import Now, PollCheckpoints
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 
@@ -24,7 +23,7 @@ class SimulatedJob:
     """Nodes n1 (the head), n2, ... with one rank each, then spares. All report twice a second and do as they are told.
 
     `changes` are fields of the reports of one node, by host; a node in `silent` reports nothing, one in `stuck` does
-    not follow the head. `orders` are all orders so far.
+    not follow the head. `orders` are all orders so far, `starts` the attempts that began.
     """
 
     def __init__(self, nodes=2, spares=0, previous=None, **plan):
@@ -40,6 +39,7 @@ class SimulatedJob:
         self.ready_for, self.places = dict.fromkeys(hosts), dict.fromkeys(hosts)
         self.silent, self.stuck, self.orders, self.missed = set(), set(), [], []
         self.connected = set(hosts[1:])
+        self.starts, self._went = [], self.state.restarts.go
 
     def time(self):
         return Now(self.now, EPOCH_S + self.now - 1000.0)
@@ -72,6 +72,9 @@ class SimulatedJob:
             self.orders.append(PollCheckpoints())
             orders = self.state.decide(self.time(), Local(self.connected, self.missed, polled=True))
         self.orders += orders
+        if self.state.restarts.go and not self._went:
+            self.starts.append(self.state.restarts.attempts("n1")[""])
+        self._went = self.state.restarts.go
         assert misfit(cluster_state(self.state, self.time()), answers.CLUSTER) == ""
         return orders
 
@@ -113,10 +116,6 @@ class SimulatedJob:
     @property
     def history(self):
         return self.state.restarts.history
-
-    def kinds(self):
-        """Return the names of the orders so far."""
-        return [type(order).__name__ for order in self.orders]
 
     def held(self):
         """Return the line of cluster.json that says what the job waits for."""

@@ -18,17 +18,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import failure as failures
+from . import silence
 from .attempt_watch import AttemptWatch, Local
 from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
-from .orders import Disconnect, End, Now, Order, PollCheckpoints, Replace, Restart, SampleStacks, Start, TakeStacks
-from .restarts import WHOLE, Restarts
+from .orders import Disconnect, End, Inform, Now, Order, PollCheckpoints, Replace
+from .restarts import Restarts
 from .slow_ranks import SlowRanks
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
 HELD_S = 30.0
 _ALONE = Local()
+# What a node waits for (NodeReports.in_the_way).
+_WHY = {"held": "waits for its devices", "excluded": "does not pass the health check", "": ""}
 
 
 class HeadState:
@@ -110,7 +113,7 @@ class HeadState:
         """Return what has to be done, by what the nodes have reported."""
         if self.end:
             return [End(self.end)]
-        before, self._orders = (self.restarts.go, self.hang.number, self.slow_ranks.sample_stacks), []
+        before, self._orders = self._for_nodes(), []
         if saved := self.nodes.checkpoints():
             self.restarts.saw(saved["newest"])
         result = None if self._pending else self.attempt.check(now, local)
@@ -129,13 +132,13 @@ class HeadState:
         if self.attempt.time_up(now.s) and not self.hang.number:
             # Nothing runs that could take stacks.
             self.finish("timed_out", now, after_s=self.plan["timeout_s"])
-        go, number, sampled = before
-        attempt = self.restarts.attempts(self.host)[WHOLE]
-        self._orders += [Start(attempt)] if self.restarts.go and not go else []
-        self._orders += [TakeStacks(self.hang.number)] if self.hang.number > number else []
-        on = self.slow_ranks.sample_stacks
-        self._orders += [SampleStacks(on)] if on != sampled else []
+        if self._for_nodes() != before:
+            self._orders.append(Inform())
         return [*self._orders, End(self.end)] if self.end else self._orders
+
+    def _for_nodes(self) -> tuple[int, bool, int, bool]:
+        """Return what nodes have to know at once when it changes."""
+        return len(self.restarts.history), self.restarts.go, self.hang.number, self.slow_ranks.sample_stacks
 
     def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
         """Have the next decision answer a failure; the first one stays."""
@@ -156,9 +159,6 @@ class HeadState:
             return
         self._pending = None
         self.attempt.begin()
-        entry = self.restarts.history[-1]
-        attempt = self.restarts.attempts(self.host)[WHOLE]
-        self._orders.append(Restart(attempt, entry["restarted"], entry.get("wait_s") or 0.0))
         self._replace(self.restarts.host_to_replace(failure), now, failures.text(failure), local)
 
     def _end_failed(self, now: Now, failure: Message, found: Sequence[Message] = ()) -> None:
@@ -199,7 +199,7 @@ class HeadState:
         """Have a spare take the place of a node, where there is one that still reports."""
         here = [host for host in local.connected if self.nodes.reports_in_time(host, now.s)]
         if self.restarts.replace(lost, here, reason, now.epoch_s):
-            self._orders.append(Replace(lost, self.restarts.replaced[lost], reason))
+            self._orders.append(Replace(lost, self.restarts.replaced[lost]))
 
     def _replace_unfit(self, now: Now, local: Local) -> None:
         """Replace nodes that are lost, whose devices are not free, or that do not pass their health check.
@@ -239,3 +239,37 @@ class HeadState:
         silent = [host for host in staying if not self.nodes.reports_in_time(host, now)]
         self._orders += [Disconnect(host) for host in silent]
         return len(silent) < len(staying)
+
+
+def cluster_state(head: HeadState, now: Now) -> Message:
+    """Return the state of the job: all of cluster.json but the events."""
+    nodes, restarts = head.nodes, head.restarts
+    # Time after the end is no part of the job's.
+    now_s = head.ended_s if head.end else now.s
+    elapsed_s = now_s - head.started.s
+    host, kind, reason = nodes.in_the_way()
+    silent = silence.line(nodes.silent_s(now_s), nodes.silent_after_s)
+    return {
+        "job_id": head.plan["job_id"],
+        "state": head.end.get("state") or ("starting" if nodes.absent() else "running"),
+        "started": head.started.epoch_s,
+        "elapsed_s": round(elapsed_s, 2),
+        "metrics": nodes.metrics(),
+        "loss_not_a_number": nodes.first("loss_not_a_number"),
+        "checkpoints": nodes.checkpoints(),
+        "held": f"{host} {_WHY[kind]}: {reason}" if kind else silent or None,
+        "goodput": restarts.goodput(elapsed_s),
+        "slow_ranks": head.slow_ranks.named,
+        "printing": head.hang.printing,
+        "world_size": head.plan["world_size"],
+        "ranks_running": sum(report.get("ranks_running", 0) for report in nodes.of_members().values()),
+        "nodes": {
+            host: {
+                "ranks_running": nodes.last.get(host, {}).get("ranks_running"),
+                "silent_s": round(now_s - nodes.last_contact[host], 1) if host in nodes.last_contact else None,
+            }
+            for host in (*restarts.members, *restarts.spares)
+        },
+        "restarts": restarts.as_dict(),
+        "end": head.end or None,
+    }

@@ -19,15 +19,8 @@ class PollCheckpoints(NamedTuple):
     """Poll the checkpoints once more, then decide again: a failure is about to be answered."""
 
 
-class Restart(NamedTuple):
-    """End what still runs of the last attempt and get ready for this one, which starts no sooner than in `wait_s`.
-
-    `processes` is "the whole job", or the names of the processes that start again alone.
-    """
-
-    attempt: int
-    processes: str
-    wait_s: float
+class Inform(NamedTuple):
+    """Send each node what it has to do (HeadState.message_for), as that has changed."""
 
 
 class Replace(NamedTuple):
@@ -35,25 +28,6 @@ class Replace(NamedTuple):
 
     lost: str
     spare: str
-    reason: str
-
-
-class Start(NamedTuple):
-    """Start this attempt on all nodes: each has ended its part of the last one."""
-
-    attempt: int
-
-
-class TakeStacks(NamedTuple):
-    """Have all nodes take stacks of their ranks; `number` tells one order from the next."""
-
-    number: int
-
-
-class SampleStacks(NamedTuple):
-    """Have all nodes sample the stacks of their ranks, too, or no longer."""
-
-    on: bool
 
 
 class Disconnect(NamedTuple):
@@ -68,4 +42,4 @@ class End(NamedTuple):
     end: Message
 
 
-Order = Union[PollCheckpoints, Restart, Replace, Start, TakeStacks, SampleStacks, Disconnect, End]
+Order = Union[PollCheckpoints, Inform, Replace, Disconnect, End]

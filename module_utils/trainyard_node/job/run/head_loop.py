@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from ....trainyard.job.record import metrics as prometheus
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.attempt_watch import REPORT_S, Local
-from ....trainyard.job.run.cluster_state import cluster_state
-from ....trainyard.job.run.head_state import HeadState
+from ....trainyard.job.run.head_state import HeadState, cluster_state
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints, Replace
 from ...machine.json_files import read_object

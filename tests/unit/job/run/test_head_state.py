@@ -5,9 +5,9 @@ import signal
 
 from ansible.module_utils.trainyard.job.run import attempt_watch, messages
 from ansible.module_utils.trainyard.job.run.attempt_watch import GRACE_S, JOIN_S
-from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
 from ansible.module_utils.trainyard.job.run.failure import text as failure_text
-from ansible.module_utils.trainyard.job.run.orders import End, PollCheckpoints, Restart, Start, TakeStacks
+from ansible.module_utils.trainyard.job.run.head_state import cluster_state
+from ansible.module_utils.trainyard.job.run.orders import End, Inform, PollCheckpoints
 from simulated_job import EPOCH_S, SimulatedJob, failed
 
 ENDED = {"done": True, "ranks_running": 0}
@@ -60,7 +60,7 @@ def test_the_first_reason_of_an_end_stays():
 def test_a_job_whose_time_is_up_ends_with_stacks_unless_it_restarts():
     job = SimulatedJob(timeout_s=50).run(60)
     assert (job.end["state"], job.end["after_s"], job.end["failure"]["limit"]) == ("timed_out", 50, "job_timeout")
-    assert job.kinds() == ["TakeStacks", "End"]
+    assert job.orders == [Inform(), End(job.end)]
     job = SimulatedJob(timeout_s=50, max_restarts=1).run(1)
     job.kill()
     job.stuck.add("n2")
@@ -150,7 +150,8 @@ def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up():
         job.kill()
         job.changes["n1"] = {"metrics": {"step": attempt}}
         job.run(5)
-        assert job.orders[-3:] == [PollCheckpoints(), Restart(attempt, "the whole job", 0), Start(attempt)]
+        assert job.orders[-3:] == [PollCheckpoints(), Inform(), Inform()] and job.starts[-1] == attempt
+        assert (job.history[-1]["restarted"], job.history[-1]["wait_s"]) == ("the whole job", 0)
     assert job.attempts == {"n1": {"": 2}, "n2": {"": 2}}
     record = job.kill()
     assert job.run(2).end["failure"] == {**record, "fruitless": 1}
@@ -162,19 +163,18 @@ def test_no_node_starts_before_all_have_ended_the_last_attempt():
     job.kill()
     job.stuck.add("n3")
     job.run(100)
-    assert Start(1) not in job.orders and not job.end
+    assert not job.starts and not job.end
     assert job.state.message_for("n1", job.time()) == {"attempts": {"": 1}, "go": False, "stacks": 0}
     job.stuck.clear()
     job.run(2)
-    assert job.orders[-1] == Start(1)
-    assert job.state.restarts.gathering_since is None
+    assert job.starts == [1] and job.state.restarts.gathering_since is None
 
 
 def test_a_process_that_can_come_back_starts_again_alone():
     job = SimulatedJob(max_restarts=1).run(2)
     job.changes["n1"] = {"failures": [failed("n1", 0, process="scheduler", ranks=[], rank=None, recover_after_s=1)]}
     job.run(3)
-    assert job.orders == [PollCheckpoints(), Restart(0, "scheduler", 0.0)]
+    assert job.orders == [PollCheckpoints(), Inform()] and job.history[-1]["restarted"] == "scheduler"
     assert job.attempts == {"n1": {"": 0, "scheduler": 1}, "n2": {"": 0}}
 
 
@@ -185,7 +185,7 @@ def test_a_node_that_was_silent_may_come_back_for_a_restart_within_a_time():
         each.run(50)
         assert each.history[0]["failure"]["kind"] == "silent" and not each.end
     job.silent.clear()
-    assert job.run(5).orders[-1] == Start(1)
+    assert job.run(5).starts == [1]
     failure = lost.run(80).end["failure"]
     assert (failure["kind"], failure["hosts"], failure["after_s"]) == ("not_back", ["n2"], 100)
 
@@ -201,7 +201,8 @@ def test_a_head_that_rebooted_continues_from_its_record():
     job.connected.remove("n2")
     job.state.fail({"kind": "rebooted", "host": "n1"})
     job.run(8)
-    assert job.orders == [PollCheckpoints(), Restart(2, "the whole job", 5.0), Start(2)]
+    assert job.orders == [PollCheckpoints(), Inform(), Inform()]
+    assert (job.starts, job.history[-1]["wait_s"]) == ([2], 5.0)
     assert job.state.message_for("n3", job.time())["moved"] == {"10.0.0.2": "10.0.0.3"}
 
 
@@ -229,9 +230,9 @@ def test_a_job_that_hangs_takes_stacks_and_then_fails_or_starts_again():
         for points in range(1, 40):
             prints(job, points)
             job.run(1)
-        assert TakeStacks(1) not in job.orders
+        assert Inform() not in job.orders
         job.run(25)
-        assert TakeStacks(1) in job.orders
+        assert Inform() in job.orders
         assert job.end.get("state") == end
         failure = job.history[0]["failure"] if budget else job.end["failure"]
         assert (failure["kind"], failure["after_s"]) == ("hung", 21)
@@ -241,7 +242,7 @@ def test_a_job_that_hangs_ends_without_the_stacks_of_a_stuck_node():
     job = SimulatedJob(hang=HANG).run(2)
     job.stuck.add("n2")
     job.run(35)
-    assert TakeStacks(1) in job.orders and not job.end
+    assert job.state.hang.number == 1 and not job.end
     assert "no stacks within 20 s" in " ".join(job.run(10).end["failure"]["groups"])
     # Without the setting, no job hangs.
     assert not SimulatedJob().run(2000).end
@@ -264,7 +265,7 @@ def test_stacks_are_sampled_before_a_slow_rank_is_named():
         sampled = job.state.message_for("n2", job.time()).get("sample_stacks", False)
         assert sampled == job.state.slow_ranks.sample_stacks
         job.run(5)
-    assert job.kinds()[:2] == ["SampleStacks", "SampleStacks"]
+    assert job.orders[:2] == [Inform(), Inform()]
     (named,) = cluster_state(job.state, job.time())["slow_ranks"]
     assert (named["host"], named["ranks"], named["node"]) == ("n2", [1], ["load 9.1 (processors: 2)"])
 
