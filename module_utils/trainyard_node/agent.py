@@ -158,6 +158,8 @@ def collect(
     """
     from .job.record import kernel_log
     from .job.run import job
+    from .job.run.folder import read_logs
+    from .machine.as_user import in_folder
 
     folder, changed = Path(job_dir), False
     if stop:
@@ -167,7 +169,7 @@ def collect(
     found = job.status(folder, job_id)
     when = kernel_log.window(found["monitor"], found["monitor_alive"], time.time())
     kernel = kernel_log.read(*when) if when else []
-    answer = {"changed": changed, **found, "logs": job.read_logs(folder, log_limit), "kernel": kernel}
+    answer = {"changed": changed, **found, "logs": in_folder(folder, {}, read_logs, log_limit), "kernel": kernel}
     named = stop and user and not check
     return {**answer, "not_ended": job.not_ended(folder, job_id, user, age_s)} if named else answer
 
@@ -235,11 +237,12 @@ def slurm_state(**job: Any) -> Answer:
 
 def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
     """Return `logs` and `exits` of a job of Slurm that are on this host."""
-    from .job.run.job import read_logs
+    from .job.run.folder import read_logs
     from .job.schedulers.slurm import read_exits
+    from .machine.as_user import in_folder
 
     folder = Path(job_dir)
-    return {"logs": read_logs(folder, log_limit), "exits": read_exits(folder)}
+    return {"logs": in_folder(folder, {}, read_logs, log_limit), "exits": read_exits(folder)}
 
 
 def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:

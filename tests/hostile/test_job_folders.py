@@ -163,7 +163,7 @@ def test_a_folder_of_logs_that_is_a_link_to_one_of_root_is_not_read(place, job_i
 
 
 def test_a_job_that_writes_very_much_is_cut(place, job_id, monkeypatch):
-    monkeypatch.setattr(job_folder, "MOST_LOG_BYTES", 25)
+    monkeypatch.setattr(job_folder, "MAX_LOG_BYTES", 25)
     folder = place.folder(job_id)
     for rank in range(4):
         place.writes(folder / "logs" / f"rank_{rank}.log", "0123456789")

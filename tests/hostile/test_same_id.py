@@ -60,7 +60,7 @@ def test_a_launch_whose_id_is_taken_ends_nothing(place, winner, tmp_path):
     asked, answers = launched(tmp_path / "run", place, winner, {"n1": refused, "n2": gone})
     assert asked == []
     assert answers == {"n1": refused, "n2": gone}
-    assert job.alive(winner)
+    assert job.all_alive([winner])
     assert len(processes.of_job(winner.name)) == 2
 
 
@@ -89,4 +89,4 @@ def test_processes_of_another_launch_below_another_folder_are_not_ended(place, w
     answer = ask("start", node_plan=part, user=place.user, **empty)
     assert answer["failed"] and answer["taken"]
     assert not (other / winner.name).exists()
-    assert job.alive(winner)
+    assert job.all_alive([winner])

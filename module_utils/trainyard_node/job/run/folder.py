@@ -34,13 +34,13 @@ from ....trainyard.job.run.shapes import Shape, misfit, named
 from ....trainyard.nvidia.nccl_lines import is_of_transport
 from ...machine import as_user, private
 from ...machine.as_user import JobError, Owner
-from ...machine.json_files import MOST_BYTES as MOST_SPEC
+from ...machine.json_files import MOST_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
 from ..record.secrets import forget_secrets, read_masked
 from . import agent_ranks, processes, stacks
 from .rank_exits import read_exits
 
-Spec = dict[str, Any]
+Record = dict[str, Any]
 # For the user and root only.
 MODE = 0o750
 # The jobs of all users: a user can rename or remove only their own folders.
@@ -48,12 +48,10 @@ JOBS_MODE = 0o1775
 # Folders of each job, created first.
 FOLDERS = ("source", "logs", "exits")
 _NODE_PLAN = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
-# Logs of one node, and bytes of them all, that are brought at most.
-MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
-# Lines of one log that are brought at a look to who follows it.
-MOST_FOLLOWED = 400
+# Upper bounds for what is collected: logs of one node, their bytes, and lines of one log for a reader that follows it.
+MAX_LOGS, MAX_LOG_BYTES, MAX_FOLLOWED = 4096, 256 << 20, 400
 # Upper bounds in bytes: of a log that is searched for NCCL's first lines, of the lines found, and of one line.
-NCCL_SCAN_BYTES, NCCL_MOST_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
+NCCL_SCAN_BYTES, NCCL_MAX_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
 
 
 # ---- create
@@ -105,17 +103,16 @@ def _make_empty(job_dir: Path) -> bool:
     return True
 
 
-def fill(
-    job_dir: Path, node_plan: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
-) -> None:
-    """Write all that the job needs, `told` into node_plan.json, too. Raises JobError where something else is there."""
+def fill(job_dir: Path, node_plan: Record, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes]) -> None:
+    """Write all that the job needs. Raises JobError where a file has other content afterwards."""
     for name in FOLDERS:
         (job_dir / name).mkdir()
     for process in node_plan["processes"]:
-        # Room for how it ends (exits.py).
+        # Room for how it ends (rank_exits.py).
         (job_dir / "exits" / f"{process['name']}.json").write_text("{}\n")
     _unpack(archive, job_dir / "source")
-    for item in node_plan.get("files", ()):
+    files = node_plan.get("files", ())
+    for item in files:
         path = Path(item["path"])
         path.write_text(item["content"], encoding="utf-8")
         path.chmod(int(item["mode"], 8))
@@ -124,9 +121,9 @@ def fill(
         _write_private(job_dir / name, content)
     (job_dir / "trainyard.pyz").write_bytes(runtime)
     # Each process reads node_plan.json, and a file may be as large as the cluster is.
-    files = [{key: item[key] for key in item if key != "content"} for item in node_plan.get("files", ())]
-    told = {"secret_files": list(secret_files), "files": files, **told}
-    _write_private(job_dir / "node_plan.json", json.dumps({**node_plan, **told}).encode())
+    bare = [{key: item[key] for key in item if key != "content"} for item in files]
+    written = {**node_plan, "secret_files": list(secret_files), "files": bare}
+    _write_private(job_dir / "node_plan.json", json.dumps(written).encode())
     complaint = changed_files(node_plan)
     if complaint:
         raise JobError(complaint)
@@ -147,8 +144,8 @@ def _unpack(archive: bytes, folder: Path) -> None:
             source.extractall(folder)  # noqa: S202
 
 
-def changed_files(node_plan: Spec) -> str:
-    """Return which of the job's files differ from the plan, as this node reads them; "" if none.
+def changed_files(node_plan: Record) -> str:
+    """Return which of the job's files differ from the plan on this node; "" if none.
 
     Ranks with different hostfiles or rank tables would wait for each other without any message.
     """
@@ -160,8 +157,8 @@ def changed_files(node_plan: Spec) -> str:
             found = f"none ({error.strerror})"
         if found != item["sha256"]:
             wrong.append(
-                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes "
-                "have it: see whether its file system is full, or shared by nodes that need one of their own "
+                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as in the plan and on all other "
+                "nodes: see whether its file system is full, or shared by nodes that need one of their own "
                 "(trainyard_state)"
             )
     return "; ".join(wrong)
@@ -180,7 +177,7 @@ def reported(job_dir: Path, seconds: float) -> bool:
     return True
 
 
-def monitor_said(job_dir: Path) -> str:
+def monitor_output(job_dir: Path) -> str:
     """Return the end of the monitor's output."""
     text = ""
     for path in (job_dir / "logs").glob("monitor_*.log"):
@@ -189,19 +186,19 @@ def monitor_said(job_dir: Path) -> str:
     return mask_text(text.strip(), _hidden(job_dir))
 
 
-def read_node_plan(job_dir: Path) -> Spec | None:
+def read_node_plan(job_dir: Path) -> Record | None:
     """Return node_plan.json; None where there is none that names the job's processes."""
-    node_plan = read_object(job_dir / "node_plan.json", MOST_SPEC)
+    node_plan = read_object(job_dir / "node_plan.json", MAX_NODE_PLAN)
     return None if misfit(node_plan, _NODE_PLAN) else node_plan
 
 
-def _fitting(path: Path, shape: Shape) -> Spec | None:
+def _checked(path: Path, shape: Shape) -> Record | None:
     """Return the declared fields of a file; None if it does not have the shape that a monitor writes."""
     found = read_object(path)
     return None if misfit(found, shape) else named(found, shape)
 
 
-def status(job_dir: Path) -> Spec | None:
+def status(job_dir: Path) -> Record | None:
     """Return the state of this node's processes, and on the head that of the whole job; None without a job."""
     node_plan = read_node_plan(job_dir)
     if node_plan is None:
@@ -219,8 +216,8 @@ def status(job_dir: Path) -> Spec | None:
             }
             for process in node_plan["processes"]
         ],
-        "monitor": _fitting(job_dir / "monitor.json", answers.MONITOR),
-        "cluster": _fitting(job_dir / "cluster.json", answers.CLUSTER),
+        "monitor": _checked(job_dir / "monitor.json", answers.MONITOR),
+        "cluster": _checked(job_dir / "cluster.json", answers.CLUSTER),
     }
 
 
@@ -277,10 +274,10 @@ def forget_what_is_over(job_dir: Path) -> None:
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes, with masked secrets.
 
-    Only regular files are read, and at most MOST_LOGS of them with MOST_LOG_BYTES.
+    Only regular files are read, and at most MAX_LOGS of them with MAX_LOG_BYTES.
     """
-    logs, left = {}, MOST_LOG_BYTES
-    paths = sorted((job_dir / "logs").glob("*.log"))[:MOST_LOGS]
+    logs, left = {}, MAX_LOG_BYTES
+    paths = sorted((job_dir / "logs").glob("*.log"))[:MAX_LOGS]
     hidden = _hidden(job_dir)
     nccl = mask(_nccl_lines(paths), hidden)
     if nccl:
@@ -298,7 +295,7 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     return logs
 
 
-def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
+def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Record]:
     """Return the lines that were added to these logs since `offsets` in bytes, and how far each was read.
 
     An offset of None: the log was not read before, so only its last lines are returned. If there is more than one visit
@@ -319,8 +316,8 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
                 # The first line is incomplete.
                 del lines[0]
             skipped = 0 if offset is None else begin - known
-            skipped += sum(len(line.encode()) + 1 for line in lines[:-MOST_FOLLOWED])
-            found[name] = {"lines": lines[-MOST_FOLLOWED:], "offset": begin + read, "skipped": skipped}
+            skipped += sum(len(line.encode()) + 1 for line in lines[:-MAX_FOLLOWED])
+            found[name] = {"lines": lines[-MAX_FOLLOWED:], "offset": begin + read, "skipped": skipped}
     return found
 
 
@@ -330,7 +327,7 @@ def _nccl_lines(paths: Iterable[Path]) -> bytes:
     for path in paths:
         with contextlib.suppress(OSError), open_regular(path) as log:
             for line in log.read(NCCL_SCAN_BYTES).decode("utf-8", "replace").splitlines():
-                if size < NCCL_MOST_BYTES and "NCCL" in line and is_of_transport(line[:NCCL_LINE]):
+                if size < NCCL_MAX_BYTES and "NCCL" in line and is_of_transport(line[:NCCL_LINE]):
                     found.append(line[:NCCL_LINE])
                     size += len(found[-1])
     return "".join(f"{line}\n" for line in found).encode()
@@ -338,7 +335,7 @@ def _nccl_lines(paths: Iterable[Path]) -> bytes:
 
 def _hidden(job_dir: Path) -> Forms:
     """Return the secrets to mask; none once the job has ended, as its logs are masked then."""
-    return forms(read_object(job_dir / "node_plan.json", MOST_SPEC))
+    return forms(read_object(job_dir / "node_plan.json", MAX_NODE_PLAN))
 
 
 def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:

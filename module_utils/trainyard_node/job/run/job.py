@@ -27,11 +27,10 @@ from . import folder as job_folder
 from . import folders, processes, strays, units
 from .runtime import pack
 
-Spec = dict[str, Any]
-# How long a monitor may take to start on a busy node.
-COME_UP_S = 60.0
+NodePlan = dict[str, Any]
+# How long a monitor may take to start on a busy node, and the pause between two checks, in seconds.
+COME_UP_S, _POLL_S = 60.0, 0.5
 SILENT = "it printed nothing"
-_POLL_S = 0.5
 
 
 class TakenError(JobError):
@@ -71,11 +70,6 @@ def running(job_dir: Path, job_id: str) -> list[int]:
     return processes.of_job(*_identity(job_dir, job_id))
 
 
-def alive(job_dir: Path) -> bool:
-    """Tell whether the job's monitor runs on this node."""
-    return bool(as_user.in_folder(job_dir, False, processes.monitor_alive))
-
-
 def all_alive(folders: Sequence[Path]) -> list[Path]:
     """Return those of these folders of jobs whose monitor runs on this node."""
     found = as_user.in_each(folders, processes.monitor_alive)
@@ -91,41 +85,38 @@ def _owner(user: str) -> Owner:
     return owner
 
 
-def start(job_dir: Path, node_plan: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
+def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
     """Start a job's processes on this node. Raises JobError, and leaves nothing behind, where that is not possible.
 
     Raises TakenError where a folder or a process of this id exists: the names of units hold only the id.
     """
-    owner = _owner(user)
-    if processes.of_job(node_plan["job_id"], _slice(node_plan["job_id"]), owner.uid) or not job_folder.make(
-        job_dir, owner
-    ):
+    owner, job_id, by_units = _owner(user), node_plan["job_id"], supervision() == "systemd"
+    if processes.of_job(job_id, _slice(job_id), owner.uid) or not job_folder.make(job_dir, owner):
         raise TakenError(
             f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
         )
-    local = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
-    why = ""
+    node_plan = {**node_plan, "supervision": supervision(), "base_env": job_folder.base_environment(user)}
+    output = ""
     try:
-        as_user.run(owner, job_folder.fill, job_dir, node_plan, archive, pack(), secret_files, local)
-        launch = _start_units if supervision() == "systemd" else _start_monitor
-        complaint = launch(job_dir, node_plan, user, owner)
-        if complaint and supervision() == "systemd":
-            why = units.journal(node_plan["job_id"], "monitor")
+        as_user.run(owner, job_folder.fill, job_dir, node_plan, archive, pack(), secret_files)
+        complaint = (_start_units if by_units else _start_monitor)(job_dir, node_plan, user, owner)
+        if complaint and by_units:
+            output = units.journal(job_id, "monitor")
     except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
         complaint = as_user.error_text(error)
     if complaint:
-        remove(job_dir, node_plan["job_id"])
-        raise JobError(f"{complaint}{': ' + why if why else ''}")
+        remove(job_dir, job_id)
+        raise JobError(f"{complaint}{': ' + output if output else ''}")
 
 
-def _start_units(job_dir: Path, node_plan: Spec, user: str, owner: Owner) -> str:
+def _start_units(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
     launch = units.start_lasting if node_plan.get("max_restarts") else units.start
     names = [process["name"] for process in node_plan["processes"]]
     complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, node_plan["timeout_s"])
     return complaint or _await_monitor(job_dir, owner, lambda: not units.active(node_plan["job_id"], "monitor"))
 
 
-def _start_monitor(job_dir: Path, node_plan: Spec, user: str, owner: Owner) -> str:
+def _start_monitor(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
     identity: dict[str, Any] = {}
     if os.geteuid() == 0 and user != "root":
         identity = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups}
@@ -157,15 +148,15 @@ def _await_monitor(job_dir: Path, owner: Owner, ended: Callable[[], bool]) -> st
             return ""
         # Asking systemd costs more than reading a file.
         if ended() and not as_user.run(owner, job_folder.reported, job_dir, 0.0):
-            output = as_user.run(owner, job_folder.monitor_said, job_dir)
+            output = as_user.run(owner, job_folder.monitor_output, job_dir)
             return f"the monitor ended before it reported: {output or SILENT}"
     return f"the monitor did not come up within {COME_UP_S:.0f} s"
 
 
-def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
+def stop(job_dir: Path, job_id: str, removing: bool = False) -> bool:
     """End a job's processes on this node; return whether any ran. Raises JobError where a process stays.
 
-    Before the folder is removed (`to_remove`), systemd must have finished its work in it.
+    Before the folder is removed (`removing`), systemd must have finished its work in it.
     """
     found = running(job_dir, job_id)
     complaint = ""
@@ -174,7 +165,7 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
         _in_folder(job_dir, None, job_folder.end_monitor, 0.0)
 
         def finished() -> bool:
-            ended = not to_remove and _in_folder(job_dir, True, job_folder.all_ended)
+            ended = not removing and _in_folder(job_dir, True, job_folder.all_ended)
             return ended and not running(job_dir, job_id)
 
         complaint = units.stop(job_id, finished)
@@ -184,7 +175,7 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
     if left:
         named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
-    if not to_remove:
+    if not removing:
         _in_folder(job_dir, None, forget_secrets)
     return bool(found)
 
@@ -200,19 +191,13 @@ def forget_what_is_over(job_dir: Path, job_id: str) -> None:
 
 def remove(job_dir: Path, job_id: str) -> bool:
     """End a job on this node and remove its folder; return whether there was anything."""
-    changed = stop(job_dir, job_id, to_remove=True)
+    changed = stop(job_dir, job_id, removing=True)
     return job_folder.remove(job_dir) or changed
 
 
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     """Return the state of the job on this node, and on the head of the whole job."""
-    nothing: dict[str, Any] = {
-        "known": False,
-        "monitor_alive": False,
-        "processes": [],
-        "monitor": None,
-        "cluster": None,
-    }
+    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None}
     found: dict[str, Any] = as_user.in_folder(job_dir, None, job_folder.status) or nothing
     monitor = found["monitor"]
     if monitor and not monitor["end"] and not found["monitor_alive"]:
@@ -237,7 +222,7 @@ def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, 
 
 
 def _lost(job_id: str, started: float) -> dict[str, Any]:
-    """Return how a monitor ended that started at `started` and noted no end, or that its node restarted."""
+    """Return how a monitor that started at `started` ended without noting it, or that its node restarted."""
     restarted = processes.began(1) > started
     by_units = not restarted and supervision() == "systemd"
     ended = units.journal_exit(units.journal(job_id, "monitor")) if by_units else None
@@ -246,27 +231,13 @@ def _lost(job_id: str, started: float) -> dict[str, Any]:
 
 def take_stacks(job_dir: Path, looks: int) -> dict[str, Any]:
     """Return the stacks of a job's ranks on this node, see stacks.take; nothing without a job here."""
-    found: dict[str, Any] | None = as_user.in_folder(
-        job_dir, None, job_folder.take_stacks, looks, limit_s=looks * 2 + as_user.LIMIT_S
-    )
-    return found or {"ranks": [], "text": ""}
+    limit_s = looks * 2 + as_user.LIMIT_S
+    return as_user.in_folder(job_dir, None, job_folder.take_stacks, looks, limit_s=limit_s) or {"ranks": [], "text": ""}
 
 
 def wait(job_dir: Path, seconds: float) -> None:
     """Return when the job's monitor on this node has ended, or after `seconds`."""
     as_user.in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
-
-
-def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
-    """Return what was added to logs of this node after these offsets (folder.follow)."""
-    lines: dict[str, Spec] = as_user.in_folder(job_dir, {}, job_folder.follow, offsets)
-    return lines
-
-
-def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
-    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes."""
-    logs: dict[str, str] = as_user.in_folder(job_dir, {}, job_folder.read_logs, limit)
-    return logs
 
 
 def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ def test_stacks_and_reports_of_a_monitor_are_masked(tmp_path, monkeypatch):
     (tmp_path / "logs" / "monitor_0.log").write_text("no room for hunter2")
     plan = {"job_id": "test-1", "processes": [], "secret_env": {"KEY": "hunter2"}}
     (tmp_path / "node_plan.json").write_text(json.dumps(plan))
-    assert folder.monitor_said(tmp_path) == "no room for *******"
+    assert folder.monitor_output(tmp_path) == "no room for *******"
     monkeypatch.setattr(folder.stacks, "take", lambda *_, **__: ([], "main(key='hunter2')"))
     assert folder.take_stacks(tmp_path, 1)["text"] == "main(key='*******')"
     log = tmp_path / "logs" / "rank_0.log"

@@ -200,7 +200,7 @@ def test_first_lines_of_nccl_are_read_apart_from_the_end_of_a_long_log(tmp_path)
 
     logs.joinpath("rank_0.log").write_text(f"{line}{'x' * 5000}\n" * 1000)
     cut = base64.b64decode(folder.read_logs(tmp_path, 70)[own])
-    assert len(cut) <= folder.NCCL_MOST_BYTES + 2 * folder.NCCL_LINE
+    assert len(cut) <= folder.NCCL_MAX_BYTES + 2 * folder.NCCL_LINE
     assert max(map(len, cut.splitlines())) == folder.NCCL_LINE
 
 
