@@ -90,7 +90,7 @@ missing:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.driver_apt import Wanted, missing, resolve, undo
+from ansible.module_utils.trainyard_node.nvidia.driver_apt import Request, missing, resolve, undo
 from ansible.module_utils.trainyard_node.software.apt import AptError
 
 
@@ -116,14 +116,12 @@ def main() -> None:
                 module.exit_json(changed=False, undone=[], missing=missing(given["before"]))
             undone = undo(Tree(), given["before"])
             module.exit_json(changed=bool(undone), undone=undone)
-        wanted = Wanted(given["roots"], given["pinning"], given["version"], given["branch"])
-        source = Source(given["uri"], tuple(given["origins"]))
-        version, packages, findings = resolve(given["host"], wanted, source)
+        request = Request(given["roots"], given["pinning"], given["version"], given["branch"])
+        version, packages, findings = resolve(request, Source(given["uri"], tuple(given["origins"])))
     except AptError as error:
         module.fail_json(msg=f"{given['host']}: {error}")
-    module.exit_json(
-        changed=False, version=version, packages=packages, findings=[finding.as_dict() for finding in findings]
-    )
+    records = [finding.on(given["host"]).as_dict() for finding in findings]
+    module.exit_json(changed=False, version=version, packages=packages, findings=records)
 
 
 if __name__ == "__main__":

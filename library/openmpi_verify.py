@@ -72,7 +72,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cluster.ssh_options import UNATTENDED
-from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program
+from ansible.module_utils.trainyard.software.openmpi import check_program, compare_versions
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 
 # Any MPI program would do; this one needs no compiler on the nodes. The handles are Open MPI's own symbols.
@@ -117,7 +117,7 @@ def main() -> None:
             status, output = start(given, states, slots)
         except (KeyError, OSError) as error:
             module.fail_json(msg=f"{states[0]['host']}: mpirun could not be started as {given['user']}: {error}")
-        findings = judge_program(slots, {state["host"]: state["hostname"] for state in states}, status, output)
+        findings = check_program(slots, {state["host"]: state["hostname"] for state in states}, status, output)
     module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
 
 

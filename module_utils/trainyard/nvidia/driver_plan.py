@@ -33,7 +33,7 @@ _BRANCH = re.compile(r"(\d{3})?")
 # A compute node needs these of Debian's packages, and no X server.
 _LIBRARIES = ("cuda1", "ml1", "cfg1", "ptxjitcompiler1")
 # In Debian these have their own versions.
-_APART = ("nvidia-modprobe", "nvidia-persistenced")
+OWN_VERSIONS = ("nvidia-modprobe", "nvidia-persistenced")
 _TESLA_BRANCHES = ("450", "470")
 
 
@@ -59,7 +59,7 @@ def _distro(system: Mapping[str, str], branch: str, flavour: str, fabric_manager
             *(f"libnvidia-{name}" for name in _LIBRARIES[1:]),
             "firmware-nvidia-gsp",
         ]
-    return [[name] for name in (*names, *_APART)]
+    return [[name] for name in (*names, *OWN_VERSIONS)]
 
 
 def _network_repo(branch: str, flavour: str, fabric_manager: bool) -> Roots:

@@ -23,7 +23,7 @@ _VERSION = re.compile(r"\((?:Open MPI|OpenRTE)\)\s+v?(?P<version>[0-9]\S*)")
 _ANSWER = re.compile(r"^trainyard-mpi rank (?P<rank>\d+) of (?P<size>\d+) on (?P<host>\S+) sum (?P<sum>\d+)\s*$", re.M)
 # A message of a shell or ssh, such as `bash: line 1: orted: command not found`.
 _SHELL = re.compile(r"[\w/.-]*sh: ")
-_MOST_LINES = 6
+_MAX_LINES = 6
 _SHARED_FOLDERS = ("/usr/local", "/usr/bin", "/usr/lib")
 
 
@@ -71,112 +71,85 @@ def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
     return Finding("input of openmpi", f"openmpi_{name} is {settings[name]!r}", expected, "correct it")
 
 
-def _support(name: str, wanted: str, found: str) -> tuple[list[str], str]:
-    """Return the configure option for CUDA or UCX and what is wrong; `wanted` is auto, none or a path."""
-    if wanted == "none":
-        return [f"--without-{name}"], ""
-    if wanted != "auto" and not found:
-        return [], f"no {name.upper()} headers in {wanted}"
-    if not found:
-        return [f"--without-{name}"], ""
-    return [f"--with-{name}" if found == "/usr" else f"--with-{name}={found}"], ""
-
-
-def record(state: State, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+def _record(state: State, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     """Return the record that a node is to have, and what stops it."""
-    options, findings = [f"--prefix={wanted['prefix']}"], []
+    options, findings = [f"--prefix={settings['prefix']}"], []
     for name in ("cuda", "ucx"):
-        option, wrong = _support(name, wanted[name], state[name])
-        options += option
-        if wrong:
-            expected = f"{name.upper()} with its headers"
+        setting, folder = settings[name], state[name]
+        if setting not in ("none", "auto") and not folder:
+            found, expected = f"no {name.upper()} headers in {setting}", f"{name.upper()} with its headers"
             action = f"install it, or set openmpi_{name} to auto or none"
-            findings.append(Finding(f"openmpi_{name}", wrong, expected, action, host=state["host"]))
-    return {
-        "version": wanted["version"],
-        "sha256": wanted["sha256"],
-        "platform": state["platform"],
-        "configure": [*options, *wanted["options"]],
-    }, findings
+            findings.append(Finding(f"openmpi_{name}", found, expected, action))
+        elif setting == "none" or not folder:
+            options.append(f"--without-{name}")
+        else:
+            options.append(f"--with-{name}" if folder == "/usr" else f"--with-{name}={folder}")
+    sources = {name: settings[name] for name in ("version", "sha256")}
+    return {**sources, "platform": state["platform"], "configure": [*options, *settings["options"]]}, findings
 
 
-def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+def plan_builds(
+    states: Sequence[State], settings: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     """Plan for each node: `none` (it is there), `build`, or `copy` from the node that has or builds it.
 
     One node of each operating system and architecture builds.
     """
-    if wanted.get("existing"):
-        return {state["host"]: {"action": "none"} for state in states}, _existing_findings(states, wanted)
+    if settings.get("existing"):
+        return {state["host"]: {"action": "none"} for state in states}, _existing_findings(states, settings)
     findings: list[Finding] = []
     groups: dict[str, list[tuple[State, dict[str, Any]]]] = {}
     for state in states:
-        mine, wrong = record(state, wanted)
-        findings += wrong
-        findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "openmpi")
+        record, wrong = _record(state, settings)
+        findings += [finding.on(state["host"]) for finding in wrong]
+        findings += place_findings(state, record, settings["prefix"], settings["min_free_mb"], "openmpi")
         findings += _link_findings(state)
-        groups.setdefault(state["platform"], []).append((state, mine))
+        groups.setdefault(state["platform"], []).append((state, record))
     plan: dict[str, dict[str, Any]] = {}
     for platform, members in groups.items():
-        first = members[0][1]
-        findings += [
-            Finding(
-                "CUDA and UCX",
-                f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}",
-                f"the same on all nodes with {platform}, as one of them builds for all",
-                f"make it as on {members[0][0]['host']}, or set openmpi_cuda and openmpi_ucx",
-                host=state["host"],
-            )
-            for state, mine in members
-            if mine["configure"] != first["configure"]
-        ]
+        (first, usual), *others = members
+        expected = f"the same on all nodes with {platform}, as one of them builds for all"
+        action = f"make it as on {first['host']}, or set openmpi_cuda and openmpi_ucx"
+        for state, record in others:
+            if record["configure"] != usual["configure"]:
+                found = f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}"
+                findings.append(Finding("CUDA and UCX", found, expected, action, host=state["host"]))
         plan.update(share_out(members))
     return plan, findings
 
 
 def _link_findings(state: State) -> list[Finding]:
-    if state["link_kind"] != "foreign":
-        return []
-    found = f"{state['link']}, which is no link"
-    action = "give that folder another name"
-    return [Finding("link", found, "room for the link to the Open MPI in use", action, host=state["host"])]
+    found, expected = f"{state['link']}, which is no link", "room for the link to the Open MPI in use"
+    finding = Finding("link", found, expected, "give that folder another name", host=state["host"])
+    return [finding] if state["link_kind"] == "foreign" else []
 
 
-def _existing_findings(states: Sequence[State], wanted: Mapping[str, Any]) -> list[Finding]:
-    """Find nodes on which the prefix that was given has no Open MPI, or another one than the others have."""
-    prefix = wanted["prefix"]
+def _existing_findings(states: Sequence[State], settings: Mapping[str, Any]) -> list[Finding]:
+    """Find nodes on which the stated prefix has no Open MPI, or another one than the others have."""
     findings = [finding for state in states for finding in _link_findings(state)]
-    lacking = [state["host"] for state in states if not state["in_prefix"]]
-    findings += [
-        Finding(
-            "openmpi_prefix",
-            f"no {prefix}/bin/mpirun that answers as Open MPI",
-            "the same Open MPI in that folder on every node",
-            "correct openmpi_prefix (of an environment module: `module show` names it), or install it there",
-            host=host,
-        )
-        for host in lacking
-    ]
+    found = f"no {settings['prefix']}/bin/mpirun that answers as Open MPI"
+    expected = "the same Open MPI in that folder on every node"
+    action = "correct openmpi_prefix (of an environment module: `module show` names it), or install it there"
+    missing = Finding("openmpi_prefix", found, expected, action)
+    findings += [missing.on(state["host"]) for state in states if not state["in_prefix"]]
     there = [{**state, "mpi": state["in_prefix"]} for state in states if state["in_prefix"]]
-    return findings + compare_versions(there, wanted["version"])
+    return findings + compare_versions(there, settings["version"])
 
 
-def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:
-    """Find nodes without Open MPI, or with another one than the others or than is wanted ("": any)."""
+def compare_versions(states: Sequence[State], requested: str) -> list[Finding]:
+    """Find nodes without Open MPI, or with another one than the others or than is requested ("": any)."""
     versions = {state["host"]: (state["mpi"] or {}).get("version", "") for state in states}
-    counted = Counter(version for version in versions.values() if version)
-    usual = wanted or (counted.most_common(1)[0][0] if counted else "")
-    same = [host for host, version in versions.items() if version == usual]
-    expected = f"Open MPI {usual}" if usual else "Open MPI"
-    if same and not wanted:
-        expected += f", as on {host_list(same)}"
+    counts = Counter(filter(None, versions.values())).most_common(1)
+    usual = requested or (counts[0][0] if counts else "")
+    same = [host for host, version in versions.items() if usual and version == usual]
+    expected = f"Open MPI {usual}".strip() + (f", as on {host_list(same)}" if same and not requested else "")
+    action = "make the nodes equal: the same release of the operating system, or openmpi_provider: source"
     findings = []
     for state in states:
-        if usual and versions[state["host"]] == usual:
-            continue
-        mpi = state["mpi"]
-        found = f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI"
-        action = "make the nodes equal: the same release of the operating system, or openmpi_provider: source"
-        findings.append(Finding("Open MPI", found, expected, action, host=state["host"]))
+        if state["host"] not in same:
+            mpi = state["mpi"]
+            found = f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI"
+            findings.append(Finding("Open MPI", found, expected, action, host=state["host"]))
     return findings
 
 
@@ -201,16 +174,16 @@ def _telling(output: str) -> list[str]:
     return [line for _, line in ranked]
 
 
-def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
-    """Judge what the processes printed: one for each slot, on the right hosts, with the right sum over all ranks.
+def check_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
+    """Check the output of the processes: one for each slot, on the right hosts, with the right sum over all ranks.
 
     `slots` is by inventory name, `hosts` the host name that each of these has.
     """
-    action = "see whether ssh between the nodes works (role ssh_mesh) and firewalls let their ports through"
+    action = "check that ssh between the nodes works (role ssh_mesh) and firewalls let their ports through"
     answers = list(_ANSWER.finditer(output))
     total = sum(slots.values())
     if status != 0 or not answers:
-        printed = " / ".join(_telling(output)[:_MOST_LINES]) or "nothing"
+        printed = " / ".join(_telling(output)[:_MAX_LINES]) or "nothing"
         ended = "did not end in time" if status == 124 else f"ended with status {status}"
         return [Finding("mpirun", f"it {ended} and printed: {printed}", _processes(total), action)]
     counts = Counter(answer["host"] for answer in answers)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.nvidia.driver import is_driver_package
-from ...trainyard.nvidia.driver_plan import choose_version
+from ...trainyard.nvidia.driver_plan import OWN_VERSIONS, choose_version
 from ...trainyard.software import apt
 from ..machine.tree import Tree
 from ..software import apt as machine
@@ -22,7 +22,7 @@ from .driver import installed_packages
 _NAMES = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
 
 
-class Wanted(NamedTuple):
+class Request(NamedTuple):
     """A driver: `roots` are lists of names of which the first that is offered is meant, the kernel module's first."""
 
     roots: Sequence[Sequence[str]]
@@ -54,54 +54,43 @@ def _preferring(upstream: str) -> Iterator[None]:
                 os.environ["APT_CONFIG"] = before
 
 
-def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[dict[str, str]], list[Finding]]:
-    """Find the driver's version and all packages that belong to it: those asked for, and what they depend on.
+def resolve(request: Request, source: apt.Source) -> tuple[str, list[dict[str, str]], list[Finding]]:
+    """Find the driver's version and all packages that belong to it: the requested ones, and what they depend on.
 
-    NVIDIA's packages ask for their like with >=, so that apt would take the newest of all branches.
+    NVIDIA's packages depend on one another with >=, so that apt would take the newest of all branches.
     Returns the version, the packages with name and version, and findings.
     """
-    asked = {name for names in wanted.roots for name in names} | set(wanted.pinning)
-    offers, _ = machine.read_offers(sorted(asked))
-    here = {name: [one.version for one in offers.get(name, ()) if source.offers(one)] for name in asked}
+    requested = {name for names in request.roots for name in names} | set(request.pinning)
+    offers, _ = machine.read_offers(sorted(requested))
+    here = {name: [one.version for one in offers.get(name, ()) if source.offers(one)] for name in requested}
     findings, chosen = [], {}
-    upstream, branch = wanted.version, wanted.branch
-    for number, names in enumerate(wanted.roots):
+    upstream, branch = request.version, request.branch
+    for number, names in enumerate(request.roots):
         # The first decides; of packages with versions of their own, such as Debian's nvidia-modprobe, any will do.
         name = next((name for name in names if choose_version(here[name], upstream, branch)), "")
         if name:
             chosen[name] = choose_version(here[name], upstream, branch)
             upstream = upstream or apt.upstream(chosen[name])
-        elif number and any(here[name] for name in names) and not _coupled(names):
+        elif number and names[0] in OWN_VERSIONS and any(here[name] for name in names):
             chosen[next(name for name in names if here[name])] = ""
         else:
             there = [f"{name} {', '.join(here[name][:8])}" for name in names if here[name]]
             expected = upstream or (f"branch {branch}" if branch else "any version")
             found = f"{source} offers {'; '.join(there) or 'none'}"
             action = "correct nvidia_driver_version or nvidia_driver_branch, or bring the repository to where it has it"
-            findings.append(Finding(f"package {' or '.join(names)}", found, expected, action, host=host))
+            findings.append(Finding(f"package {' or '.join(names)}", found, expected, action))
             if not number:
                 break
     if findings:
         return upstream, [], findings
-    chosen.update({name: here[name][0] for name in wanted.pinning[:1] if here[name]})
+    chosen.update({name: here[name][0] for name in request.pinning[:1] if here[name]})
     made = apt.Plan(install=[f"{name}={version}" if version else name for name, version in chosen.items()])
     with _preferring(upstream):
         status, simulation = machine.simulate(made, recommends=False)
     if status:
-        asked_for = " ".join(made.install)
-        return (
-            upstream,
-            [],
-            [
-                Finding(
-                    "apt",
-                    f"apt-get install {asked_for} is not possible: {apt.reasons(simulation)}",
-                    f"packages of {upstream} that fit together",
-                    "see `apt-get check`; remove what another driver has left",
-                    host=host,
-                )
-            ],
-        )
+        found = f"apt-get install {' '.join(made.install)} is not possible: {apt.reasons(simulation)}"
+        action = "see `apt-get check`; remove what another driver has left"
+        return upstream, [], [Finding("apt", found, f"packages of {upstream} that fit together", action)]
     changes = apt.read_transaction(simulation)
     gone = {change.name for change in changes if not change.new}
     # An installed package is no change, but belongs to the driver as well.
@@ -109,17 +98,12 @@ def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[di
     after.update({change.name: change.new for change in changes if change.new})
     parts = {name: version for name, version in after.items() if is_driver_package(name)}
     chosen.update({name: version for name, version in parts.items() if apt.upstream(version) == upstream})
-    # What nothing asks for at a version would stay behind.
+    # Packages on which nothing depends at a version would stay behind.
     behind, _ = machine.read_offers(sorted(parts.keys() - chosen.keys()))
     for name, offered in behind.items():
         version = choose_version([one.version for one in offered if source.offers(one)], upstream, "")
         chosen.update({name: version} if version else {})
     return upstream, [{"name": name, "version": version} for name, version in sorted(chosen.items())], []
-
-
-def _coupled(names: Sequence[str]) -> bool:
-    """Tell whether a package must be of exactly the driver's version; Debian's two small tools need not."""
-    return names[0] not in ("nvidia-modprobe", "nvidia-persistenced")
 
 
 def missing(before: Mapping[str, str]) -> list[str]:
@@ -147,6 +131,6 @@ def undo(tree: Tree, before: Mapping[str, str]) -> list[str]:
     argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *machine.LOCK, "install", *changes]
     done = tree.command("apt-get", argv, machine.INSTALL_TIMEOUT)
     if done is None or done.status:
-        said = apt.reasons(done.output) if done else "apt-get is not installed"
-        raise machine.AptError(f"apt-get install {' '.join(changes)}: {said}")
+        message = apt.reasons(done.output) if done else "apt-get is not installed"
+        raise machine.AptError(f"apt-get install {' '.join(changes)}: {message}")
     return changes

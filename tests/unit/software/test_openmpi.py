@@ -8,7 +8,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import openmpi
-from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program, plan_builds
+from ansible.module_utils.trainyard.software.openmpi import check_program, compare_versions, plan_builds
 from filters import FILTERS
 from job_samples import briefly
 
@@ -116,7 +116,7 @@ SHELL_WITHIN = "[n1:7] ORTE_ERROR_LOG\n" * 4 + f"{RULE}{UNABLE}ssh: not found\n{
 
 
 def test_a_process_for_each_slot_on_the_right_hosts_is_right():
-    assert judge_program(SLOTS, NAMES, 0, "a warning of Open MPI\n" + answers("a", "a", "b", "b")) == []
+    assert check_program(SLOTS, NAMES, 0, "a warning of Open MPI\n" + answers("a", "a", "b", "b")) == []
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_process_for_each_slot_on_the_right_hosts_is_right():
     ],
 )
 def test_a_wrong_answer_is_described(output, found):
-    assert briefly(judge_program(SLOTS, NAMES, 0, output)) == found
+    assert briefly(check_program(SLOTS, NAMES, 0, output)) == found
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_wrong_answer_is_described(output, found):
 )
 def test_a_failed_verification_is_described(status, output, printed):
     end = "it did not end in time" if status == 124 else f"it ended with status {status}"
-    assert briefly(judge_program(SLOTS, NAMES, status, output)) == [("", "mpirun", f"{end} and printed: {printed}")]
+    assert briefly(check_program(SLOTS, NAMES, status, output)) == [("", "mpirun", f"{end} and printed: {printed}")]
 
 
 def run(module, capsys, **params):
