@@ -114,13 +114,13 @@ KEYS = ("/etc/apt/keyrings/trainyard-nvidia.asc", "/etc/apt/keyrings/trainyard-n
 def bring_key(module: AnsibleModule) -> tuple[bytes, list[Finding]]:
     """Return the key's file and what is wrong with it; one that is there and right is not fetched again."""
     given = module.params
-    wanted = [openpgp.normal(fingerprint) for fingerprint in given["fingerprints"]]
+    pinned = [openpgp.normal(fingerprint) for fingerprint in given["fingerprints"]]
     if given["key"]:
         data = base64.b64decode(given["key"])
-        return data, apt.check_key(data, wanted, "the key that was given")
+        return data, apt.check_key(data, pinned, "the given key")
     for path in KEYS:
         data = apt.read_bytes(path) or b""
-        if data and not apt.check_key(data, wanted, path):
+        if data and not apt.check_key(data, pinned, path):
             return data, []
     response, info = fetch_url(module, given["key_url"], timeout=apt.FETCH_TIMEOUT)
     if response is None or info["status"] not in (200, -1):
@@ -128,7 +128,7 @@ def bring_key(module: AnsibleModule) -> tuple[bytes, list[Finding]]:
         found = f"{given['key_url']}: {info['msg']}"
         return b"", [Finding("key of the repository", found, expected, action)]
     data = response.read()
-    return data, apt.check_key(data, wanted, given["key_url"])
+    return data, apt.check_key(data, pinned, given["key_url"])
 
 
 def network_files(uri: str, label: str, key: bytes) -> dict[str, bytes | None]:
@@ -152,7 +152,7 @@ def second_source(uri: str, label: str) -> list[Finding]:
 
 
 def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Finding]:
-    """Find what is wrong with NVIDIA's repository before apt is told of it."""
+    """Find what is wrong with NVIDIA's repository before apt knows it."""
     key_path = next(path for path in KEYS if files[path])
     findings, release = apt.try_source((files[NETWORK] or b"").decode(), files[key_path], key_path, uri)
     if not findings and release.get("label") != label:
@@ -170,7 +170,7 @@ def distro_files(given: dict[str, Any]) -> dict[str, bytes | None]:
     return {DISTRO: text.encode() if text else None}
 
 
-def wanted(module: AnsibleModule) -> tuple[dict[str, bytes | None], list[Finding]]:
+def required_files(module: AnsibleModule) -> tuple[dict[str, bytes | None], list[Finding]]:
     """Return the files as they are to be, and findings."""
     given = module.params
     network = given["provider"] == "network_repo"
@@ -233,7 +233,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        files, findings = wanted(module)
+        files, findings = required_files(module)
         findings = [replace(finding, host=module.params["host"]) for finding in findings]
         differing = apt.differing(files)
         if findings and not module.check_mode:

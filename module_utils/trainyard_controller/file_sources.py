@@ -40,7 +40,7 @@ def _package(source: Mapping[str, Any]) -> Finding | None:
 def _offered(source: Mapping[str, Any]) -> Offered:
     index = {"PIP_INDEX_URL": str(source["index_url"])} if source.get("index_url") else {}
     name = str(source["package"]).partition("==")[0]
-    return package_index.ask([sys.executable, "-m", "pip"], name, str(source["platform"]).split(), index)
+    return package_index.query([sys.executable, "-m", "pip"], name, str(source["platform"]).split(), index)
 
 
 def sha256(path: Path) -> str | None:

@@ -79,9 +79,9 @@ def newest_gcc_of(text: str | None) -> str:
 def newest_gcc(version: str) -> str:
     """Return the newest gcc for a CUDA version by the table; empty for a release that is newer than the table."""
     # A release without its update is meant with all of them.
-    wanted = (*numbers(version), 99)
+    version_numbers = (*numbers(version), 99)
     for until, newest in NEWEST_GCC:
-        if wanted[: len(until)] <= until:
+        if version_numbers[: len(until)] <= until:
             return ".".join(map(str, newest))
     return ""
 

@@ -38,7 +38,7 @@ _FIRST = {
     120: (12, 8),
 }
 # From this CUDA on nothing below the architecture is compiled for.
-_LEAST = (((13, 0), 75), ((12, 0), 50), ((11, 0), 35))
+_OLDEST = (((13, 0), 75), ((12, 0), 50), ((11, 0), 35))
 
 
 def flags(generations: Iterable[str]) -> str:
@@ -56,7 +56,7 @@ def refusal(number: int, cuda: str) -> str:
     """Return why a CUDA such as 13.0.88 does not compile for an architecture; "" if it does or is unknown."""
     parts = cuda.split(".")
     release = (int(parts[0]), int(parts[1]))
-    least = next((least for since, least in _LEAST if release >= since), 0)
+    least = next((least for since, least in _OLDEST if release >= since), 0)
     if number < least:
         return f"CUDA {parts[0]} compiles for sm_{least} and newer"
     first = _FIRST.get(number)

@@ -13,7 +13,7 @@ from typing import Any
 
 Gpu = Mapping[str, str]
 
-# Oldest first: what holds "up to Volta" or "from Turing on" is told by the order.
+# Oldest first, so that the order gives "up to Volta" or "from Turing on".
 GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 UNKNOWN = "unknown"
 
@@ -124,8 +124,8 @@ def secure_boot(efi: bool, variable: str | None, mokutil: str | None) -> str:
         return "none"
     if variable:
         return {"\x00": "disabled", "\x01": "enabled"}.get(variable[-1], "unknown")
-    said = re.search(r"SecureBoot (enabled|disabled)", mokutil or "")
-    return said[1] if said else "unknown"
+    state = re.search(r"SecureBoot (enabled|disabled)", mokutil or "")
+    return state[1] if state else "unknown"
 
 
 def module_loaded(modules: str | None, name: str) -> bool:

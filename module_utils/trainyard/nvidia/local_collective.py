@@ -2,7 +2,7 @@
 """A small all-reduce over a job's GPUs of one node by nccl-tests: the command and its errors. Pure.
 
 One process has all the GPUs, so it needs neither mpirun nor ssh. Every value is compared (-c 1), of few bytes and of as
-many as all links get a share of; speed is not judged. Sources: nccl-tests' common.cu, 2.10 to 2.19.
+many as all links get a share of; speed does not count. Sources: nccl-tests' common.cu, 2.10 to 2.19.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .nccl_tests_output import parse_text
 LIMIT_S = 45.0
 # 1 KiB and 16 MiB; fewest rounds.
 _OPTIONS = ("-b", "1K", "-e", "16M", "-f", "16384", "-w", "1", "-n", "2", "-c", "1")
-# What of NCCL's own settings writes files, has it wait for others, or is nccl-tests' own.
-_LEFT_OUT = re.compile(r"NCCL_(?:DEBUG|COMM_ID|TESTS_|.*DUMP).*")
+# NCCL's settings but those that write files, have it wait for others, or are nccl-tests' own.
+_PASSED_ON = re.compile(r"NCCL_(?!DEBUG|COMM_ID|TESTS_|.*DUMP).*")
 # From here on the program has its GPUs in hand; before that it may have met a library or MPI that is not well.
 _BEGUN = re.compile(r"#\s+(?:nThread \d|Using devices)")
-_MOST_TEXT = 240
+_MAX_TEXT = 240
 
 
 def command(program: str, devices: Sequence[int], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -33,11 +33,10 @@ def command(program: str, devices: Sequence[int], environment: Mapping[str, str]
     """
     if not program or len(devices) < 2:
         return {}
-    kept = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
     return {
         "argv": [program, *_OPTIONS, "-g", str(len(devices))],
         "env": {
-            **{name: value for name, value in sorted(kept.items()) if not _LEFT_OUT.fullmatch(name)},
+            **{name: environment[name] for name in sorted(environment) if _PASSED_ON.fullmatch(name)},
             # Numbers are nvidia-smi's.
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
@@ -58,9 +57,9 @@ def fault(status: int | None, text: str, devices: int) -> str:
     if status and _BEGUN.search(text):
         how = f"signal {-status}" if status < 0 else f"status {status}"
         found += [*output.errors, f"it ended with {how}{_last(text)}"]
-    return visible(next((each for each in found if each), ""))[:_MOST_TEXT]
+    return visible(next((each for each in found if each), ""))[:_MAX_TEXT]
 
 
 def _last(text: str) -> str:
     lines = [line.strip(" #") for line in text.splitlines() if line.strip(" #")]
-    return visible(f"; it said last: {lines[-1]}")[: _MOST_TEXT // 2] if lines else ""
+    return visible(f"; it said last: {lines[-1]}")[: _MAX_TEXT // 2] if lines else ""

@@ -19,13 +19,13 @@ _VIA = re.compile(r"\bvia NET/(?P<net>[\w -]+?)/(?P<index>\d+)(?P<gdr>/GDRDMA)?\
 _INSIDE = re.compile(r"NCCL INFO Channel \S+ : .* via (?P<way>P2P|SHM)\b")
 _NETWORK = re.compile(r"NCCL INFO (?:comm \S+ .*\b)?Using network (?P<net>[\w-]+(?: [\w-]+)*)")
 _HOST = re.compile(r"(?:^|\] )(?P<host>[\w.-]+):\d+:\d+ ")
-# Names of each kind that a record has at most.
-_MOST = 64
+# Upper bound for the names of each kind in a record.
+_MAX_NAMES = 64
 _ANY = re.compile(r"NCCL INFO (?:NET/|Channel |(?:comm \S+ .*\b)?Using network )")
 
 
 @dataclass
-class Said:
+class Transport:
     """The chosen networks, channels and devices per network, and GPUDirect RDMA, from NCCL's lines.
 
     `inside` are the channels between GPUs of one node, by P2P (NVLink, PCIe) and SHM (the node's memory).
@@ -52,10 +52,10 @@ class Said:
         if not (self.networks or self.channels or self.inside):
             return None
         return {
-            "networks": sorted(self.networks)[:_MOST],
-            "channels": dict(sorted(self.channels.items())[:_MOST]),
+            "networks": sorted(self.networks)[:_MAX_NAMES],
+            "channels": dict(sorted(self.channels.items())[:_MAX_NAMES]),
             "devices": {
-                net: sorted(name[:64] for name in names)[:_MOST] for net, names in sorted(self.devices.items())
+                net: sorted(name[:64] for name in names)[:_MAX_NAMES] for net, names in sorted(self.devices.items())
             },
             "gdrdma": self.gdrdma,
             "inside": dict(sorted(self.inside.items())),
@@ -63,13 +63,13 @@ class Said:
 
 
 def is_of_transport(line: str) -> bool:
-    """Tell whether read_nccl_lines may find something in this line."""
+    """Return whether read_nccl_lines may find something in this line."""
     return _ANY.search(line) is not None
 
 
-def read_nccl_lines(lines: Iterable[str]) -> Said:
+def read_nccl_lines(lines: Iterable[str]) -> Transport:
     """Read the lines of NCCL from all ranks."""
-    said = Said()
+    transport = Transport()
     names: dict[tuple[str, str, int], str] = {}
     used: set[tuple[str, str, int]] = set()
     for line in lines:
@@ -82,20 +82,20 @@ def read_nccl_lines(lines: Iterable[str]) -> Said:
                 names[host, using["net"], int(device["index"])] = name
         network = _NETWORK.search(line)
         if network:
-            said.networks.add(network["net"])
+            transport.networks.add(network["net"])
         via = _VIA.search(line)
         if via:
-            said.channels[via["net"]] = said.channels.get(via["net"], 0) + 1
-            said.gdrdma += via["gdr"] is not None
+            transport.channels[via["net"]] = transport.channels.get(via["net"], 0) + 1
+            transport.gdrdma += via["gdr"] is not None
             used.add((host, via["net"], int(via["index"])))
         inside = _INSIDE.search(line)
         if inside:
-            said.inside[inside["way"]] = said.inside.get(inside["way"], 0) + 1
+            transport.inside[inside["way"]] = transport.inside.get(inside["way"], 0) + 1
     for host, net, index in used:
         # A plugin names its devices under its own name, and its channels under NCCL's.
         name = names.get((host, net, index)) or next(
             (name for (one, other, number), name in names.items() if one == host and number == index
              and other != "Socket" and net != "Socket"), f"{net} device {index}",
         )  # fmt: skip
-        said.devices.setdefault(net, set()).add(name)
-    return said
+        transport.devices.setdefault(net, set()).add(name)
+    return transport

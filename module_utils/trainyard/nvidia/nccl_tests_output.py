@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nccl-tests printed, text or JSON, and our own benchmarks, which print the same text. Pure parsing, no judgement.
+"""What nccl-tests printed, text or JSON, and our own benchmarks, which print the same text. Parsing alone.
 
 Times in microseconds, bandwidths in GB/s (1e9 bytes), sizes in bytes. Columns are found by the names in the header:
 their number and order differ between versions (the sources of 2.0 to 2.19 were read). A log is seldom only the table:
@@ -62,7 +62,7 @@ class Output:
     nobody looked at (-c 0; the footer says OK nevertheless), `broken_rows` those without all their values.
     `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the word of
     NCCL_TESTS_MIN_BW. `wrong_ranks` are those that our own benchmark names, `rank 1 on n2`; `errors` are the program's
-    own words for what went wrong, `nccl_lines` what NCCL said (NCCL_DEBUG), `problem` why nothing could be read.
+    own words for what went wrong, `nccl_lines` the lines of NCCL (NCCL_DEBUG), `problem` why nothing could be read.
     `headless`: it begins in the middle, so nobody can tell what stood before.
     """
 
@@ -119,9 +119,9 @@ _FAILURE = re.compile(
 _ERROR = re.compile(r"#\s+error:\s*(.+)$")
 _REDUCED = re.compile(rf"{_MARK}(Reducing maxBytes to \d+ due to memory limitation)")
 # Upper bound for a line, in characters: the JSON of a large run without its beginning is one line.
-_MOST_LINE = 1 << 14
+_MAX_LINE = 1 << 14
 # Greater numbers are none of a benchmark's, and a process has no more devices.
-_MOST, _MOST_DEVICES = 2.0**63, 1024
+_MAX_NUMBER, _MAX_DEVICES = 2.0**63, 1024
 _PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)", re.I)
 # What in-place results alone leave blank.
@@ -165,7 +165,7 @@ def _labelled(text: str) -> bool:
 
 
 def _joined(text: str, nccl_lines: list[str]) -> Iterator[str]:
-    """Yield the lines without those of NCCL, which are kept apart, and without colours and carriage returns."""
+    """Yield the lines without colours and carriage returns; those of NCCL go into `nccl_lines`."""
     for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():
         match = _NCCL.search(line)
         if match:
@@ -212,14 +212,14 @@ class _Table:
 
     def _take(self, words: Sequence[str]) -> bool:
         seen = self._seen if self._seen is not None else []
-        wanted = len(self.values) // 2 if self._only_in_place else len(self.values)
+        count = len(self.values) // 2 if self._only_in_place else len(self.values)
         taken = 0
         for word in words:
-            if len(seen) == wanted or not _is_value(word):
+            if len(seen) == count or not _is_value(word):
                 break
             seen.append(word)
             taken += 1
-        if len(seen) == wanted:
+        if len(seen) == count:
             self._end(seen)
         return taken > 0
 
@@ -254,7 +254,7 @@ def parse_text(text: str) -> Output:
     """Read the text output of nccl-tests or of training/benchmark/collectives.py out of a log."""
     found = Output(format="nccl-tests text")
     # Ranks print into it whatever they like, and patterns take long for a line that has no end.
-    text = "\n".join(line[:_MOST_LINE] for line in text.splitlines())
+    text = "\n".join(line[:_MAX_LINE] for line in text.splitlines())
     tables: list[_Table] = []
     parts = streams(text).values()
     strays = sum(_read_stream(stream, found, tables) for stream in parts)
@@ -340,7 +340,7 @@ def _comment(line: str, found: Output) -> bool:
 
 
 def parse_json(text: str) -> Output:
-    """Read what nccl-tests (2.17.3 and newer) write with -J. The environment, which it holds, is not kept."""
+    """Read what nccl-tests (2.17.3 and newer) write with -J. The environment, which it holds, is left out."""
     found = Output(format="nccl-tests json", backend="nccl")
     try:
         # %lf prints a bandwidth after no time at all as inf, which is no JSON.
@@ -359,7 +359,7 @@ def parse_json(text: str) -> Output:
     found.version = f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100}" if isinstance(code, int) else ""
     # Only the first device of each process is listed.
     each = max(1, int(_json_number(config.get("nthreads")) or 1) * int(_json_number(config.get("ngpus")) or 1))
-    each = min(each, _MOST_DEVICES)
+    each = min(each, _MAX_DEVICES)
     for device in config.get("devices") or []:
         if isinstance(device, dict):
             first, group = int(_json_number(device.get("rank")) or 0), int(_json_number(device.get("group")) or 0)
@@ -398,7 +398,12 @@ def _json_number(value: Any) -> float | None:
     """Return a number that may stand there as text, `"nan"`; None for what is none."""
     if isinstance(value, str):
         return _number(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST and math.isfinite(value):
+    if (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < _MAX_NUMBER
+        and math.isfinite(value)
+    ):
         return value
     return None
 

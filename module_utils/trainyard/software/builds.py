@@ -18,7 +18,7 @@ State = Mapping[str, Any]
 Record = dict[str, Any]
 
 # Upper bound for the members of an archive that one finding names.
-_MOST_FAULTS = 3
+_MAX_FAULTS = 3
 
 
 def place_findings(state: State, record: Record, prefix: str, min_free_mb: int, role: str) -> list[Finding]:
@@ -91,7 +91,7 @@ def _stays(folder: Sequence[str], link: str) -> bool:
 
 def archive_finding(host: str, faults: Sequence[str]) -> Finding:
     """Return the finding about an archive that a node packed, with its first faults."""
-    more = [f"{len(faults) - _MOST_FAULTS} more like these"] if len(faults) > _MOST_FAULTS else []
+    more = [f"{len(faults) - _MAX_FAULTS} more like these"] if len(faults) > _MAX_FAULTS else []
     expected = "files of root, folders and links among them, without setuid or setgid"
     action = "find out who put it there, remove the build on that node, and run this again"
-    return Finding("archive of what it built", "; ".join([*faults[:_MOST_FAULTS], *more]), expected, action, host=host)
+    return Finding("archive of what it built", "; ".join([*faults[:_MAX_FAULTS], *more]), expected, action, host=host)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ..findings.findings import Finding
 from .requirements import Pin, without_password
 
-# At most this many versions are named.
-_MOST = 8
+# Upper bound for the versions that a finding lists.
+_MAX_VERSIONS = 8
 _SILENT = re.compile(
     r"(?:Retrying \(Retry\(.*?\)\) after connection broken by|Could not fetch URL .*?:|There was a problem .*?:)\s*(.+)"
 )
@@ -30,7 +30,7 @@ _NOTHING = "No matching distribution found"
 class Offered:
     """The versions that fit the Python which asked; `silent` says why an index did not answer.
 
-    `known` is false where nothing can be said: pip did not run, or said something else.
+    `known` is false where nothing can be printed: pip did not run, or said something else.
     """
 
     versions: tuple[str, ...] = ()
@@ -40,11 +40,11 @@ class Offered:
 
 def read_offered(status: int, output: str, complaints: str) -> Offered:
     """Read what pip printed: JSON, and beside it warnings of indexes that do not answer."""
-    said = f"{output}\n{complaints}"
-    found = _SILENT.search(said)
-    reason = _REASON.search(said) if found else None
+    printed = f"{output}\n{complaints}"
+    found = _SILENT.search(printed)
+    reason = _REASON.search(printed) if found else None
     silent = reason[1] if reason else found[1].strip()[:200] if found else ""
-    if not found and "is not a trusted or secure host" in said:
+    if not found and "is not a trusted or secure host" in printed:
         silent = "pip trusts no http of another machine; https is trusted, or --trusted-host"
     if status == 0:
         try:
@@ -65,7 +65,7 @@ def where(index_url: str, extra_index_urls: Sequence[str], find_links: Sequence[
     return " and ".join(["the index of pip's own configuration there", *shown])
 
 
-def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> Finding | None:
+def check(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> Finding | None:
     """Return why pip would not find a package; None where it would, or where that cannot be told.
 
     `looked` is where pip looks, in words; `python` for which Python and machine; `prefix` begins the names of the
@@ -77,8 +77,8 @@ def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
         expected = "a package index that answers on the node"
         action = f"see how the node reaches it (name, proxy, certificate), or name a mirror in {prefix}_index_url"
         return Finding(f"index for {pin.name}", f"{looked} does not answer: {offered.silent}", expected, action)
-    listed = ", ".join(offered.versions[:_MOST])
-    listed += f", ... ({len(offered.versions) - _MOST} more)" if len(offered.versions) > _MOST else ""
+    listed = ", ".join(offered.versions[:_MAX_VERSIONS])
+    listed += f", ... ({len(offered.versions) - _MAX_VERSIONS} more)" if len(offered.versions) > _MAX_VERSIONS else ""
     # PyTorch has an index for each of its builds.
     of_builds = f"{prefix}_builds_url, " if pin.name == "torch" and "+" in pin.version else ""
     found = f"{looked} has {listed or 'none at all'} for {python}" + (
@@ -92,7 +92,7 @@ def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
 
 
 def archive_only(pin: Pin, looked: str, python: str, prefix: str) -> Finding:
-    """Return the finding on a package that is only there as a source archive; the arguments are those of `judge`."""
+    """Return the finding on a package that is only there as a source archive; the arguments are those of `check`."""
     found = f"{looked} has {pin.name} {pin.version} as a source archive only for {python}"
     expected = "a wheel, as a source archive runs code of its own when it is installed"
     action = (

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..findings.findings import Finding
-from .package_index import Offered, judge
+from .package_index import Offered, check
 from .requirements import parse
 
 # By part of the software, as the module software_request records it.
@@ -35,7 +35,7 @@ def seen_of(parts: Requests, seen: Mapping[str, Any]) -> dict[str, dict[str, Any
 
 
 def by_source(parts: Requests) -> list[dict[str, Any]]:
-    """Return the packages of apt (`apt`) of all parts, grouped by source, so that each source is asked once."""
+    """Return the packages of apt (`apt`) of all parts, grouped by source, so that each source gets one request."""
     sources: dict[str, dict[str, Any]] = {}
     for each in (part["apt"] for part in parts.values() if part.get("apt")):
         source = {name: value for name, value in each.items() if name != "packages"}
@@ -75,7 +75,7 @@ def file_finding(source: Mapping[str, Any], there: str | None) -> Finding | None
 def package_finding(source: Mapping[str, Any], offered: Offered) -> Finding | None:
     """Return the finding where the controller's pip would not find the package of a source."""
     pin = parse(str(source["package"]), (3, 11))
-    found = judge(pin, offered, "the package index on the controller", "any Linux on x86_64", "") if pin else None
+    found = check(pin, offered, "the package index on the controller", "any Linux on x86_64", "") if pin else None
     if found is None:
         return None
     return replace(found, check=f"source of {source['what']}", action=f"set {source['variables']}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned Python requirements: read them, and say whether what is installed is what is wanted.
+"""Pinned Python requirements: read them, and compare them with what is installed.
 
-pip would answer that, too, yet in seconds, and for what is missing only with its index in reach.
+pip would do that, too, yet in seconds, and for what is missing only with its index in reach.
 
 A pin is `name==version`, with extras and a `python_version` marker where needed, and pip's `--hash=sha256:...`; the
 grammar is a part of PEP 508, version equality that of PEP 440: a pin without a local part (`2.13.0`) accepts every
@@ -46,10 +46,10 @@ class Pin:
         return self.text.partition(";")[0].partition("--hash=")[0].strip()
 
     def accepts(self, installed: str) -> bool:
-        """Tell whether an installed version is the wanted one."""
+        """Return whether an installed version is the requested one."""
         public, _, local = installed.partition("+")
-        wanted, _, wanted_local = self.version.partition("+")
-        return _same(public) == _same(wanted) and (not wanted_local or _local(wanted_local) == _local(local))
+        own, _, own_local = self.version.partition("+")
+        return _same(public) == _same(own) and (not own_local or _local(own_local) == _local(local))
 
 
 def normal(name: str) -> str:
@@ -156,7 +156,7 @@ def missing(pins: Iterable[Pin], installed: Mapping[str, str]) -> list[str]:
 
 
 def python_in_range(python: tuple[int, int], least: str, most: str) -> bool:
-    """Tell whether a Python lies in the range that is given as `3.10` and `3.14`, each of them optional."""
+    """Return whether a Python lies in the range that is given as `3.10` and `3.14`, each of them optional."""
     return (not least or python >= _python(least)) and (not most or python <= _python(most))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..findings.findings import host_list
 from ..hardware.traffic import Traffic, moved
-from ..nvidia.nccl_lines import Said, read_nccl_lines
+from ..nvidia.nccl_lines import Transport, read_nccl_lines
 
 State = tuple[str, list[str], str]
 
@@ -70,7 +70,7 @@ def _state(
     hosts: Sequence[str],
     backend: str,
     active: Mapping[str, Sequence[str]] | None,
-    nccl: Said,
+    nccl: Transport,
     by_counters: Mapping[str, Mapping[str, int]],
     unread: Sequence[str],
 ) -> State:

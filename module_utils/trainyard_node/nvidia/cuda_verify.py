@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile, link and run the proof program of the role cuda_toolkit on this machine, as the training user."""
+"""Compile, link and run the test program of the role cuda_toolkit on this machine, as the training user."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _run(argv: list[str], seconds: int, settings: dict[str, Any]) -> tuple[int, 
 
 
 def _end(process: subprocess.Popen[bytes]) -> bytes:
-    """End a program: asked first, as mpirun then ends its ranks, which have process groups of their own."""
+    """End a program, first by SIGTERM, as mpirun then ends its ranks, which have process groups of their own."""
     process.terminate()
     try:
         return process.communicate(timeout=_GRACE_SECONDS)[0]
@@ -81,15 +81,15 @@ def nccl_flags(home: str) -> list[str]:
     return ["-DWITH_NCCL", f"-I{home}/include", f"-L{lib}", "-Xlinker", f"-rpath,{lib}", "-lnccl"]
 
 
-def verify(source: str, state: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def verify(source: str, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """Compile and run the program; return `build`, `detail`, `with` and `run`.
 
-    `asked`: `user`, `home` of the toolkit, `root` to work below, `compiler`, `mpi` and `nccl` (whether to try them),
+    `request`: `user`, `home` of the toolkit, `root` to work below, `compiler`, `mpi` and `nccl` (whether to try them),
     `gpus`, `rpath` (where the toolkit's libraries are not in the system's search path), `build_seconds`, `run_seconds`.
     Raises KeyError for a user that is not there, PermissionError where it cannot be acted as that user.
     """
-    settings = as_user(asked["user"])
-    folder = Path(tempfile.mkdtemp(prefix=".cuda-verify-", dir=asked["root"]))
+    settings = as_user(request["user"])
+    folder = Path(tempfile.mkdtemp(prefix=".cuda-verify-", dir=request["root"]))
     try:
         (folder / "verify.cu").write_text(source)
         (folder / "verify.cu").chmod(0o644)
@@ -98,23 +98,23 @@ def verify(source: str, state: dict[str, Any], asked: dict[str, Any]) -> dict[st
             os.chown(folder, settings["user"], settings["group"])
         settings.update({"cwd": str(folder)})
         settings["env"]["TMPDIR"] = str(folder)
-        return _verify(state, asked, settings)
+        return _verify(state, request, settings)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _verify(state: dict[str, Any], asked: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    home, gpus = asked["home"], asked["gpus"]
-    mpi = mpi_flags(state["mpi"]["path"], settings) if asked["mpi"] and state["mpi"] else []
-    nccl = nccl_flags(state["nccl"]) if asked["nccl"] and state["nccl"] else []
+def _verify(state: dict[str, Any], request: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    home, gpus = request["home"], request["gpus"]
+    mpi = mpi_flags(state["mpi"]["path"], settings) if request["mpi"] and state["mpi"] else []
+    nccl = nccl_flags(state["nccl"]) if request["nccl"] and state["nccl"] else []
     nvcc = (state["toolkits"].get(home) or {}).get("nvcc", "")
     argv = [f"{home}/bin/nvcc", "-O1", "-cudart", "shared", "-o", "verify", "verify.cu"]
-    if asked["compiler"]:
-        argv.append(f"-ccbin={asked['compiler']}")
+    if request["compiler"]:
+        argv.append(f"-ccbin={request['compiler']}")
     # Before 11.6 `native` is unknown; code for an old GPU is then compiled anew by the driver when it is loaded.
     if gpus and nvcc and rules.numbers(nvcc) >= (11, 6):
         argv.append("-arch=native")
-    if asked["rpath"]:
+    if request["rpath"]:
         argv += ["-Xlinker", f"-rpath,{home}/lib64"]
     result: dict[str, Any] = {
         "build": "pass",
@@ -122,14 +122,14 @@ def _verify(state: dict[str, Any], asked: dict[str, Any], settings: dict[str, An
         "with": [name for name, flags in (("mpi", mpi), ("nccl", nccl)) if flags],
         "run": {},
     }
-    status, output = _run([*argv, *mpi, *nccl], asked["build_seconds"], settings)
+    status, output = _run([*argv, *mpi, *nccl], request["build_seconds"], settings)
     if status != 0:
         timed_out = status == parse.TIMED_OUT
-        why = f"it did not finish within {asked['build_seconds']} s" if timed_out else parse.compiler_error(output)
+        why = f"it did not finish within {request['build_seconds']} s" if timed_out else parse.compiler_error(output)
         return {**result, "build": "unknown" if timed_out else "fail", "detail": f"nvcc: {why}"}
     program = ["./verify"]
     if mpi:
         size = str(gpus or _PROCESSES_WITHOUT_GPU)
         program = [state["mpi"]["path"], "-H", f"localhost:{size}", "-n", size, "--bind-to", "none", *program]
-    status, output = _run(program, asked["run_seconds"], settings)
-    return {**result, "run": parse.read_run(status, output, asked["run_seconds"])}
+    status, output = _run(program, request["run_seconds"], settings)
+    return {**result, "run": parse.read_run(status, output, request["run_seconds"])}

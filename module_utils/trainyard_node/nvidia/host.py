@@ -90,15 +90,15 @@ def _toolkits(tree: Tree, folders: Sequence[str]) -> list[str]:
     return found + (["distro"] if tree.exists("/usr/lib/nvidia-cuda-toolkit/bin/nvcc") else [])
 
 
-def _kept(tree: Tree, records: str) -> list[str]:
+def _held(tree: Tree, records: str) -> list[str]:
     """Return the packages that the role nvidia_repository has put on hold, from its records."""
-    kept: set[str] = set()
+    held: set[str] = set()
     for name in tree.names(records):
         try:
-            kept.update(json.loads(tree.text(f"{records}/{name}") or "{}"))
+            held.update(json.loads(tree.text(f"{records}/{name}") or "{}"))
         except (TypeError, ValueError, RecursionError):
             continue  # that role says so itself
-    return sorted(kept)
+    return sorted(held)
 
 
 def _rdma_ports(tree: Tree) -> int:
@@ -131,7 +131,7 @@ def read_host(
         "secure_boot": _secure_boot(tree),
         "nouveau": parse.module_loaded(tree.text("/proc/modules"), "nouveau"),
         "gcc": parse.first_version(_run(tree, "gcc.version", ["gcc", "-dumpfullversion", "-dumpversion"])),
-        "apt": {**parse.read_packages(_run(tree, "dpkg-query.status", query)), "kept": _kept(tree, records)},
+        "apt": {**parse.read_packages(_run(tree, "dpkg-query.status", query)), "kept": _held(tree, records)},
         "cuda": _toolkits(tree, toolkits),
         "free_mib": parse.read_free(folders, _run(tree, "df", ["df", "-Pk", *folders])),
         "rdma_ports": _rdma_ports(tree),

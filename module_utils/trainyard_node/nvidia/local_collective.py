@@ -17,15 +17,15 @@ from ...trainyard.nvidia.local_collective import LIMIT_S
 if TYPE_CHECKING:
     from ..machine.as_user import Owner
 
-# Bytes that are kept of what it says, in how many reads at once, and seconds between two looks and for its end.
-_MOST, _READS, _TICK_S, _END_S = 1 << 18, 64, 0.1, 1.0
+# Upper bounds for the saved output in bytes and for reads at once, seconds between two reads, and seconds to end.
+_MAX_BYTES, _READS, _TICK_S, _END_S = 1 << 18, 64, 0.1, 1.0
 
 
 class Ran(NamedTuple):
-    """How a program ended, None where it had to be ended, and what it said."""
+    """The exit status of a program, None where it had to be ended, and its output."""
 
     status: int | None
-    said: str
+    output: str
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
 ) -> Ran | None:
     """Run a command within a time; None where there is no such program for that user.
 
-    With `owner` it has that user's rights alone, else those of who calls. `env` is added to the command's environment.
+    With `owner` it has that user's rights alone, else the caller's. `env` is added to the command's environment.
     """
     user = _account(owner.uid if owner else os.geteuid())
     rights: dict[str, Any] = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups} if owner else {}
@@ -50,9 +50,9 @@ def run(
         )
     except OSError:
         return None
-    said = bytearray()
+    output = bytearray()
     try:
-        _hear(process, said, time.monotonic() + limit_s)
+        _read(process, output, time.monotonic() + limit_s)
     finally:
         ended = _has_ended(process)
         # With all that it has started; as long as nobody has waited for it, no other group can have its number.
@@ -63,7 +63,7 @@ def run(
             process.wait(_END_S)
         if process.stdout:
             process.stdout.close()
-    return Ran(process.returncode if ended else None, said.decode("utf-8", "replace"))
+    return Ran(process.returncode if ended else None, output.decode("utf-8", "replace"))
 
 
 def _account(uid: int) -> dict[str, str]:
@@ -77,17 +77,17 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _hear(process: subprocess.Popen[bytes], said: bytearray, until: float) -> None:
-    """Read what it says, as far as that is kept, until it has ended or the time is over."""
+def _read(process: subprocess.Popen[bytes], output: bytearray, until: float) -> None:
+    """Read the output up to the upper bound, until the process has ended or the time is over."""
     descriptor = process.stdout.fileno() if process.stdout else -1
     os.set_blocking(descriptor, False)
     while True:
-        # What it said before its end can be read then. The end of the pipe tells nothing: others may have it open.
+        # What it output before its end can be read then. The end of the pipe tells nothing: others may have it open.
         over = _has_ended(process) or time.monotonic() >= until
         with contextlib.suppress(BlockingIOError):
             for _ in range(_READS):
                 block = os.read(descriptor, 1 << 16)
-                said += block[: _MOST - len(said)]
+                output += block[: _MAX_BYTES - len(output)]
         if over:
             return
         time.sleep(_TICK_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an address holds a file, asked without downloading it."""
+"""Check that an address holds a file, without downloading it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 20
-# Servers that take no HEAD say so in one of these ways; a file in a store may be forbidden to ask for by it.
+# Answers of servers that take no HEAD; a store of files may forbid it.
 _NO_HEAD = (400, 403, 405, 501)
 
 
 def fault(url: str) -> str:
-    """Return why a file cannot be had from a https, http or file address, "" where it can or nobody can tell."""
+    """Return why a file cannot be had from a https, http or file address, "" where it can or that is unknown."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return "" if Path(unquote(parts.path)).is_file() else "there is no such file on the node"
     if parts.scheme not in ("http", "https"):
         return ""
-    answered = _ask(url, "HEAD")
-    return _ask(url, "GET") if answered.startswith(tuple(f"HTTP {status}" for status in _NO_HEAD)) else answered
+    status, reason = _request(url, "HEAD")
+    return _request(url, "GET")[1] if status in _NO_HEAD else reason
 
 
-def _ask(url: str, method: str) -> str:
+def _request(url: str, method: str) -> tuple[int, str]:
+    """Return the status and why the file cannot be had; 0 for a server without an answer."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     bare = urlunsplit(parts._replace(netloc=host, fragment=""))
@@ -38,10 +39,10 @@ def _ask(url: str, method: str) -> str:
         request.add_header("Range", "bytes=0-0")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S):  # noqa: S310
-            return ""
+            return 200, ""
     except urllib.error.HTTPError as error:
-        return f"HTTP {error.code} {error.reason}"
+        return error.code, f"HTTP {error.code} {error.reason}"
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         # pip and get_url have certificates of their own.
-        return "" if isinstance(reason, ssl.SSLError) else f"no answer: {reason}"
+        return 0, "" if isinstance(reason, ssl.SSLError) else f"no answer: {reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether packages can be had here at their versions, asked before apt is told of their source; nothing is changed."""
+"""Check that packages can be had at their versions, before apt knows their source; nothing is changed."""
 
 from __future__ import annotations
 

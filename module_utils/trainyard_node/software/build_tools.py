@@ -25,10 +25,10 @@ def build_tools(tree: Tree, venv: str | None) -> list[str]:
 
 
 def _has_headers(tree: Tree, venv: str | None) -> bool:
-    said = package_folders.settings(tree, venv) if venv else {}
-    version = package_folders.short_version(said) or "3"
+    config = package_folders.settings(tree, venv) if venv else {}
+    version = package_folders.short_version(config) or "3"
     # An environment of conda has headers of its own.
-    prefixes = [*([venv] if venv else []), posixpath.dirname(said.get("home", "").rstrip("/")) or "/usr"]
+    prefixes = [*([venv] if venv else []), posixpath.dirname(config.get("home", "").rstrip("/")) or "/usr"]
     return any(
         tree.exists(f"{prefix}/include/{name}/Python.h")
         for prefix in prefixes

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find what prevents the installation of software on this machine, before anything is touched.
 
-One call checks all parts that a host is to get. Indexes and mirrors are asked only for missing parts, and the role of a
-complete part need not check it again.
+One call checks all parts that a host is to get. Indexes and mirrors get requests for missing parts alone, and the role
+of a complete part need not check it again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
     `manage_system`; `apt` (arguments of apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module
     training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
     part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
-    a zip file in base64. Without it no index is asked, and `asks_index` tells whether one is needed.
+    a zip file in base64. Without it no index is waiting, and `asks_index` tells whether one is needed.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
@@ -70,16 +70,16 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]
-    found += [finding for asked in requested.by_source(requests) for finding in apt_offers.findings(**asked)]
-    asked = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
-    if pip and asked:
+    found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
+    waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
+    if pip and waiting:
         with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:
             zipped = Path(folder, "pip.zip")
             zipped.write_bytes(base64.b64decode(pip))
-            for prefix, work in asked:
+            for prefix, work in waiting:
                 found += package_index.findings(work, prefix, zipped)
     answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
-    return {**answer, "asks_index": bool(asked) and not pip}
+    return {**answer, "asks_index": bool(waiting) and not pip}
 
 
 def _there(pattern: Path) -> bool:
@@ -102,7 +102,7 @@ def _is_complete(work: Work, params: Mapping[str, Any]) -> bool:
 def _is_data_complete(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether all data sets are as they were placed."""
     try:
-        return not any(datasets.look(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
+        return not any(datasets.check(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
     except (JobError, OSError):
         return False
 

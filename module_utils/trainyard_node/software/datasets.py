@@ -51,8 +51,8 @@ def identity(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: params[name] for name in ("seed", "train_records", "test_records")}
 
 
-def look(folder: Path, owner: str, params: Mapping[str, Any], limit_s: float) -> list[str]:
-    """Return why a data set must be placed (again), with the rights of who places it."""
+def check(folder: Path, owner: str, params: Mapping[str, Any], limit_s: float) -> list[str]:
+    """Return why a data set must be placed (again), with the rights that place it."""
     owner = "" if os.geteuid() else owner
     rights = whose_rights(folder, owner)
     reasons: list[str] = run(rights, examine, folder, params["kind"], identity(params), owner, limit_s=limit_s)
@@ -150,12 +150,12 @@ def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Cal
         raise
 
 
-def check_sha256(file: Path, wanted: str) -> None:
+def check_sha256(file: Path, expected: str) -> None:
     """Refuse a file that is not the expected one."""
     found = sha256_of(file)
-    if found != wanted.lower():
+    if found != expected.lower():
         raise DatasetFailure(
-            f"{file.name} has sha256 {found}, expected {wanted.lower()}: the download is damaged or another file; "
+            f"{file.name} has sha256 {found}, expected {expected.lower()}: the download is damaged or another file; "
             "nothing was unpacked. Fetch it again, or correct the sha256"
         )
 

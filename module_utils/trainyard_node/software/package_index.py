@@ -29,10 +29,10 @@ def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Of
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]
     kinds = [*WHEELS, *sources.pip_args, *(["--only-binary=:none:"] if archives else [])]
-    return ask(call, pin.name, [*kinds, *before], sources.environment())
+    return query(call, pin.name, [*kinds, *before], sources.environment())
 
 
-def ask(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
+def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
     """Return what `pip`, as it is called, finds of a package; `sources` is the environment that names indexes."""
     argv = [*pip, "index", "versions", name, "--json", *arguments]
     environment = {
@@ -77,8 +77,8 @@ def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
     python = f"Python {'.'.join(str(part) for part in work.interpreter.minor)} on {platform.machine()}"
     found = []
     for pin in to_ask(work):
-        finding = rules.judge(pin, offered(work, pin, pip), looked, python, prefix)
-        if finding and rules.judge(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
+        finding = rules.check(pin, offered(work, pin, pip), looked, python, prefix)
+        if finding and rules.check(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
             finding = rules.archive_only(pin, looked, python, prefix)
         found += [finding] if finding else []
     return found

@@ -92,16 +92,16 @@ def asked(program=STAND_IN, count=16, **env):
     return {"argv": [str(program), "-g", str(count)], "env": env}
 
 
-def test_it_is_run_and_heard_to_its_end():
+def test_a_program_is_run_and_read_to_its_end():
     ran = local_collective.run(asked(count=4), {}, None)
-    assert ran.status == 0 and fault(ran.status, ran.said, 4) == ""
+    assert ran.status == 0 and fault(ran.status, ran.output, 4) == ""
     ran = local_collective.run(asked(NCCL_STAND_IN="2.19-all_reduce-wrong.txt", NCCL_STAND_IN_STATUS="1"), {}, None)
-    assert ran.status == 1 and fault(ran.status, ran.said, 16).startswith("wrong results")
+    assert ran.status == 1 and fault(ran.status, ran.output, 16).startswith("wrong results")
 
 
-def test_one_that_hangs_is_ended():
+def test_a_program_that_hangs_is_ended():
     ran = local_collective.run(asked(NCCL_STAND_IN_STATUS="hang"), {}, None, limit_s=1)
-    assert ran.status is None and fault(ran.status, ran.said, 16).startswith(f"no end within {LIMIT_S:g} s")
+    assert ran.status is None and fault(ran.status, ran.output, 16).startswith(f"no end within {LIMIT_S:g} s")
 
 
 @pytest.mark.parametrize(("then", "limit_s", "status"), [("exit 3", 60, 3), ("wait", 1, None)])
@@ -112,9 +112,9 @@ def test_what_it_has_started_ends_with_it(tmp_path, then, limit_s, status):
     wait_for(lambda: processes.start_time(int(child.read_text())) is None, "its child to end")
 
 
-def test_what_it_says_is_kept_within_bounds(tmp_path):
+def test_the_output_has_an_upper_bound(tmp_path):
     ran = local_collective.run(asked(program_of(tmp_path, "exec yes")), {}, None, limit_s=1)
-    assert ran.status is None and len(ran.said) == local_collective._MOST
+    assert ran.status is None and len(ran.output) == local_collective._MAX_BYTES
 
 
 def test_a_program_that_cannot_start_has_no_result(tmp_path):
@@ -127,7 +127,7 @@ def test_root_gives_it_the_rights_and_the_name_of_the_jobs_user_alone(tmp_path):
     owner = as_user.named(user)
     request = {"argv": ["sh", "-c", "id -u; id -g; id -G; env"], "env": {"A": "1"}}
     ran = local_collective.run(request, {"B": "2"}, owner if os.geteuid() == 0 else None)
-    uid, gid, groups, *env = ran.said.splitlines()
+    uid, gid, groups, *env = ran.output.splitlines()
     assert (int(uid), int(gid)) == (owner.uid, owner.gid)
     assert sorted(map(int, groups.split())) == sorted({owner.gid, *owner.groups})
     assert {"A=1", "B=2", f"USER={user}"} <= set(env)

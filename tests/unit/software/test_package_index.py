@@ -10,7 +10,7 @@ OUTPUTS = Path(__file__).resolve().parents[2] / "fixtures/pip"
 
 
 def judged(pin, offered):
-    return package_index.judge(parse(pin, (3, 11)), offered, "the index", "Python 3.11 on x86_64", "pytorch")
+    return package_index.check(parse(pin, (3, 11)), offered, "the index", "Python 3.11 on x86_64", "pytorch")
 
 
 FOUND = package_index.read_offered(0, '{"name": "torch", "versions": ["2.13.0+cpu", "2.12.1"]}\n', "")

@@ -187,7 +187,7 @@ def collective_findings(node_plan: NodePlan, owner: Owner | None = None) -> list
         return []
     # It belongs to the job, and is no rank of it.
     ran = local_collective.run(command, {"TRAINYARD_JOB_ID": str(node_plan["job_id"]), OWN_TOOL: "1"}, owner)
-    problem = rules.fault(ran.status, ran.said, len(devices)) if ran else ""
+    problem = rules.fault(ran.status, ran.output, len(devices)) if ran else ""
     if not problem:
         return []
     again = shlex.join(["env", *(f"{name}={value}" for name, value in command["env"].items()), *command["argv"]])
