@@ -31,12 +31,8 @@ _HAS_NOT = frozenset({"n/a", "not supported"})
 _FEATURES = {
     "ecc": ("ecc_mode/current_ecc",),
     "rows": (
-        "remapped_rows",
-        "remapped_rows/remapped_row_pending",
-        "remapped_rows/remapped_row_failure",
-        "retired_pages",
-        "retired_pages/pending_retirement",
-        "retired_pages/pending_blacklist",
+        *("remapped_rows", "remapped_rows/remapped_row_pending", "remapped_rows/remapped_row_failure"),
+        *("retired_pages", "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
     ),
 }
 # Used where None already means that the feature does not exist.
@@ -88,19 +84,21 @@ def _text(gpu: ElementTree.Element, path: str) -> str | None:
     return None if text.strip("[] ").lower() in _NO_ANSWER else text
 
 
+def _word(item: ElementTree.Element) -> str:
+    return (item.text or "").strip("[] \n\t").lower()
+
+
 def _withheld(*items: ElementTree.Element | None) -> bool:
-    return any(item is not None and (item.text or "").strip("[] \n\t").lower() in _WITHHELD for item in items)
+    return any(item is not None and _word(item) in _WITHHELD for item in items)
 
 
 def _lacks(gpu: ElementTree.Element) -> list[str]:
     """Return the features that the driver reports as missing."""
-    found = []
-    for feature, paths in _FEATURES.items():
-        texts = [(item.text or "").strip("[] \n\t").lower() for path in paths for item in gpu.findall(path)]
-        values = {text for text in texts if text}
-        if values and values <= _HAS_NOT:
-            found.append(feature)
-    return found
+    values = {
+        feature: {_word(item) for path in paths for item in gpu.findall(path)} - {""}
+        for feature, paths in _FEATURES.items()
+    }
+    return [feature for feature, words in values.items() if words and words <= _HAS_NOT]
 
 
 def _fabric(gpu: ElementTree.Element) -> str | None:
@@ -113,7 +111,7 @@ def _fabric(gpu: ElementTree.Element) -> str | None:
 
 def _recovery(gpu: ElementTree.Element) -> str | None:
     """Return the action that the driver requests. Other fields of a GPU that needs a reset show that as well."""
-    needed = any((item.text or "").strip("[] \n").lower() == _RESET for item in gpu.iter())
+    needed = any(_word(item) == _RESET for item in gpu.iter())
     action = "gpu_recovery_action"
     return _text(gpu, action) or ("Reset" if needed else UNREAD if _withheld(gpu.find(action)) else None)
 
@@ -143,14 +141,12 @@ def _ecc(gpu: ElementTree.Element, when: str, kind: str, bits: str) -> int | Non
 
 def _throttle(gpu: ElementTree.Element) -> list[str] | None:
     """Return the reasons that slow the clocks down now, by the part of their names that all drivers share."""
-    answers = {
-        match["name"]: (item.text or "").strip().lower()
-        for group in ("clocks_event_reasons", "clocks_throttle_reasons")
-        for item in gpu.findall(f"{group}/*")
-        if (match := _REASON.match(item.tag))
-    }
+    items = [
+        item for group in ("clocks_event_reasons", "clocks_throttle_reasons") for item in gpu.findall(f"{group}/*")
+    ]
+    answers = {match["name"]: _word(item) for item in items if (match := _REASON.match(item.tag))}
     active = [name for name, text in answers.items() if text == "active"]
-    withheld = any(text.strip("[]") in _WITHHELD for text in answers.values())
+    withheld = not _WITHHELD.isdisjoint(answers.values())
     if withheld and not any("slowdown" in name for name in active):
         return None
     return active if {"active", "not active"} & set(answers.values()) else None
@@ -214,9 +210,8 @@ def parse_xids(lines: Iterable[str]) -> list[Xid]:
         if match is None:
             continue
         pci = pci_address(match["pci"] if "." in match["pci"] else match["pci"] + ".0") or match["pci"]
-        entry = found.setdefault(
-            (pci, int(match["code"])), {"code": int(match["code"]), "pci": pci, "count": 0, "last": ""}
-        )
+        code = int(match["code"])
+        entry = found.setdefault((pci, code), {"code": code, "pci": pci, "count": 0, "last": ""})
         entry["count"] += 1
         entry["last"] = match["rest"].strip(" ,")[:160]
     return list(found.values())

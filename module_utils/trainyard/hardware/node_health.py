@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..findings.checks import Check
+from .device_checks import device_check
 from .device_health import check_devices
 from .gpu_rules import PERSISTENCE
 
@@ -48,14 +49,7 @@ def of_node(reading: Mapping[str, Any], devices: Mapping[str, int], ports: Seque
     for kind, name, there in (("gpu", "GPUs", "gpus"), ("npu", "NPUs", "npus")):
         expected, answer = devices.get(kind, 0), len(reading[there])
         if answer < expected and name not in failed:
-            checks.append(
-                Check(
-                    phase="devices",
-                    name=name,
-                    state="fail",
-                    found=f"{answer} of {expected} answer",
-                    expected=f"every {name[:-1]} answers",
-                    action="check the kernel log and the driver of the node; restart the node",
-                )
-            )
+            action = "check the kernel log and the driver of the node; restart the node"
+            found, target = f"{answer} of {expected} answer", f"every {name[:-1]} answers"
+            checks.append(device_check(name, "fail", found=found, expected=target, action=action))
     return checks

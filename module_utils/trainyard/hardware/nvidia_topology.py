@@ -73,18 +73,16 @@ def parse_topology(output: str) -> Topology:
         return found
     unread = [name for name in columns if name not in rows or not _fits(name, columns, rows[name])]
     if unread:
-        problems.append(
-            f"nvidia-smi topo -m: no complete row of {', '.join(unread)}; expected the way to each of {len(columns)} "
-            "devices: run `nvidia-smi topo -m` on the node again"
-        )
+        expected = f"expected the way to each of {len(columns)} devices: run it on the node again"
+        problems.append(f"nvidia-smi topo -m: no complete row of {', '.join(unread)}; {expected}")
     unnamed = [name for name in columns if _NUMBERED.fullmatch(name) and name not in names]
     if unnamed:
         problems.append(f"nvidia-smi topo -m: no NIC legend for {', '.join(unnamed)}; they are dropped")
     called = {name: names.get(name, name) for name in columns if name not in unnamed}
     found["gpus"] = sorted(int(match[1]) for match in map(_GPU.fullmatch, columns) if match)
     found["nics"] = [each for name, each in called.items() if not _GPU.fullmatch(name)]
-    whole = [name for name in columns if name not in unread and name in called]
-    for name in whole:
+    complete = [name for name in columns if name not in unread and name in called]
+    for name in complete:
         ways = dict(zip(columns, rows[name]))
         found["links"][called[name]] = {called[other]: ways[other] for other in called if other != name}
         values = rows[name][len(columns) :]

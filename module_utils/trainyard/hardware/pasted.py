@@ -8,14 +8,14 @@ import re
 from ..findings.visible import ESCAPE_SEQUENCE
 
 # Upper bound for a line that a tool prints, in characters: the time of a pattern may grow with the square of a line.
-_MOST_LINE = 1000
+_MAX_LINE = 1000
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def lines_of(text: str) -> list[str]:
     """Return the lines of an output, without escape sequences."""
     lines = _LINE_END.split(ESCAPE_SEQUENCE.sub("", text.removeprefix("\ufeff")))
-    return [line[:_MOST_LINE].rstrip() for line in lines]
+    return [line[:_MAX_LINE].rstrip() for line in lines]
 
 
 def excerpt(text: str, limit: int = 3) -> str:

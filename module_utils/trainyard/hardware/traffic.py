@@ -16,29 +16,29 @@ Traffic = Mapping[str, Mapping[str, "int | None"]]
 # The highest value of 32 bits in units of four octets: a counter with it has stopped.
 _FULL = (2**32 - 1) * 4
 _PORT = re.compile(r"[A-Za-z0-9][\w.@:-]{0,63}")
-_MOST_PORTS = 256
+_MAX_PORTS = 256
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def grown(before: Traffic, after: Traffic) -> dict[str, dict[str, int | None]]:
     """Return what each port sent and received in between; None where a counter was reset or cannot be read."""
-    result: dict[str, dict[str, int | None]] = {}
-    for port in after:
-        result[port] = {}
-        for name in ("sent", "received"):
-            first, last = (before.get(port) or {}).get(name), after[port].get(name)
-            usable = first is not None and last is not None and last != _FULL and last >= first
-            result[port][name] = last - first if usable and first is not None and last is not None else None
-    return result
+    return {
+        port: {name: _difference((before.get(port) or {}).get(name), counts[name]) for name in ("sent", "received")}
+        for port, counts in after.items()
+    }
+
+
+def _difference(first: int | None, last: int | None) -> int | None:
+    return last - first if first is not None and last is not None and first <= last != _FULL else None
 
 
 def moved(before: Traffic, after: Traffic) -> dict[str, int | None]:
     """Return the bytes that each port sent or received, whichever is more; None where a counter cannot be read."""
-    result: dict[str, int | None] = {}
-    for port, counts in grown(before, after).items():
-        known = [count for count in counts.values() if count is not None]
-        result[port] = max(known) if known else None
-    return result
+    ports = grown(before, after)
+    return {
+        port: max((count for count in counts.values() if count is not None), default=None)
+        for port, counts in ports.items()
+    }
 
 
 def node_traffic(readings: Any) -> dict[str, dict[str, int | None]] | None:
@@ -49,7 +49,7 @@ def node_traffic(readings: Any) -> dict[str, dict[str, int | None]] | None:
     if not readings:
         return None
     ports = grown(readings["before"], readings["now"])
-    return {port: ports[port] for port in sorted(ports)[:_MOST_PORTS] if _PORT.fullmatch(port)}
+    return {port: ports[port] for port in sorted(ports)[:_MAX_PORTS] if _PORT.fullmatch(port)}
 
 
 def is_rdma(port: str) -> bool:

@@ -23,8 +23,9 @@ Change = dict[str, Any]
 # Two runs of one benchmark on one healthy cluster differ by less.
 TOLERANCE = 0.05
 _BAD = ("fail", "unknown")
+_IDENTITY = ("id", "cluster", "started", "state")
 # At most this many lines of one kind are written; the data has all.
-_MOST_LINES = 20
+_MAX_LINES = 20
 _RESULTS = {"pass": "nothing got worse", "fail": "something got worse", "unknown": "not all could be compared"}
 
 
@@ -32,10 +33,9 @@ def compare(before: Report, after: Report, tolerance: float = TOLERANCE) -> dict
     """Return what differs between two reports of a cluster.
 
     `state` is fail where something got slower by more than `tolerance` or a new failure was found, unknown where
-    nothing did but something that the first report had could not be compared, else pass. `slower` and `faster` are
-    bandwidths, `new`, `gone` and `unseen` findings of nodes (unseen: not looked at any more), `stayed` the number of
-    findings of both, `changed` versions and settings, `not_compared` what could not be. Raises ValueError for what is
-    no report of this schema.
+    nothing did but something of the first report could not be compared, else pass. `slower` and `faster` are
+    bandwidths, `new`, `gone` and `unseen` findings of nodes (unseen: not checked any more), `stayed` the number of
+    findings of both, `changed` versions and settings, `not_compared` the rest. Raises ValueError for another schema.
     """
     for report in (before, after):
         if report.get("schema") != SCHEMA:
@@ -48,8 +48,8 @@ def compare(before: Report, after: Report, tolerance: float = TOLERANCE) -> dict
     open_ends = not_compared or findings["unseen"] or findings["new"]
     result: dict[str, Any] = {
         "state": "fail" if worse else "unknown" if open_ends else "pass",
-        "before": _which(before),
-        "after": _which(after),
+        "before": {key: before[key] for key in _IDENTITY},
+        "after": {key: after[key] for key in _IDENTITY},
         "hosts": {
             "new": [host for host in after["hosts"] if host not in set(before["hosts"])],
             "gone": [host for host in before["hosts"] if host not in set(after["hosts"])],
@@ -65,20 +65,9 @@ def compare(before: Report, after: Report, tolerance: float = TOLERANCE) -> dict
     return result
 
 
-def _which(report: Report) -> dict[str, Any]:
-    return {key: report[key] for key in ("id", "cluster", "started", "state")}
-
-
 def _change(what: str, hosts: Sequence[str], before: float, after: float, unit: str, spread: float = 0.0) -> Change:
-    return {
-        "what": what,
-        "hosts": list(hosts),
-        "before": before,
-        "after": after,
-        "ratio": round(after / before, 4),
-        "unit": unit,
-        "spread": spread,
-    }
+    values = {"before": before, "after": after, "ratio": round(after / before, 4), "unit": unit, "spread": spread}
+    return {"what": what, "hosts": list(hosts), **values}
 
 
 def _bandwidths(before: Report, after: Report) -> tuple[list[Change], list[str]]:
@@ -106,16 +95,21 @@ def _bandwidths(before: Report, after: Report) -> tuple[list[Change], list[str]]
         if sizes[largest] > 0:
             what = f"{name} at {size_text(largest)}"
             changes.append(_change(what, first["hosts"], sizes[largest], sizes_now[largest], "GB/s"))
-    first_stragglers, second_stragglers = before.get("stragglers") or {}, after.get("stragglers") or {}
+    pairs, unmeasured = _pairs(before.get("stragglers") or {}, after.get("stragglers") or {})
+    return changes + pairs, missing + unmeasured
+
+
+def _pairs(before: Report, after: Report) -> tuple[list[Change], list[str]]:
+    """Compare the stragglers of two reports: the median of pairs, and each node's score."""
+    changes, missing = [], []
     # Three standard deviations of a single measurement: what a node's few measurements may differ by.
-    spread = 3 * max(first_stragglers.get("spread") or 0.0, second_stragglers.get("spread") or 0.0)
-    if first_stragglers.get("median") and second_stragglers.get("median"):
-        medians = (first_stragglers["median"], second_stragglers["median"])
-        changes.append(_change("pairs of nodes, median", [], *medians, "GB/s", spread))
-    elif first_stragglers.get("median"):
+    spread = 3 * max(before.get("spread") or 0.0, after.get("spread") or 0.0)
+    if before.get("median") and after.get("median"):
+        changes.append(_change("pairs of nodes, median", [], before["median"], after["median"], "GB/s", spread))
+    elif before.get("median"):
         missing.append("pairs of nodes: not measured any more")
-    scores = {node["host"]: node["score"] for node in second_stragglers.get("nodes", ())}
-    for node in first_stragglers.get("nodes", ()):
+    scores = {node["host"]: node["score"] for node in after.get("nodes", ())}
+    for node in before.get("nodes", ()):
         score = scores.get(node["host"])
         # 0 is a node that did not answer: a finding, not a speed.
         if node["score"] and score:
@@ -148,55 +142,47 @@ def _busbw(record: Report) -> dict[int, float]:
 
 
 def _findings(before: Report, after: Report) -> dict[str, Any]:
-    """Return findings that are new, gone (with their node, too), unseen (not looked at any more); how many stayed."""
+    """Return findings that are new, gone (with their node, too), unseen (not checked any more); how many stayed."""
     first, second = _bad(before), _bad(after)
-    looked_at_before, looked_at_now = _looked_at(before), _looked_at(after)
+    made_before, made_now, hosts_now = _made(before), _made(after), set(after["hosts"])
     new, gone, unseen = [], [], []
     stayed = 0
-    for key, (state, found) in second.items():
-        phase, check, host = key
-        then = first.get(key)
-        if then is not None and not (then[0] == "unknown" and state == "fail"):
+    for key, entry in second.items():
+        earlier = first.get(key)
+        if earlier and not (earlier["state"] == "unknown" and entry["state"] == "fail"):
             stayed += 1
-            continue
-        was = then[0] if then else _earlier(phase, check, looked_at_before)
-        new.append({"phase": phase, "check": check, "host": host, "state": state, "found": found, "before": was})
-    hosts_now = set(after["hosts"])
-    for key, (state, found) in first.items():
-        if key in second:
-            continue
-        phase, check, host = key
-        entry = {"phase": phase, "check": check, "host": host, "state": state, "found": found}
-        if (phase, check) in looked_at_now or (host and host not in hosts_now):
-            gone.append(entry)
         else:
-            unseen.append(entry)
+            new.append({**entry, "before": earlier["state"] if earlier else _earlier(key[0], key[1], made_before)})
+    for key, entry in first.items():
+        if key not in second:
+            phase, check, host = key
+            found_gone = (phase, check) in made_now or (host and host not in hosts_now)
+            (gone if found_gone else unseen).append(entry)
     return {"new": _grouped(new), "gone": _grouped(gone), "unseen": _grouped(unseen), "stayed": stayed}
 
 
-def _earlier(phase: str, check: str, looked_at: set[tuple[str, str]]) -> str:
-    """Say how the first report had it that has no such finding."""
-    if (phase, check) in looked_at:
+def _earlier(phase: str, check: str, made: set[tuple[str, str]]) -> str:
+    """Return the state of a check in the first report, which has no such finding."""
+    if (phase, check) in made:
         return "pass"
-    return "not found" if any(phase == name for name, _ in looked_at) else "not looked at"
+    return "not found" if any(phase == name for name, _ in made) else "not looked at"
 
 
-def _bad(report: Report) -> dict[tuple[str, str, str], tuple[str, str]]:
-    """Return state and what was found by phase, check and host ("": the whole cluster), for what did not pass."""
-    found: dict[tuple[str, str, str], tuple[str, str]] = {}
+def _bad(report: Report) -> dict[tuple[str, str, str], Change]:
+    """Return what did not pass by phase, check and host ("": the whole cluster)."""
+    found: dict[tuple[str, str, str], Change] = {}
     for phase in report["phases"]:
         for check in phase["checks"]:
-            if check["state"] not in _BAD:
-                continue
-            for host in check["hosts"] or [""]:
+            for host in (check["hosts"] or [""]) if check["state"] in _BAD else ():
                 key = (phase["name"], check["name"], host)
                 if key not in found or check["state"] == "fail":
-                    found[key] = (check["state"], check["found"] or check["reason"])
+                    entry = {"phase": phase["name"], "check": check["name"], "host": host, "state": check["state"]}
+                    found[key] = {**entry, "found": check["found"] or check["reason"]}
     return found
 
 
-def _looked_at(report: Report) -> set[tuple[str, str]]:
-    """Return phase and name of the checks that were made, whatever came of them."""
+def _made(report: Report) -> set[tuple[str, str]]:
+    """Return phase and name of the checks that were made, with any result."""
     return {
         (phase["name"], check["name"])
         for phase in report["phases"]
@@ -223,7 +209,7 @@ def _facts(before: Report, after: Report) -> list[Change]:
         if node["host"] not in now or not node["facts"] or not now[node["host"]]:
             continue
         facts = now[node["host"]]
-        for name in sorted(set(node["facts"]) | set(facts)):
+        for name in sorted({*node["facts"], *facts}):
             then, value = _plain(node["facts"].get(name)), _plain(facts.get(name))
             if then != value:
                 changes.append({"what": name, "before": then, "after": value, "host": node["host"]})
@@ -231,7 +217,7 @@ def _facts(before: Report, after: Report) -> list[Change]:
 
 
 def _versions(before: Report, after: Report) -> list[Change]:
-    """Return what the two reports were made with, where it differs."""
+    """Return the versions on the controller that differ."""
     return [
         {"what": f"{name} of the controller", "before": value, "after": after["versions"].get(name), "hosts": []}
         for name, value in before["versions"].items()
@@ -265,12 +251,11 @@ def _text(result: Mapping[str, Any]) -> str:
     for title, entries in sections:
         if entries:
             lines.append(f"  {title}")
-            lines += [f"    {entry}" for entry in entries[:_MOST_LINES]]
-            if len(entries) > _MOST_LINES:
-                lines.append(f"    ... {len(entries) - _MOST_LINES} more")
-    stayed = result["stayed"]
-    if stayed:
-        lines.append(f"  as before: {stayed} finding{'s' if stayed != 1 else ''}")
+            lines += [f"    {entry}" for entry in entries[:_MAX_LINES]]
+            if len(entries) > _MAX_LINES:
+                lines.append(f"    ... {len(entries) - _MAX_LINES} more")
+    if result["stayed"]:
+        lines.append(f"  as before: {counted(result['stayed'], 'finding')}")
     return "\n".join(lines)
 
 
@@ -279,10 +264,10 @@ def _on(hosts: Sequence[str]) -> str:
 
 
 def _speed(change: Change) -> str:
-    share = f"{change['ratio'] - 1:+.0%}"
-    if not change["unit"]:
-        return f"{host_list(change['hosts'])} {change['what']}: {change['before']:.0%}, now {change['after']:.0%}"
-    return f"{change['what']}: {change['before']:.4g}, now {change['after']:.4g} {change['unit']} ({share})"
+    what, before, after, unit = (change[key] for key in ("what", "before", "after", "unit"))
+    if not unit:
+        return f"{host_list(change['hosts'])} {what}: {before:.0%}, now {after:.0%}"
+    return f"{what}: {before:.4g}, now {after:.4g} {unit} ({change['ratio'] - 1:+.0%})"
 
 
 def _finding(finding: Change) -> str:
