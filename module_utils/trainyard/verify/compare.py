@@ -145,19 +145,20 @@ def _findings(before: Report, after: Report) -> dict[str, Any]:
     """Return findings that are new, gone (with their node, too), unseen (not checked any more); how many stayed."""
     first, second = _bad(before), _bad(after)
     made_before, made_now, hosts_now = _made(before), _made(after), set(after["hosts"])
-    new, gone, unseen = [], [], []
-    stayed = 0
+    new, stayed = [], 0
     for key, entry in second.items():
         earlier = first.get(key)
         if earlier and not (earlier["state"] == "unknown" and entry["state"] == "fail"):
             stayed += 1
         else:
             new.append({**entry, "before": earlier["state"] if earlier else _earlier(key[0], key[1], made_before)})
-    for key, entry in first.items():
-        if key not in second:
-            phase, check, host = key
-            found_gone = (phase, check) in made_now or (host and host not in hosts_now)
-            (gone if found_gone else unseen).append(entry)
+    ended = {key: entry for key, entry in first.items() if key not in second}
+    gone = [
+        entry
+        for (phase, check, host), entry in ended.items()
+        if (phase, check) in made_now or (host and host not in hosts_now)
+    ]
+    unseen = [entry for entry in ended.values() if entry not in gone]
     return {"new": _grouped(new), "gone": _grouped(gone), "unseen": _grouped(unseen), "stayed": stayed}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Found = TypeVar("Found")
-_MOST_BYTES = 8 << 20
+_MAX_BYTES = 8 << 20
 
 
 def read_capture(module: Any, parse: Callable[[str], Found]) -> Found:
@@ -16,12 +16,12 @@ def read_capture(module: Any, parse: Callable[[str], Found]) -> Found:
     path = Path(module.params["capture"])
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         module.fail_json(msg=f"{path} cannot be read: {error.strerror}. Expected a file with what tools printed.")
         raise
-    if len(content) > _MOST_BYTES:
-        module.fail_json(msg=f"{path} has more than {_MOST_BYTES >> 20} MiB. Expected what a few commands printed.")
+    if len(content) > _MAX_BYTES:
+        module.fail_json(msg=f"{path} has more than {_MAX_BYTES >> 20} MiB. Expected what a few commands printed.")
     # What Windows' own programs write.
     wide = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     try:

@@ -49,10 +49,6 @@ def _gpus(tree: Tree, accelerators: Accelerators) -> dict[str, Any]:
     }
 
 
-def _npus(npu: Npu | None) -> dict[str, Any]:
-    return {"npus": npu["devices"] if npu else [], "npu_problems": npu["problems"] if npu else []}
-
-
 def read_devices(
     tree: Tree, accelerators: Accelerators, npu: Npu | None, networks: Networks, interface: str
 ) -> dict[str, Any]:
@@ -61,7 +57,8 @@ def read_devices(
         "boot_id": tree.text("/proc/sys/kernel/random/boot_id"),
         "vendor": accelerators["vendor"],
         **_gpus(tree, accelerators),
-        **_npus(npu),
+        "npus": npu["devices"] if npu else [],
+        "npu_problems": npu["problems"] if npu else [],
         "rdma": [{**port, "counters": rdma_counters(tree, port["device"], port["port"])} for port in networks["rdma"]],
         "interfaces": {
             item["name"]: interface_counters(tree, item["name"])

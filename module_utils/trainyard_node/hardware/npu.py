@@ -26,15 +26,15 @@ def install_path(tree: Tree, component: str, otherwise: str = _ROOT) -> str:
     return fields.get(f"{component}_install_path_param", "").rstrip("/") or otherwise
 
 
-def _hccn_tool(tree: Tree, device: int, question: str) -> parse.Answer | None:
-    """Ask `hccn_tool -i DEVICE -QUESTION -g`; None where it is not installed."""
+def _hccn_tool(tree: Tree, device: int, query: str) -> parse.Answer | None:
+    """Call `hccn_tool -i DEVICE -QUERY -g`; None where it is not installed."""
     # Not in anybody's PATH; containers of the vendor have a copy in /usr/bin.
     programs = (f"{install_path(tree, 'driver')}/driver/tools/hccn_tool", "hccn_tool")
     for _ in range(_TRIES):
         outcome = None
         for program in programs:
-            argv = [program, "-i", str(device), f"-{question}", "-g"]
-            outcome = tree.command(f"hccn_tool.{question}.{device}", argv, _TOOL_SECONDS)
+            argv = [program, "-i", str(device), f"-{query}", "-g"]
+            outcome = tree.command(f"hccn_tool.{query}.{device}", argv, _TOOL_SECONDS)
             if outcome is not None:
                 break
         if outcome is None or not parse.busy(outcome.output):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two nodes of one kind should have in common, in one read: software, firmware, limits, networks. Read-only.
+"""Read what two nodes of one kind should have in common: software, firmware, limits, networks.
 
-A fact that is not there is "" (no CUDA, no GPU); one that could not be read is None. No framework is imported and no
-compiler is started: versions are read from metadata, headers and file names. Memory in MiB, speeds in Mb/s.
+A missing fact is "" (no CUDA, no GPU), an unreadable one None. No framework is imported and no compiler is started:
+versions are read from metadata, headers and file names. Memory in MiB, speeds in Mb/s.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import struct
 from collections import Counter
 from typing import Any
 
+from ...trainyard.findings.findings import grouped
 from ...trainyard.hardware import accelerators as pci
 from ...trainyard.hardware.accelerators import Accelerators
 from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
@@ -132,15 +133,14 @@ def _venvs(tree: Tree, root: str) -> dict[str, dict[str, str]]:
 
 
 def _framework_facts(venvs: dict[str, dict[str, str]]) -> dict[str, str]:
-    facts: dict[str, str] = {}
-    for packages in venvs.values():
-        for package, fact in _FRAMEWORKS.items():
-            if package in packages:
-                known = facts.get(fact)
-                facts[fact] = (
-                    packages[package] if known in (None, packages[package]) else f"{known}, {packages[package]}"
-                )
-    return facts
+    """Return the versions of each framework, in the order of the environments."""
+    versions = grouped(
+        (fact, packages[package])
+        for packages in venvs.values()
+        for package, fact in _FRAMEWORKS.items()
+        if package in packages
+    )
+    return {fact: ", ".join(dict.fromkeys(found)) for fact, found in versions.items()}
 
 
 def _driver_info(tree: Tree, interface: str) -> str:
@@ -177,19 +177,11 @@ def _nic_facts(tree: Tree, networks: Networks, interface: str) -> dict[str, Any]
 
 def _hca_facts(tree: Tree, networks: Networks) -> dict[str, Any]:
     devices = list(dict.fromkeys(port["device"] for port in networks["rdma"]))
-    parts = [
-        " ".join(
-            filter(
-                None,
-                (
-                    device,
-                    tree.text(f"/sys/class/infiniband/{device}/fw_ver"),
-                    tree.text(f"/sys/class/infiniband/{device}/board_id"),
-                ),
-            )
-        )
-        for device in devices
-    ]
+    parts = []
+    for device in devices:
+        folder = f"/sys/class/infiniband/{device}"
+        texts = (device, tree.text(f"{folder}/fw_ver"), tree.text(f"{folder}/board_id"))
+        parts.append(" ".join(filter(None, texts)))
     return {"hca_firmware": "; ".join(parts)}
 
 
@@ -213,41 +205,26 @@ def _ascend_facts(tree: Tree, accelerators: Accelerators, root: str) -> dict[str
 
 
 def hardware(tree: Tree) -> list[str]:
-    """Return the kinds of accelerators and network adapters on the PCI bus, each once: what group the node is of.
+    """Return the kinds of accelerators and network adapters on the PCI bus: nodes with the same ones are one group.
 
-    Not their number: a node that has lost one of eight GPUs is still compared with those that have eight. Nor the
-    virtual functions, of which there may be any number.
+    Their number does not count: a node that has lost one of eight GPUs is still compared with those that have eight.
+    Virtual functions do not count, as there may be any number.
     """
     kinds = set()
     for address in tree.names("/sys/bus/pci/devices"):
         folder = f"/sys/bus/pci/devices/{address}"
         vendor, pci_class = tree.text(f"{folder}/vendor") or "", tree.text(f"{folder}/class") or ""
         # 0x02: network controllers.
-        wanted = pci_class.startswith("0x02") or pci.pci_accelerator_vendor(vendor, pci_class) is not None
-        if wanted and not tree.exists(f"{folder}/physfn"):
+        compared = pci_class.startswith("0x02") or pci.pci_accelerator_vendor(vendor, pci_class) is not None
+        if compared and not tree.exists(f"{folder}/physfn"):
             kinds.add(f"{vendor[2:]}:{(tree.text(f'{folder}/device') or '')[2:]}")
     return sorted(kinds)
 
 
-def read_facts(
-    tree: Tree,
-    *,
-    root: str,
-    venvs: str,
-    user: str,
-    ascend_root: str,
-    networks: Networks,
-    accelerators: Accelerators,
-    devices: dict[str, Any],
-    interface: str,
-) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
-    """Return the flat facts and the packages of each environment."""
-    environments = _venvs(tree, venvs)
-    mpi = read_mpi(tree, f"{root}/openmpi")
+def _machine_facts(tree: Tree) -> dict[str, Any]:
     model, cpus = _cpu(tree)
     bios = [tree.text(f"/sys/class/dmi/id/{name}") or "" for name in ("bios_vendor", "bios_version", "bios_date")]
-    settings = sorted(networks["nccl_settings"].items())
-    facts = {
+    return {
         "kernel": tree.text("/proc/sys/kernel/osrelease"),
         "os": _os(tree),
         "machine": platform.machine() if not tree.captured else "",
@@ -258,39 +235,26 @@ def read_facts(
         "governor": tree.text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
         "product": tree.text("/sys/class/dmi/id/product_name") or "",
         "bios": " ".join(part for part in bios if part),
-        **_gpu_facts(accelerators, devices),
-        **_ascend_facts(tree, accelerators, ascend_root),
-        "cuda": _toolkits(tree, root),
-        "nccl": _nccl(tree, root),
-        "nccl_settings": "; ".join(f"{name}={value}" for name, value in settings),
-        "openmpi": mpi["version"] if mpi else "",
-        "python": platform.python_version() if not tree.captured else "",
-        **_framework_facts(environments),
-        **_nic_facts(tree, networks, interface),
-        **_hca_facts(tree, networks),
-        **_limits(tree, user),
     }
-    return facts, environments
 
 
 def _topology(tree: Tree, devices: dict[str, Any]) -> Topology | None:
-    """Return the ways between GPUs and adapters, None where no GPU has anybody to be joined with."""
+    """Return the ways between GPUs and adapters, None where there are no two GPUs."""
     if len(devices["gpus"]) < 2:
         return None
     answer = tree.command("nvidia-smi.topo", ["nvidia-smi", "topo", "-m"], _TOOL_SECONDS)
     return None if answer is None or answer.status else parse_topology(answer.output)
 
 
-def read_network(networks: Networks, network: str, host_address: str, alone: bool) -> dict[str, Any]:
-    """Return interface and address of the job network, and why there is none; for one node alone loopback will do."""
+def _network(networks: Networks, network: str, host_address: str, alone: bool) -> dict[str, Any]:
+    """Return interface and address of the job network, or why there is none; for one node alone loopback will do."""
     found: dict[str, Any] = {"interface": "", "address": "", "problem": "", "action": ""}
     try:
-        found["interface"], found["address"] = select_interface(
-            networks["interfaces"], network, host_address, alone=alone
-        )
+        name, address = select_interface(networks["interfaces"], network, host_address, alone=alone)
+        found.update(interface=name, address=address)
     except SelectionError as error:
         why = error.finding
-        found["problem"], found["action"] = f"{why.found}; expected {why.expected}", why.action
+        found.update(problem=f"{why.found}; expected {why.expected}", action=why.action)
     found["addresses"] = [
         address.partition("/")[0]
         for item in networks["interfaces"]
@@ -318,23 +282,28 @@ def read_machine(
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
     networks = read_networks(tree, user or None)
-    way = read_network(networks, network, host_address, alone)
+    way = _network(networks, network, host_address, alone)
     devices = read_devices(tree, accelerators, npu, networks, way["interface"])
     if devices_only:
         return {"host": host, "devices": devices}
     # How devices are joined does not change while benchmarks run.
     devices["topology"] = _topology(tree, devices)
-    facts, environments = read_facts(
-        tree,
-        root=root,
-        venvs=venvs,
-        user=user,
-        ascend_root=ascend_root,
-        networks=networks,
-        accelerators=accelerators,
-        devices=devices,
-        interface=way["interface"],
-    )
+    environments = _venvs(tree, venvs)
+    mpi = read_mpi(tree, f"{root}/openmpi")
+    facts = {
+        **_machine_facts(tree),
+        **_gpu_facts(accelerators, devices),
+        **_ascend_facts(tree, accelerators, ascend_root),
+        "cuda": _toolkits(tree, root),
+        "nccl": _nccl(tree, root),
+        "nccl_settings": "; ".join(f"{name}={value}" for name, value in sorted(networks["nccl_settings"].items())),
+        "openmpi": mpi["version"] if mpi else "",
+        "python": platform.python_version() if not tree.captured else "",
+        **_framework_facts(environments),
+        **_nic_facts(tree, networks, way["interface"]),
+        **_hca_facts(tree, networks),
+        **_limits(tree, user),
+    }
     return {
         "host": host,
         "hostname": tree.text("/proc/sys/kernel/hostname") or "",

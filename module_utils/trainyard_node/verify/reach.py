@@ -3,8 +3,8 @@
 
 Two ports on the node's address of the job network: one outside the ephemeral range, where rendezvous and monitor of a
 job listen, and one that the kernel gives, as Gloo and NCCL take for their data. A peer that connects is sent a token
-and so many bytes that packets of every size up to 9,000 octets are among them: a switch port with a smaller MTU lets
-the connection through, and then nothing.
+and enough bytes for packets of every size up to 9,000 octets: a switch port with a smaller MTU lets the connection
+through, and then nothing.
 
 The listener outlives the question by a double fork, and ends by itself: alarm(2) is set before it serves anything.
 """
@@ -34,7 +34,7 @@ _NAME_THREADS = 16
 
 
 class Peer(NamedTuple):
-    """Where a node listens: by way, the port; and what its host name must lead to."""
+    """Where a node listens: its ports by way; and the addresses to which its host name may lead."""
 
     host: str
     address: str
@@ -56,7 +56,7 @@ def _bound(address: str, port: int) -> socket.socket:
 
 
 def greeting(token: str, host: str) -> bytes:
-    """Return what a listener sends: a line that says who it is, then filling."""
+    """Return what a listener sends: a line that names its host, then filling."""
     line = f"{token} {host}\n".encode()
     return line + b"." * max(0, _PAYLOAD_BYTES - len(line))
 
@@ -109,7 +109,7 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
         if not pid:
             raise OSError(errno.ECHILD, "the process that was to listen ended at once")
         return {"ports": found, "pid": pid, "start_time": processes.start_time(pid)}
-    # From here on nothing of the agent may go on: it would print a second answer.
+    # In the child the agent must not go on: it would print a second answer.
     try:
         os.setsid()
         if os.fork():
@@ -133,7 +133,7 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
 
 
 def stop_listener(pid: int, start_time: int | None) -> bool:
-    """End a listener; tells whether it had lived until now. A process id alone would be trusted wrongly."""
+    """End a listener; return whether it still ran. Its start time makes sure that the process id is not another's."""
     if start_time is None or processes.start_time(pid) != start_time:
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -146,20 +146,20 @@ class _Try:
 
     def __init__(self, peer: Peer, way: str, began: float) -> None:
         self.peer, self.way, self.began = peer, way, began
-        self.got = b""
+        self.received = b""
         self.connected = False
         family = socket.AF_INET6 if ":" in peer.address else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.setblocking(False)
 
     def reason(self, token: str) -> str:
-        """Say what is wrong with what a connection brought to its end; "" where nothing is."""
-        if len(self.got) >= _PAYLOAD_BYTES and self.got.startswith(f"{token} {self.peer.host}\n".encode()):
+        """Return what is wrong with what a finished connection received; "" where nothing is."""
+        if len(self.received) >= _PAYLOAD_BYTES and self.received.startswith(f"{token} {self.peer.host}\n".encode()):
             return ""
-        first = self.got.split(b"\n", 1)[0].decode("ascii", "replace")[:80]
+        first = self.received.split(b"\n", 1)[0].decode("ascii", "replace")[:80]
         if first.startswith(token):
             other = first.partition(" ")[2]
-            return f"answered by {other}" if other != self.peer.host else f"ended after {len(self.got)} bytes"
+            return f"answered by {other}" if other != self.peer.host else f"ended after {len(self.received)} bytes"
         return f"something else answers: {first!r}" if first else "ended without a word"
 
 
@@ -216,8 +216,8 @@ def connect_all(
                 except OSError as error:
                     finish(one, _reason(error))
                     continue
-                one.got += part
-                if not part or len(one.got) >= _PAYLOAD_BYTES:
+                one.received += part
+                if not part or len(one.received) >= _PAYLOAD_BYTES:
                     finish(one, one.reason(token))
         late = time.monotonic() - timeout_s
         for one in [one for one in running if one.began < late]:
@@ -229,13 +229,13 @@ def connect_all(
 def _silence(one: _Try, timeout_s: float) -> str:
     if not one.connected:
         return f"no answer within {timeout_s:g} s"
-    got = f"connected, then only {len(one.got)} of {_PAYLOAD_BYTES} bytes within {timeout_s:g} s"
+    got = f"connected, then only {len(one.received)} of {_PAYLOAD_BYTES} bytes within {timeout_s:g} s"
     return f"{got}: large packets may vanish (MTU)"
 
 
 def wrong_names(peers: Sequence[Peer]) -> tuple[int, list[dict[str, str]]]:
-    """Resolve every peer's host name as a program would; returns how many there were, and those that lead elsewhere."""
-    asked = [peer for peer in peers if peer.hostname]
+    """Resolve every peer's host name as a program would; return how many there were, and those that lead elsewhere."""
+    named = [peer for peer in peers if peer.hostname]
 
     def resolve(peer: Peer) -> dict[str, str] | None:
         try:
@@ -246,8 +246,8 @@ def wrong_names(peers: Sequence[Peer]) -> tuple[int, list[dict[str, str]]]:
         return None if set(found) <= set(peer.addresses) else _name(peer, ", ".join(found))
 
     with ThreadPoolExecutor(max_workers=_NAME_THREADS) as pool:
-        answers = list(pool.map(resolve, asked))
-    return len(asked), [answer for answer in answers if answer is not None]
+        answers = list(pool.map(resolve, named))
+    return len(named), [answer for answer in answers if answer is not None]
 
 
 def _name(peer: Peer, found: str) -> dict[str, str]:
@@ -256,7 +256,7 @@ def _name(peer: Peer, found: str) -> dict[str, str]:
 
 
 def read_peers(records: Sequence[dict[str, Any]]) -> list[Peer]:
-    """Read what the controller has put together of all listeners. Raises ValueError for anything else."""
+    """Read the listeners' endpoints as the controller has collected them. Raises ValueError for anything else."""
     try:
         return [Peer(**record) for record in records]
     except TypeError as error:
