@@ -15,39 +15,23 @@ description:
   - Fails only for a file that cannot be read. One of O(parse), O(run_dir) and O(refused) is needed; without them only
     O(baseline) is checked.
 options:
-  parse:
-    description: File with the output of a benchmark, a log or JSON.
-    type: path
+  parse: {description: "File with the output of a benchmark, a log or JSON.", type: path}
   run_dir:
     description: Folder of a run of C(launch.yml) on the controller; its plan says which ranks and hosts are expected.
     type: path
-  refused:
-    description: Findings that prevented the run.
-    type: list
-    elements: dict
-    default: []
-  facts:
-    description: JSON file with the nodes' facts when the run was planned, instead of O(nodes).
-    type: path
+  refused: {description: Findings that prevented the run., type: list, elements: dict, default: []}
+  facts: {description: "JSON file with the nodes' facts when the run was planned, instead of O(nodes).", type: path}
   each_node:
     description: The ranks of each node of O(run_dir) worked by themselves; there is a record for each node then.
     type: bool
     default: false
-  job_id:
-    description: Name of the run that wrote O(parse).
-    type: str
-    default: ""
-  collective:
-    description: The expected collective; nccl-tests before 2.17 do not print it.
-    type: str
-    default: ""
+  job_id: {description: Name of the run that wrote O(parse)., type: str, default: ""}
+  collective: {description: The expected collective; nccl-tests before 2.17 do not print it., type: str, default: ""}
   backend:
     description: C(nccl), C(gloo), C(mpi) or C(hccl), for output that does not name it.
     type: str
     default: ""
-  expected_ranks:
-    description: Number of ranks that must have taken part.
-    type: int
+  expected_ranks: {description: Number of ranks that must have taken part., type: int}
   expected_hosts:
     description: Inventory names of exactly the hosts that must have taken part.
     type: list
@@ -60,13 +44,8 @@ options:
   expected_busbw:
     description: Expected bus bandwidth in GB/s at the largest size. It wins over O(baseline), which wins over O(nodes).
     type: float
-  fraction:
-    description: Part of the expected bandwidth that must be reached.
-    type: float
-    default: 0.9
-  baseline:
-    description: JSON file on the controller with the site's baselines.
-    type: path
+  fraction: {description: Part of the expected bandwidth that must be reached., type: float, default: 0.9}
+  baseline: {description: JSON file on the controller with the site's baselines., type: path}
   save_baseline:
     description: Keep the bandwidth in O(baseline), unless the benchmark failed or is incomplete.
     type: bool
@@ -76,11 +55,7 @@ options:
     type: list
     elements: dict
     default: []
-  traffic_after:
-    description: The same after it.
-    type: list
-    elements: dict
-    default: []
+  traffic_after: {description: The same after it., type: list, elements: dict, default: []}
 attributes:
   check_mode:
     support: full
@@ -103,10 +78,7 @@ benchmarks:
   returned: success
   type: list
   elements: dict
-text:
-  description: The records for reading, and whether a baseline was kept.
-  returned: success
-  type: str
+text: {description: "The records for reading, and whether a baseline was kept.", returned: success, type: str}
 baseline:
   description: C(key) of the baseline, whether it was C(saved), and C(reason) if not.
   returned: when O(save_baseline)

@@ -12,22 +12,10 @@ description:
   - Reads the collected logs of a run of C(all_gather.py), and compares each rank's values with 0 to n - 1. Findings
     do not fail the task.
 options:
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-  refused:
-    description: Findings that prevented the run.
-    type: list
-    elements: dict
-    default: []
-  name:
-    description: Name of the check, such as the framework.
-    type: str
-    default: all-gather
-  command:
-    description: Command that repeats the check.
-    type: str
-    default: ""
+  run_dir: {description: Folder of the run on the controller., type: path}
+  refused: {description: Findings that prevented the run., type: list, elements: dict, default: []}
+  name: {description: "Name of the check, such as the framework.", type: str, default: all-gather}
+  command: {description: Command that repeats the check., type: str, default: ""}
 extends_documentation_fragment: read_only
 """
 
@@ -39,21 +27,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-findings:
-  description: All findings.
-  returned: success
-  type: list
-  elements: dict
-ranks:
-  description: Number of ranks of the job.
-  returned: success
-  type: int
-nodes:
-  description: Number of nodes of the job.
-  returned: always
-  type: int
-check:
-  description: The same as a check of the cluster.
-  returned: success
-  type: dict
+findings: {description: All findings., returned: success, type: list, elements: dict}
+ranks: {description: Number of ranks of the job., returned: success, type: int}
+nodes: {description: Number of nodes of the job., returned: always, type: int}
+check: {description: The same as a check of the cluster., returned: success, type: dict}
 """

@@ -12,9 +12,7 @@ description:
   - Returns all network interfaces with their addresses, and all ports of RDMA devices.
   - Reads sysfs and C(ip -json address), or the kernel without iproute2. Works for an unprivileged user.
 options:
-  user:
-    description: User whose C(~/.nccl.conf) counts. The default is the user that runs the module.
-    type: str
+  user: {description: User whose C(~/.nccl.conf) counts. The default is the user that runs the module., type: str}
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 seealso:
   - module: accelerator_info
@@ -50,17 +48,9 @@ networks:
           (InfiniBand or Ethernet), C(netdev) (null without one) and C(active).
       type: list
       elements: dict
-    nccl_conf:
-      description: Files from which NCCL takes settings.
-      type: list
-      elements: str
-    nccl_settings:
-      description: The settings in these files.
-      type: dict
-    problems:
-      description: Errors while reading; empty on a healthy node.
-      type: list
-      elements: str
+    nccl_conf: {description: Files from which NCCL takes settings., type: list, elements: str}
+    nccl_settings: {description: The settings in these files., type: dict}
+    problems: {description: Errors while reading; empty on a healthy node., type: list, elements: str}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -18,11 +18,7 @@ options:
   venv:
     description: Virtual environment with the O(packages). The default is the Python that runs the module.
     type: path
-  packages:
-    description: Names of Python distributions.
-    type: list
-    elements: str
-    default: []
+  packages: {description: Names of Python distributions., type: list, elements: str, default: []}
   user:
     description: User whose C(~/.nccl.conf) applies to a job. The default is the user that runs the module.
     type: str

@@ -12,24 +12,14 @@ description:
   - Puts all hosts into rounds of disjoint pairs, and writes the rounds beside a copy of the program that measures
     them, as the source of a job. The caller removes that folder.
 options:
-  hosts:
-    description: The hosts, in the order of their ranks.
-    type: list
-    elements: str
-    required: true
-  rounds:
-    description: Number of first rounds, or V(full) for every pair.
-    type: str
-    default: "2"
+  hosts: {description: "The hosts, in the order of their ranks.", type: list, elements: str, required: true}
+  rounds: {description: "Number of first rounds, or V(full) for every pair.", type: str, default: "2"}
   schedule:
     description: Rounds to take as they are, each a list of pairs of hosts.
     type: list
     elements: list
     default: []
-  source:
-    description: Folder of the program.
-    type: path
-    required: true
+  source: {description: Folder of the program., type: path, required: true}
 attributes:
   check_mode:
     support: full
@@ -50,8 +40,5 @@ rounds:
   returned: success
   type: list
   elements: list
-source:
-  description: Folder with the program and C(schedule.json); empty without rounds.
-  returned: success
-  type: str
+source: {description: Folder with the program and C(schedule.json); empty without rounds., returned: success, type: str}
 """

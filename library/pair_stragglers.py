@@ -13,36 +13,13 @@ description:
     and returns which nodes are slow, wrong or silent, with which confidence, and which pairs to measure next
     (docs/stragglers.md). Measurements never fail the task.
 options:
-  hosts:
-    description: The hosts, in inventory order.
-    type: list
-    elements: str
-    required: true
-  inventory:
-    description: Inventory options for the commands in actions.
-    type: str
-    default: ""
-  run_dir:
-    description: Folder of the run on the controller; without it only O(measured) counts.
-    type: path
-  schedule:
-    description: The rounds of that run.
-    type: list
-    elements: list
-    default: []
-  measured:
-    description: RV(measurements) of earlier runs.
-    type: list
-    elements: dict
-    default: []
-  refused:
-    description: Findings that prevented the run.
-    type: list
-    elements: dict
-    default: []
-  expected:
-    description: Bandwidth in GB/s that a pair of healthy nodes reaches, if known.
-    type: float
+  hosts: {description: "The hosts, in inventory order.", type: list, elements: str, required: true}
+  inventory: {description: Inventory options for the commands in actions., type: str, default: ""}
+  run_dir: {description: Folder of the run on the controller; without it only O(measured) counts., type: path}
+  schedule: {description: The rounds of that run., type: list, elements: list, default: []}
+  measured: {description: RV(measurements) of earlier runs., type: list, elements: dict, default: []}
+  refused: {description: Findings that prevented the run., type: list, elements: dict, default: []}
+  expected: {description: "Bandwidth in GB/s that a pair of healthy nodes reaches, if known.", type: float}
   tolerance:
     description: Part of the healthy bandwidth that a node may lack; more if measurements scatter.
     type: float
@@ -58,17 +35,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-stragglers:
-  description: The result (docs/report.schema.json).
-  returned: success
-  type: dict
+stragglers: {description: The result (docs/report.schema.json)., returned: success, type: dict}
 measurements:
   description: All measurements, with rounds counted over all runs.
   returned: success
   type: list
   elements: dict
-text:
-  description: The result for reading.
-  returned: success
-  type: str
+text: {description: The result for reading., returned: success, type: str}
 """

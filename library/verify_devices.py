@@ -12,13 +12,8 @@ description:
   - Checks GPUs, NPUs and RDMA ports by readings; with O(before), only which error counters grew since then. An answer
     that a device does not give is unknown, never a pass. No node is visited.
 options:
-  results:
-    description: C(answers) of M(verify_read).
-    type: dict
-    required: true
-  before:
-    description: The same from an earlier time.
-    type: dict
+  results: {description: C(answers) of M(verify_read)., type: dict, required: true}
+  before: {description: The same from an earlier time., type: dict}
   groups:
     description: Nodes by group of hardware (M(verify_drift)); ports are compared within a group.
     type: dict
@@ -32,10 +27,7 @@ options:
     type: list
     elements: int
     default: []
-  inventory:
-    description: Inventory options for the commands in the checks.
-    type: str
-    required: true
+  inventory: {description: Inventory options for the commands in the checks., type: str, required: true}
 extends_documentation_fragment: read_only
 """
 

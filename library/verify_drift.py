@@ -11,10 +11,7 @@ short_description: Compare settings that the nodes of a cluster should have in c
 description:
   - Finds the nodes that differ, by majority vote among nodes that can be compared. No node is visited.
 options:
-  results:
-    description: C(answers) of M(verify_read).
-    type: dict
-    required: true
+  results: {description: C(answers) of M(verify_read)., type: dict, required: true}
   groups:
     description: Declared group of hardware by inventory name; other nodes are grouped by their hardware.
     type: dict
@@ -24,14 +21,8 @@ options:
     type: list
     elements: str
     required: true
-  max_clock_offset:
-    description: Seconds that a clock may be away from the median.
-    type: float
-    required: true
-  inventory:
-    description: Inventory options for the commands in the checks.
-    type: str
-    required: true
+  max_clock_offset: {description: Seconds that a clock may be away from the median., type: float, required: true}
+  inventory: {description: Inventory options for the commands in the checks., type: str, required: true}
 extends_documentation_fragment: read_only
 """
 
@@ -51,8 +42,5 @@ checks:
   returned: always
   type: list
   elements: dict
-groups:
-  description: Nodes by the kinds of hardware that they were compared in.
-  returned: always
-  type: dict
+groups: {description: Nodes by the kinds of hardware that they were compared in., returned: always, type: dict}
 """

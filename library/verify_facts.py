@@ -15,22 +15,13 @@ description:
   - Reads only. Versions come from metadata, headers and file names; no framework is imported.
   - A fact is empty where the node does not have the thing, and null where it has it and does not say.
 options:
-  host:
-    description: Inventory name of this node.
-    type: str
-    default: ""
-  trainyard_root:
-    description: Folder of the software that the project installs.
-    type: path
-    default: /opt/trainyard
+  host: {description: Inventory name of this node., type: str, default: ""}
+  trainyard_root: {description: Folder of the software that the project installs., type: path, default: /opt/trainyard}
   venv_root:
     description: Folder whose environments are compared package by package.
     type: path
     default: /opt/trainyard/venvs
-  ascend_root:
-    description: Folder of Ascend's software.
-    type: path
-    default: /usr/local/Ascend
+  ascend_root: {description: Folder of Ascend's software., type: path, default: /usr/local/Ascend}
   user:
     description: The training user, whose limits and C(~/.nccl.conf) count; empty for the user that runs the module.
     type: str
@@ -39,10 +30,7 @@ options:
     description: The job network, as a CIDR or the name of an interface; empty for the network of O(address).
     type: str
     default: ""
-  address:
-    description: Address or name by which the inventory reaches the node.
-    type: str
-    default: localhost
+  address: {description: Address or name by which the inventory reaches the node., type: str, default: localhost}
   alone:
     description: Whether this is the only node, so that its loopback interface is network enough.
     type: bool
@@ -66,14 +54,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-host:
-  description: O(host).
-  returned: success
-  type: str
-hostname:
-  description: Host name that the kernel has.
-  returned: without O(devices_only)
-  type: str
+host: {description: O(host)., returned: success, type: str}
+hostname: {description: Host name that the kernel has., returned: without O(devices_only), type: str}
 facts:
   description: Flat facts by name. Memory in MiB, speeds in Mb/s, memlock in KiB.
   returned: without O(devices_only)

@@ -13,59 +13,23 @@ description:
     connects to the others, reads enough for packets of the largest size, resolves their names, and logs in by ssh. A
     listener ends after O(life_s) in any case.
 options:
-  results:
-    description: C(answers) of M(verify_read).
-    type: dict
-    required: true
-  peers:
-    description: V(all), or the number of others to which each node connects.
-    type: str
-    required: true
-  names:
-    description: Whether to resolve names.
-    type: bool
-    required: true
-  ssh:
-    description: Whether to log in by ssh.
-    type: bool
-    required: true
-  ssh_peers:
-    description: V(all), or the number of others to which each node logs in.
-    type: str
-    required: true
-  ssh_parallel:
-    description: Concurrent logins of one node.
-    type: int
-    required: true
+  results: {description: C(answers) of M(verify_read)., type: dict, required: true}
+  peers: {description: "V(all), or the number of others to which each node connects.", type: str, required: true}
+  names: {description: Whether to resolve names., type: bool, required: true}
+  ssh: {description: Whether to log in by ssh., type: bool, required: true}
+  ssh_peers: {description: "V(all), or the number of others to which each node logs in.", type: str, required: true}
+  ssh_parallel: {description: Concurrent logins of one node., type: int, required: true}
   addresses:
     description: Addresses that the inventory gives to nodes; ssh tries them besides the names.
     type: list
     elements: str
     required: true
-  user:
-    description: The training user, who logs in.
-    type: str
-    required: true
-  network:
-    description: The job network, for the messages.
-    type: str
-    required: true
-  timeout_s:
-    description: Seconds that one connection or login may take.
-    type: int
-    required: true
-  life_s:
-    description: Seconds after which a listener ends.
-    type: int
-    required: true
-  limit_s:
-    description: Seconds that any one step may take on a node.
-    type: float
-    required: true
-  inventory:
-    description: Inventory options for the commands in the checks.
-    type: str
-    required: true
+  user: {description: "The training user, who logs in.", type: str, required: true}
+  network: {description: "The job network, for the messages.", type: str, required: true}
+  timeout_s: {description: Seconds that one connection or login may take., type: int, required: true}
+  life_s: {description: Seconds after which a listener ends., type: int, required: true}
+  limit_s: {description: Seconds that any one step may take on a node., type: float, required: true}
+  inventory: {description: Inventory options for the commands in the checks., type: str, required: true}
 extends_documentation_fragment: read_only
 seealso:
   - module: ssh_reach

@@ -20,34 +20,16 @@ options:
     description: The job network, a CIDR or an interface; empty for that of the inventory's addresses.
     type: str
     required: true
-  user:
-    description: The training user.
-    type: str
-    required: true
-  root:
-    description: Folder of the software that the project installs.
-    type: path
-    required: true
-  venvs:
-    description: Folder of the environments to compare.
-    type: path
-    required: true
-  ascend_root:
-    description: Folder of Ascend's software.
-    type: path
-    required: true
+  user: {description: The training user., type: str, required: true}
+  root: {description: Folder of the software that the project installs., type: path, required: true}
+  venvs: {description: Folder of the environments to compare., type: path, required: true}
+  ascend_root: {description: Folder of Ascend's software., type: path, required: true}
   devices_only:
     description: Read only the devices, as for a second reading of their counters.
     type: bool
     default: false
-  tree:
-    description: Folder on the nodes that holds a captured machine, for tests.
-    type: path
-    default: /
-  limit_s:
-    description: Seconds that a node may take for its answer.
-    type: float
-    required: true
+  tree: {description: "Folder on the nodes that holds a captured machine, for tests.", type: path, default: /}
+  limit_s: {description: Seconds that a node may take for its answer., type: float, required: true}
 extends_documentation_fragment: read_only
 seealso:
   - module: verify_facts

@@ -16,19 +16,9 @@ options:
     description: Folder of this verification on the controller; its name is the name of the report.
     type: path
     required: true
-  cluster:
-    description: Name of the cluster.
-    type: str
-    required: true
-  inventory:
-    description: The inventory as the user named it.
-    type: str
-    default: ""
-  hosts:
-    description: All hosts of the cluster, in inventory order.
-    type: list
-    elements: str
-    required: true
+  cluster: {description: Name of the cluster., type: str, required: true}
+  inventory: {description: The inventory as the user named it., type: str, default: ""}
+  hosts: {description: "All hosts of the cluster, in inventory order.", type: list, elements: str, required: true}
   phases:
     description: >-
       The phases that ran, with C(name), C(state), C(reason), C(started), C(elapsed_s) and C(checks). Without C(state)
@@ -36,32 +26,12 @@ options:
     type: list
     elements: dict
     required: true
-  not_asked:
-    description: Phases that were not requested.
-    type: list
-    elements: str
-    default: []
-  nodes:
-    description: Nodes with C(host), C(address) and C(facts).
-    type: list
-    elements: dict
-    default: []
-  benchmarks:
-    description: Records of M(collective_benchmark).
-    type: list
-    elements: dict
-    default: []
-  stragglers:
-    description: The result of M(pair_stragglers); empty without pairs.
-    type: dict
-    default: {}
-  started:
-    description: Begin of the verification, in seconds since the epoch.
-    type: float
-    required: true
-  finished:
-    description: Its end, by default now.
-    type: float
+  not_asked: {description: Phases that were not requested., type: list, elements: str, default: []}
+  nodes: {description: "Nodes with C(host), C(address) and C(facts).", type: list, elements: dict, default: []}
+  benchmarks: {description: Records of M(collective_benchmark)., type: list, elements: dict, default: []}
+  stragglers: {description: The result of M(pair_stragglers); empty without pairs., type: dict, default: {}}
+  started: {description: "Begin of the verification, in seconds since the epoch.", type: float, required: true}
+  finished: {description: "Its end, by default now.", type: float}
 attributes:
   check_mode:
     support: full
@@ -81,25 +51,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-state:
-  description: V(pass), V(fail) or V(unknown).
-  returned: always
-  type: str
-exit_code:
-  description: Exit status of this result, 0, 2 or 3.
-  returned: always
-  type: int
-text:
-  description: The result for the terminal.
-  returned: always
-  type: str
+state: {description: "V(pass), V(fail) or V(unknown).", returned: always, type: str}
+exit_code: {description: "Exit status of this result, 0, 2 or 3.", returned: always, type: int}
+text: {description: The result for the terminal., returned: always, type: str}
 first:
   description: The first step (C(hosts), C(phase), C(check), C(reason), C(action)); null if everything passed.
   returned: always
   type: dict
-files:
-  description: The files of the report.
-  returned: always
-  type: list
-  elements: str
+files: {description: The files of the report., returned: always, type: list, elements: str}
 """

@@ -153,13 +153,9 @@ def _findings(before: Report, after: Report) -> dict[str, Any]:
         else:
             new.append({**entry, "before": earlier["state"] if earlier else _earlier(key[0], key[1], made_before)})
     ended = {key: entry for key, entry in first.items() if key not in second}
-    gone = [
-        entry
-        for (phase, check, host), entry in ended.items()
-        if (phase, check) in made_now or (host and host not in hosts_now)
-    ]
-    unseen = [entry for entry in ended.values() if entry not in gone]
-    return {"new": _grouped(new), "gone": _grouped(gone), "unseen": _grouped(unseen), "stayed": stayed}
+    gone = {key: entry for key, entry in ended.items() if key[:2] in made_now or (key[2] and key[2] not in hosts_now)}
+    unseen = [entry for key, entry in ended.items() if key not in gone]
+    return {"new": _grouped(new), "gone": _grouped(gone.values()), "unseen": _grouped(unseen), "stayed": stayed}
 
 
 def _earlier(phase: str, check: str, made: set[tuple[str, str]]) -> str:
