@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Read the Ascend devices of a node and the vendor's software: what is installed, and what runs."""
+"""Ansible module ascend_state: read the Ascend devices of a node and the vendor's software."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: ascend_state
 short_description: Read the Ascend devices of a node and the vendor's software
 description:
-  - Returns the devices as M(npu_info) does, and the versions of driver, firmware and CANN as the vendor's version files
-    tell them, with the driver and firmware that run as C(npu-smi) tells them.
+  - Returns the devices as M(npu_info) does, the versions of driver, firmware and CANN in the vendor's version files,
+    and the running driver and firmware as C(npu-smi) reports them.
   - Reads only. Starts C(npu-smi) once for each card on top of what M(npu_info) starts.
 options:
   ascend_root:

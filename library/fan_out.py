@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: fan_out
-short_description: Ask many hosts one question that changes nothing there
+short_description: Query many hosts at once without changing them
 description:
   - Visits all hosts at once from one process of the controller, over the inventory's connection and become plugins. A
     host without an answer delays no other, and has the result of a failed task as its answer; one that C(--limit)

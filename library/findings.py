@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: findings
 short_description: Stop with all findings of all hosts in one message
 description:
-  - Fails if there is a finding. The message names for each finding the hosts, and what was found, expected and is to
-    be done; the result has the records as C(findings), too. With C(run_once) all hosts stop.
+  - Fails if there is a finding. The message has for each finding its hosts, the found and expected state, and the
+    action; the result has the records as C(findings). With C(run_once) all hosts stop.
 options:
   findings:
     description: The findings.
@@ -22,7 +22,7 @@ options:
     type: str
     default: "{count} {findings}:"
   record:
-    description: File on the controller that keeps the findings as JSON.
+    description: File on the controller to write the findings to, as JSON.
     type: path
 extends_documentation_fragment: read_only
 """

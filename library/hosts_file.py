@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 module: hosts_file
 short_description: Keep a cluster's names in a block of /etc/hosts
 description:
-  - Writes the names and addresses of all nodes into its own block, and keeps the site's lines.
+  - Writes the names and addresses of all nodes into its own block, and does not change the site's lines.
   - Removes the names from loopback lines such as Debian's C(127.0.1.1 NAME), whose address other nodes cannot reach.
   - Fails without a change if a line of the site gives one of the names another address, as the first line wins.
 options:

@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: job_clean
 short_description: Remove the chosen folders of ended jobs
 description:
-  - Brings the end of jobs into the record that have none, then removes the folders that M(job_clean_plan) chose from
-    nodes, schedulers and O(runs_dir), and records it. Fails for folders that could not be removed.
+  - Records missing ends of jobs, then removes the folders that M(job_clean_plan) chose on nodes, in schedulers and in
+    O(runs_dir). Fails for folders that could not be removed.
 options:
   chosen:
     description: The result of M(job_clean_plan).

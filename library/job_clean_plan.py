@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: job_clean_plan
 short_description: Choose which folders of ended jobs to remove
 description:
-  - Asks all nodes for the folders of jobs, and schedulers for their jobs. A job that runs on one node, or whose
-    scheduler gives no answer, keeps its folders. Fails if the named job still runs or is unknown.
+  - Reads the folders of jobs on all nodes, and the jobs of schedulers. Folders of a job stay while it runs on any node,
+    or if its scheduler gives no answer. Fails if the named job still runs or is unknown.
 options:
   hosts:
     description: The nodes.
@@ -18,7 +18,7 @@ options:
     elements: str
     required: true
   known_hosts:
-    description: All hosts of the inventory; those that submitted jobs to Slurm are asked, too.
+    description: All hosts of the inventory, for those that submitted jobs to Slurm.
     type: list
     elements: str
     required: true

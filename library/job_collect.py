@@ -7,13 +7,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_collect
-short_description: Bring the logs of a job to the controller
+short_description: Copy the logs of a job to the controller
 description:
-  - Brings the logs of all nodes into the run's folder, and returns the state of the job on each node, or in its
+  - Copies the logs of all nodes into the run's folder, and returns the state of the job on each node, or in its
     scheduler.
 options:
   stop:
-    description: First end what is left of the job on the nodes.
+    description: End remaining processes of the job first.
     type: bool
     required: true
   asked:
@@ -30,7 +30,7 @@ options:
     type: dict
     default: {}
   log_limit:
-    description: Upper bound for each log, in bytes; the end of a longer log is brought.
+    description: Upper bound for each log, in bytes; of a longer log, the end is copied.
     type: int
     required: true
 extends_documentation_fragment: [job.run_dir]
@@ -41,7 +41,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Bring the logs
+- name: Copy the logs
   job_collect:
     run_dir: runs/digits-20261120-101500-3f9c
     stop: false

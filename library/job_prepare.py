@@ -9,14 +9,14 @@ DOCUMENTATION = r"""
 module: job_prepare
 short_description: Probe the nodes of a job, plan it, and check whether it can run
 description:
-  - Checks the job file, places the ranks on the nodes, lets every node check itself for its part, and writes
-    C(plan.json) and the source archive to the run's folder. Nothing is started.
+  - Checks the job file, places the ranks, lets every node check its node plan, and writes C(plan.json) and the source
+    archive to the run's folder. Nothing is started.
   - Reports all findings of the job file and of every node at once. Cached facts of an earlier launch are used where the
     node confirms them.
   - A job for Slurm or Kubernetes queries the scheduler and no node; the submitted files are beside the plan.
 options:
   job:
-    description: The variables of the job file, C(job_*), as docs/job-file.md describes them; of secrets the names.
+    description: The variables of the job file, C(job_*), as docs/job-file.md describes them; names only for secrets.
     type: dict
     required: true
   given:
@@ -25,12 +25,12 @@ options:
     elements: str
     required: true
   hosts:
-    description: The hosts of the job in the order of their ranks; those among which its scheduler chooses.
+    description: The hosts of the job in the order of their ranks, or those from which its scheduler chooses.
     type: list
     elements: str
     required: true
   available:
-    description: How many hosts the group of the job has.
+    description: Number of hosts in the group of the job.
     type: int
     required: true
   state_dir:
@@ -38,7 +38,7 @@ options:
     type: path
     required: true
   submit_host:
-    description: Host that submits the job to its scheduler; empty over ssh, and where the inventory has none.
+    description: Host that submits the job to its scheduler; empty over ssh, or without such a host in the inventory.
     type: str
     required: true
   known_hosts:
@@ -47,7 +47,7 @@ options:
     elements: str
     required: true
   facts_file:
-    description: File on the controller that keeps the nodes' facts between launches.
+    description: File on the controller that caches the nodes' facts between launches.
     type: path
     required: true
   user:
@@ -55,42 +55,42 @@ options:
     type: str
     required: true
   mpi_prefix:
-    description: Where the role openmpi has installed Open MPI.
+    description: Installation of Open MPI by the role openmpi.
     type: path
     required: true
   all_reduce:
-    description: The program all_reduce_perf of nccl-tests on the nodes, for the health check; it need not be there.
+    description: The optional program all_reduce_perf of nccl-tests on the nodes, for the health check.
     type: path
     required: true
   venvs:
-    description: Folder of the cluster's Python environments, for tools that any of them may have.
+    description: Folder of the cluster's Python environments, which may have tools.
     type: path
     required: true
   asked_by:
-    description: The playbook that wants the job; one that runs it for itself gives its own name.
+    description: The playbook that runs the job.
     type: str
     required: true
   found:
-    description: Findings from elsewhere, which are said with the others.
+    description: Further findings to report with the others.
     type: list
     elements: dict
     default: []
   follow:
-    description: Ranks whose lines are to be shown while the job runs, as job_watch has it; whether it can be is judged.
+    description: O(follow) of M(job_watch), to check it before the start.
     type: raw
     default: ""
   live:
-    description: Whether the report's page is to follow the job, as job_watch has it; whether it can is judged.
+    description: O(live) of M(job_watch), likewise.
     type: bool
     default: false
   record:
-    description: Return what was found as RV(refused) in place of failing with it.
+    description: Return findings as RV(refused) instead of failing.
     type: bool
     default: false
 extends_documentation_fragment: [job.runs_dir, job.excluded_file]
 attributes:
   check_mode:
-    description: Shows the plan, which is written in place of that of the check before.
+    description: Shows the plan, and replaces the one of the previous check.
     support: full
 """
 
@@ -117,7 +117,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 job_id:
-  description: Name of the run; empty where it was refused.
+  description: Name of the run; empty with findings.
   returned: always
   type: str
 job_dir:
@@ -138,7 +138,7 @@ refused:
   type: list
   elements: dict
 facts_file:
-  description: The file that keeps the nodes' facts.
+  description: The file with the cached facts.
   returned: always
   type: str
 """

@@ -14,7 +14,7 @@ description:
 options:
   asked:
     description: >-
-      V(end) fails unless the job succeeded, V(stop) if something of it is left or its end is unknown; V(tell) prints,
+      V(end) fails unless the job succeeded, V(stop) if processes remain or its end is unknown; V(tell) prints,
       V(record) does not.
     type: str
     choices: [end, stop, tell, record]

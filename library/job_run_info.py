@@ -10,8 +10,8 @@ module: job_run_info
 short_description: Find a run among those that this controller started
 description:
   - Reads the plans in the folder of runs. A run that still runs comes before newer ones that have ended; if the
-    records do not tell, head nodes and schedulers are asked. Fails with the names of the newest runs if there is no
-    such run.
+    records do not show which, head nodes and schedulers are queried. Without such a run, fails with the names of the
+    newest ones.
 options:
   job_id:
     description: The run to find.
@@ -25,19 +25,19 @@ options:
     default: ""
   stop:
     description: >-
-      The run is to be stopped. A launch that has started nothing is told to end. Fails without O(job_id) if several
-      runs still run, or if that is unknown.
+      The caller will stop the run. A launch that has started nothing gets the message to end. Fails without O(job_id)
+      if several runs still run, or if that is unknown.
     type: bool
     default: false
   ask_nodes:
-    description: Ask which runs still run; otherwise the newest run is taken.
+    description: Query which runs still run; otherwise return the newest run.
     type: bool
     default: true
 extends_documentation_fragment: [job.runs_dir]
 attributes:
   check_mode:
     support: full
-    description: It tells no launch to end in check mode.
+    description: In check mode it sends no launch the message to end.
 """
 
 EXAMPLES = r"""
@@ -62,11 +62,11 @@ run_dir:
   returned: success
   type: str
 over:
-  description: Whether its record says how it ended.
+  description: Whether its record has the end.
   returned: success
   type: bool
 launching:
-  description: With O(stop), whether its launch had started nothing, and was told to end.
+  description: With O(stop), whether its launch had started nothing, and got the message to end.
   returned: success
   type: bool
 note:

@@ -7,10 +7,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_stacks
-short_description: Print where the ranks of a job are
+short_description: Print the stacks of a job's ranks
 description:
   - Takes the stacks of all ranks three times within seconds, groups ranks by equal stacks, and names the ranks that
-    are elsewhere. The job goes on; no rank is stopped or signalled. Without py-spy, only the state and the wait
+    are elsewhere. The job continues; no rank is stopped or signalled. Without py-spy, only the state and the wait
     channel of each rank are known.
   - Fails if no rank runs, and for jobs of Slurm or Kubernetes.
 options:
@@ -22,7 +22,7 @@ extends_documentation_fragment: [job.run_dir, read_only]
 """
 
 EXAMPLES = r"""
-- name: Print where the ranks are
+- name: Print the stacks
   job_stacks:
     run_dir: runs/digits-20261120-101500-3f9c
 """

@@ -29,11 +29,11 @@ options:
     type: dict
     default: {}
   wait:
-    description: Whether the caller waits for the end; if not, the commands to go on are printed.
+    description: Whether the caller waits for the end; if not, further commands are printed.
     type: bool
     required: true
   record:
-    description: Whether the job is a playbook's own, which changes nothing for its user.
+    description: Whether the job is a playbook's own, and not a user's run.
     type: bool
     default: false
 extends_documentation_fragment: [job.run_dir]
@@ -62,6 +62,6 @@ not_started:
   type: dict
 interrupted:
   description: The command was interrupted before any node was visited; nothing was started.
-  returned: when that is so
+  returned: only then
   type: bool
 """

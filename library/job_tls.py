@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates and passwords for one job; runs once, on the controller."""
+"""Ansible module job_tls: make or check the TLS certificates of one job, on the controller."""
 
 from __future__ import annotations
 

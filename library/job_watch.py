@@ -9,9 +9,8 @@ DOCUMENTATION = r"""
 module: job_watch
 short_description: Watch a job until it ends
 description:
-  - Prints a line of progress each round. Asks only the head node or the job's scheduler, and gives up when there was
-    no answer for 20 seconds (60 for a scheduler) beyond the time for a lost node to come back. Interrupting the command
-    changes nothing for the job.
+  - Prints progress from the head node or the job's scheduler. Gives up after 20 seconds (60 for a scheduler) without an
+    answer beyond the time for a lost node to come back. Interrupting the command does not affect the job.
 options:
   follow:
     description: >-
@@ -40,7 +39,7 @@ goes_on:
   returned: always
   type: bool
 lost:
-  description: Why the head node or the scheduler could not be asked any more, or an empty string.
+  description: Why the head node or the scheduler gave no more answers, or an empty string.
   returned: always
   type: str
 """

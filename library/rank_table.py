@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: rank_table
 short_description: Write, merge, repair, check or remove the rank table of an Ascend cluster
 description:
-  - Writes the JSON file that tells HCCL servers, NPUs and ranks, from a list of servers or from tables of single
+  - Writes the JSON file with HCCL's servers, NPUs and ranks, from a list of servers or from tables of single
     servers. Servers are in the dictionary order of server_id, which is the order of ranks that MindSpore requires.
   - Checks such a file by the rules in C(docs/rank-table.md), and returns all problems at once.
   - Never writes a table that HCCL's parser rejects. A table that it accepts, but that is probably wrong, is a warning.

@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: session_environment
 short_description: Add variables to the environment of a user's ssh sessions
 description:
-  - sshd takes the first C(SetEnv) line that applies to a user and ignores all others. This module keeps the pieces of
-    several roles in one file below C(sshd_config.d) with one combined line, and changes one piece of it.
+  - sshd takes the first C(SetEnv) line that applies to a user and ignores all others. This module changes one
+    piece in a file below C(sshd_config.d) that combines the pieces of several roles in one line.
   - Commands over ssh without a login shell, as by mpirun, then find the programs of all roles.
   - C(sshd -t) checks the new file before it is installed. Without pieces, the file is removed.
 options:

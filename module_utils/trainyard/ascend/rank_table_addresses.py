@@ -24,7 +24,7 @@ def _device_ip(view: View) -> Iterator[Finding]:
 
 def _device_ip_missing(view: View) -> Iterator[Finding]:
     expected = "an address for each device where there are several servers, unless these are one super pod"
-    action = "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none"
+    action = "check hccn_tool -i N -ip -g and /etc/hccn.conf; give the device an address where it has none"
     for device in view.devices if view.needs_device_ip else ():
         value = device.data.get("device_ip")
         if value in (None, ""):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users give, looked at before anything else: variables, job files, hosts and tags that match nothing."""
+"""Check what users give before any play: variables, job files, hosts, tags, inventories."""
