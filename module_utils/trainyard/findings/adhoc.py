@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that people paste into a shell: playbooks, and the ad-hoc command that repeats one check.
-
-Each word is quoted here and nowhere else; `inventory` is what inventory_options() returns.
-"""
+"""Write commands that people paste into a shell; `inventory` is the text of inventory_options()."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: problems of a job or a cluster, reported together.
-
-Checks collect findings and go on; only the reader of the complete list stops the play.
-"""
+"""Findings: problems of a job or a cluster, collected first, then reported together."""
 
 from __future__ import annotations
 
@@ -144,10 +141,7 @@ def _found(group: Sequence[Finding]) -> str:
 
 
 def render(findings: Iterable[Finding], headline: str) -> str:
-    """Write all findings as one block of text: the headline, then each problem once, with all hosts that have it.
-
-    Each text is put on one line, as it may come from a machine.
-    """
+    """Write all findings as one text: each problem once, with all hosts that have it, and each text on one line."""
     lines_of = (Finding(**{name: one_line(text) for name, text in each.as_dict().items()}) for each in findings)
     groups = grouped(((finding.check, finding.expected, finding.action), finding) for finding in lines_of)
     lines = [headline.format(count=len(groups), findings="finding" if len(groups) == 1 else "findings")]
@@ -164,9 +158,6 @@ def render(findings: Iterable[Finding], headline: str) -> str:
 
 
 def failure(findings: Iterable[Finding], headline: str) -> dict[str, Any]:
-    """Return the result of a task that findings stop: the text in `msg`, the records in `findings`.
-
-    By the records the callback knows that `msg` explains everything.
-    """
+    """Return the failed result of a task; by `findings` the callback knows that `msg` explains everything."""
     findings = list(findings)
     return {"failed": True, "msg": render(findings, headline), "findings": [each.as_dict() for each in findings]}

@@ -45,7 +45,6 @@ def read_conf(text: str) -> Present:
 
 
 def _release(text: str) -> int | None:
-    """Return the release in the output of `slurmd -V`, in months."""
     found = _VERSION.search(text)
     return int(found[1]) * 12 + int(found[2]) if found else None
 
@@ -68,7 +67,6 @@ def change_findings(cluster: str, controller: str, nodes: Sequence[Mapping[str, 
 
 
 def _conf_findings(cluster: str, controller: str, node: Mapping[str, Any]) -> list[Finding]:
-    """Find another cluster, controller or author in a node's slurm.conf."""
     conf, host = str(node.get("conf") or ""), node["host"]
     if conf and not conf.startswith(SIGN):
         found = "/etc/slurm/slurm.conf, which trainyard has not written"

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute the content of slurm.conf, gres.conf and cgroup.conf from the facts of a cluster's nodes.
-
-All nodes have the same files, as Slurm compares their hashes. The output of `slurmd -C` and the device files of the
-accelerators describe a node.
-"""
+"""Compute the content of slurm.conf, gres.conf and cgroup.conf, the same for all nodes, from the facts of the nodes."""
 
 from __future__ import annotations
 
@@ -49,10 +45,7 @@ class ClusterSettings:
 
 
 def nodes_of(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the nodes for content() and change_findings() from the results that the role registered on each host.
-
-    A missing result is None, a missing slurm.conf is "".
-    """
+    """Return the nodes for content() and change_findings() from the results that the role registered on each host."""
     return [
         {
             "host": host["name"],

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check whether Slurm can confine jobs on a node, that is, whether slurmd can write its cgroups.
-
-It usually can on machines and cannot in containers, but only the mounts decide.
-"""
+"""Check whether slurmd can write cgroups to confine jobs: usually on machines, rarely in containers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse the output of Slurm (`scontrol show job -o`, `sacct --parsable2`) and map its job states to ours.
-
-Callers have Slurm print times as seconds since the epoch.
-"""
+"""Parse the output of Slurm, with times in seconds since the epoch, and map its job states to ours."""
 
 from __future__ import annotations
 
@@ -83,10 +80,7 @@ SACCT = "JobName,User,State,ExitCode,NodeList,Start,End"
 
 
 def from_sacct(text: str) -> dict[str, str]:
-    """Parse the output of `sacct -X -P -D -o SACCT` for one job into scontrol's field names; {} for an unknown job.
-
-    A requeued job has one line for each run, the latest last.
-    """
+    """Parse `sacct -X -P -D -o SACCT` of one job into scontrol's names; a requeued job has a line for each run."""
     _, header, rest = text.partition(SACCT.replace(",", "|"))
     lines = [line.split("|") for line in rest.splitlines() if line.count("|") == SACCT.count(",")]
     if not lines:
@@ -100,10 +94,7 @@ def from_sacct(text: str) -> dict[str, str]:
 
 
 def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Parse the exit records of tasks: `rank_0 n1 0 137 1763.5` (name, host, node rank, status, time).
-
-    `oom-kill` follows where the kernel killed a process of the task for lack of memory.
-    """
+    """Parse exit records `rank_0 n1 0 137 1763.5 [oom-kill]`: name, host, node rank, status, time."""
     found = []
     for line in lines:
         words = line.split()

@@ -71,7 +71,6 @@ def _disk(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _devices(tree: _HurriedTree, node: Node, ports: list[dict[str, Any]], ignored: Sequence[str]) -> Found:
-    """Read and check the devices, and update the list of working ports."""
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
     reading = read_devices(tree, accelerators, npu, read_networks(tree), "")

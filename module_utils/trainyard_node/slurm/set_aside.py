@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drain this node in Slurm and resume it, as root of the node, which Slurm allows.
-
-All functions raise SlurmError where Slurm fails or refuses.
-"""
+"""Drain this node in Slurm and resume it, as root of the node. All functions may raise SlurmError."""
 
 from __future__ import annotations
 

@@ -33,11 +33,8 @@ def _word(word: str) -> str:
         return word
     if '"' in word and word.isprintable() and "'" not in word:
         return f"'{word}'"
-    return '"' + "".join(_ESCAPED.get(sign) or _printable(sign) for sign in word) + '"'
-
-
-def _printable(sign: str) -> str:
-    return sign if sign.isprintable() else f"\\U{ord(sign):08x}"
+    signs = (_ESCAPED.get(sign) or (sign if sign.isprintable() else f"\\U{ord(sign):08x}") for sign in word)
+    return f'"{"".join(signs)}"'
 
 
 def scripts(command: Sequence[str]) -> list[str]:
@@ -129,27 +126,17 @@ def _needs_shell(words: Sequence[str]) -> bool:
 
 def _as_text(words: Sequence[str]) -> str:
     """Write words as a line of shell, in which operators and variables are what they were meant to be."""
-    return " ".join(
-        word
-        if word in _OPERATORS | _PERHAPS
-        else f'"{_escaped(word)}"'
-        if _EXPANSION.search(word)
-        else shlex.quote(word)
-        for word in words
-    )
+    return " ".join(word if word in _OPERATORS | _PERHAPS else _quoted(word) for word in words)
 
 
-def _escaped(word: str) -> str:
-    return word.replace("\\", "\\\\").replace('"', '\\"')
+def _quoted(word: str) -> str:
+    return '"' + re.sub(r'([\\"])', r"\\\1", word) + '"' if _EXPANSION.search(word) else shlex.quote(word)
 
 
 def _launchers(
     command: Sequence[str], launcher: str, ranks_per_node: int | None, one_node: bool, env: Mapping[str, str]
 ) -> list[Finding]:
-    """Find a program that starts ranks although the job's launcher does so.
-
-    One per node is right under `direct`, where it learns of the other nodes by its options.
-    """
+    """Find a program that starts ranks beside the job's launcher; under `direct`, one per node is right."""
     inner = launcher_programs.find(command)
     if inner is None:
         return []

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receivers of a job's events: the variables job_events, job_events_secret and job_events_interval.
-
-The address of a webhook is a secret, as it often contains the right to write there: texts here show its host alone.
-"""
+"""Read the receivers of a job's events (`job_events*`). The URL of a webhook is a secret; texts show its host alone."""
 
 from __future__ import annotations
 

@@ -156,7 +156,6 @@ def _by_python(words: Sequence[str]) -> Found | None:
 
 
 def _in_shell(command: Sequence[str]) -> Found | None:
-    """Find a launcher in the text behind a shell's -c."""
     for at, word in enumerate(command[1:], start=1):
         if re.fullmatch(r"-[A-Za-z]*c", word):
             simple = simple_commands("".join(command[at + 1 : at + 2])) or []

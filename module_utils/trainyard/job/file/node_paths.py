@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find paths on nodes that begin with `~`: no shell reads them there, so that nothing names the home.
-
-Paths on the controller (job_source, job_rank_table, trainyard_runs) may begin so: it is the launching user's home.
-"""
+"""Find paths on nodes that begin with `~`, which no shell expands there. On the controller it is the user's home."""
 
 from __future__ import annotations
 

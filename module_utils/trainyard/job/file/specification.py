@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a job file, a flat YAML file of `job_*` variables, into a typed Job.
-
-The role's argument_specs checks types. The rules across variables stand here, and each violation becomes a finding.
-"""
+"""Read a job file, a flat YAML file of `job_*` variables, into a typed Job; argument_specs check the types."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ def unknown_keys(given: Iterable[str]) -> list[Finding]:
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
-    """Return the job of the `job_*` variables, or None and all findings about them.
-
-    Whether the scheduler can use the launcher is checked by schedulers.parse.
-    """
+    """Return the job of the `job_*` variables, or None and all findings; schedulers.parse checks the launcher."""
     findings = _unwritable(given)
     if findings:
         # No other finding could quote such a value.
@@ -143,7 +137,6 @@ def _devices_and_ranks(values: Values) -> tuple[tuple[int, ...] | None, int | No
 
 
 def _environment(values: Values) -> tuple[dict[str, str], list[str]]:
-    """Return the ranks' variables, and the names of the secret ones."""
     env = values.variables("job_env")
     secret = environment(dict.fromkeys(values.words("job_secret_env"), ""), "job_secret_env", values.findings)
     for both in sorted(set(env) & set(secret)):

@@ -85,10 +85,7 @@ class Values:
 
 
 def parse_devices(value: Any) -> tuple[int, ...] | None:
-    """Read `auto` (None), `none` (no device at all), a list of device numbers, or a half-open range such as "[4,8)".
-
-    Raises ValueError for anything else.
-    """
+    """Read `auto` (None), `none` (()), device numbers, or a half-open range such as "[4,8)". Raises ValueError."""
     if value is None or value == "auto":
         return None
     if value == "none":

@@ -68,10 +68,7 @@ def cluster_environment(job: Job, node: Node) -> dict[str, str]:
 
 
 def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str, str]:
-    """Return the variables for MindSpore's recovery of a process: its record of the cluster.
-
-    A record is valid for one attempt of the job: `exec` of the runtime adds the attempt's number to the path.
-    """
+    """Return the variables for MindSpore's recovery of a process; the runtime adds the attempt to the path."""
     if not job.restarts.recovery:
         return {}
     records = f"{placement.job_dir}/attempt/recovery"

@@ -154,7 +154,6 @@ def _old(placement: Placement) -> bool:
 
 
 def _options(job: Job, placement: Placement) -> list[str]:
-    """Write the parameters as options of the head's mpirun."""
     options = []
     for name, value in sorted(parameters(job, placement).items()):
         option = "--mca"

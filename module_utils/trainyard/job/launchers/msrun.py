@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launcher `msrun`: one msrun on each node, which starts the workers of that node, and on the head the scheduler.
-
-msrun belongs to MindSpore from 2.3 on. Without --join it returns before anything is known of the workers.
-"""
+"""Launcher `msrun`: MindSpore's msrun on each node starts its workers, on the head also the scheduler; from 2.3 on."""
 
 from __future__ import annotations
 
@@ -44,6 +41,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         f"--master_port={placement.port}",
         f"--node_rank={node.node_rank}",
         f"--log_dir={placement.job_dir}/logs",
+        # Without it msrun returns before anything is known of the workers.
         "--join=True",
         f"--cluster_time_out={job.join_timeout_s}",
         *job.command,

@@ -23,10 +23,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """Return the agent. Its ranks run through our runtime, which names each rank's log after the global rank.
-
-    The agent runs through it, too, as it takes long to exit after its last output.
-    """
+    """Return the agent. Our runtime starts it, as it is slow to exit, and its ranks, whose logs it names."""
     python = f"{placement.venv}/bin/python"
     options = {
         "--nnodes": str(len(placement.nodes)),

@@ -101,7 +101,6 @@ def _server_ip(address: str, alone: bool) -> list[Finding]:
 
 
 def _device_findings(host: str, npu: Record, devices: Sequence[int]) -> list[Finding]:
-    """Find a node without all of these devices."""
     present = [int(device["index"]) for device in npu.get("devices") or ()]
     if not present:
         found = "; ".join(npu.get("problems") or ()) or "no Ascend device"
@@ -153,7 +152,6 @@ def _no_folder(settings: Record, variable: str) -> list[Finding]:
 
 
 def _silent(nodes: Sequence[Record]) -> list[Finding]:
-    """Find nodes that did not answer."""
     silent = {record["name"]: _failure(record) for record in nodes if not _answered(record)}
     return no_answers(silent, {record["name"]: _connect(record) for record in nodes})
 

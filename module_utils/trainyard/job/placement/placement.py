@@ -32,10 +32,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Member:
-    """A host of the job: its inventory name and address, and its facts, or why there are none.
-
-    `left_out` is the value of --limit, where that excludes the host.
-    """
+    """A host of the job: its facts, or the answer without them; `left_out` is the --limit that excludes it."""
 
     host: str
     address: str
@@ -205,10 +202,7 @@ def _reach(members: Sequence[Member]) -> list[Finding]:
 
 
 def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[Node]) -> list[Finding]:
-    """Find containers without host networking in a job over several machines: only their own machine reaches them.
-
-    Containers on one machine reach each other, and a job_network is trusted to span the machines.
-    """
+    """Find containers without host networking in a job over several machines, unless job_network spans these."""
     facts = {member.host: member.facts for member in members if member.facts is not None}
     # Containers have the boot id of their machine.
     if job.network or len({fact.get("boot_id") for fact in facts.values()}) < 2:
@@ -277,10 +271,7 @@ def _numbered(nodes: Sequence[Node], spares: int, order: Callable[[Node], Any] |
 def place(
     job: Job, job_id: str, state_dir: str, members: Sequence[Member], order: Callable[[Node], Any] | None = None
 ) -> tuple[Placement | None, list[Finding]]:
-    """Place the job on its members, in their order, or in that of the key `order`.
-
-    Returns the placement, or None when the findings do not allow one, and all findings over all nodes.
-    """
+    """Place the job on its members in their order, or by the key `order`; None where findings do not allow it."""
     findings = _reach(members)
     facts = {member.host: member.facts for member in members if member.facts is not None}
     findings += distinct_names(facts) + compare_versions(job, facts)

@@ -11,10 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Process:
-    """One supervised process. `log` is a path on the node.
-
-    `ranks` are the ranks that it runs: none for a scheduler, those of all nodes for mpirun.
-    """
+    """One supervised process; `ranks` are none for a scheduler, those of all nodes for mpirun."""
 
     name: str
     ranks: tuple[int, ...]

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rank table of a job: built from the nodes' facts, or given by the user and compared with them.
-
-A server's id is the node's address on the job's network, a device's id its physical id.
-"""
+"""The rank table of a job, built from the nodes' facts, or given by the user and compared with them."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def servers(placement: Placement) -> list[rank_table.Server]:
 
 
 def build(placement: Placement, of_chip: str = "") -> rank_table.Table:
-    """Build the table from the nodes' facts, for this chip, or that of most nodes.
-
-    Raises ValueError for a chip without rank tables.
-    """
+    """Build the table for this chip, or that of most nodes. Raises ValueError for a chip without rank tables."""
     return rank_table.build(servers(placement), of_chip or chip(placement))
 
 
@@ -140,7 +134,6 @@ def _as_findings(problems: Iterable[Finding], places: Mapping[str, str], of: str
 
 
 def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
-    """Compare servers, devices and their number with those of the job."""
     findings = []
     used = set()
     for node in placement.nodes:
@@ -218,10 +211,7 @@ def device_findings(placement: Placement) -> list[Finding]:
 
 
 def device_set_findings(placement: Placement) -> list[Finding]:
-    """Find sets of devices that the chip's own wiring does not join, whatever the launcher.
-
-    What HCCL accepts all the same, such as 0 and 4 of a 910, is a warning.
-    """
+    """Find sets of devices that the chip's wiring does not join; what HCCL accepts all the same is a warning."""
     findings = []
     for node in placement.nodes:
         of_chip = node.npu.get("chip")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warn of nodes that cannot compile the extensions which a job compiles while it runs.
-
-It is only a warning: scripts have such code in branches that a job does not take, and what is compiled may be cached.
-"""
+"""Warn of nodes that cannot compile a job's extensions. No finding: a job may not use them, or have them in a cache."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ _MAX_LINE = 500
 
 
 def warnings(job: Job, members: Sequence[Member], texts: Mapping[str, str]) -> list[Warned]:
-    """Return a warning for each host without the tools that the job compiles with; `texts` are those of job_source.
-
-    Jobs and hosts with a compiler of their own (CC, CXX) are not checked.
-    """
+    """Return a warning for each host without the tools that `texts` of job_source need; not with CC or CXX."""
     place_of = {} if {"CC", "CXX"} & set(job.env) else _compiling(job, texts)
     needed = {tool for package in place_of for tool in _NEEDS[package]}
     warned = []

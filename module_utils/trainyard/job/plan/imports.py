@@ -51,10 +51,7 @@ def script(command: Sequence[str]) -> str:
 
 
 def imported(text: str, beside: Sequence[str] = ()) -> list[str]:
-    """Return the top-level modules that a script always imports, without those of the files `beside` it.
-
-    Imports inside `try`, `if` and functions do not count.
-    """
+    """Return the top-level modules that a script always imports (outside try, if, functions), but files `beside` it."""
     if _OTHER_WAYS.search(text):
         return []
     try:

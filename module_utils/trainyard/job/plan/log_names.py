@@ -99,7 +99,6 @@ def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]
 
 
 def _text(others: Mapping[str, Sequence[str]]) -> str:
-    """Return the text about logs that were left out; "" without any."""
     texts = []
     for host, names in others.items():
         shown = [one_line(name, 60) for name in names]

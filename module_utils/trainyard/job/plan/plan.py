@@ -192,10 +192,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def source_findings(
     job: Job, source_files: Sequence[str] | None, left_out: Mapping[str, Sequence[str]]
 ) -> list[Finding]:
-    """Find a script that the command names but the source folder does not hold.
-
-    `source_files` are paths relative to job_source, None without that folder; `left_out` are those not sent, by reason.
-    """
+    """Find a script that the command names but job_source does not hold; `source_files` is None without that folder."""
     if source_files is None:
         found = f"no folder {job.source!r} on the controller"
         action = "correct job_source (a relative path counts from the project's folder)"

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preflight over all nodes: compare them, and check the job's environment between them.
-
-The checks of one node are in trainyard_node/job/plan/preflight.py. Here all findings become one list.
-"""
+"""Preflight over all nodes: compare them, check the environment between them, and join the findings of each node."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ def exempt(address: str, no_proxy: str) -> bool:
 
 
 def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
-    """Find proxies in the environment of ranks that do not exempt the nodes: their traffic would go through them.
-
-    The values of secret variables are unknown here.
-    """
+    """Find proxies in the environment of ranks that do not exempt the nodes; secret values are unknown here."""
     addresses = [node.address for node in placement.nodes]
     entries = addresses
     if len(addresses) > MAX_ADDRESSES:
@@ -115,10 +109,7 @@ def environment_findings(job: Job, placement: Placement) -> list[Finding]:
 
 
 def compare_programs(answers: Mapping[str, Answer]) -> list[Finding]:
-    """Find nodes whose own copy of the job's program or script differs from that of most nodes.
-
-    `answers` are the results of job_preflight by host. Programs for different processors are not compared.
-    """
+    """Find nodes with another copy of the job's program or script than most nodes with the same kind of processor."""
     copies: dict[tuple[str, str], dict[str, Mapping[str, str]]] = defaultdict(dict)
     for host, answer in answers.items():
         for name, program in (answer.get("programs") or {}).items():
@@ -154,17 +145,13 @@ def clock_findings(answers: Mapping[str, Answer]) -> list[Finding]:
 
 
 def _unanswered(answers: Mapping[str, Answer], limit: str) -> list[Finding]:
-    """Find nodes that were not checked, with the reason."""
     silent = {host: answer for host, answer in answers.items() if "findings" not in answer or answer.get("unreachable")}
     findings = [left_out(host, limit) for host, answer in silent.items() if not answer and limit]
     return findings + no_answers({host: answer for host, answer in silent.items() if answer or not limit}, {})
 
 
 def join(planned: Sequence[Finding], answers: Mapping[str, Answer], limit: str = "") -> list[Finding]:
-    """Return the findings of the plan and of all nodes.
-
-    `answers` are the results of job_preflight by host, {} for a host without one; `limit` is the value of --limit.
-    """
+    """Return all findings; `answers` of job_preflight are by host, {} for none, `limit` is the value of --limit."""
     findings = [*planned, *_unanswered(answers, limit)]
     for answer in answers.values():
         findings += [Finding.from_dict(finding) for finding in answer.get("findings") or ()]

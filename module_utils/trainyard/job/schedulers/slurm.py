@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler `slurm`: a job becomes one sbatch script (sbatch.py, templates/slurm/), submitted from a login host.
-
-The script carries the packed source, so only Slurm needs access to the nodes. It reads names, addresses and interfaces
-in the allocation.
-"""
+"""Scheduler `slurm`: a job becomes one sbatch script with the packed source, submitted from a login host."""
 
 from __future__ import annotations
 
@@ -68,7 +64,6 @@ def plan(
 
 
 def _host_findings(job: Job, where: Where) -> list[Finding]:
-    """Find a missing login host, and a missing number of nodes."""
     findings = []
     if not where.submit_host:
         expected = "a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts"
@@ -124,7 +119,6 @@ def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[st
 
 
 def _unsupported(job: Job) -> list[Finding]:
-    """Find options that jobs of Slurm do not support."""
     findings = []
     # With TLS, its passwords are among the secrets, and TLS has its own finding.
     secrets = [name for name in job.secret_env if not job.tls or name not in PASSWORD_VARIABLES.values()]

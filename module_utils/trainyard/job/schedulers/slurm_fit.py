@@ -92,7 +92,6 @@ def findings(plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Wh
 
 
 def _limits(plan: SubmittedPlan, partition: Record) -> Iterator[Finding]:
-    """Compare the job with the limits of its partition."""
     title, timeout_s = partition["PartitionName"], plan.job.timeout_s
     if partition["State"] != "UP":
         action = "wait until it is up, or choose another with job_partition"
@@ -110,7 +109,6 @@ def _limits(plan: SubmittedPlan, partition: Record) -> Iterator[Finding]:
 
 
 def _nodes(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) -> Iterator[Finding]:
-    """Find too few nodes with enough CPUs, with enough devices, and in service."""
     ranks = plan.ranks_per_node
     large = [node for node in nodes if int(node["CPUTot"] or 0) >= ranks]
     if len(large) < plan.nodes:

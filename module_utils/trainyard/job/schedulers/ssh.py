@@ -97,7 +97,6 @@ def _node(node: Data, result: Data | None) -> dict[str, Any]:
 
 
 def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
-    """Return the kernel messages around the failure of a failed job."""
     messages = {host: result.get("kernel") or () for host, result in results.items()}
     failure = end.get("failure")
     return kernel_messages.of_failure(messages, failure, end.get("finished")) if failure else []
@@ -113,10 +112,7 @@ def _apart(plan: Data, results: Mapping[str, Data], end: Data, replaced: Mapping
 
 
 def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the nodes in their order with the hosts that replaced them, then replaced nodes and spares.
-
-    `role` describes the latter, and is "" for a node that takes part.
-    """
+    """Return the nodes in their order with the hosts that replaced them, then idle hosts, which have a `role`."""
     taken = {spares.now(node["host"], replaced): node for node in plan["nodes"]}
     idle = [host for host in spares.hosts(plan) if host not in taken]
     roles = {host: f"{replaced[host]} took its place" if host in replaced else "spare" for host in idle}
@@ -125,7 +121,6 @@ def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
 
 
 def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
-    """Return the planned processes of a node with their exits."""
     reported = {process["name"]: process for process in (result or {}).get("processes", ())}
     processes = []
     for process in node["processes"]:

@@ -172,7 +172,6 @@ def pod_template(
 def _container(
     request: Request, command: Sequence[str], resources: Manifest, mounts: list[Manifest], devices: bool
 ) -> Manifest:
-    """Return the container of the ranks."""
     settings = request.settings
     env = [{"name": key, "value": value} for key, value in environment(request).items()]
     secret = secret_name(request.name)
@@ -244,7 +243,6 @@ def _unpack_container(request: Request, resources: Manifest) -> Manifest:
 
 
 def _placement(settings: Settings) -> Manifest:
-    """Return where pods may run, and with which rights."""
     spec = {
         "hostNetwork": settings.host_network,
         # With another policy, the names of Services would not resolve.

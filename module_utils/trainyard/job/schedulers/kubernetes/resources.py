@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of resource that a job can be.
-
-They are defined by Kubernetes' batch/v1, Kubeflow's training operator (PyTorchJob) and MPI operator (MPIJob v2beta1),
-and MindSpore's ms-operator (MSJob).
-"""
+"""The kinds of resource that a job can be: batch/v1, and those of Kubeflow's operators and MindSpore's."""
 
 from __future__ import annotations
 

@@ -65,7 +65,6 @@ def plan(
 
 
 def _run_settings(request: Request, renamed: str) -> dict[str, Any]:
-    """Return the settings with which the controller finds the job again."""
     resource, chosen = request.resource, request.settings
     return {
         "resource": chosen.resource,
@@ -125,7 +124,6 @@ def other_kinds(chosen: settings.Settings, *, secrets: bool) -> list[str]:
 
 
 def _combination_findings(job: Job, chosen: settings.Settings) -> list[Finding]:
-    """Find counts and devices that the resource does not support, and options that exclude each other."""
     findings = [*_count_findings(job, chosen), *_device_findings(job, chosen)]
     if job.tls and chosen.tls_secret:
         found = f"true with job_kubernetes.tls_secret: {chosen.tls_secret}"
@@ -170,7 +168,6 @@ def _device_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
 
 
 def _unsupported(job: Job) -> list[Finding]:
-    """Find options for hosts of the inventory that pods do not support."""
     network, paths = "a pod has the networks of its cluster", "pods do not have the paths of hosts"
     variables = "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env"
     claim = "use the claim job_kubernetes.recovery_claim"

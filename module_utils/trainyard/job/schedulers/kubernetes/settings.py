@@ -179,12 +179,10 @@ def _problem(key: str, found: str, expected: str, action: str = "") -> Finding:
 
 
 def _unknown_keys(options: Mapping[str, Any]) -> list[Finding]:
-    findings = []
-    for key in sorted(set(map(str, options)) - set(DEFAULTS)):
-        near = difflib.get_close_matches(key, DEFAULTS, n=1)
-        action = f"did you mean {near[0]}?" if near else ""
-        findings.append(_problem(key, "an unknown key", "the keys of docs/kubernetes.md", action))
-    return findings
+    unknown = sorted(set(map(str, options)) - set(DEFAULTS))
+    near = {key: "".join(difflib.get_close_matches(key, DEFAULTS, n=1)) for key in unknown}
+    expected = "the keys of docs/kubernetes.md"
+    return [_problem(key, "an unknown key", expected, name and f"did you mean {name}?") for key, name in near.items()]
 
 
 def _image_findings(job: Job) -> list[Finding]:

@@ -114,7 +114,6 @@ def waiting(pod: Data) -> tuple[str, str]:
 
 
 def _end(end: Data) -> dict[str, Any]:
-    """Return exit code or signal, result and time of an ended container."""
     code = int(end.get("exitCode") or 0)
     number = int(end.get("signal") or 0) or (code - 128 if code > 128 else 0)
     reason = str(end.get("reason") or "")
@@ -155,24 +154,18 @@ _EXIT_KEYS = ("exit_code", "signal", "result", "time")
 
 
 def restarts(settings: Data, pods: Iterable[Data], started: float | None) -> list[dict[str, Any]]:
-    """Return the restarts of containers and pods so far, as in summary.json.
-
-    The cluster keeps the last exit of a container only, and counts the restarts.
-    """
+    """Return the restarts of containers and pods as in summary.json; the cluster has only the last exit of each."""
     found = []
     for same in in_places(pods).values():
         for pod in same:
             name, ranks, _ = place(pod, settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"]))
-            ends: list[dict[str, Any] | None] = []
+            ends: list[Data | None] = []
             for container in _statuses(pod):
                 last = (container.get("lastState") or {}).get("terminated")
                 times = int(container.get("restartCount") or 0)
                 ends += [None] * (times - 1) + [_end(last) if last else None] * min(times, 1)
-            if pod is not same[-1]:
-                replaced = _ended(pod)
-                ends.append(dict(replaced) if replaced else None)
-            for end in ends:
-                found.append(_restart(pod["metadata"]["name"], name, ranks, end, started))
+            ends += [] if pod is same[-1] else [_ended(pod)]
+            found += [_restart(pod["metadata"]["name"], name, ranks, end, started) for end in ends]
     return sorted(found, key=lambda one: one["elapsed_s"] or 0)
 
 
@@ -195,14 +188,12 @@ def _restart(host: str, name: str, ranks: Sequence[int], end: Data | None, start
 
 
 def _failure(host: str, name: str, ranks: Sequence[int], end: Data) -> dict[str, Any]:
-    """Return the failure of a process by its exit, as in summary.json."""
     rank = ranks[0] if len(ranks) == 1 else None
     exit_fields = {key: end[key] for key in _EXIT_KEYS}
     return {"kind": "exit", "host": host, "process": name, "ranks": list(ranks), "rank": rank, **exit_fields}
 
 
 def _condition(resource: Data, kind: str) -> Data | None:
-    """Return a true condition of the resource."""
     for condition in (resource.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind and condition.get("status") == "True":
             return dict(condition)
@@ -241,7 +232,6 @@ def _pods_reason(pods: Sequence[Data]) -> tuple[str, str]:
 
 
 def _suspended(resource: Data) -> str:
-    """Return why the resource is suspended, or ""."""
     suspended = _condition(resource, "Suspended")
     if suspended or (resource.get("spec") or {}).get("suspend"):
         return str((suspended or {}).get("message") or "suspended: its queue has not admitted it")
@@ -249,13 +239,10 @@ def _suspended(resource: Data) -> str:
 
 
 def _pending(settings: Data, resource: Data, pods: Sequence[Data], events: Sequence[Data]) -> str:
-    """Return why the job does not run yet if no pod has a reason."""
-    suspended = _suspended(resource)
-    if suspended:
-        return suspended
     warnings = _events(events, {settings["name"], *(pod["metadata"]["name"] for pod in pods)})
-    if warnings:
-        return warnings[0]
+    known = _suspended(resource) or next(iter(warnings), "")
+    if known:
+        return known
     if not pods and not (resource.get("status") or {}).get("conditions") and settings["operator"]:
         return f"{settings['operator']} has not processed it yet"
     return "its pods are starting" if pods else "its pods are being created"
@@ -286,10 +273,7 @@ def _node(pod: Data, settings: Data) -> tuple[dict[str, Any], dict[str, Any] | N
 def read(
     settings: Data, resource: Data | None, pods: Sequence[Data], events: Sequence[Data], now: float
 ) -> dict[str, Any]:
-    """Return the JobState (schedulers/__init__.py). `resource` is None if it no longer exists.
-
-    `settings` are those of the scheduler's plan, `now` is the time of the API's clock.
-    """
+    """Return the JobState. `resource` is None if it no longer exists, `now` is the time of the API's clock."""
     newest = latest(pods)
     pairs = [_node(pod, settings) for pod in newest]
     nodes, failures = [node for node, _ in pairs], [failure for _, failure in pairs if failure]
