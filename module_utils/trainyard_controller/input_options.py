@@ -20,6 +20,9 @@ from . import input_files
 from .input_run import InputRun
 from .value_sources import place_of, shown
 
+# Variables of a job file whose relative path is looked for beside the file first.
+CONTROLLER_PATHS = frozenset({"job_source", "job_rank_table"})
+
 
 def read_options(run: InputRun) -> list[Finding]:
     """Read the options -e, whose lists Ansible splits at blanks; of several for a variable the last one holds."""
@@ -71,3 +74,14 @@ def read_job_file(run: InputRun) -> list[Finding]:
     for name, value in data.items():
         run.extra.setdefault(name, value)
     return [problem] if problem else []
+
+
+def resolve_beside_job_file(run: InputRun) -> None:
+    """Replace relative paths of the controller by what lies beside the job file; others start at the project."""
+    for key, value in list(run.extra.items()):
+        file = place_of(key).file
+        if key not in CONTROLLER_PATHS or not file or not isinstance(value, str) or value.startswith(("/", "~")):
+            continue
+        beside = Path(file).resolve().parent / value
+        if value and beside.exists():
+            run.extra[key] = str(beside)

@@ -305,7 +305,8 @@ def _with_given_table(job: Job, findings: list[Finding]) -> Job:
     except UnicodeDecodeError:
         reason = "no text in UTF-8"
     if table is None:
-        action = "correct job_rank_table (a relative path counts from the project's folder), or leave it out"
+        places = "a relative path counts from the job file's folder, then from the project's"
+        action = f"correct job_rank_table ({places}), or leave it out"
         findings.append(Finding("job_rank_table", f"{path}: {reason}", "a rank table on the controller", action))
     return dataclasses.replace(job, given_table=table)
 

@@ -79,6 +79,7 @@ class CallbackModule(CallbackBase):
 def check(run: InputRun) -> list[Finding]:
     """Correct the input of a run where possible, and return the findings about the rest."""
     findings = input_options.read_options(run) + input_options.read_job_file(run)
+    input_options.resolve_beside_job_file(run)
     findings += input_variables.convert_extra(run) + input_variables.convert_inventory(run)
     written, by_default = input_cluster.written(run), input_cluster.set_defaults(run)
     findings += input_variables.undefined(run) + input_cluster.share_with_controller(run, by_default)

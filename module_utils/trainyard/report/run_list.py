@@ -141,7 +141,7 @@ def content(runs: Sequence[Run], made: float) -> dict[str, Any]:
 def settings(plan: Data) -> dict[str, str]:
     """Return the settings of a run as flat texts, without what differs between any two runs."""
     first = plan["nodes"][0] if plan["nodes"] else {}
-    process = next(iter(first.get("processes") or ()), {})
+    process: Data = next(iter(first.get("processes") or ()), {})
     chosen = {
         **{name: value for name, value in plan.items() if name not in _OF_ONE_RUN},
         "nodes": ", ".join(node["host"] for node in plan["nodes"]),

@@ -50,6 +50,15 @@ def test_all_findings_come_at_once_in_every_playbook(playbook):
     assert "Traceback" not in run.output
 
 
+@pytest.mark.parametrize("option", ["@{}", "job={}"])
+def test_a_relative_source_is_looked_for_beside_the_job_file_first(show, tmp_path, option):
+    (tmp_path / "mine").mkdir()
+    file = tmp_path / "job.yml"
+    for source, found in (("mine", str(tmp_path / "mine")), ("training/pytorch", "training/pytorch"), ("", "")):
+        file.write_text(f"job_name: mine\njob_source: '{source}'\n")
+        assert show(["job_source"], *extra(option.format(file)))["localhost"]["job_source"] == found
+
+
 def test_a_launch_without_a_job_is_a_finding(playbook):
     playbook("launch.yml").expect(
         2, "1 finding in what was given.", "do write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml"

@@ -95,7 +95,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_source": _text(
             "Folder on the controller that is sent to the nodes (at most 16 MiB packed); a copy of it is the "
-            "working folder of every rank. A relative path starts at the project. "
+            "working folder of every rank. A relative path is looked for beside the job file, then in the project. "
             "[Sources](job-file.md#what-of-job_source-is-sent)."
         ),
         "job_launcher": _text(

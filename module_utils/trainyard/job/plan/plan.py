@@ -195,7 +195,7 @@ def source_findings(
     """Find a script that the command names but job_source does not hold; `source_files` is None without that folder."""
     if source_files is None:
         found = f"no folder {job.source!r} on the controller"
-        action = "correct job_source (a relative path counts from the project's folder)"
+        action = "correct job_source (a relative path counts from the job file's folder, then from the project's)"
         return [Finding("job_source", found, "the folder with the training scripts", action)]
     named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
     if named and not leaves_source(job.command) and named[0].removeprefix("./") not in source_files:
