@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import tarfile
-from pathlib import Path
-from typing import Any
 
 import built_archives
 import pytest
@@ -19,7 +17,7 @@ from ansible.module_utils.trainyard_node.software.openmpi import read_mpi_of
 LIBRARY = "./lib/libmpi.so.40"
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", **fields: Any) -> tarfile.TarInfo:
+def member(name, kind=tarfile.REGTYPE, link="", **fields):
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode = kind, link, 0o755
     for field, value in fields.items():
@@ -41,8 +39,8 @@ HONEST = [
 
 
 @pytest.fixture
-def receive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(members: list[tarfile.TarInfo]) -> dict[str, Any]:
+def receive(tmp_path, capsys):
+    def run(members):
         with tarfile.open(tmp_path / "n1.tar.gz", "w:gz") as archive:
             for info in members:
                 archive.addfile(info, io.BytesIO(b"ELF"[: info.size]) if info.isreg() else None)
@@ -76,20 +74,20 @@ def receive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
         (member("./bin/x", gid=50), "'./bin/x' of user 0 and group 50"),
     ],
 )
-def test_what_could_harm_another_node_is_refused(receive: Any, planted: tarfile.TarInfo, found: str) -> None:
+def test_what_could_harm_another_node_is_refused(receive, planted, found):
     told = receive([*HONEST, planted])
     assert [(each["host"], each["found"]) for each in told["findings"]] == [("n1", found)]
     assert "Nothing was unpacked." in told["msg"]
 
 
-def test_all_that_is_wrong_with_an_archive_is_one_finding(receive: Any) -> None:
+def test_all_that_is_wrong_with_an_archive_is_one_finding(receive):
     told = receive([*HONEST, *(member(f"./bin/{number}", mode=0o4755) for number in range(9))])
     assert [each["found"] for each in told["findings"]] == [
         "'./bin/0' with mode 4755; './bin/1' with mode 4755; './bin/2' with mode 4755; 6 more like these"
     ]
 
 
-def test_what_is_no_archive_is_refused(receive: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_archive_is_refused(receive, tmp_path, capsys):
     (tmp_path / "n1.tar.gz").write_bytes(b"\x1f\x8bno archive")
     with patch_module_args({"folder": str(tmp_path), "hosts": ["n1"]}), pytest.raises(SystemExit):
         built_archives.main()
@@ -97,11 +95,11 @@ def test_what_is_no_archive_is_refused(receive: Any, tmp_path: Path, capsys: pyt
     assert told["findings"][0]["found"].startswith("no archive that can be read: ")
 
 
-def test_a_name_steers_no_terminal(receive: Any) -> None:
+def test_a_name_steers_no_terminal(receive):
     assert "\x1b" not in receive([*HONEST, member("./bin/\x1b]0;x", mode=0o4755)])["msg"]
 
 
-def test_nodes_unpack_what_the_controller_wrote(receive: Any, tmp_path: Path) -> None:
+def test_nodes_unpack_what_the_controller_wrote(receive, tmp_path):
     """Nothing else that the builder's archive holds reaches tar on the other nodes."""
     members = [*HONEST, member("./bin/caps", size=3, pax_headers={"SCHILY.xattr.security.capability": "\x01"})]
     assert "findings" not in receive(members)
@@ -115,7 +113,7 @@ def test_nodes_unpack_what_the_controller_wrote(receive: Any, tmp_path: Path) ->
         assert not any(info.pax_headers for info in archive)
 
 
-def test_root_does_not_run_the_mpirun_that_another_node_built(place: Any) -> None:
+def test_root_does_not_run_the_mpirun_that_another_node_built(place):
     prefix = place.roots / "openmpi"
     (prefix / "bin").mkdir(parents=True)
     said = place.state / "said"

@@ -7,30 +7,29 @@ import re
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ssh_certificates
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.cluster.ssh_mesh import Certificate, fingerprint, parse_certificates
+from ansible.module_utils.trainyard.cluster.ssh_mesh import fingerprint, parse_certificates
 
 INVENTORY = [{"name": "n1", "ansible_host": "10.0.0.1"}, {"name": "n2", "ansible_host": "10.0.0.2"}]
 
 
-def key(path: Path) -> str:
+def key(path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
     return Path(f"{path}.pub").read_text()
 
 
-def node(folder: Path, file: str, **says: object) -> dict[str, Any]:
+def node(folder, file, **says):
     """Return the answer of a node to the question ssh_keys, with keys of its own."""
     made = {"host_key": key(folder / f"{file}-host"), "user_key": key(folder / f"{file}-user")}
     return {"addresses": [], "default_address": "", "findings": [], **made, **says}
 
 
 @pytest.fixture
-def sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(nodes: dict[str, Any], **changes: object) -> dict[str, Any]:
+def sign(tmp_path, capsys):
+    def run(nodes, **changes):
         params = {
             "ca_dir": str(tmp_path / "ca"),
             "cluster": "lab",
@@ -46,11 +45,11 @@ def sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def principals(line: str, folder: Path) -> tuple[str, ...]:
+def principals(line, folder):
     return shown(line, folder).principals
 
 
-def shown(line: str, folder: Path) -> Certificate:
+def shown(line, folder):
     (folder / "cert.pub").write_text(line)
     text = subprocess.run(
         ["ssh-keygen", "-L", "-f", str(folder / "cert.pub")],
@@ -62,7 +61,7 @@ def shown(line: str, folder: Path) -> Certificate:
     return parse_certificates(text)[0]
 
 
-def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign: Any, tmp_path: Path) -> None:
+def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign, tmp_path):
     """The names of n1, of another site, and a free address of the cluster's network, such as its gateway's."""
     claims = {"addresses": ["10.0.0.1", "10.0.0.250"], "default_address": "10.0.0.1", "hostname": "git.example.org"}
     liar = node(
@@ -80,7 +79,7 @@ def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign: Any, tmp
 
 
 @pytest.mark.parametrize("bad", ["ssh-ed25519 \xe9", "ssh-ed25519 b25l", "x b25l"])
-def test_a_bad_key_is_named_by_its_node_and_signs_nothing(sign: Any, tmp_path: Path, bad: str) -> None:
+def test_a_bad_key_is_named_by_its_node_and_signs_nothing(sign, tmp_path, bad):
     """Also one that only ssh-keygen knows for bad."""
     told = sign({"n1": node(tmp_path, "n1"), "n2": node(tmp_path, "n2", host_key=bad)})
     assert told["failed"]
@@ -90,7 +89,7 @@ def test_a_bad_key_is_named_by_its_node_and_signs_nothing(sign: Any, tmp_path: P
     assert not (tmp_path / "ca" / "issued").exists()
 
 
-def test_an_address_that_an_earlier_release_certified_is_taken_away(sign: Any, tmp_path: Path) -> None:
+def test_an_address_that_an_earlier_release_certified_is_taken_away(sign, tmp_path):
     claimed = node(tmp_path, "n2", addresses=["10.0.0.250"])
     declared = [{"name": "n2", "ansible_host": "10.0.0.2", "ssh_mesh_extra_principals": ["10.0.0.250"]}]
     before = sign({"n2": claimed}, inventory=declared, networks=["10.0.0.0/24"])
@@ -100,7 +99,7 @@ def test_an_address_that_an_earlier_release_certified_is_taken_away(sign: Any, t
     assert after["patterns"] == ["10.0.0.2", "n2"]
 
 
-def test_a_stolen_user_key_opens_shells_from_the_cluster_alone_and_not_for_long(sign: Any, tmp_path: Path) -> None:
+def test_a_stolen_user_key_opens_shells_from_the_cluster_alone_and_not_for_long(sign, tmp_path):
     """No agent, no X11, no port goes through it, and sshd refuses it from other addresses where a network is known."""
     n1 = {"n1": node(tmp_path, "n1")}
     told = sign(n1, networks=["10.0.0.7/29"], inventory=[*INVENTORY, {"name": "far", "ansible_host": "192.0.2.1"}])
@@ -123,7 +122,7 @@ def test_a_stolen_user_key_opens_shells_from_the_cluster_alone_and_not_for_long(
     assert (again["changed"], again["signed_text"]) == (False, "")
 
 
-def test_a_lost_key_of_a_node_that_stays_is_revoked_and_its_new_one_signed(sign: Any, tmp_path: Path) -> None:
+def test_a_lost_key_of_a_node_that_stays_is_revoked_and_its_new_one_signed(sign, tmp_path):
     before = node(tmp_path, "n1")
     sign({"n1": before})
     lost = fingerprint(before["user_key"])

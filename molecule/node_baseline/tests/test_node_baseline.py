@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from lab_jobs import host_list
 
@@ -14,7 +12,7 @@ HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
 
 
 @contextmanager
-def changed_file(host: Any, path: str, line: str) -> Iterator[None]:
+def changed_file(host, path, line):
     """Add a line to a file of a node and put the file back."""
     host.check_output(f"sudo cp -p {path} /root/kept && echo '{line}' | sudo tee -a {path}")
     try:
@@ -23,7 +21,7 @@ def changed_file(host: Any, path: str, line: str) -> Iterator[None]:
         host.check_output(f"sudo cp -p /root/kept {path} && sudo rm /root/kept")
 
 
-def grantable(host: Any, name: str, wanted: str) -> str:
+def grantable(host, name, wanted):
     """Return the limit that a node can grant: its own hard limit, unless it can raise that."""
     hard = host.check_output(f"sudo grep '{HARD[name]}' /proc/1/limits").split()[-2]
     if hard == "unlimited":
@@ -32,7 +30,7 @@ def grantable(host: Any, name: str, wanted: str) -> str:
     return hard if wanted == "unlimited" else str(min(int(hard), int(wanted)))
 
 
-def ssh_as_train(node_vars: dict[str, Any], name: str, command: str) -> str:
+def ssh_as_train(node_vars, name, command):
     """Run a command over non-interactive ssh as the training user, from this machine."""
     there = node_vars[name]
     argv = [
@@ -50,7 +48,7 @@ def ssh_as_train(node_vars: dict[str, Any], name: str, command: str) -> str:
 
 
 @contextmanager
-def login_as_train(host: Any) -> Iterator[None]:
+def login_as_train(host):
     """Let the lab's key log in as the training user for a while."""
     assert host.run("sudo test -e /home/train/.ssh").rc != 0, "the training user has keys already"
     host.check_output("sudo install -d -m 700 -o train -g train /home/train/.ssh")
@@ -61,13 +59,13 @@ def login_as_train(host: Any) -> Iterator[None]:
         host.check_output("sudo rm -r /home/train/.ssh")
 
 
-def test_training_user_is_the_same_everywhere(host: Any) -> None:
+def test_training_user_is_the_same_everywhere(host):
     user = host.user("train")
     assert (user.uid, user.gid, user.group, user.shell) == (2000, 2000, "train", "/bin/bash")
     assert host.check_output("sudo getent shadow train").split(":")[1] == "*"
 
 
-def test_folders_have_the_right_owners(host: Any) -> None:
+def test_folders_have_the_right_owners(host):
     assert host.file("/opt/trainyard").user == "root"
     expected = {
         "": ("root", "root", 0o755),
@@ -80,13 +78,13 @@ def test_folders_have_the_right_owners(host: Any) -> None:
     assert all(folder.is_directory for folder in found.values())
 
 
-def test_every_name_resolves_to_its_node(host: Any, node_names: list[str], node_vars: dict[str, Any]) -> None:
+def test_every_name_resolves_to_its_node(host, node_names, node_vars):
     for name in node_names:
         addresses = {line.split()[0] for line in host.check_output(f"getent ahosts {name}").splitlines()}
         assert addresses == {node_vars[name]["ansible_host"]}
 
 
-def test_limits_hold_in_services_and_in_ssh(host: Any, node_vars: dict[str, Any]) -> None:
+def test_limits_hold_in_services_and_in_ssh(host, node_vars):
     name = host.check_output("uname -n")
     wanted = [grantable(host, "memlock", "unlimited"), grantable(host, "nofile", "1048576")]
     measure = "ulimit -H -l; ulimit -H -n"
@@ -96,7 +94,7 @@ def test_limits_hold_in_services_and_in_ssh(host: Any, node_vars: dict[str, Any]
         assert ssh_as_train(node_vars, name, measure).split() == wanted
 
 
-def test_limits_come_from_the_role(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+def test_limits_come_from_the_role(run_playbook, node, node_vars):
     """They are lower than the inherited limits, so only the role's files can cause them."""
     try:
         run_playbook("converge.yml", "--limit", "n1", node_baseline_nofile=4321, node_baseline_memlock="64").expect(0)
@@ -110,7 +108,7 @@ def test_limits_come_from_the_role(run_playbook: Any, node: Any, node_vars: dict
         assert run_playbook("converge.yml", "--limit", "n1").rc == 0
 
 
-def test_an_installers_loopback_name_is_removed(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+def test_an_installers_loopback_name_is_removed(run_playbook, node, node_vars):
     host = node("n2")
     with changed_file(host, "/etc/hosts", "127.0.1.1 n2.site.example n2 # by the installer"):
         before = host.check_output("cat /etc/hosts")
@@ -121,7 +119,7 @@ def test_an_installers_loopback_name_is_removed(run_playbook: Any, node: Any, no
         assert node_vars["n2"]["ansible_host"] in host.check_output("getent hosts n2")
 
 
-def test_a_conflicting_line_of_the_site_is_an_error(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+def test_a_conflicting_line_of_the_site_is_an_error(run_playbook, node, node_vars):
     host = node("n1")
     with changed_file(host, "/etc/hosts", "203.0.113.9 n3"):
         before = host.check_output("cat /etc/hosts")
@@ -130,9 +128,7 @@ def test_a_conflicting_line_of_the_site_is_an_error(run_playbook: Any, node: Any
         assert host.check_output("cat /etc/hosts") == before
 
 
-def test_a_taken_uid_and_a_user_with_another_uid_are_findings(
-    run_playbook: Any, node: Any, node_names: list[str]
-) -> None:
+def test_a_taken_uid_and_a_user_with_another_uid_are_findings(run_playbook, node, node_names):
     host = node("n2")
     host.check_output("sudo useradd --uid 2999 squatter")
     try:
@@ -148,14 +144,14 @@ def test_a_taken_uid_and_a_user_with_another_uid_are_findings(
     assert host.user("train").uid == 2000
 
 
-def test_one_machine_under_two_names_is_a_finding(run_playbook: Any) -> None:
+def test_one_machine_under_two_names_is_a_finding(run_playbook):
     run = run_playbook("converge.yml", "-i", "molecule/node_baseline/inventory/two_names.yml")
     assert run.rc != 0
     assert "kernel host names found 'n1' on n1, twin expected a different host name on every node" in run.text
     assert "is the address of n1, twin expected one node per address" in run.text
 
 
-def test_bad_input_is_rejected_before_any_change(run_playbook: Any) -> None:
+def test_bad_input_is_rejected_before_any_change(run_playbook):
     given = {"trainyard_network": "192.0.2.0/24", "node_baseline_nofile": 2000000000, "trainyard_user": "root"}
     run_playbook("converge.yml", "--limit", "n1", **given).fails(
         "found root with uid 2000 expected an ordinary user",
@@ -164,7 +160,7 @@ def test_bad_input_is_rejected_before_any_change(run_playbook: Any) -> None:
     ).changes_nothing()
 
 
-def test_settings_that_a_container_cannot_have_are_reported(run_playbook: Any) -> None:
+def test_settings_that_a_container_cannot_have_are_reported(run_playbook):
     run = run_playbook("changed.yml", step="verify")
     assert run.rc == 0, run.output
     assert "memlock stays at" in run.text
@@ -172,7 +168,7 @@ def test_settings_that_a_container_cannot_have_are_reported(run_playbook: Any) -
     assert "the clock belongs to the machine that runs it: no time service is installed" in run.text
 
 
-def test_verification_names_the_node_with_a_wrong_name(run_playbook: Any, node: Any) -> None:
+def test_verification_names_the_node_with_a_wrong_name(run_playbook, node):
     host = node("n3")
     host.check_output("sudo cp -p /etc/hosts /root/kept")
     try:
@@ -184,7 +180,7 @@ def test_verification_names_the_node_with_a_wrong_name(run_playbook: Any, node: 
     assert "n2: name n1" not in run.text
 
 
-def test_a_wrong_clock_is_found(run_playbook: Any, node: Any, node_names: list[str]) -> None:
+def test_a_wrong_clock_is_found(run_playbook, node, node_names):
     """A container cannot set its clock, so a `date` that is 100 s ahead simulates it."""
     host = node(node_names[-1])
     host.check_output("printf '#!/bin/sh\\n/bin/date -d +100sec \"$@\"\\n' | sudo tee /usr/local/bin/date")
@@ -201,14 +197,14 @@ def test_a_wrong_clock_is_found(run_playbook: Any, node: Any, node_names: list[s
     assert [name for name, offset in offsets.items() if float(offset) > 90] == node_names[-1:]
 
 
-def test_apt_uses_the_sites_mirror_or_its_previous_sources(run_playbook: Any, node: Any, node_names: list[str]) -> None:
+def test_apt_uses_the_sites_mirror_or_its_previous_sources(run_playbook, node, node_names):
     """The lab's own mirror serves as the site's mirror."""
     last = node_names[-1]
     host = node(last)
     had = host.check_output("cat /etc/apt/sources.list")
     mirror = re.search(r"^deb (?:\[[^\]]*\] )?(\S+?)/? [\w-]+ main", had, re.MULTILINE)[1].removesuffix("-security")
 
-    def run(mirror: str, **given: str) -> Any:
+    def run(mirror, **given):
         return run_playbook("converge.yml", "--limit", last, node_baseline_apt_mirror=mirror, **given)
 
     try:

@@ -6,9 +6,6 @@ Tests that sign, revoke or expire use a temporary authority; after the last of t
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,35 +14,35 @@ AS_TRAIN = f"sudo --user=train --set-home {SSH}"
 
 
 @pytest.fixture(scope="module")
-def own_authority_again(run_playbook: Any) -> Iterator[None]:
+def own_authority_again(run_playbook):
     """Return the nodes to the lab's own authority once, after the last test with another one."""
     yield
     run_playbook("converge.yml").expect(0)
 
 
 @pytest.fixture
-def throwaway(tmp_path: Path, own_authority_again: None) -> Path:
+def throwaway(tmp_path, own_authority_again):
     """Return the folder of an authority for one test. Tests that use it come last."""
     return tmp_path / "ssh_ca"
 
 
-def refused(host: Any, command: str) -> str:
+def refused(host, command):
     """Run an ssh command that must fail, and return its message. testinfra reserves exit status 255."""
     done = host.run(f"{command} || exit 17")
     assert done.rc == 17, done
     return done.stderr
 
 
-def keygen(*arguments: str) -> str:
+def keygen(*arguments):
     return subprocess.run(["ssh-keygen", *arguments], check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def new_key(path: Path) -> Path:
+def new_key(path):
     keygen("-q", "-t", "ed25519", "-N", "", "-f", str(path))
     return path
 
 
-def ssh_from_here(node_vars: dict[str, Any], name: str, user: str, key: Path, port: int = 22) -> tuple[int, str]:
+def ssh_from_here(node_vars, name, user, key, port=22):
     """Log in to a node from this machine with only one key and its certificate."""
     there = node_vars[name]
     port_alias = ["-o", f"HostKeyAlias={there['ansible_host']}", "-p", str(port)]
@@ -69,11 +66,11 @@ def ssh_from_here(node_vars: dict[str, Any], name: str, user: str, key: Path, po
 
 
 @pytest.fixture
-def second_sshd(node: Any) -> Iterator[Any]:
+def second_sshd(node):
     """Start another sshd beside the node's own, on port 2222, with settings of its own on top."""
     started = []
 
-    def start(name: str, *options: str) -> None:
+    def start(name, *options):
         settings = " ".join(f"-o {option}" for option in options)
         node(name).check_output(
             "sudo systemd-run --quiet --collect --unit=second-sshd --service-type=exec "
@@ -87,27 +84,25 @@ def second_sshd(node: Any) -> Iterator[Any]:
         node(name).check_output("sudo systemctl stop second-sshd")
 
 
-def test_training_user_reaches_all_nodes_by_name_and_by_address(
-    host: Any, node_names: list[str], node_vars: dict[str, Any]
-) -> None:
+def test_training_user_reaches_all_nodes_by_name_and_by_address(host, node_names, node_vars):
     for name in node_names:
         for target in (name, node_vars[name]["ansible_host"]):
             assert host.check_output(f"{AS_TRAIN} {target} uname -n") == name
 
 
-def test_private_keys_exist_on_their_node_only(host: Any) -> None:
+def test_private_keys_exist_on_their_node_only(host):
     found = host.check_output("sudo grep --recursive --files-with-matches 'PRIVATE KEY' /etc/trainyard /home/train")
     assert found == "/etc/trainyard/ssh/user_ed25519"
     key = host.file(found)
     assert (key.user, key.group, key.mode) == ("train", "train", 0o600)
 
 
-def test_keys_of_the_nodes_differ(node: Any, node_names: list[str]) -> None:
+def test_keys_of_the_nodes_differ(node, node_names):
     public = {node(name).check_output("sudo ssh-keygen -y -f /etc/trainyard/ssh/user_ed25519") for name in node_names}
     assert len(public) == len(node_names)
 
 
-def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, second_sshd: Any) -> None:
+def test_a_host_with_a_certificate_of_another_authority_is_refused(node, second_sshd):
     host = node("n2")
     host.check_output(
         "sudo sh -ec 'rm -rf /root/foreign; mkdir /root/foreign; cd /root/foreign;"
@@ -121,16 +116,14 @@ def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, se
     assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
 
 
-def test_another_node_cannot_impersonate_this_one(node: Any, node_vars: dict[str, Any]) -> None:
+def test_another_node_cannot_impersonate_this_one(node, node_vars):
     """The certificate of n3 is valid, but not for the name n2."""
     address = node_vars["n3"]["ansible_host"]
     said = refused(node("n1"), f"{AS_TRAIN} -o HostName={address} -o HostKeyAlias=n2 n2 uname -n")
     assert "name is not a listed principal" in said
 
 
-def test_broken_access_of_one_node_is_named_pair_by_pair(
-    run_playbook: Any, node: Any, node_names: list[str], node_vars: dict[str, Any]
-) -> None:
+def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook, node, node_names, node_vars):
     *others, odd = node_names
     host, address = node(odd), node_vars[odd]["ansible_host"]
     host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
@@ -147,9 +140,7 @@ def test_broken_access_of_one_node_is_named_pair_by_pair(
     assert f"Of {2 * len(node_names) * len(others)} logins, these failed" in run.text
 
 
-def test_settings_of_an_interrupted_run_are_loaded_by_the_next(
-    run_playbook: Any, node: Any, node_vars: dict[str, Any]
-) -> None:
+def test_settings_of_an_interrupted_run_are_loaded_by_the_next(run_playbook, node, node_vars):
     host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
     host.check_output(
         f"sudo sh -ec 'mv {settings} /root/kept; systemctl restart ssh; mv /root/kept {settings};"
@@ -161,7 +152,7 @@ def test_settings_of_an_interrupted_run_are_loaded_by_the_next(
     assert set(run_playbook("converge.yml", "--limit", "n2").changes.values()) == {0}
 
 
-def test_a_name_with_another_address_has_sshs_reason(run_playbook: Any, node: Any) -> None:
+def test_a_name_with_another_address_has_sshs_reason(run_playbook, node):
     host = node("n2")
     host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
     try:
@@ -172,7 +163,7 @@ def test_a_name_with_another_address_has_sshs_reason(run_playbook: Any, node: An
     assert "n1 -> " not in run.text
 
 
-def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node: Any) -> None:
+def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook, node):
     host = node("n1")
     host.check_output(
         "sudo cp -p /etc/ssh/sshd_config /root/kept; "
@@ -186,9 +177,7 @@ def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node
     assert set(run.changes.values()) == {0}
 
 
-def test_rejected_settings_are_replaced_by_the_previous_ones(
-    run_playbook: Any, node: Any, node_vars: dict[str, Any]
-) -> None:
+def test_rejected_settings_are_replaced_by_the_previous_ones(run_playbook, node, node_vars):
     """A simulated sshd rejects everything, as if the site's settings conflicted with ours."""
     host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
     script = r'#!/bin/sh\n[ "$1" != -t ] || { echo planted refusal >&2; exit 1; }\nexec /usr/sbin/sshd.kept "$@"\n'
@@ -205,24 +194,20 @@ def test_rejected_settings_are_replaced_by_the_previous_ones(
     assert host.run(f"sudo grep -q earlier {settings}").rc == 1
 
 
-def test_clients_trust_the_authority_for_the_nodes_only(
-    host: Any, node_names: list[str], node_vars: dict[str, Any]
-) -> None:
+def test_clients_trust_the_authority_for_the_nodes_only(host, node_names, node_vars):
     marked = f"trainyard:{node_vars['n1']['trainyard_cluster']}$"
     patterns = host.check_output(f"grep '{marked}' /etc/ssh/ssh_known_hosts").split()[1].split(",")
     assert patterns == sorted([*node_names, *(node_vars[name]["ansible_host"] for name in node_names)])
 
 
-def test_the_users_certificate_is_valid_in_the_cluster_only_and_forwards_nothing(
-    host: Any, node_vars: dict[str, Any]
-) -> None:
+def test_the_users_certificate_is_valid_in_the_cluster_only_and_forwards_nothing(host, node_vars):
     shown = host.check_output("sudo ssh-keygen -L -f /etc/trainyard/ssh/user_ed25519-cert.pub").split("Critical")[1]
     assert shown.split() == [
         "Options:", "source-address", node_vars["n1"]["trainyard_network"], "Extensions:", "permit-pty"
     ]  # fmt: skip
 
 
-def test_an_undeclared_address_gets_no_certificate(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+def test_an_undeclared_address_gets_no_certificate(run_playbook, node, node_vars):
     """The address is a free one of the cluster's network."""
     host, claimed = node("n2"), node_vars["n2"]["ansible_host"].rpartition(".")[0] + ".250"
     host.check_output(f"sudo ip address add {claimed}/24 dev eth0")
@@ -250,13 +235,11 @@ def test_an_undeclared_address_gets_no_certificate(run_playbook: Any, node: Any,
         ),
     ],
 )
-def test_bad_input_is_rejected_before_any_change(run_playbook: Any, given: dict[str, Any], texts: list[str]) -> None:
+def test_bad_input_is_rejected_before_any_change(run_playbook, given, texts):
     run_playbook("converge.yml", "--limit", "n1", **given).fails(*texts).changes_nothing()
 
 
-def test_certificates_open_the_training_users_account_only(
-    run_playbook: Any, throwaway: Path, tmp_path: Path, node_vars: dict[str, Any], second_sshd: Any
-) -> None:
+def test_certificates_open_the_training_users_account_only(run_playbook, throwaway, tmp_path, node_vars, second_sshd):
     """A certificate for root and ops does not help, as sshd trusts the authority for the training user only."""
     run_playbook("converge.yml", "--limit", "n1", ssh_mesh_ca_dir=str(throwaway)).expect(0)
     private = sorted(path.name for path in throwaway.iterdir() if "PRIVATE KEY" in path.read_text(errors="replace"))
@@ -280,9 +263,7 @@ def test_certificates_open_the_training_users_account_only(
         assert (status, "Permission denied" in said) == (255, True)
 
 
-def test_a_node_joins_and_leaves_without_changes_on_others(
-    run_playbook: Any, throwaway: Path, node: Any, node_names: list[str]
-) -> None:
+def test_a_node_joins_and_leaves_without_changes_on_others(run_playbook, throwaway, node, node_names):
     given = {"ssh_mesh_ca_dir": str(throwaway)}
     *others, new = node_names
     without = ("--limit", ",".join(others))
@@ -306,7 +287,7 @@ def test_a_node_joins_and_leaves_without_changes_on_others(
     run_playbook("converge.yml", **given).fails(f"a revoked key of {new} expected a key that is not revoked")
 
 
-def test_a_lost_key_is_revoked_while_its_node_stays(run_playbook: Any, throwaway: Path, node: Any) -> None:
+def test_a_lost_key_is_revoked_while_its_node_stays(run_playbook, throwaway, node):
     given, key = {"ssh_mesh_ca_dir": str(throwaway)}, "/etc/trainyard/ssh/user_ed25519"
     two = ("--limit", "n1,n2")
     assert run_playbook("converge.yml", *two, **given).rc == 0
@@ -322,7 +303,7 @@ def test_a_lost_key_is_revoked_while_its_node_stays(run_playbook: Any, throwaway
     assert set(run_playbook("converge.yml", *two, ssh_mesh_revoked=[lost], **given).changes.values()) == {0}
 
 
-def test_a_certificate_that_expires_soon_is_renewed(run_playbook: Any, throwaway: Path, node: Any) -> None:
+def test_a_certificate_that_expires_soon_is_renewed(run_playbook, throwaway, node):
     given = {"ssh_mesh_ca_dir": str(throwaway)}
     show = "sudo ssh-keygen -L -f /etc/trainyard/ssh/user_ed25519-cert.pub"
     run_playbook("converge.yml", "--limit", "n2", ssh_mesh_validity="2d", ssh_mesh_renew_before="1h", **given).expect(0)
@@ -334,7 +315,7 @@ def test_a_certificate_that_expires_soon_is_renewed(run_playbook: Any, throwaway
     assert set(run_playbook("converge.yml", "--limit", "n2", **given).changes.values()) == {0}
 
 
-def test_keys_of_the_site_are_left_alone(run_playbook: Any, throwaway: Path, node: Any) -> None:
+def test_keys_of_the_site_are_left_alone(run_playbook, throwaway, node):
     host = node("n3")
     folder = "/home/train/.ssh"
     assert host.run(f"sudo test -e {folder}").rc != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,20 +27,20 @@ class Verified(NamedTuple):
     folder: Path
     report: dict[str, Any]
 
-    def checks(self, phase: str, *states: str) -> list[dict[str, Any]]:
+    def checks(self, phase, *states):
         (found,) = [one for one in self.report["phases"] if one["name"] == phase]
         return [check for check in found["checks"] if not states or check["state"] in states]
 
     @property
-    def states(self) -> dict[str, str]:
+    def states(self):
         return {phase["name"]: phase["state"] for phase in self.report["phases"]}
 
 
 @pytest.fixture
-def verify(run_playbook: Any, tmp_path: Path) -> Any:
+def verify(run_playbook, tmp_path):
     """Run verify.yml; keywords are its variables."""
 
-    def run(**variables: Any) -> Verified:
+    def run(**variables):
         done = run_playbook(VERIFY, trainyard_runs=str(tmp_path), **{**SMALL, **variables})
         folder = max(tmp_path.glob("verify-*"))
         return Verified(done.rc, done.text, done.output, folder, json.loads((folder / "report.json").read_text()))
@@ -50,7 +49,7 @@ def verify(run_playbook: Any, tmp_path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def slow(node: Any) -> Iterator[None]:
+def slow(node):
     """Let a node's link carry less than the others', both ways."""
     node.host.check_output("command -v nft || { apt-get -q update && apt-get -qy install nftables; } >/dev/null 2>&1")
     node.host.check_output(
@@ -63,7 +62,7 @@ def slow(node: Any) -> Iterator[None]:
         node.host.check_output("nft delete table inet verify")
 
 
-def _chain(hook: str, port: str) -> str:
+def _chain(hook, port):
     """Limit what jobs send, but not ssh."""
     chain = f"{hook}_{port}"
     return (
@@ -72,7 +71,7 @@ def _chain(hook: str, port: str) -> str:
     )
 
 
-def test_a_sound_cluster_passes_and_leaves_a_report(verify: Any, node_names: list[str]) -> None:
+def test_a_sound_cluster_passes_and_leaves_a_report(verify, node_names):
     phases = ["software", "drift", "reach", "devices", "collectives", "bandwidth", "counters"]
     done = verify(verify_phases=phases, verify_busbw=ANY_SPEED, trainyard_frameworks=["pytorch", "openmpi"])
     assert done.rc == 0, done.output
@@ -98,7 +97,7 @@ def test_a_sound_cluster_passes_and_leaves_a_report(verify: Any, node_names: lis
     assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in done.text
 
 
-def test_a_bandwidth_with_nothing_to_compare_it_with_is_not_judged(verify: Any) -> None:
+def test_a_bandwidth_with_nothing_to_compare_it_with_is_not_judged(verify):
     done = verify(verify_phases=["reach", "bandwidth"])
     assert (done.rc, done.states) == (0, {"reach": "pass", "bandwidth": "skipped"}), done.output
     (check,) = done.checks("bandwidth")
@@ -106,7 +105,7 @@ def test_a_bandwidth_with_nothing_to_compare_it_with_is_not_judged(verify: Any) 
     assert "not applicable bandwidth" in done.text
 
 
-def test_what_was_saved_is_what_the_next_verification_compares_with(verify: Any, tmp_path: Path) -> None:
+def test_what_was_saved_is_what_the_next_verification_compares_with(verify, tmp_path):
     file = tmp_path / "baseline.json"
     baseline = {"verify_phases": ["bandwidth"], "verify_baseline": str(file)}
     saved = verify(**baseline, verify_save_baseline=True)
@@ -117,9 +116,7 @@ def test_what_was_saved_is_what_the_next_verification_compares_with(verify: Any,
     assert "baseline" in again.checks("bandwidth", "pass")[0]["source"]
 
 
-def test_a_baseline_without_this_cluster_or_that_is_not_there_is_never_passed_over(
-    run_playbook: Any, verify: Any, tmp_path: Path
-) -> None:
+def test_a_baseline_without_this_cluster_or_that_is_not_there_is_never_passed_over(run_playbook, verify, tmp_path):
     file = tmp_path / "baseline.json"
     given = {"trainyard_runs": str(tmp_path), "verify_baseline": str(file)}
     run = run_playbook(VERIFY, verify_phases=["reach", "bandwidth"], **given)
@@ -134,7 +131,7 @@ def test_a_baseline_without_this_cluster_or_that_is_not_there_is_never_passed_ov
     assert "failed=1" not in done.text
 
 
-def test_a_slow_node_is_named_by_its_pairs(verify: Any, nodes: Any) -> None:
+def test_a_slow_node_is_named_by_its_pairs(verify, nodes):
     with slow(nodes["n2"]):
         done = verify(verify_phases=["stragglers"])
     assert done.rc == 2, done.output
@@ -144,7 +141,7 @@ def test_a_slow_node_is_named_by_its_pairs(verify: Any, nodes: Any) -> None:
     assert (n2["state"], n2["score"] < 0.25) == ("fail", True)
 
 
-def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(verify: Any) -> None:
+def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(verify):
     done = verify(verify_phases=["stragglers"], trainyard_frameworks=["openmpi"])
     assert (done.rc, done.states) == (3, {"stragglers": "skipped"}), done.output
     assert (
@@ -152,9 +149,7 @@ def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(verify
     )
 
 
-def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
-    verify: Any, nodes: Any, node_names: list[str]
-) -> None:
+def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(verify, nodes, node_names):
     mark = "/opt/trainyard/venvs/pytorch/.trainyard.json"
     nodes["n2"].host.check_output(f"mv {mark} {mark}.away")
     nodes["n3"].podman("pause")
@@ -174,5 +169,5 @@ def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
     assert f"{left} ranks on {left} nodes (torchrun)" in done.text
 
 
-def test_a_limit_without_the_controller_is_refused(run_playbook: Any) -> None:
+def test_a_limit_without_the_controller_is_refused(run_playbook):
     run_playbook(VERIFY, "--limit", "n1").expect(2, "--limit n1 leaves out localhost")

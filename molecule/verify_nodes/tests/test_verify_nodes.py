@@ -6,9 +6,6 @@ import contextlib
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from lab_jobs import PROJECT
@@ -22,10 +19,10 @@ DROP_LARGE = "tcp sport 10000-65535 tcp dport 10000-65535 meta length gt 1200 dr
 
 
 @pytest.fixture
-def look(run_playbook: Any, tmp_path: Path) -> Any:
+def look(run_playbook, tmp_path):
     """Run the role and return its lists of checks; the play itself must never fail."""
 
-    def run(**extra: Any) -> dict[str, Any]:
+    def run(**extra):
         file = tmp_path / "checks.json"
         done = run_playbook("checks.yml", checks_file=str(file), **extra)
         assert done.rc == 0, done.output
@@ -38,7 +35,7 @@ def look(run_playbook: Any, tmp_path: Path) -> Any:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def environments(nodes: Any) -> Iterator[None]:
+def environments(nodes):
     """Give every node an environment that looks like one of trainyard's, to change it on one of them."""
     folder = f"{ENVIRONMENT}/lib/python3.11/site-packages"
     for node in nodes.values():
@@ -50,7 +47,7 @@ def environments(nodes: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def firewall(node: Any, rule: str) -> Iterator[None]:
+def firewall(node, rule):
     """Have a node drop what comes in and fits the rule."""
     node.host.check_output("command -v nft || { apt-get -q update && apt-get -qy install nftables; } >/dev/null 2>&1")
     node.host.check_output(
@@ -63,17 +60,15 @@ def firewall(node: Any, rule: str) -> Iterator[None]:
         node.host.check_output("nft delete table inet verify")
 
 
-def by_name(checks: list[dict[str, Any]], *states: str) -> dict[str, dict[str, Any]]:
+def by_name(checks, *states):
     return {check["name"]: check for check in checks if check["state"] in states}
 
 
-def no_listener_is_left(nodes: Any) -> bool:
+def no_listener_is_left(nodes):
     return all("python" not in node.host.check_output("ss -Htlnp") for node in nodes.values())
 
 
-def test_sound_nodes_pass_but_for_a_link_that_flaps_while_jobs_run(
-    look: Any, nodes: Any, node_names: list[str], node_vars: Any
-) -> None:
+def test_sound_nodes_pass_but_for_a_link_that_flaps_while_jobs_run(look, nodes, node_names, node_vars):
     second = node_names[1]
     gateway = nodes[second].host.check_output("ip route show default").split()[2]
     flap = f"ip link set eth0 down; ip link set eth0 up; ip route replace default via {gateway}"
@@ -97,9 +92,7 @@ def test_sound_nodes_pass_but_for_a_link_that_flaps_while_jobs_run(
     assert no_listener_is_left(nodes)
 
 
-def test_a_node_with_another_package_another_mtu_and_a_firewall_is_named_for_each(
-    look: Any, nodes: Any, node_names: list[str]
-) -> None:
+def test_a_node_with_another_package_another_mtu_and_a_firewall_is_named_for_each(look, nodes, node_names):
     last = node_names[-1]
     node, packages = nodes[last], f"{ENVIRONMENT}/lib/python3.11/site-packages"
     node.host.check_output(f"mv {packages}/beta-2.1.dist-info {packages}/beta-2.2.dist-info")
@@ -125,9 +118,7 @@ def test_a_node_with_another_package_another_mtu_and_a_firewall_is_named_for_eac
     assert no_listener_is_left(nodes)
 
 
-def test_a_frozen_node_is_told_once_and_large_packets_that_vanish_between_two_others_are_found(
-    look: Any, nodes: Any, node_names: list[str]
-) -> None:
+def test_a_frozen_node_is_told_once_and_large_packets_that_vanish_between_two_others_are_found(look, nodes, node_names):
     first, second, *_, last = node_names
     nodes[first].podman("pause")
     try:
@@ -146,9 +137,7 @@ def test_a_frozen_node_is_told_once_and_large_packets_that_vanish_between_two_ot
     assert found["usable"] == node_names[1:-1]
 
 
-def test_gpu_nodes_that_were_composed_are_judged_before_and_after(
-    look: Any, nodes: Any, node_names: list[str], tmp_path: Path
-) -> None:
+def test_gpu_nodes_that_were_composed_are_judged_before_and_after(look, nodes, node_names, tmp_path):
     """The whole way for GPUs and RDMA ports, as no node here has any: every node reads a composed machine."""
     unfold = (
         "import sys; sys.path.insert(0, 'tests/unit'); from pathlib import Path; from captured_tree import unfold\n"
