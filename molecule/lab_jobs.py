@@ -93,6 +93,17 @@ def ansible_playbook(
     return PlaybookRun(done.returncode, done.stdout)
 
 
+def ssh_from_here(there: dict[str, Any], user: str, key: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Log in from this machine to a node with these variables; `words` are options and the command.
+
+    ssh has only this key, no configuration and no agent.
+    """
+    *options, command = words
+    argv = ["ssh", *there["ansible_ssh_common_args"].split(), "-F", "/dev/null", "-o", "BatchMode=yes"]
+    argv += ["-o", "IdentityAgent=none", "-i", str(key), *options, f"{user}@{there['ansible_host']}", command]
+    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
+
+
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
     """Poll until `condition` returns something true, and return that.
 

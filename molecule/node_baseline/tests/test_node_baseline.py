@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from contextlib import contextmanager
 
-from lab_jobs import host_list
+from lab_jobs import host_list, ssh_from_here
 
 HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
 
@@ -33,17 +32,8 @@ def grantable(host, name, wanted):
 def ssh_as_train(node_vars, name, command):
     """Run a command over non-interactive ssh as the training user, from this machine."""
     there = node_vars[name]
-    argv = [
-        "ssh",
-        *there["ansible_ssh_common_args"].split(),
-        "-o",
-        "BatchMode=yes",
-        "-i",
-        there["ansible_ssh_private_key_file"],
-        f"train@{there['ansible_host']}",
-        command,
-    ]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30)
+    done = ssh_from_here(there, "train", there["ansible_ssh_private_key_file"], command)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from lab_jobs import ssh_from_here
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 AS_TRAIN = f"sudo --user=train --set-home {SSH}"
@@ -42,26 +43,11 @@ def new_key(path):
     return path
 
 
-def ssh_from_here(node_vars, name, user, key, port=22):
+def log_in(node_vars, name, user, key, port=22):
     """Log in to a node from this machine with only one key and its certificate."""
     there = node_vars[name]
-    port_alias = ["-o", f"HostKeyAlias={there['ansible_host']}", "-p", str(port)]
-    argv = [
-        "ssh",
-        *there["ansible_ssh_common_args"].split(),
-        *port_alias,
-        "-F",
-        "/dev/null",
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "IdentityAgent=none",
-        "-i",
-        str(key),
-        f"{user}@{there['ansible_host']}",
-        "id -un",
-    ]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
+    alias = ["-o", f"HostKeyAlias={there['ansible_host']}", "-p", str(port)]
+    done = ssh_from_here(there, user, key, *alias, "id -un")
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
@@ -250,16 +236,16 @@ def test_certificates_open_the_training_users_account_only(run_playbook, throwaw
     key = new_key(tmp_path / "key")
     keygen("-q", "-s", str(throwaway / "user_ca"), "-I", "for all", "-n", "train,root,ops", f"{key}.pub")
     second_sshd("n1", "PermitRootLogin=prohibit-password")
-    assert ssh_from_here(node_vars, "n1", "train", key, 2222) == (0, "train")
+    assert log_in(node_vars, "n1", "train", key, 2222) == (0, "train")
     for user in ("root", "ops"):
-        status, said = ssh_from_here(node_vars, "n1", user, key, 2222)
+        status, said = log_in(node_vars, "n1", user, key, 2222)
         assert (status, "Permission denied" in said) == (255, True)
 
     other, foreign = new_key(tmp_path / "other"), new_key(tmp_path / "foreign")
     keygen("-q", "-s", str(throwaway / "user_ca"), "-I", "other", "-n", "somebody", f"{other}.pub")
     keygen("-q", "-s", str(new_key(tmp_path / "foreign_ca")), "-I", "foreign", "-n", "train", f"{foreign}.pub")
     for key in (other, foreign):
-        status, said = ssh_from_here(node_vars, "n1", "train", key)
+        status, said = log_in(node_vars, "n1", "train", key)
         assert (status, "Permission denied" in said) == (255, True)
 
 
