@@ -13,30 +13,14 @@ from collections.abc import Iterable
 # NVIDIA's table of compute capabilities (developer.nvidia.com/cuda-gpus); Blackwell is 10.x in data centres and 12.x
 # in workstations.
 ARCHITECTURES = {
-    "kepler": (35,),
-    "maxwell": (50,),
-    "pascal": (60,),
-    "volta": (70,),
-    "turing": (75,),
-    "ampere": (80,),
-    "ada": (89,),
-    "hopper": (90,),
-    "blackwell": (100, 120),
-}
+    "kepler": (35,), "maxwell": (50,), "pascal": (60,), "volta": (70,), "turing": (75,), "ampere": (80,), "ada": (89,),
+    "hopper": (90,), "blackwell": (100, 120),
+}  # fmt: skip
 # The first CUDA whose nvcc compiles for an architecture, from the release notes of each CUDA.
 _FIRST = {
-    60: (8, 0),
-    61: (8, 0),
-    70: (9, 0),
-    75: (10, 0),
-    80: (11, 0),
-    86: (11, 1),
-    89: (11, 8),
-    90: (11, 8),
-    100: (12, 8),
-    103: (12, 9),
-    120: (12, 8),
-}
+    60: (8, 0), 61: (8, 0), 70: (9, 0), 75: (10, 0), 80: (11, 0), 86: (11, 1), 89: (11, 8), 90: (11, 8),
+    100: (12, 8), 103: (12, 9), 120: (12, 8),
+}  # fmt: skip
 # From this CUDA on nothing below the architecture is compiled for.
 _OLDEST = (((13, 0), 75), ((12, 0), 50), ((11, 0), 35))
 

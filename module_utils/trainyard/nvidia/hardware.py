@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA hardware and what a host offers it, read from files and tools that need no driver.
 
-Pure. Device ids, names and the chip behind each id are those of the PCI ID database (pci.ids of August 2026), in which
+Device ids, names and the chip behind each id are those of the PCI ID database (pci.ids of August 2026), in which
 the ids of one generation lie together. Sizes in MiB.
 """
 
@@ -80,15 +80,9 @@ NVSWITCH_CLASS = "0x0680"
 SWITCH_ADAPTER = "SW_MNG"
 
 _FAMILIES = {
-    "debian": "debian",
-    "ubuntu": "debian",
-    "rhel": "redhat",
-    "rocky": "redhat",
-    "almalinux": "redhat",
-    "centos": "redhat",
-    "fedora": "redhat",
-    "sles": "suse",
-    "opensuse-leap": "suse",
+    **dict.fromkeys(("debian", "ubuntu"), "debian"),
+    **dict.fromkeys(("rhel", "rocky", "almalinux", "centos", "fedora"), "redhat"),
+    **dict.fromkeys(("sles", "opensuse-leap"), "suse"),
 }
 _STATES = {"H": "half-installed", "U": "unpacked", "F": "half-configured"}
 

@@ -58,26 +58,17 @@ _LAST_WITH_GPU = Release(DEVICES, ("3.7", "3.9"), ("10.1", "11.1", "11.6"), "4.1
 _WITHOUT_GPU = Release(("cpu", "ascend"), ("3.9", "3.11"), openmpi="4.1.4")
 
 RELEASES: Mapping[str, Release] = {
-    "1.7": _FIRST,
-    "1.8": _FIRST,
-    "1.9": _FIRST,
-    "1.10": _FIRST,
+    **dict.fromkeys(("1.7", "1.8", "1.9", "1.10"), _FIRST),
     "2.0": replace(_LAST_WITH_GPU, openmpi="4.0.3"),
-    "2.1": _LAST_WITH_GPU,
-    "2.2": _LAST_WITH_GPU,
+    **dict.fromkeys(("2.1", "2.2"), _LAST_WITH_GPU),
     # Its guide covers Ascend only.
     "2.3": Release(("ascend",), ("3.8", "3.10"), openmpi="4.1.4"),
-    "2.4": _WITHOUT_GPU,
-    "2.5": _WITHOUT_GPU,
-    "2.6": _WITHOUT_GPU,
-    # Wheels for 3.12 came with 2.7.2.
-    "2.7": _WITHOUT_GPU,
-    "2.8": replace(_WITHOUT_GPU, pythons=("3.9", "3.12")),
-    "2.9": replace(_WITHOUT_GPU, pythons=("3.9", "3.12")),
+    # Wheels of 2.7 for 3.12 came with 2.7.2.
+    **dict.fromkeys(("2.4", "2.5", "2.6", "2.7"), _WITHOUT_GPU),
+    **dict.fromkeys(("2.8", "2.9"), replace(_WITHOUT_GPU, pythons=("3.9", "3.12"))),
     # Its metadata allows numpy 2.
     "2.10": replace(_WITHOUT_GPU, pythons=("3.10", "3.12")),
 }
-
 
 # Builds for GPUs in the Python package index and the CUDA releases that they were built for, as the libraries of 1.7.0,
 # 1.10.0 and 2.0.0 say; those between the first two are assumed to be alike.

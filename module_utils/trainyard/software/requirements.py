@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import eq, ge, gt, le, lt, ne
 from urllib.parse import unquote
 
 from ..findings.findings import Finding
@@ -25,6 +26,9 @@ _PIN = re.compile(
 )
 _WHEEL = re.compile(r"(?:https?|file)://\S+/(?P<name>[^/\s-]+)-(?P<version>[^/\s-]+)-[^/\s]+\.whl#sha256=[0-9a-f]{64}")
 _RELEASE = re.compile(r"(?:(\d+)!)?(\d+(?:\.\d+)*)(.*)")
+
+
+_OPERATORS = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 
 
 class PinError(ValueError):
@@ -62,7 +66,7 @@ def parse(text: str, python: tuple[int, int]) -> Pin | None:
     match = _PIN.fullmatch(text.strip())
     if match is None:
         raise PinError(f"{text.strip()!r} is not pinned: expected name==version, as in numpy==2.4.6")
-    if match["operator"] and not _holds(python, match["operator"], _python(match["python"])):
+    if match["operator"] and not _OPERATORS[match["operator"]](python, _python(match["python"])):
         return None
     return Pin(text.strip(), normal(match["name"]), match["version"], match["hashes"])
 
@@ -163,17 +167,6 @@ def python_in_range(python: tuple[int, int], least: str, most: str) -> bool:
 def _python(text: str) -> tuple[int, int]:
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
-
-
-def _holds(python: tuple[int, int], operator: str, bound: tuple[int, int]) -> bool:
-    return {
-        "<": python < bound,
-        "<=": python <= bound,
-        ">": python > bound,
-        ">=": python >= bound,
-        "==": python == bound,
-        "!=": python != bound,
-    }[operator]
 
 
 def _same(version: str) -> tuple[int, tuple[int, ...], str]:

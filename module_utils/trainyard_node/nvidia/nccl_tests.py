@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,8 @@ from ...trainyard.nvidia.cuda_verify import last_lines
 from ...trainyard.nvidia.library import LIBRARIES
 from ...trainyard.nvidia.nccl_tests import header_version
 from ...trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
-from ..machine.tree import Outcome, Tree
+from ..machine import commands
+from ..machine.tree import Tree
 
 
 class _Part(NamedTuple):
@@ -83,23 +83,12 @@ def read_part(tree: Tree, name: str, root: str, place: str, machine: str) -> dic
     }
 
 
-def _answer(argv: Sequence[str], timeout: float, settings: Mapping[str, Any]) -> Outcome:
-    both: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    try:
-        done = subprocess.run(list(argv), check=False, timeout=timeout, **both, **settings)
-    except subprocess.TimeoutExpired:
-        return Outcome(124, f"no answer within {timeout:.0f} s")
-    except OSError as error:
-        return Outcome(126, str(error))
-    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"))
-
-
 def probe_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return exists, missing (libraries), mpi, status, said and flags of a program; `settings` are subprocess's."""
     if not os.access(program, os.X_OK):
         return {"exists": False, "missing": [], "mpi": False, "status": 127, "said": "", "flags": {}}
-    linked = _answer(["ldd", program], _ANSWER_SECONDS, settings).output
-    answer = _answer([program, "--help"], _ANSWER_SECONDS, settings)
+    linked = commands.run(["ldd", program], _ANSWER_SECONDS, **settings).output
+    answer = commands.run([program, "--help"], _ANSWER_SECONDS, **settings)
     return {
         "exists": True,
         "missing": missing_libraries(linked),
@@ -113,7 +102,7 @@ def probe_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 def run_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Run one rank over as few bytes as there can be, and return name, command, status, output and said."""
     argv = [program, "-b", "8", "-e", "8", "-n", "1", "-w", "0"]
-    done = _answer(argv, _RUN_SECONDS, settings)
+    done = commands.run(argv, _RUN_SECONDS, **settings)
     return {
         "name": Path(program).name,
         "command": " ".join(argv),

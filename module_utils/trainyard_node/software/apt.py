@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,9 @@ from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import apt, apt_sources, openpgp
+from ..machine import commands
 from ..machine.private import PrivateError, expect_safe, opened
+from ..machine.tree import Outcome
 
 # Seconds to wait for another apt or dpkg, for an answer of a repository, and for a whole transaction.
 LOCK_TIMEOUT = 300
@@ -38,8 +39,8 @@ class AptError(Exception):
     """What apt or dpkg could not do, with its own message."""
 
 
-def _run(argv: Sequence[str], timeout: int = 300) -> tuple[int, str]:
-    """Run one of apt's tools; returns status and output, standard output and error together."""
+def _run(argv: Sequence[str], timeout: int = 300) -> Outcome:
+    """Run one of apt's tools."""
     environment = {
         **os.environ,
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin:" + os.environ.get("PATH", ""),
@@ -48,21 +49,10 @@ def _run(argv: Sequence[str], timeout: int = 300) -> tuple[int, str]:
         # Services of other packages are not restarted behind a running job's back.
         "NEEDRESTART_MODE": "l",
     }
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-            check=False,
-            env=environment,
-        )
-    except FileNotFoundError:
-        raise AptError(f"{argv[0]} is not installed; this needs a system with apt, Debian or Ubuntu") from None
-    except subprocess.TimeoutExpired:
-        return 124, f"E: no answer of {argv[0]} within {timeout} s"
-    return done.returncode, done.stdout.decode("utf-8", errors="replace")
+    outcome = commands.run(argv, timeout, env=environment)
+    if outcome.status == commands.NOT_STARTED:
+        raise AptError(f"{argv[0]} is not installed; this needs a system with apt, Debian or Ubuntu")
+    return outcome
 
 
 def _read(argv: Sequence[str]) -> str:

@@ -23,6 +23,8 @@ from typing import Any
 
 from ...trainyard.software.lock import ByHashes, mismatch
 from ...trainyard.software.requirements import Pin, normal
+from ..machine import commands
+from ..machine.tree import Outcome
 
 # A source archive runs code of its own when it is installed.
 WHEELS = ("--only-binary=:all:",)
@@ -137,19 +139,19 @@ def describe(interpreter: str) -> Interpreter:
     if found is None:
         raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}", "install it or name another one")
     answer = _run([found, "-I", "-c", _DESCRIBE])
-    if answer.returncode != 0:
-        text = f"{found} does not run as a Python interpreter: {_last_lines(answer.stdout, 3)}"
+    if answer.status:
+        text = f"{found} does not run as a Python interpreter: {_last_lines(answer.output, 3)}"
         raise EnvironmentFailure(text, "repair it or name another one")
-    facts = json.loads(answer.stdout)
+    facts = json.loads(answer.output)
     return Interpreter(**{**facts, "version": tuple(facts["version"])})
 
 
 def inspect(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
     """Return the Python and the packages of the environment at `path`, None when its interpreter does not run."""
     answer = _run([str(path / "bin" / "python"), "-I", "-c", _LIST])
-    if answer.returncode != 0:
+    if answer.status:
         return None
-    found = json.loads(answer.stdout)
+    found = json.loads(answer.output)
     major, minor, micro = found["python"]
     return (major, minor, micro), {normal(name): version for name, version in found["packages"].items()}
 
@@ -170,7 +172,7 @@ def examine(path: Path) -> State:
 
 def missing_from_system(names: Sequence[str], interpreter: Interpreter) -> list[str]:
     """Return those of `names` that the system has not: libraries (libgomp.so.1), programs (c++), and Python.h."""
-    cache = _run(["/sbin/ldconfig", "--print-cache"]).stdout if any(".so" in name for name in names) else ""
+    cache = _run(["/sbin/ldconfig", "--print-cache"]).output if any(".so" in name for name in names) else ""
     libraries = {line.split(" ")[0].strip() for line in cache.splitlines()}
 
     def there(name: str) -> bool:
@@ -191,8 +193,8 @@ def make(path: Path, interpreter: Interpreter) -> None:
         elif old.name != BUILDING:
             old.unlink()
     answer = _run([interpreter.executable, "-m", "venv", str(path)])
-    if answer.returncode != 0:
-        raise EnvironmentFailure(f"making the environment {path} failed: {_last_lines(answer.stdout, 8)}")
+    if answer.status:
+        raise EnvironmentFailure(f"making the environment {path} failed: {_last_lines(answer.output, 8)}")
 
 
 def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str] = ()) -> None:
@@ -214,15 +216,15 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
             requirements.write_text("".join(f"{line}\n" for line in lines))
             call = [*argv, *options, f"--requirement={requirements}"]
             answer = _run(call, {**sources.environment(), "TMPDIR": scratch})
-            if answer.returncode != 0:
+            if answer.status:
                 raise EnvironmentFailure(
                     f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}: "
-                    f"{mismatch(answer.stdout, sources.wheels) or _last_lines(answer.stdout, 8)}"
+                    f"{mismatch(answer.output, sources.wheels) or _last_lines(answer.output, 8)}"
                 )
     answer = _run([python, "-m", "pip", "check"])
-    if answer.returncode != 0:
+    if answer.status:
         raise EnvironmentFailure(
-            f"the packages in {path} do not fit together: {_last_lines(answer.stdout, 8)}; "
+            f"the packages in {path} do not fit together: {_last_lines(answer.output, 8)}; "
             "pin versions that do, in the list of packages or in the constraints"
         )
     # Users of the environment cannot write there: uncompiled modules would be compiled again at every start. The exit
@@ -345,22 +347,10 @@ class Verification:
         return {"identity": self.identity(state), "result": result}
 
 
-def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> Outcome:
     environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     environment.update({"PIP_DISABLE_PIP_VERSION_CHECK": "1", "LC_ALL": "C.UTF-8", **(extra or {})})
-    try:
-        return subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            cwd="/",
-            check=False,
-        )
-    except OSError as error:
-        return subprocess.CompletedProcess(list(argv), 127, stdout=f"{argv[0]}: {error.strerror}")
+    return commands.run(argv, env=environment, cwd="/")
 
 
 def _last_lines(output: str, count: int) -> str:

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a command to its end, without input."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from .tree import Outcome
+
+# Exit status of a command that did not end in time, as of coreutils' timeout, and of one that could not be started.
+TIMED_OUT, NOT_STARTED = 124, 127
+
+
+def run(argv: Sequence[str], timeout: float | None = None, **settings: Any) -> Outcome:
+    """Return the exit status and the output (stdout and stderr together); `settings` are those of subprocess.run."""
+    both: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(list(argv), check=False, timeout=timeout, **both, **settings)
+    except subprocess.TimeoutExpired:
+        return Outcome(TIMED_OUT, f"no end of {argv[0]} within {timeout:.0f} s")
+    except OSError as error:
+        return Outcome(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"))
