@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
 from .requirements import input_finding, too_new_findings, version_numbers, wheel_setting_findings
@@ -23,8 +23,7 @@ FORMER_NAMES = ("mindspore-gpu", "mindspore-ascend")
 DEVICE_OF_VENDOR: Mapping[str, str] = {"none": "cpu", "nvidia": "gpu", "ascend": "ascend"}
 
 
-@dataclass(frozen=True)
-class Cuda:
+class Cuda(NamedTuple):
     """The cuDNN that MindSpore was built with for a CUDA release, and the oldest driver that NVIDIA names for it."""
 
     cudnn: str
@@ -36,38 +35,40 @@ CUDAS: Mapping[str, Cuda] = {
     "11.1": Cuda("8.0", "450.80.02"),
     "11.6": Cuda("8.5", "510.39.01"),
 }
+# The wheels are linked with GCC's OpenMP library but do not bring it along.
+_OPENMP = {
+    "file": "libgomp.so.1",
+    "packages": {"Debian": "libgomp1", "RedHat": "libgomp"},
+    "needed_by": "MindSpore",
+    "switch": "mindspore_manage_system",
+}
+# The wheels of 2.7 to 2.9 require it; older ones are from before numpy 2.
+_NUMPY_BELOW = "2"
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(NamedTuple):
     """One minor release; `pythons` are the first and the last that it has wheels for."""
 
     devices: tuple[str, ...]
     pythons: tuple[str, str]
     cudas: tuple[str, ...] = ()
-    # The release of Open MPI that its GPU and Ascend builds are documented with; "" where the guides name none.
-    openmpi: str = ""
     # One distribution for all devices, or, before 2.0, `mindspore-gpu` and `mindspore-ascend` beside `mindspore`.
     unified: bool = True
-    # The wheels of 2.7 to 2.9 say so; older ones are from before numpy 2.
-    numpy_below: str = "2"
 
 
-_FIRST = Release(DEVICES, ("3.7", "3.9"), ("10.1", "11.1"), "4.0.3", unified=False)
-_LAST_WITH_GPU = Release(DEVICES, ("3.7", "3.9"), ("10.1", "11.1", "11.6"), "4.1.4")
-_WITHOUT_GPU = Release(("cpu", "ascend"), ("3.9", "3.11"), openmpi="4.1.4")
+_FIRST = Release(DEVICES, ("3.7", "3.9"), ("10.1", "11.1"), unified=False)
+_LAST_WITH_GPU = Release(DEVICES, ("3.7", "3.9"), ("10.1", "11.1", "11.6"))
+_WITHOUT_GPU = ("cpu", "ascend")
 
 RELEASES: Mapping[str, Release] = {
     **dict.fromkeys(("1.7", "1.8", "1.9", "1.10"), _FIRST),
-    "2.0": replace(_LAST_WITH_GPU, openmpi="4.0.3"),
-    **dict.fromkeys(("2.1", "2.2"), _LAST_WITH_GPU),
+    **dict.fromkeys(("2.0", "2.1", "2.2"), _LAST_WITH_GPU),
     # Its guide covers Ascend only.
-    "2.3": Release(("ascend",), ("3.8", "3.10"), openmpi="4.1.4"),
+    "2.3": Release(("ascend",), ("3.8", "3.10")),
     # Wheels of 2.7 for 3.12 came with 2.7.2.
-    **dict.fromkeys(("2.4", "2.5", "2.6", "2.7"), _WITHOUT_GPU),
-    **dict.fromkeys(("2.8", "2.9"), replace(_WITHOUT_GPU, pythons=("3.9", "3.12"))),
-    # Its metadata allows numpy 2.
-    "2.10": replace(_WITHOUT_GPU, pythons=("3.10", "3.12")),
+    **dict.fromkeys(("2.4", "2.5", "2.6", "2.7"), Release(_WITHOUT_GPU, ("3.9", "3.11"))),
+    **dict.fromkeys(("2.8", "2.9"), Release(_WITHOUT_GPU, ("3.9", "3.12"))),
+    "2.10": Release(_WITHOUT_GPU, ("3.10", "3.12")),
 }
 
 # Builds for GPUs in the Python package index and the CUDA releases that they were built for, as the libraries of 1.7.0,
@@ -81,8 +82,7 @@ _finding = partial(input_finding, "mindspore")
 _GIVE_WHEEL = "set mindspore_wheel_url to the address of its wheel and mindspore_wheel_sha256 to its sum"
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(NamedTuple):
     """Something that some releases do, on some devices; `last` is the last that documents it, "" if all newer do."""
 
     what: str
@@ -92,19 +92,14 @@ class Feature:
     instead: str
 
 
+_OWN_LAUNCHER = "use job_launcher: mindspore"
+_CHECKPOINT = "let the job restart from its last checkpoint (job_max_restarts)"
+_BY_NODE_ID, _BY_SCHEDULER = "taking the rank from an integer MS_NODE_ID", "let the scheduler give the ranks"
 FEATURES: Mapping[str, Feature] = {
-    "rank_from_node_id": Feature(
-        "taking the rank from an integer MS_NODE_ID", "2.1", "", DEVICES, "let the scheduler give the ranks"
-    ),
-    "msrun": Feature("msrun", "2.3", "", DEVICES, "use job_launcher: mindspore"),
-    "mpirun": Feature("training under mpirun", "1.7", "", ("gpu", "ascend"), "use job_launcher: mindspore"),
-    "recovery": Feature(
-        "restarting a single worker that died (in graph mode)",
-        "1.7",
-        "2.5",
-        ("gpu",),
-        "let the job restart from its last checkpoint (job_max_restarts)",
-    ),
+    "rank_from_node_id": Feature(_BY_NODE_ID, "2.1", "", DEVICES, _BY_SCHEDULER),
+    "msrun": Feature("msrun", "2.3", "", DEVICES, _OWN_LAUNCHER),
+    "mpirun": Feature("training under mpirun", "1.7", "", ("gpu", "ascend"), _OWN_LAUNCHER),
+    "recovery": Feature("restarting a single dead worker (in graph mode)", "1.7", "2.5", ("gpu",), _CHECKPOINT),
 }
 
 
@@ -137,7 +132,7 @@ def why_not(version: str, device: str, feature: str) -> tuple[str, str]:
 
 
 def supports(version: str, device: str, feature: str) -> bool:
-    """Tell whether this MindSpore supports a feature (a key of FEATURES) on this device."""
+    """Return whether this MindSpore supports a feature (a key of FEATURES) on this device."""
     return not why_not(version, device, feature)[0]
 
 
@@ -152,9 +147,7 @@ def pythons(version: str) -> tuple[str, str]:
     known = RELEASES.get(minor(version))
     if known is None:
         return "", ""
-    if re.match(r"2\.7\.[2-9]", version):
-        return known.pythons[0], "3.12"
-    return known.pythons
+    return (known.pythons[0], "3.12") if re.match(r"2\.7\.[2-9]", version) else known.pythons
 
 
 def combinations() -> str:
@@ -205,7 +198,7 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
         yield _finding(f"there is no MindSpore {version} for {device}", f"one of these: {combinations()}")
         return
     else:
-        below = {"numpy": release.numpy_below}
+        below = {"numpy": _NUMPY_BELOW}
         yield from too_new_findings("mindspore", f"MindSpore {version}", settings.packages, below)
         if device == "gpu" and cuda not in release.cudas:
             built = " or ".join(f"{each} with cuDNN {CUDAS[each].cudnn}" for each in release.cudas)
@@ -214,13 +207,14 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
     if device != "gpu" and cuda:
         found = f"mindspore_cuda is {cuda!r}, and mindspore_device {device}"
         yield _finding(found, "a CUDA release for gpu alone", "leave it empty, or set the device to gpu")
-    yield from _wheel_findings(settings, release)
+    yield from _wheel_findings(settings)
 
 
-def _wheel_findings(settings: Settings, release: Release | None) -> Iterator[Finding]:
+def _wheel_findings(settings: Settings) -> Iterator[Finding]:
     yield from wheel_setting_findings("mindspore", settings.wheel_url, settings.wheel_sha256)
     # From 2.0 on the wheels for CPU also hold what Ascend needs.
-    if settings.wheel_url or settings.device == "cpu" or (settings.device == "ascend" and release is not _FIRST):
+    unified = distribution(settings.version, settings.device) == "mindspore"
+    if settings.wheel_url or (unified and settings.device != "gpu"):
         return
     there = [version for version, cudas in _INDEXED_GPU.items() if settings.cuda in cudas]
     indexed: Sequence[str] = there if settings.device == "gpu" else _INDEXED_ASCEND
@@ -235,23 +229,14 @@ def plan(settings: Settings) -> dict[str, Any]:
     name = distribution(settings.version, settings.device)
     least, most = pythons(settings.version)
     cuda = CUDAS.get(settings.cuda)
-    target = settings.device.capitalize() if settings.device == "ascend" else settings.device.upper()
     return {
         "pins": [f"{name}=={settings.version}"],
         "wheels": {name: f"{settings.wheel_url}#sha256={settings.wheel_sha256}"} if settings.wheel_url else {},
         "python_min": settings.python_min or least,
         "python_max": settings.python_max or most,
         "versions": {name: f"{name} %s for {settings.device}", "numpy": "numpy %s"},
-        "verify_environment": {"DEVICE_TARGET": target},
-        # The wheels are linked with GCC's OpenMP library but do not bring it along.
-        "libraries": [
-            {
-                "file": "libgomp.so.1",
-                "packages": {"Debian": "libgomp1", "RedHat": "libgomp"},
-                "needed_by": "MindSpore",
-                "switch": "mindspore_manage_system",
-            }
-        ],
+        "verify_environment": {"DEVICE_TARGET": "Ascend" if settings.device == "ascend" else settings.device.upper()},
+        "libraries": [_OPENMP],
         "driver": cuda.driver if cuda else "",
         "needs": f"CUDA {settings.cuda}, cuDNN {cuda.cudnn}, NVIDIA driver {cuda.driver} or newer" if cuda else "",
     }
