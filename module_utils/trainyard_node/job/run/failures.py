@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ....trainyard.job.record.secrets import Forms, mask_text
 from ....trainyard.job.run import causes, messages
@@ -59,29 +60,21 @@ class Failures:
 
     def first_well(self, exits: Mapping[str, Exit]) -> Message | None:
         """Return the first process with ranks that ended well, which may have been too early for the other ranks."""
-        ended = [
-            {
-                "host": self.host,
-                "process": process["name"],
-                "ranks": process["ranks"],
-                "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
-                "time": exits[process["name"]].get("time"),
-            }
-            for process in self.node_plan["processes"]
-            if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
-        ]
+        ended = []
         for process in self.node_plan["processes"]:
+            name, ranks, own = process["name"], process["ranks"], exits.get(process["name"], {})
+            # When which rank ended; a rank of None: all of them.
+            ends: list[tuple[int | None, Any]] = []
+            if ranks and own.get("result") == "success":
+                ends.append((ranks[0] if len(ranks) == 1 else None, own.get("time")))
             # An agent remains after its ranks, until the ranks of other nodes have ended.
-            for rank, at in agent_ranks.left(self._noted(process)).items():
-                ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
-                              "time": at})  # fmt: skip
-            if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
+            ends += agent_ranks.left(self._noted(process)).items()
+            if name == "mpirun" and own.get("result", "success") != "success":
                 # All ranks are this one process; its log names those that had left before it failed.
-                ended += [
-                    {"host": self.host, "process": "mpirun", "ranks": process["ranks"], "rank": rank,
-                     "time": exits["mpirun"].get("time")}
-                    for rank in failures.mpirun_left(self.end_of(process["log"])) if rank in process["ranks"]
-                ]  # fmt: skip
+                left = failures.mpirun_left(self.end_of(process["log"]))
+                ends += [(rank, own.get("time")) for rank in left if rank in ranks]
+            common = {"host": self.host, "process": name, "ranks": ranks}
+            ended += [{**common, "rank": rank, "time": at} for rank, at in ends]
         # The ranks may have written anything.
         valid = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
         return min(valid, key=lambda each: each["time"], default=None)
@@ -92,17 +85,19 @@ class Failures:
     def missed(self, found: Sequence[Message]) -> list[Message]:
         """Return the failure of a rank that MindSpore's scheduler misses, where ranks have lost a peer.
 
-        The scheduler itself ends later."""
-        ours = [process for process in self.node_plan["processes"] if process["name"] == "scheduler"]
+        The scheduler itself ends later.
+        """
         if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
             return []
-        missing = [failures.root_cause(self.end_of(process["log"])) or {} for process in ours]
-        ended = {"exit_code": None, "result": "exit-code", "recover_after_s": None}
+        schedulers = [process for process in self.node_plan["processes"] if process["name"] == "scheduler"]
+        causes_found = [failures.root_cause(self.end_of(process["log"])) or {} for process in schedulers]
+        record = {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], "exit_code": None,
+                  "result": "exit-code", "recover_after_s": None}  # fmt: skip
         return [
-            {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
-             "time": time.time()}
-            for cause in missing if cause.get("reason") and cause["rank"] in range(self.node_plan["world_size"])
-        ]  # fmt: skip
+            {**record, **cause, "time": time.time()}
+            for cause in causes_found
+            if cause.get("reason") and cause["rank"] in range(self.node_plan["world_size"])
+        ]
 
     def failure(self, process: Message, ended: Exit, unsaved: str) -> Message:
         """Return the failure of a process with this exit; `unsaved` is why this node's state could not be written."""
@@ -125,11 +120,8 @@ class Failures:
         if not process["name"].startswith("rank"):
             cause = agent_ranks.cause(self._noted(process)) or failures.root_cause(self.end_of(process["log"]))
             if cause is not None:
-                blamed = {
-                    **record,
-                    **{key: value for key, value in cause.items() if value is not None or key != "time"},
-                }
-                blamed["result"] = "signal" if cause["signal"] else "exit-code"
+                known = {key: value for key, value in cause.items() if value is not None or key != "time"}
+                blamed = {**record, **known, "result": "signal" if cause["signal"] else "exit-code"}
                 record = record if misfit(blamed, shape) else blamed
         # Ranks of mpirun write their logs on other nodes.
         name = self.node_plan["rank_log"].replace("{rank}", str(record["rank"]))

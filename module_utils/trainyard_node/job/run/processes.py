@@ -36,7 +36,7 @@ _SLICE = re.compile(
     rb"^[^/\n]*(?:/(?!user\.slice/)[^/\n]+)*?/trainyard\.slice/trainyard-([a-z0-9_]+)\.slice/", re.MULTILINE
 )
 # Upper bound of a process id on Linux (proc(5), pid_max).
-_MOST_PID = 1 << 22
+_MAX_PID = 1 << 22
 
 
 def _read(path: str) -> bytes:
@@ -44,14 +44,18 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
+def _content(path: str) -> bytes:
+    """Return what a file of /proc holds; b"" where the process has ended, or it is hidden from us."""
+    try:
+        return _read(path)
+    except OSError:
+        return b""
+
+
 def stat_fields(pid: int, proc: AnyPath = PROC) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the state on; nothing for a zombie, or where the process has ended."""
-    try:
-        stat = _read(f"{proc}/{pid}/stat")
-    except OSError:
-        return []
     # The second field is the command in parentheses, which may itself hold spaces, parentheses and half a character.
-    fields = stat.rpartition(b")")[2].split()
+    fields = _content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
     return [] if not fields or fields[0] in (b"Z", b"X") else fields
 
 
@@ -93,13 +97,13 @@ def monitor_of(job_dir: AnyPath) -> tuple[int, int] | None:
     """
     noted = read_object(f"{job_dir}/monitor.json")
     pid, started = noted.get("pid"), noted.get("start_time")
-    if type(pid) is int and 0 < pid <= _MOST_PID and type(started) is int and start_time(pid) == started:
+    if type(pid) is int and 0 < pid <= _MAX_PID and type(started) is int and start_time(pid) == started:
         return pid, started
     return None
 
 
 def monitor_alive(job_dir: AnyPath) -> bool:
-    """Tell whether the monitor of the job with this folder runs on this node."""
+    """Return whether the monitor of the job with this folder runs on this node."""
     return monitor_of(job_dir) is not None
 
 
@@ -156,10 +160,13 @@ def pids(proc: AnyPath = PROC) -> list[int]:
 
 def name(pid: int, proc: AnyPath = PROC) -> str:
     """Return the name of a process, which the kernel cuts after 15 bytes; "" where it has ended."""
-    try:
-        return _read(f"{proc}/{pid}/comm").decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
+    return _content(f"{proc}/{pid}/comm").decode("utf-8", "replace").strip()
+
+
+def state(pid: int | str, proc: AnyPath = PROC) -> str:
+    """Return the state of a process, or of a thread `PID/task/TID`; "" where it has ended."""
+    fields = _content(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
+    return fields[0].decode("ascii", "replace") if fields else ""
 
 
 def open_files(pid: int, proc: AnyPath = PROC) -> list[str]:
@@ -173,21 +180,15 @@ def open_files(pid: int, proc: AnyPath = PROC) -> list[str]:
 
 
 def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:
-    """Tell whether a process is an agent of our runtime, which starts ranks and is none itself."""
-    try:
-        argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
-    except OSError:
-        return False
+    """Return whether a process is an agent of our runtime, which starts ranks and is none itself."""
+    argv = _content(f"{proc}/{pid}/cmdline").split(b"\0")
     runtime = os.fsencode(f"{job_dir}/trainyard.pyz")
     return runtime in argv and argv[argv.index(runtime) + 1] == b"agent"
 
 
 def _user(entry: str) -> int | None:
     """Return the real user of a process by its status: the folder of some processes of users belongs to root."""
-    try:
-        lines = _read(f"{entry}/status").splitlines()
-    except OSError:
-        return None
+    lines = _content(f"{entry}/status").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
 
 
@@ -212,10 +213,7 @@ def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
 
 def in_slices(proc: AnyPath = PROC) -> set[str]:
     """Return the ids of all jobs whose slices have processes."""
-    found = set()
-    for pid in pids(proc):
-        with contextlib.suppress(OSError):
-            found.update(_SLICE.findall(_read(f"{proc}/{pid}/cgroup")))
+    found = {name for pid in pids(proc) for name in _SLICE.findall(_content(f"{proc}/{pid}/cgroup"))}
     return {name.decode().replace("_", "-") for name in found}
 
 
@@ -232,20 +230,17 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in alive.items():
         children.setdefault(parent, []).append(pid)
-    found, ahead = set(), [pid for pid in alive if marked(pid)]
-    while ahead:
-        pid = ahead.pop()
+    found, queue = set(), [pid for pid in alive if marked(pid)]
+    while queue:
+        pid = queue.pop()
         if pid not in found:
             found.add(pid)
-            ahead += children.get(pid, ())
+            queue += children.get(pid, ())
     return {pid: alive[pid][1] for pid in found if pid != os.getpid()}
 
 
 def _in_slice(entry: str, slice_name: str) -> bool:
-    try:
-        groups = _read(f"{entry}/cgroup").splitlines()
-    except OSError:
-        return False
+    groups = _content(f"{entry}/cgroup").splitlines()
     return any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
 
 
@@ -292,10 +287,8 @@ def command_line(pid: int, proc: AnyPath = PROC) -> str:
 
 def arguments(pid: int, proc: AnyPath = PROC) -> list[str]:
     """Return the arguments of a process; none where it has ended."""
-    try:
-        return _read(f"{proc}/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0").split("\0")
-    except OSError:
-        return []
+    text = _content(f"{proc}/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0")
+    return text.split("\0") if text else []
 
 
 def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> list[int]:
@@ -332,10 +325,8 @@ def ask_to_end(pids: Iterable[int]) -> None:
 
 
 def stopped(pid: int, proc: AnyPath = PROC) -> bool:
-    """Tell whether a process is stopped, by SIGSTOP for example."""
-    with contextlib.suppress(OSError, IndexError):
-        return _read(f"{proc}/{pid}/stat").rpartition(b")")[2].split()[0] == b"T"
-    return False
+    """Return whether a process is stopped, by SIGSTOP for example."""
+    return state(pid, proc) == "T"
 
 
 def _send(pid: int, started: int, number: int) -> None:

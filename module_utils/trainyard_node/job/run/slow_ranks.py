@@ -38,7 +38,7 @@ def asleep(pid: int, proc: str = procs.PROC) -> bool | None:
 
     If the kernel hides where the main thread sleeps, any sleep counts.
     """
-    state = _state(f"{proc}/{pid}/stat")
+    state = procs.state(pid, proc)
     if not state:
         return None
     if state != "S":
@@ -51,16 +51,7 @@ def asleep(pid: int, proc: str = procs.PROC) -> bool | None:
         threads = os.listdir(f"{proc}/{pid}/task")[:MAX_THREADS]  # noqa: PTH208
     except OSError:
         return None
-    return not any(_state(f"{proc}/{pid}/task/{thread}/stat") in ("R", "D") for thread in threads)
-
-
-def _state(path: str) -> str:
-    try:
-        with open(path, "rb") as stat:  # noqa: PTH123 - four times a second for each thread
-            fields = stat.read().rpartition(b")")[2].split()
-    except OSError:
-        return ""
-    return fields[0].decode("ascii", "replace") if fields else ""
+    return not any(procs.state(f"{pid}/task/{thread}", proc) in ("R", "D") for thread in threads)
 
 
 class Sampler:
