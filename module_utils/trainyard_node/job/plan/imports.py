@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this node's Python has what a job's script imports: it is asked where the modules are, and loads none."""
+"""Check that this node's Python finds what a job's script imports; it loads no module for that."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ....trainyard.job.plan import imports as rules
 from ...machine import as_user
 from ...machine.as_user import JobError
 
-# Seconds for a Python to start on a slow file system; one that takes longer is not asked.
+# Seconds for a Python to start on a slow file system; one that takes longer is not checked.
 LIMIT_S = 20.0
 # Upper bound for a script that is read here, in bytes.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 # A path of "" is the current folder, which is not the job's here.
-_ASK = """
+_FIND = """
 import importlib.util, sys
 sys.path[:] = sys.argv[1:2] + [path for path in sys.path if path]
 for name in sys.argv[2:]:
@@ -33,20 +33,20 @@ for name in sys.argv[2:]:
 
 
 def findings(node_plan: dict[str, Any], user: str) -> list[Finding]:
-    """Find what the job's script imports and its Python lacks; as the user, whose that Python may be."""
+    """Find what the job's script imports and its Python does not find; as the user, who may own that Python."""
     script, python = node_plan["entry"]["script"], shutil.which(node_plan["program"], path=node_plan["program_path"])
     if not script or not python:
         return []
     try:
         rights, environment = as_user.named(user), {"PATH": node_plan["program_path"], "LC_ALL": "C.UTF-8"}
-        lacking = as_user.run(rights, _lacking, node_plan["entry"], python, user, environment, limit_s=2 * LIMIT_S)
+        missing = as_user.run(rights, _missing, node_plan["entry"], python, user, environment, limit_s=2 * LIMIT_S)
     except JobError:
         return []
-    return [rules.finding(node_plan["host"], script, lacking, python, node_plan["venv"])] if lacking else []
+    return [rules.finding(node_plan["host"], script, missing, python, node_plan["venv"])] if missing else []
 
 
-def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[str, str]) -> list[str]:
-    """Return the modules that the script imports and this Python does not find; none where that cannot be told.
+def _missing(entry: dict[str, Any], python: str, user: str, environment: dict[str, str]) -> list[str]:
+    """Return the modules that the script imports and this Python does not find; none where that is not known.
 
     The Python gets nothing of root's environment, as the user may have made it.
     """
@@ -58,7 +58,7 @@ def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[st
             if not script.is_file():
                 return []
             with script.open(encoding="utf-8") as file:
-                names = rules.imported(file.read(MOST_BYTES))
+                names = rules.imported(file.read(MAX_BYTES))
         except (OSError, ValueError):
             return []
     if not names:
@@ -66,7 +66,7 @@ def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[st
     try:
         home = pwd.getpwnam(user).pw_dir
         done = subprocess.run(
-            [python, "-c", _ASK, folder, *names],
+            [python, "-c", _FIND, folder, *names],
             cwd="/",
             env={**environment, "HOME": home, **entry["environment"]},
             stdin=subprocess.DEVNULL,
@@ -78,5 +78,5 @@ def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[st
     except (OSError, KeyError, ValueError, subprocess.TimeoutExpired):
         return []
     # A site's own start-up code may print other words.
-    said = set(done.stdout.split()) if done.returncode == 0 else set()
-    return [name for name in names if name in said]
+    printed = set(done.stdout.split()) if done.returncode == 0 else set()
+    return [name for name in names if name in printed]

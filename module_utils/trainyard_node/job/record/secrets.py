@@ -20,7 +20,7 @@ from .metrics_file import metrics_file
 
 # Bytes at the end and the beginning of a log that are masked: as much as job_log_limit_mib may collect, and as much as
 # is searched for NCCL's lines.
-MOST_BYTES, FIRST_BYTES = 1 << 30, 4 << 20
+MAX_BYTES, FIRST_BYTES = 1 << 30, 4 << 20
 
 
 def read_masked(log: Any, begin: int, size: int, hidden: Forms) -> bytes:
@@ -33,9 +33,7 @@ def read_masked(log: Any, begin: int, size: int, hidden: Forms) -> bytes:
 
 def mask_logs(job_dir: Path, hidden: Forms) -> None:
     """Mask secrets in the logs of a job that has ended, in place, which works on a full disk."""
-    if not hidden:
-        return
-    for path in sorted((job_dir / "logs").glob("*.log")):
+    for path in sorted((job_dir / "logs").glob("*.log")) if hidden else ():
         with contextlib.suppress(OSError, ValueError):
             _mask_file(path, hidden)
 
@@ -44,7 +42,7 @@ def _mask_file(path: Path, hidden: Forms) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "r+b", buffering=0) as log:
         size = os.fstat(descriptor).st_size
-        spans = [(0, size)] if size <= MOST_BYTES + FIRST_BYTES else [(0, FIRST_BYTES), (size - MOST_BYTES, size)]
+        spans = [(0, size)] if size <= MAX_BYTES + FIRST_BYTES else [(0, FIRST_BYTES), (size - MAX_BYTES, size)]
         for begin, end in spans:
             # A map must begin at a multiple of this.
             begin -= begin % mmap.ALLOCATIONGRANULARITY
@@ -66,7 +64,7 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
     if not isinstance(node_plan, dict):
         return
     if node_plan.get("token") or node_plan.get("secret_env"):
-        _mask_logs(str(job_dir), node_plan)
+        mask_logs(Path(job_dir), forms(node_plan))
         rest = {**node_plan, "token": "", "secret_env": {}}
         try:
             write_json(path, rest, mode=0o600)
@@ -83,7 +81,3 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
         # Its monitor removes it, unless it was killed.
         with contextlib.suppress(OSError):
             os.unlink(metrics_file(node_plan["metrics_folder"], node_plan["job_id"]))
-
-
-def _mask_logs(job_dir: str, node_plan: dict[str, Any]) -> None:
-    mask_logs(Path(job_dir), forms(node_plan))

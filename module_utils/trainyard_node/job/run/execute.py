@@ -74,7 +74,7 @@ def _exec(argv: list[str], env: dict[str, str]) -> int:
 
 
 def is_start_script(argv: Sequence[str]) -> bool:
-    """Tell whether a command runs a shell or its script, itself or behind env, nohup, numactl and the like.
+    """Return whether a command runs a shell or its script, itself or behind env, nohup, numactl and the like.
 
     start_script.py waits for the processes that such a script leaves in the background.
     """
@@ -124,7 +124,7 @@ def run_process(job_dir: str, name: str) -> int:
 def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
     """Return the node plan, one of its processes, and that process's environment."""
     node_plan = _read_node_plan(job_dir)
-    process = next(process for process in node_plan["processes"] if process["name"] == name)
+    process = next(each for each in node_plan["processes"] if each["name"] == name)
     return node_plan, process, {**node_plan["base_env"], **process["env"], **node_plan["secret_env"]}
 
 
@@ -204,7 +204,7 @@ def run_agent(*argv: str) -> None:
 
 
 def _note_ranks() -> None:
-    """Have this agent note how each of its ranks ended, see exits.py.
+    """Have this agent note how each of its ranks ended, see rank_exits.py.
 
     Its own status is 1 for any failed rank, and after its last rank has exited it waits for the ranks of all other
     nodes. A rank that the agent ended because another one had failed is noted as such.
@@ -219,26 +219,24 @@ def _note_ranks() -> None:
     running: dict[Any, str] = {}
     ending: set[int] = set()
 
-    def note(process: Any, status: int | None) -> None:
-        rank = "" if status is None else running.pop(process, "")
-        if status is not None and rank.isdecimal():
-            by_agent = {"by_agent": True} if process.pid in ending else {}
-            keep_json(f"{job_dir}/exits/rank{rank}.json", {**from_status(status), "attempt": int(attempt), **by_agent})
-
     class Popen(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             if "RANK" in (options.get("env") or ()):
                 running[self] = options["env"]["RANK"]
 
-        def poll(self) -> int | None:
-            status = super().poll()
-            note(self, status)
-            return status
+        def poll(self) -> Any:
+            return self.noted(super().poll())
 
-        def wait(self, timeout: float | None = None) -> int:
-            status = super().wait(timeout)
-            note(self, status)
+        def wait(self, timeout: float | None = None) -> Any:
+            return self.noted(super().wait(timeout))
+
+        def noted(self, status: Any) -> Any:
+            rank = "" if status is None else running.pop(self, "")
+            if rank.isdecimal():
+                ended = {**from_status(status), "attempt": int(attempt)}
+                by_agent = {"by_agent": True} if self.pid in ending else {}
+                keep_json(f"{job_dir}/exits/rank{rank}.json", {**ended, **by_agent})
             return status
 
     killpg = os.killpg

@@ -217,7 +217,7 @@ def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, 
         others = [job_id, *(folder.name for folder in all_alive(list(folders.of_jobs(job_dir.parent))))]
         of_jobs = {pid for each in others for pid in processes.of_job(each, _slice(each), uid)}
         found = strays.began(uid, age_s, of_jobs)
-    named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MOST]]
+    named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MAX_NAMED]]
     return {"count": len(found), "user": user, "processes": named}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .health_gate import Earlier
 
 # Upper bound for the text of findings, in characters.
-MOST_TEXT = 400
+MAX_TEXT = 400
 
 
 class Obstacle(NamedTuple):
@@ -39,13 +39,13 @@ class RestartCheck:
     def __init__(self, node_plan: Mapping[str, Any]) -> None:
         """Take the node plan. Nobody holds the devices of a job that begins now."""
         self._node_plan, self._devices = node_plan, list(node_plan.get("devices", ()))
-        self._whole = bool(node_plan.get("health_gate"))
+        self._checks_health = bool(node_plan.get("health_gate"))
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._earlier: Earlier | None = None
         self._thread: threading.Thread | None = None
         self._at, self._turn = 0.0, 0
         # The turn for which the devices have run a collective, and its findings.
-        self._sums: tuple[int, list[Finding]] | None = None
+        self._collective: tuple[int, list[Finding]] | None = None
         self._found: Obstacle | None = None
         # A check is running; its processes are children of this monitor, as ranks may be.
         self.running = False
@@ -54,18 +54,18 @@ class RestartCheck:
 
     def begin(self) -> None:
         """Note the state of ports and the output of tools before anything has failed."""
-        if self._whole:
+        if self._checks_health:
             self._thread = threading.Thread(target=self._note, name="health_gate", daemon=True)
             self._thread.start()
 
     def result(self) -> Obstacle | None:
         """Return the obstacle to a restart; None where there is no result yet."""
-        if not self._devices and not self._whole:
+        if not self._devices and not self._checks_health:
             return Obstacle()
         if self._found and not (self._found.held or self._found.excluded):
             return self._found
         if not (self._thread and self._thread.is_alive()) and time.monotonic() - self._at >= CHECK_S:
-            self._thread = threading.Thread(target=self._look, args=[self._turn], name="health_gate", daemon=True)
+            self._thread = threading.Thread(target=self._check, args=[self._turn], name="health_gate", daemon=True)
             self.running = True
             self._thread.start()
         return self._found
@@ -77,40 +77,43 @@ class RestartCheck:
 
     def _note(self) -> None:
         with OWN_CHILDREN, _logged():
-            from . import health_gate as gate
+            from . import health_gate
 
-            self._earlier = gate.note(Tree(), self._node_plan)
+            self._earlier = health_gate.note(Tree(), self._node_plan)
 
-    def _look(self, turn: int) -> None:
+    def _check(self, turn: int) -> None:
         try:
             with OWN_CHILDREN:
-                found = self._seen(turn)
+                found = self._obstacle(turn)
         finally:
             self.running = False
         if turn == self._turn:
             self._found, self._at = found, time.monotonic()
             self.notify()
 
-    def _seen(self, turn: int) -> Obstacle:
-        found = Obstacle(held(self._devices, self._since) if self._devices else "")
-        if self._whole and not found.held:
-            with _logged():
-                from . import health_gate as gate
+    def _obstacle(self, turn: int) -> Obstacle:
+        holders = held(self._devices, self._since) if self._devices else ""
+        found = Obstacle(holders)
+        if holders or not self._checks_health:
+            return found
+        with _logged():
+            from . import health_gate
 
-                tree, earlier = Tree(), self._earlier or gate.Earlier()
-                findings = gate.check(tree, self._node_plan, gate.read_machine(tree, self._node_plan), earlier)
-                if not findings:
-                    # Once is enough while a restart waits for other nodes.
-                    if not self._sums or self._sums[0] != turn:
-                        self._sums = turn, gate.collective_findings(self._node_plan)
-                    findings = self._sums[1]
-                links = gate.links(tree, self._node_plan, earlier.ports)
-                text = "; ".join(gate.texts(findings))[:MOST_TEXT]
-                temporary = bool(findings) and all(finding.check in gate.PASSING for finding in findings)
-                found = Obstacle("", text, temporary, gate.bad_links(earlier, links)[:MOST_TEXT])
-                if not findings and turn == self._turn:
-                    # The next check compares with these.
-                    self._earlier = gate.later(earlier, links)
+            tree, earlier = Tree(), self._earlier or health_gate.Earlier()
+            machine = health_gate.read_machine(tree, self._node_plan)
+            findings = health_gate.check(tree, self._node_plan, machine, earlier)
+            if not findings:
+                # Once is enough while a restart waits for other nodes.
+                if not self._collective or self._collective[0] != turn:
+                    self._collective = turn, health_gate.collective_findings(self._node_plan)
+                findings = self._collective[1]
+            links = health_gate.links(tree, self._node_plan, earlier.ports)
+            text = "; ".join(health_gate.texts(findings))[:MAX_TEXT]
+            temporary = bool(findings) and all(finding.check in health_gate.PASSING for finding in findings)
+            found = Obstacle("", text, temporary, health_gate.bad_links(earlier, links)[:MAX_TEXT])
+            if not findings and turn == self._turn:
+                # The next check compares with these.
+                self._earlier = health_gate.later(earlier, links)
         return found
 
 

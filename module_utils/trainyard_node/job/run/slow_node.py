@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 _STALLED = re.compile(r"^some .*\bavg60=(\d+\.\d+)", re.MULTILINE)
 # Minimum pressure that is reported, in percent of the last minute.
-_LEAST_PRESSURE = 5.0
+_MIN_PRESSURE = 5.0
 
 
 class Counters(NamedTuple):
@@ -72,6 +72,6 @@ def texts(before: Counters, now: Counters, root: Path = Path("/")) -> list[str]:
         facts.append(f"processors slowed down by heat (times: {now.hot - before.hot})")
     for name, what in (("cpu", "processors"), ("memory", "memory"), ("io", "disks")):
         found = _STALLED.search(_text(root / "proc/pressure" / name))
-        if found and float(found[1]) >= _LEAST_PRESSURE:
+        if found and float(found[1]) >= _MIN_PRESSURE:
             facts.append(f"something waits for {what} {float(found[1]):.0f} % of the time")
     return facts

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from . import processes
 
 # Upper bound for the processes that are named.
-MOST = 20
+MAX_NAMED = 20
 
 
 def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.PROC) -> list[int]:
@@ -41,9 +41,9 @@ def _above(pid: int, proc: str) -> Iterable[int]:
 
 def _manager(uid: int) -> int:
     """Return the process id of a user's systemd; 0 where none runs."""
-    asked = ["systemctl", "show", "--property=MainPID", "--value", f"user@{uid}.service"]
+    command = ["systemctl", "show", "--property=MainPID", "--value", f"user@{uid}.service"]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
         return int(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return 0

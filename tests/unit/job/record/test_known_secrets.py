@@ -72,7 +72,7 @@ def test_logs_are_masked_in_place_and_keep_their_length(tmp_path):
 
 
 def test_the_ends_of_a_very_long_log_are_masked(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_secrets, "MOST_BYTES", 100)
+    monkeypatch.setattr(log_secrets, "MAX_BYTES", 100)
     monkeypatch.setattr(log_secrets, "FIRST_BYTES", 50)
     (tmp_path / "logs").mkdir()
     log, size = tmp_path / "logs" / "rank_0.log", 4 * mmap.ALLOCATIONGRANULARITY

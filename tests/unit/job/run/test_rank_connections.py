@@ -63,7 +63,7 @@ def looker(monkeypatch, port):
 
 def met(seen, pids=(), running=True, at_once=False):
     """Take a sample, and return whether a connection of a rank was seen."""
-    seen.look(list(pids), running=running, at_once=at_once)
+    seen.check(list(pids), running=running, at_once=at_once)
     return seen.state()["met"]
 
 
@@ -92,7 +92,7 @@ def test_no_samples_are_taken_where_they_prove_nothing(looker):
     head, alone = {"node_rank": 0, "hosts": ["n1", "n2"]}, {"node_rank": 0, "hosts": ["n1"], "launcher": "direct"}
     for changes in ({"world_size": 1}, {"launcher": "mpirun"}, {"launcher": "rank_table"}, head, alone):
         seen = looker(**changes)
-        seen.look([], running=True)
+        seen.check([], running=True)
         assert seen.state() is None
     assert misfit({"started": 1.0, "end": None, "meeting": None}, MONITOR) == ""
 
@@ -131,13 +131,13 @@ def test_with_direct_a_launcher_among_the_processes_is_named(looker):
         wait_for(lambda: _named(seen), "the launcher to be seen")
         process.stdin.close()
     alone = looker(launcher="direct", job_id=f"{job_id}-none")
-    alone.look([], running=True)
+    alone.check([], running=True)
     assert alone.state() == {"met": False, "looks": 1, "launcher": ""}
 
 
 def _named(seen):
     seen._looked = seen._commands_read = 0.0
-    seen.look([], running=True)
+    seen.check([], running=True)
     return seen.state()["launcher"] == "torchrun"
 
 
