@@ -92,6 +92,12 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+def some_of(texts: Sequence[str], most: int) -> list[str]:
+    """Return the first texts, and `... (3 more)` for the others."""
+    more = len(texts) - most
+    return [*texts[:most], f"... ({more} more)"] if more > 0 else list(texts)
+
+
 def host_list(hosts: Sequence[str], most: int = 6) -> str:
     """Name hosts: `n1, n2`, those numbered one after the other `gpu01 to gpu16`, past `most` names `... (998 more)`."""
     spans: list[list[str]] = []
@@ -136,8 +142,7 @@ def _found(group: Sequence[Finding]) -> str:
     if len(by_text) == 1:
         return next(iter(by_text))
     lines = [f"{host_list(hosts)}: {text}" if any(hosts) else text for text, hosts in by_text.items()]
-    more = [f"... ({len(lines) - MAX_LINES} more)"] if len(lines) > MAX_LINES else []
-    return f"\n{' ' * 15}".join([*lines[:MAX_LINES], *more])
+    return f"\n{' ' * 15}".join(some_of(lines, MAX_LINES))
 
 
 def render(findings: Iterable[Finding], headline: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..findings.adhoc import shell
 from ..findings.checks import Check
-from ..findings.findings import grouped, host_list
+from ..findings.findings import grouped, host_list, some_of
 
 Reading = Mapping[str, Any]
 Texts = Mapping[str, Sequence[str]]
@@ -58,5 +58,4 @@ def _by_text(texts: Texts) -> str:
     """Return each text once, after the names of its hosts."""
     hosts = grouped((", ".join(found), host) for host, found in texts.items())
     parts = [f"{host_list(names)}: {text}" for text, names in hosts.items()]
-    more = [f"... ({len(parts) - _MAX_PARTS} more)"] if len(parts) > _MAX_PARTS else []
-    return "; ".join([*parts[:_MAX_PARTS], *more])
+    return "; ".join(some_of(parts, _MAX_PARTS))

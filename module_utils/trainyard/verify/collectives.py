@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..findings.checks import Check
-from ..findings.findings import Finding
+from ..findings.findings import Finding, some_of
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
 _MISSING = "all-gather result"
@@ -58,8 +58,8 @@ def check(
         return Check("collectives", name, "pass", found=expected, expected=expected, command=again)
     wrong = [finding for finding in findings if finding.check != _MISSING] or list(findings)
     hosts = _hosts(wrong)
-    found = "; ".join(dict.fromkeys(finding.found for finding in wrong[:4]))
-    found += f"; ... ({len(wrong) - 4} more)" if len(wrong) > 4 else ""
+    # Of the findings, four are enough to see what is wrong.
+    found = "; ".join(dict.fromkeys(some_of([finding.found for finding in wrong], 4)))
     reason, action = found, wrong[0].action if wrong else _ACTION
     if failure and wrong == list(findings):
         hosts, reason = (failed_on,) if failed_on else hosts, failure

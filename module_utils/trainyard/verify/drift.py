@@ -16,7 +16,7 @@ from typing import Any
 
 from ..findings.adhoc import ansible, shell
 from ..findings.checks import Check
-from ..findings.findings import counted, grouped, host_list
+from ..findings.findings import counted, grouped, host_list, some_of
 from .drift_clocks import check_clocks
 from .drift_facts import ALONE, FACTS, Fact
 from .reporting_hosts import answers
@@ -140,8 +140,7 @@ def _package_difference(found: Mapping[str, str], usual: Mapping[str, str]) -> s
         for name in sorted({*found, *usual})
         if found.get(name) != usual.get(name)
     ]
-    more = f", ... ({len(parts) - _MAX_PACKAGES} more)" if len(parts) > _MAX_PACKAGES else ""
-    return ", ".join(parts[:_MAX_PACKAGES]) + more
+    return ", ".join(some_of(parts, _MAX_PACKAGES))
 
 
 def _check_environment(name: str, nodes: Sequence[Node], inventory: str) -> Check:

@@ -9,6 +9,7 @@ from functools import partial
 from ..cluster.clocks import apart as clocks_apart
 from ..findings.adhoc import ansible
 from ..findings.checks import Check
+from ..findings.findings import some_of
 from .drift_facts import ALONE
 
 _MAX_HOSTS = 6
@@ -33,8 +34,7 @@ def check_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
         return [*checks, check("skipped", reason=ALONE)]
     apart, odd, vague = clocks_apart(known, limit)
     if odd:
-        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:_MAX_HOSTS])
-        found += f", ... ({len(odd) - _MAX_HOSTS} more)" if len(odd) > _MAX_HOSTS else ""
+        found = ", ".join(some_of([f"{host} {apart[host]:+.3f} s" for host in odd], _MAX_HOSTS))
         reason = "the clock is off" if len(odd) == 1 else "the clocks are off"
         action, source = "see what sets the clock there (timedatectl, chronyc sources)", "verify_max_clock_offset_s"
         data = {"offsets": {host: round(apart[host], 4) for host in odd}}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..cluster.ssh_logins import partners
 from ..findings.adhoc import ansible, arguments, shell
 from ..findings.checks import Check
-from ..findings.findings import counted, grouped
+from ..findings.findings import counted, grouped, some_of
 from .reach_names import check_addresses, check_names
 from .reporting_hosts import NOBODY, answers, by_reason, check_answers
 
@@ -52,7 +52,8 @@ def suspects(
             break
         odd.append(worst)
         _leave_out(partners, worst)
-    return odd, [failure for failure in failures if failure.source not in odd and failure.target not in odd]
+    explained = set(odd)
+    return odd, [failure for failure in failures if explained.isdisjoint(failure[:2])]
 
 
 def _partners_of(failures: Iterable[Failure]) -> dict[str, set[str]]:
@@ -101,9 +102,8 @@ def _described(failures: Sequence[Failure]) -> str:
     texts = grouped((f"{each.reason} ({each.way})", f"{each.source} -> {each.target}") for each in failures)
     parts = []
     for text, pairs in texts.items():
-        pairs = list(dict.fromkeys(pairs))
-        more = f", ... ({len(pairs) - _MAX_PAIRS} more)" if len(pairs) > _MAX_PAIRS else ""
-        parts.append(f"{', '.join(pairs[:_MAX_PAIRS])}{more}: {text}")
+        pairs = some_of(list(dict.fromkeys(pairs)), _MAX_PAIRS)
+        parts.append(f"{', '.join(pairs)}: {text}")
     return "; ".join(parts[:_MAX_PAIRS])
 
 

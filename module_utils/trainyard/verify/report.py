@@ -11,7 +11,7 @@ from typing import Any
 
 from ..findings.adhoc import playbook
 from ..findings.checks import MADE, Check, outcomes, worst
-from ..findings.findings import counted, grouped, host_list
+from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe
 from ..job.run.progress import clock
 from .exit_status import EXIT_CODES
@@ -95,8 +95,7 @@ def why_not(phase: Data) -> str:
     reasons = [str(reason) for reason in dict.fromkeys([phase["reason"], *of_checks]) if reason]
     # The reason of a phase that was skipped as a whole consists of the reasons of its checks.
     reasons = [text for text in reasons if not any(text in other for other in reasons if other != text)]
-    more = [f"... ({len(reasons) - MAX_REASONS} more)"] if len(reasons) > MAX_REASONS else []
-    return "; ".join([*reasons[:MAX_REASONS], *more])
+    return "; ".join(some_of(reasons, MAX_REASONS))
 
 
 def _phase(phase: Data) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..findings.checks import Check
-from ..findings.findings import counted, grouped
+from ..findings.findings import counted, grouped, some_of
 from ..hardware.device_checks import Reading, Rule
 from ..hardware.interfaces import natural_order
 
-_MOST_PAIRS = 4
+_MAX_PAIRS = 4
 
 
 def _pairs(topology: Mapping[str, Any]) -> dict[tuple[str, str], str]:
@@ -30,7 +30,7 @@ def _pairs(topology: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def _odd(nodes: Mapping[str, Mapping[tuple[str, str], str]]) -> dict[str, list[str]]:
-    """Return by host the pairs whose way most others have otherwise; two that differ are both said."""
+    """Return by host the pairs whose way is not that of most hosts; without a usual way, those of all hosts."""
     bad: dict[str, list[str]] = {}
     for pair in sorted({pair for pairs in nodes.values() for pair in pairs}, key=lambda each: natural_order(str(each))):
         ways = {host: pairs.get(pair, "missing") for host, pairs in nodes.items()}
@@ -40,10 +40,7 @@ def _odd(nodes: Mapping[str, Mapping[tuple[str, str], str]]) -> dict[str, list[s
             if own != usual and len(set(ways.values())) > 1:
                 others = f", {usual} on most" if usual else ", and no way that most have"
                 bad.setdefault(host, []).append(f"{pair[0]} to {pair[1]} {own}{others}")
-    return {
-        host: [*texts[:_MOST_PAIRS], *([f"and {len(texts) - _MOST_PAIRS} more"] if len(texts) > _MOST_PAIRS else [])]
-        for host, texts in bad.items()
-    }
+    return {host: some_of(texts, _MAX_PAIRS) for host, texts in bad.items()}
 
 
 def describe(topology: Mapping[str, Any]) -> str:

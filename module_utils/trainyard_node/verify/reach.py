@@ -141,96 +141,50 @@ def stop_listener(pid: int, start_time: int | None) -> bool:
     return True
 
 
-class _Try:
-    """One connection on its way."""
-
-    def __init__(self, peer: Peer, way: str, began: float) -> None:
-        self.peer, self.way, self.began = peer, way, began
-        self.received = b""
-        self.connected = False
-        family = socket.AF_INET6 if ":" in peer.address else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
-        self.socket.setblocking(False)
-
-    def reason(self, token: str) -> str:
-        """Return what is wrong with what a finished connection received; "" where nothing is."""
-        if len(self.received) >= _PAYLOAD_BYTES and self.received.startswith(f"{token} {self.peer.host}\n".encode()):
-            return ""
-        first = self.received.split(b"\n", 1)[0].decode("ascii", "replace")[:80]
-        if first.startswith(token):
-            other = first.partition(" ")[2]
-            return f"answered by {other}" if other != self.peer.host else f"ended after {len(self.received)} bytes"
-        return f"something else answers: {first!r}" if first else "ended without a word"
-
-
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+def _try(peer: Peer, way: str, token: str, timeout_s: float) -> str:
+    """Connect to a peer and read its greeting; return what is wrong, "" where nothing is."""
+    deadline = time.monotonic() + timeout_s
+    connected, received = False, b""
+    try:
+        with socket.create_connection((peer.address, peer.ports[way]), timeout_s) as connection:
+            connected = True
+            while len(received) < _PAYLOAD_BYTES:
+                # A timeout of 0 would mean a socket that does not block.
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+                part = connection.recv(65536)
+                if not part:
+                    break
+                received += part
+    except socket.timeout:
+        if not connected:
+            return f"no answer within {timeout_s:g} s"
+        got = f"connected, then only {len(received)} of {_PAYLOAD_BYTES} bytes within {timeout_s:g} s"
+        return f"{got}: large packets may vanish (MTU)"
+    except OSError as error:
+        return _reason(error)
+    if len(received) >= _PAYLOAD_BYTES and received.startswith(f"{token} {peer.host}\n".encode()):
+        return ""
+    first = received.split(b"\n", 1)[0].decode("ascii", "replace")[:80]
+    if first.startswith(token):
+        other = first.partition(" ")[2]
+        return f"answered by {other}" if other != peer.host else f"ended after {len(received)} bytes"
+    return f"something else answers: {first!r}" if first else "ended without a word"
 
 
 def connect_all(
     peers: Sequence[Peer], token: str, timeout_s: float, parallel: int = 128
 ) -> tuple[int, list[dict[str, str]]]:
-    """Connect to every peer on each of its ports, many at a time; returns the number of tries and the failures."""
-    todo = [(peer, way) for way in (RENDEZVOUS, DATA) for peer in peers]
-    waiting = list(reversed(todo))
-    chooser = selectors.DefaultSelector()
-    failures: list[dict[str, str]] = []
-    running: set[_Try] = set()
-
-    def finish(one: _Try, reason: str) -> None:
-        running.discard(one)
-        with contextlib.suppress(KeyError, ValueError):
-            chooser.unregister(one.socket)
-        one.socket.close()
-        if reason:
-            failures.append({"host": one.peer.host, "way": one.way, "reason": reason})
-
-    while waiting or running:
-        while waiting and len(running) < parallel:
-            peer, way = waiting.pop()
-            try:
-                one = _Try(peer, way, time.monotonic())
-            except OSError as error:
-                failures.append({"host": peer.host, "way": way, "reason": _reason(error)})
-                continue
-            running.add(one)
-            status = one.socket.connect_ex((peer.address, peer.ports[way]))
-            if status not in (0, errno.EINPROGRESS):
-                finish(one, os.strerror(status).lower())
-                continue
-            chooser.register(one.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, one)
-        for key, events in chooser.select(0.2):
-            one = key.data
-            if events & selectors.EVENT_WRITE and not one.connected:
-                status = one.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if status:
-                    finish(one, os.strerror(status).lower())
-                    continue
-                one.connected = True
-                chooser.modify(one.socket, selectors.EVENT_READ, one)
-            if events & selectors.EVENT_READ and one in running:
-                try:
-                    part = one.socket.recv(65536)
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    finish(one, _reason(error))
-                    continue
-                one.received += part
-                if not part or len(one.received) >= _PAYLOAD_BYTES:
-                    finish(one, one.reason(token))
-        late = time.monotonic() - timeout_s
-        for one in [one for one in running if one.began < late]:
-            finish(one, _silence(one, timeout_s))
-    order = {(peer.host, way): number for number, (peer, way) in enumerate(todo)}
-    return len(todo), sorted(failures, key=lambda failure: order[failure["host"], failure["way"]])
-
-
-def _silence(one: _Try, timeout_s: float) -> str:
-    if not one.connected:
-        return f"no answer within {timeout_s:g} s"
-    got = f"connected, then only {len(one.received)} of {_PAYLOAD_BYTES} bytes within {timeout_s:g} s"
-    return f"{got}: large packets may vanish (MTU)"
+    """Connect to every peer on each of its ports, many at a time; return the number of tries and the failures."""
+    tries = [(peer, way) for way in (RENDEZVOUS, DATA) for peer in peers]
+    with ThreadPoolExecutor(max_workers=parallel) as pool:
+        reasons = list(pool.map(lambda each: _try(each[0], each[1], token, timeout_s), tries))
+    return len(tries), [
+        {"host": peer.host, "way": way, "reason": reason} for (peer, way), reason in zip(tries, reasons) if reason
+    ]
 
 
 def wrong_names(peers: Sequence[Peer]) -> tuple[int, list[dict[str, str]]]:
