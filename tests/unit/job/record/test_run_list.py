@@ -6,6 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.report import run_list
 from ansible.module_utils.trainyard_controller import run_list as runs_of_controller
+from ansible_run import run_ansible
 from job_samples import make_job, make_plan, member
 
 PLAN = {**make_plan(make_job(), [member(0), member(1)]).as_dict(), "launched_by": "jane@laptop"}
@@ -112,3 +113,11 @@ def test_what_cannot_be_compared_is_named(runs):
     with pytest.raises(UnusableError, match="verify-1 is no run of a job"):
         runs_of_controller.compare_jobs(runs, ["digits-1", "verify-1"])
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
+
+
+def test_the_playbook_lists_and_compares(runs):
+    (runs / "digits-2" / "summary.json").write_text(json.dumps({**RECORD, "state": "succeeded", "job_id": "digits-2"}))
+    call = ["ansible-playbook", "playbooks/jobs.yml", "-i", "inventories/localhost", "-e", f"trainyard_runs={runs}"]
+    run_ansible(*call).expect(0, "digits-1 failed", "digits-2 succeeded", "verify-1 pass", f"page {runs}/index.html")
+    run_ansible(*call, "-e", "jobs_compare=[digits-1, digits-2]").expect(0, "no setting differs")
+    run_ansible(*call, "-e", "jobs_compare=[digits-1]").expect(2, "1 jobs to compare")

@@ -1,0 +1,43 @@
+"""Every command on a page of the docs exists, takes the options that stand there, and is called by a test."""
+
+import re
+import shlex
+
+import pytest
+from ansible_run import PROJECT
+from documented import KNOWN
+
+PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md")), *sorted(PROJECT.glob("roles/*/README.md"))]
+TESTS = "\n".join(path.read_text() for place in ("tests", "molecule") for path in (PROJECT / place).rglob("*.py"))
+TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+BLOCK = re.compile(r"```\n(.*?)```", re.DOTALL)
+
+
+def commands(program):
+    """Return (page, words) of each command of a program in the blocks of all pages; comments are left out."""
+    found = []
+    for page in PAGES:
+        for block in BLOCK.findall(page.read_text()):
+            for line in block.replace("\\\n", " ").splitlines():
+                command = re.split(r"\s+# | {4,}", line.strip().removeprefix("$ "))[0]
+                if re.match(rf"(\.venv/bin/)?{program} ", command):
+                    found.append((page.name, shlex.split(command)[1:]))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(("page", "words"), commands("ansible-playbook"), ids=lambda value: str(value)[:60])
+def test_a_playbook_on_a_page_exists_with_its_options_and_is_tested(page, words):
+    playbook = words[0]
+    assert (PROJECT / playbook).is_file()
+    assert re.search(rf"\b{re.escape(playbook.rpartition('/')[2])}\b", TESTS), "no test calls it"
+    for option, value in zip(words, words[1:]):
+        if option == "-e" and not value.startswith(("@", "{")):
+            assert value.partition("=")[0] in {*KNOWN, "job", "follow", "live"}
+        if option == "-e" and value.startswith("@jobs/") and "NAME" not in value:
+            assert (PROJECT / value[1:]).is_file()
+
+
+@pytest.mark.parametrize(("page", "words"), commands("make"), ids=lambda value: str(value)[:60])
+def test_a_target_of_make_on_a_page_exists(page, words):
+    assert words[0] in TARGETS
