@@ -186,6 +186,21 @@ class Run:
         PlaybookRun(self.rc, self.output).expect(status, *texts)
         return self
 
+    def shows(self, status: int, *lines: str) -> Run:
+        """Check the exit status, and that the output has these lines."""
+        self.expect(status)
+        missing = [line for line in lines if line not in self.lines]
+        assert not missing, f"no {missing} in:\n{self.output}"
+        return self
+
+    def trained(self, ranks: int) -> Run:
+        """Check that the job succeeded, with equal parameters on its ranks and a good accuracy."""
+        self.expect(0)
+        assert self.summary["state"] == "succeeded"
+        assert len(self.checksums(ranks)) == 1
+        assert self.accuracy > 90
+        return self
+
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until the user has seen something."""
 

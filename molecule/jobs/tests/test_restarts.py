@@ -66,8 +66,7 @@ def again(play, nodes, webhook):
 
 def test_a_killed_rank_restarts_the_whole_job_which_goes_on(again, left):
     run, before = again
-    assert run.rc == 0, run.output
-    assert "  started again 1 of at most 2 times" in run.lines
+    run.shows(0, "  started again 1 of at most 2 times")
     assert [entry["failure"]["rank"] for entry in run.summary["restarts"]] == [1]
     for rank in range(3):
         first, mark, second = run.log(rank).partition("--- started again, attempt 2 ---\n")
@@ -177,8 +176,7 @@ def lost(play, nodes, node_vars, tmp_path_factory):
 
 def test_lost_nodes_take_part_again(lost, left):
     run, _ = lost
-    assert run.rc == 0, run.output
-    assert "  started again 2 of at most 3 times" in run.lines
+    run.shows(0, "  started again 2 of at most 3 times")
     assert [entry["failure"]["host"] for entry in run.summary["restarts"]] == ["n3", "n2"]
     assert all("step 60/60" in run.log(rank) for rank in range(3))
     assert left(run.job_id) == {}
@@ -186,8 +184,7 @@ def test_lost_nodes_take_part_again(lost, left):
 
 def test_a_head_that_was_killed_takes_part_again(lost, left):
     _, run = lost
-    assert run.rc == 0, run.output
-    assert "  started again 1 of at most 1 time" in run.lines
+    run.shows(0, "  started again 1 of at most 1 time")
     assert all("step 40/40" in run.log(rank) for rank in range(2))
     assert left(run.job_id) == {}
 

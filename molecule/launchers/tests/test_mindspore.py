@@ -32,10 +32,7 @@ def three(play, nodes):
 
 
 def test_three_nodes_train_to_equal_parameters(three, left):
-    assert three.rc == 0, three.output
-    assert three.summary["state"] == "succeeded"
-    assert len(three.checksums(3)) == 1
-    assert three.accuracy > 90
+    three.trained(3)
     assert re.search(r"3/3 ranks running   step \d+   epoch \d+   loss \d", three.output), three.output
     assert left(three.job_id) == {}
 
@@ -116,25 +113,20 @@ def absent(play, nodes):
 
 def test_a_killed_scheduler_ends_the_job(absent, left):
     run = absent["headless"]
-    assert run.rc == 2, run.output
-    assert "  scheduler on n1 failed first: killed by SIGKILL" in run.lines
+    run.shows(2, "  scheduler on n1 failed first: killed by SIGKILL")
     assert left(run.job_id) == {}
 
 
 def test_a_budget_that_is_used_up_ends_the_job(absent, left):
     """test_recovery.py has the recovery of processes that train."""
     run = absent["budget"]
-    assert run.rc == 2, run.output
-    assert "  rank 0 on n1 failed first: killed by SIGKILL" in run.lines
-    assert "  started again 1 of at most 1 time" in run.lines
+    run.shows(2, "  rank 0 on n1 failed first: killed by SIGKILL", "  started again 1 of at most 1 time")
     assert left(run.job_id) == {}
 
 
 def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(absent, left):
     run = absent["fails"]
-    assert run.rc == 2, run.output
-    assert "  rank 1 on n2 failed first: exit code 1" in run.lines
-    assert "    | no device answers" in run.lines
+    run.shows(2, "  rank 1 on n2 failed first: exit code 1", "    | no device answers")
     assert left(run.job_id) == {}
 
 

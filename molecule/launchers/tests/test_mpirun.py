@@ -124,8 +124,7 @@ def failed(play, nodes):
 
 def test_a_rank_that_fails_is_named_with_host_and_exit_code(failed, left):
     run, _ = failed
-    assert run.rc == 2, run.output
-    assert "  rank 1 on n2 failed first: exit code 7" in run.lines
+    run.shows(2, "  rank 1 on n2 failed first: exit code 7")
     shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
     assert shown[-1] == "ValueError: no picture for step 5"
     assert "  nothing of the job is left on n1, n2, n3" in run.lines
@@ -134,8 +133,7 @@ def test_a_rank_that_fails_is_named_with_host_and_exit_code(failed, left):
 
 def test_a_rank_that_is_killed_is_named_with_host_and_signal(failed, left):
     _, run = failed
-    assert run.rc == 2, run.output
-    assert "  rank 1 on n2 failed first: killed by SIGKILL" in run.lines
+    run.shows(2, "  rank 1 on n2 failed first: killed by SIGKILL")
     assert left(run.job_id) == {}
 
 
@@ -150,8 +148,7 @@ def launchers_killed(play, nodes):
 
 def test_a_killed_mpirun_takes_everything_with_it(launchers_killed, left):
     run, _ = launchers_killed
-    assert run.rc == 2, run.output
-    assert "  mpirun on n1 failed first: killed by SIGKILL" in run.lines
+    run.shows(2, "  mpirun on n1 failed first: killed by SIGKILL")
     assert left(run.job_id) == {}
 
 
