@@ -77,6 +77,7 @@ problems:
   elements: dict
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -122,7 +123,7 @@ def main() -> None:
         hosts, problems = parse((before or b"").decode("utf-8", errors="surrogateescape"))
         module.exit_json(
             changed=False,
-            hosts=[host.as_dict() for host in hosts],
+            hosts=[asdict(host) for host in hosts],
             problems=[{"line": line, "text": text} for line, wrong in problems.items() for text in wrong],
         )
     if state == "absent":
@@ -137,7 +138,7 @@ def main() -> None:
         module.fail_json(**failure([taken(str(path), "hostfile")], "The hostfile was not written: {count} {findings}."))
     module.exit_json(
         changed=write(module, path, before, after),
-        hosts=[host.as_dict() for host in hosts],
+        hosts=[asdict(host) for host in hosts],
         diff=difference(path, before, after),
     )
 

@@ -27,8 +27,7 @@ from ..trainyard.job import schedulers
 from ..trainyard.job.file import specification as jobs
 from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
-from ..trainyard.job.file.values import parse_count
-from ..trainyard.job.file.variables import VARIABLES
+from ..trainyard.job.file.values import Values
 from ..trainyard.job.placement.placement import Member
 from ..trainyard.job.plan import imports
 from ..trainyard.job.plan import spare_places as spares
@@ -276,11 +275,8 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
     job, wrong = schedulers.parse(request.job)
     findings += wrong
     group = request.job.get("job_hosts")
-    try:
-        count, spare = (parse_count(request.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
-    except ValueError:
-        # parse() has reported it.
-        count = spare = 0
+    # parse() has reported a wrong number, which is 0 here.
+    count, spare = map(Values(request.job).number, _COUNTS)
     if not request.available:
         expected = "a group of the inventory with at least one host"
         action = "correct job_hosts, or the inventory (-i)"

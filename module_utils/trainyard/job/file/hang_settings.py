@@ -9,9 +9,6 @@ from ..run.hang import DEFAULT_PAUSE, FIRST, PAUSE, STEP
 from ..run.progress import compile_pattern
 from .job import Hang
 from .values import Values
-from .variables import VARIABLES
-
-OFF, AUTO = "off", "auto"
 
 
 def parse(values: Values, scheduler: str) -> Hang | None:
@@ -22,24 +19,13 @@ def parse(values: Values, scheduler: str) -> Hang | None:
     except (re.error, OverflowError, RecursionError) as error:
         found, expected = f"not a regular expression: {error}", "one that finds the line before a pause"
         values.wrong("job_hang_pause_pattern", found, expected, "correct job_hang_pause_pattern")
-    first_s, pause_s = _seconds(values, FIRST), _seconds(values, PAUSE)
+    first_s, pause_s = values.number(FIRST), values.number(PAUSE)
     limit = values.given.get(STEP)
     # YAML reads a bare `off` as false.
-    if limit in (None, False, OFF, ""):
+    if limit in (None, False, "off", ""):
         return None
-    after_s = None if limit == AUTO else _seconds(values, STEP, (OFF, AUTO))
+    after_s = values.count(STEP)
     if scheduler != "ssh":
         expected = "job_scheduler: ssh, whose monitors watch the ranks"
         values.wrong(STEP, f"{limit} with job_scheduler: {scheduler}", expected, f"leave {STEP} out")
     return Hang(after_s, first_s, pause_s, pattern)
-
-
-def _seconds(values: Values, key: str, words: tuple[str, ...] = ()) -> int:
-    variable = VARIABLES[key]
-    value = values.given.get(key)
-    value = variable.default if value is None else value
-    number = int(value) if str(value).isdecimal() and len(str(value)) < 12 else -1
-    if isinstance(value, bool) or not variable.least <= number <= variable.most:
-        expected = " or ".join([*words, f"whole seconds {variable.range}"])
-        values.wrong(key, repr(value), expected, f"correct {key}")
-    return number

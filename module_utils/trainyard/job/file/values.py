@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import Finding
 from .given_environment import environment
-from .variables import VARIABLES, Variable
+from .variables import VARIABLES
 
 # More devices than any node has: a range beyond it is a typo.
 _MAX_DEVICES = 1024
+# Words that a number may also be, by its default.
+_WORDS: Mapping[Any, tuple[str, ...]] = {"auto": ("auto",), "off": ("off", "auto")}
 
 
 class Values:
@@ -45,17 +48,18 @@ class Values:
     def count(self, key: str) -> int | None:
         """Return a whole number within the variable's range; None for auto, and with a finding for anything else."""
         variable = VARIABLES[key]
-        value = self.given.get(key, variable.default)
-        may_be_auto = variable.default == "auto"
-        try:
-            number = parse_count(variable.default if value is None else value, variable)
-            if number is None and not may_be_auto:
-                raise ValueError("auto")
-            return number
-        except ValueError:
-            expected = f"{'auto or ' if may_be_auto else ''}a whole number {variable.range}"
-            self.wrong(key, repr(value), expected, f"correct {key}")
+        value = self.given.get(key)
+        value = variable.default if value is None else value
+        words = _WORDS.get(variable.default, ())
+        if value == "auto" and words:
             return None
+        with contextlib.suppress(ValueError):
+            number = int(str(value))
+            if variable.least <= number <= variable.most:
+                return number
+        expected = " or ".join([*words, f"a whole number {variable.range}"])
+        self.wrong(key, repr(value), expected, f"correct {key}")
+        return None
 
     def number(self, key: str) -> int:
         """Return a whole number; 0 with a finding."""
@@ -100,15 +104,3 @@ def parse_devices(value: Any) -> tuple[int, ...] | None:
     if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0 or max(numbers) >= _MAX_DEVICES:
         raise ValueError("empty, repeated, negative or excessive device numbers")
     return tuple(numbers)
-
-
-def parse_count(value: Any, variable: Variable) -> int | None:
-    """Read `auto` (None) or a whole number within the variable's range. Raises ValueError otherwise."""
-    if value is None or value == "auto":
-        return None
-    if isinstance(value, bool):
-        raise ValueError("a truth value")
-    number = int(str(value))
-    if not variable.least <= number <= variable.most:
-        raise ValueError(f"{number} is out of range")
-    return number

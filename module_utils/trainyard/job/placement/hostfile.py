@@ -31,10 +31,6 @@ class MpiHost:
     slots: int | None = None
     max_slots: int | None = None
 
-    def as_dict(self) -> dict[str, str | int | None]:
-        """Return the host as library/mpi_hostfile returns it."""
-        return {"name": self.name, "slots": self.slots, "max_slots": self.max_slots}
-
 
 def _host_faults(host: MpiHost, flavor: str) -> list[str]:
     if not _NAME.fullmatch(host.name):

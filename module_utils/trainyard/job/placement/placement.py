@@ -77,7 +77,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, the same on each node."""
+    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, equal on each node."""
 
     job_id: str
     nodes: tuple[Node, ...]

@@ -251,9 +251,8 @@ def describe(plan: Mapping[str, Any]) -> str:
     """Write a plan for reading; variables that all processes share stand once."""
     nodes = plan["nodes"]
     environments = [process["env"] for node in nodes for process in node["processes"]]
-    shared = {
-        key: value for key, value in environments[0].items() if all(env.get(key) == value for env in environments)
-    }
+    first, *others = environments
+    shared = {key: value for key, value in first.items() if all(env.get(key) == value for env in others)}
     lines = [
         f"Plan of {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')}, "
         f"launcher {plan['launcher']}",
@@ -290,10 +289,8 @@ def warnings_text(plan: Mapping[str, Any]) -> str:
 
 def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:
     """Explain the second `=` of NCCL's lists of interfaces and adapters, which looks like a typo."""
-    names = sorted({key for env in environments for key, value in env.items() if value.startswith("=")})
-    if not names:
-        return []
-    return [f"  {', '.join(names)}: the second = is NCCL's own: exactly this name; without it, eth1 means eth10, too"]
+    names = ", ".join(sorted({key for env in environments for key, value in env.items() if value.startswith("=")}))
+    return [f"  {names}: the second = is NCCL's own: exactly this name; eth1 alone means eth10, too"] if names else []
 
 
 def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:

@@ -110,11 +110,11 @@ def test_yaml_reads_off_as_false():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"job_hang_timeout": 4}, "off or auto or whole seconds from 5 to 86400"),
-        ({"job_hang_timeout": "soon"}, "off or auto or whole seconds"),
-        ({"job_hang_timeout": True}, "off or auto or whole seconds"),
-        ({"job_hang_pause": "auto"}, "whole seconds from 5"),
-        ({"job_hang_first_step": -1}, "whole seconds from 5"),
+        ({"job_hang_timeout": 4}, "off or auto or a whole number from 5 to 86400"),
+        ({"job_hang_timeout": "soon"}, "off or auto or a whole number"),
+        ({"job_hang_timeout": True}, "off or auto or a whole number"),
+        ({"job_hang_pause": "auto"}, "a whole number from 5"),
+        ({"job_hang_first_step": -1}, "a whole number from 5"),
         ({"job_hang_pause_pattern": "("}, "one that finds the line before a pause"),
         ({"job_hang_timeout": 20, "job_scheduler": "slurm"}, "ssh, whose monitors watch the ranks"),
     ],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -15,10 +16,9 @@ def message_of(body: Any) -> str:
     """Return the message of an error's body, a Status of the API, or the body as text."""
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
-    try:
+    status = body
+    with contextlib.suppress(ValueError, RecursionError):
         status = json.loads(body) if isinstance(body, str) else body
-    except (ValueError, RecursionError):
-        return " ".join(str(body).split())[:300]
     if isinstance(status, Mapping) and status.get("message"):
         return " ".join(str(status["message"]).split())
     return " ".join(str(body or "").split())[:300]
