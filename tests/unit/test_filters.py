@@ -162,7 +162,7 @@ def test_checks_of_a_verification_come_as_plain_records():
     assert found["straggler_checks"](stragglers, "again")[0]["state"] == "pass"
     assert found["straggler_checks"]({}, "again") == []
     assert found["benchmark_checks"]([], "again") == []
-    assert found["phase_outcome"](checks, "software", "", "again")["said"] == "unknown, 1 passed, 1 unknown"
+    assert found["phase_outcome"](checks, "software", "", "again")["text"] == "unknown, 1 passed, 1 unknown"
     assert found["verified_roles"](["n1"], {}, ["pytorch"], [], manage_system=True, fresh=True) == {"pytorch": ["n1"]}
     jobs = found["job_hosts"](["n1"], {"n1": {}}, ["collectives"], ["pytorch"], pair_venv=False)
     assert jobs["collectives"] == {"pytorch": ["n1"]}

@@ -274,7 +274,7 @@ def networks(text: str) -> Networks:
 
 
 def npus(text: str) -> tuple[npu.Npu | None, dict[str, dict[str, dict[str, str]]]]:
-    """Return the NPUs, None where there are none, and by physical id and query what else hccn_tool said.
+    """Return the NPUs, None where there are none, and by physical id and query the other output of hccn_tool.
 
     Raises ValueError where no tool printed this that names accelerators.
     """

@@ -51,7 +51,7 @@ def content(summary: Data, series: Series, text: str, reload_s: float = 0.0) -> 
         "headline": headline.rstrip(":."),
         "lost": not_a_number_text(lost) if lost else "",
         "about": _about(summary),
-        "told": dedent(rest) if rest.strip() else "",
+        "text": dedent(rest) if rest.strip() else "",
         "figures": figures,
         "metrics": metrics,
         "processes": processes,
@@ -94,15 +94,15 @@ def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], li
         finite = [point for point in points if math.isfinite(point[name])]
         # The series of a long run does not have every line.
         lost = (loss if name == "loss" else None) or followed(points, name)
-        said = {"name": safe_text(name), "lost": "", "figure": ""}
+        metric = {"name": safe_text(name), "lost": "", "figure": ""}
         if lost:
-            said["lost"] = not_a_number_text(lost, safe_text(name))
+            metric["lost"] = not_a_number_text(lost, safe_text(name))
         if len(finite) >= 2:
-            said["figure"] = f"curve-{len(figures)}"
-            said["label"] = f"{name} over the run, from {finite[0][name]:.4g} to {finite[-1][name]:.4g}"
-            figures.append({"id": said["figure"], **_curve(name, points, PALETTE[len(figures) % len(PALETTE)])})
-        if said["lost"] or said["figure"]:
-            metrics.append(said)
+            metric["figure"] = f"curve-{len(figures)}"
+            metric["label"] = f"{name} over the run, from {finite[0][name]:.4g} to {finite[-1][name]:.4g}"
+            figures.append({"id": metric["figure"], **_curve(name, points, PALETTE[len(figures) % len(PALETTE)])})
+        if metric["lost"] or metric["figure"]:
+            metrics.append(metric)
     return figures, metrics
 
 

@@ -28,14 +28,14 @@ def rows(summary: Data) -> list[dict[str, Any]]:
             first = _is_first(summary, node, each)
             state, text = _ended(each, node, summary, first)
             at = each.get("time")
-            row = {"name": each["name"], "host": node["host"], "state": shown(state), "said": text, "filtered": state}
+            row = {"name": each["name"], "host": node["host"], "state": shown(state), "text": text, "filtered": state}
             after = clock(at - summary["started"]) if at and summary["started"] else ""
             found.append(
                 {**row, "ranks": spans(each["ranks"]), "after": after, "log": f"logs/{each['log']}", "first": first}
             )
         if not node["processes"]:
             text = node.get("role") or node["why"]
-            row = {"name": node["host"], "host": node["host"], "state": shown(node["state"]), "said": text}
+            row = {"name": node["host"], "host": node["host"], "state": shown(node["state"]), "text": text}
             found.append({**row, "filtered": None, "ranks": "", "after": "", "log": "", "first": False})
     return sorted(found, key=lambda row: not row["first"])
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a job ended, out of its summary (docs/summary.md): the text that a user reads.
 
-States: succeeded, failed, timed_out, stopped, running (not over yet), lost (nobody knows: no node answered). Times are
+States: succeeded, failed, timed_out, stopped, running (not over yet), lost (no node answered). Times are
 seconds since the epoch.
 """
 
@@ -74,7 +74,7 @@ def _where(summary: Data) -> str:
 
 
 def _killed(summary: Data, failure: Data, host: str) -> list[str]:
-    """Say whether the OOM killer was it; SIGKILL comes from outside, and does not tell from whom."""
+    """Say whether the OOM killer ended it; the sender of SIGKILL is unknown."""
     advice = "more memory, fewer processes on the node, or smaller batches"
     count = kernel_messages.counted_text(failure, host)
     # A shell or a container reports 128 + 9 for a process that was killed.

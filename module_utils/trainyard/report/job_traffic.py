@@ -38,7 +38,7 @@ def nccl_text(summary: Data) -> str:
 
 
 def ports_text(summary: Data) -> str:
-    """Say what the ports of all nodes counted while the job ran, "" where nobody counted."""
+    """Say what the ports of all nodes counted while the job ran, "" if none was read."""
     totals: dict[str, dict[str, int]] = {}
     silent = []
     for node in summary["nodes"]:

@@ -29,7 +29,7 @@ def telling(lines: Sequence[str], most: int, failed: bool = True) -> list[str]:
     """Return at most so many lines of the end of a log; of one that `failed` without stacks, and with its own error."""
     short = _without_stacks(lines) if failed else list(lines)
     end = short[-most:]
-    # Errors of the attempts before are told already.
+    # Errors of earlier attempts are reported already.
     began = max((number for number, line in enumerate(short) if line.startswith(STARTED_AGAIN)), default=-1) + 1
     error = own_error(short[began:]) if failed else None
     if error is None or began + error >= len(short) - most:

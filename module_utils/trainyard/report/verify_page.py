@@ -41,7 +41,7 @@ def content(report: Data) -> dict[str, Any]:
             *(f"{word[0].upper()}{word[1:]}: {names}." for word, names in left_out(report)),
         ],
         "made": f"{report['id']}, {utc(report['started'])}, inventory {report['inventory']}",
-        "first": {"said": first_text(first), "action": first["action"] or ""} if first else None,
+        "first": {"text": first_text(first), "action": first["action"] or ""} if first else None,
         "number_of_nodes": len(report["hosts"]),
         "pairs": _pairs(report["stragglers"], not_drawn) if pairs else None,
         "curves": [{key: each[key] for key in ("id", "title", "note")} for each in curves],
@@ -86,7 +86,7 @@ def _check(check: Data) -> dict[str, Any]:
     return {
         "state": shown(check["state"]),
         "title": f"{check['name']}{hosts}",
-        "said": details,
+        "details": details,
         "command": check["command"] or "",
         "open": check["state"] in ("fail", "unknown"),
     }
@@ -145,7 +145,7 @@ def _nodes(report: Data) -> list[dict[str, Any]]:
             reason = check["reason"] or check["found"]
             line = f"{check['phase']}: {check['name']}{f': {reason}' if reason else ''}"
             for host in check["hosts"]:
-                findings.setdefault(host, []).append({"state": shown(check["state"]), "said": line})
+                findings.setdefault(host, []).append({"state": shown(check["state"]), "text": line})
     checked = {node["host"]: node for node in (report["stragglers"] or {}).get("nodes", ())}
     rows = []
     for node in report["nodes"]:

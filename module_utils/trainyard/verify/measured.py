@@ -47,8 +47,8 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
         largest = max(size["bytes"] for size in record["sizes"])
         speed = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)}"
         found = f"{speed} over {counted(record['ranks'], 'rank')}"
-        found += f", kept as the baseline in {record['baseline']}" if record.get("baseline") else ""
-    expected, source = ("the bandwidth that is kept as the baseline", "kept by this run") if saved else ("", "")
+        found += f", saved as the baseline in {record['baseline']}" if record.get("baseline") else ""
+    expected, source = ("the bandwidth that is saved as the baseline", "saved by this run") if saved else ("", "")
     figure = record.get("expected")
     if figure:
         expected = f"at least {figure['gate']:.2f} GB/s, {figure['fraction']:.0%} of {figure['busbw']:.2f}"

@@ -25,7 +25,7 @@ _NO_PYTORCH = (
 
 
 def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skipped: str, again: str) -> dict[str, Any]:
-    """Return `checks`, `state`, `reason` and a text (`said`) of a phase; `skipped` says why it does not apply.
+    """Return `checks`, `state`, `reason` and `text` of a phase; `skipped` says why it does not apply.
 
     A phase without checks was stopped by something. The worst check decides; where all were skipped, they say why.
     `again` is the command that verifies the cluster once more.
@@ -41,7 +41,7 @@ def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skippe
     reasons = [str(check["reason"]) for check in checks] if state == "skipped" else []
     reason = skipped or "; ".join(dict.fromkeys(reasons))
     text = f"does not apply, {reason}" if state == "skipped" else f"{state.replace('_', ' ')}, {outcomes(states)}"
-    return {"checks": list(checks), "state": state, "reason": reason, "said": text}
+    return {"checks": list(checks), "state": state, "reason": reason, "text": text}
 
 
 def verified_roles(

@@ -55,7 +55,7 @@ def build(
     again = playbook("playbooks/verify.yml", inventory)
     checked = _with_records([_phase(phase) for phase in phases], benchmarks, stragglers, again)
     checks = [check for phase in checked for check in phase["checks"]]
-    # A verification in which nothing was looked at verifies nothing.
+    # A verification in which no check was made verifies nothing.
     states = [phase["state"] for phase in checked if phase["state"] in MADE]
     state = worst(states) if states else "unknown"
     return {

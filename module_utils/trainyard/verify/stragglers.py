@@ -33,7 +33,7 @@ _SIGMA = 1.4826
 # From this many pairs of healthy nodes they make a round its own yardstick; fewer say less than all rounds together.
 _OWN_YARDSTICK = 8
 # No network is quieter: with fewer decimals, or few measurements, the spread that is found may be 0.
-_LEAST_NOISE = 0.01
+_MIN_NOISE = 0.01
 # How often a healthy pair may be slow for once (another job, a lost packet): what confidence owes to repetition.
 _DISTURBED = 0.05
 # A slow node is named from this confidence on, and from two measurements on.
@@ -109,7 +109,7 @@ def verify(
     gate = 1 - tolerance
     good = _collect_values(nodes, samples, gate)
     for host, node in enumerate(nodes):
-        _check_speed(node, hosts[host], gate, max(noise, _LEAST_NOISE), limits, inventory)
+        _check_speed(node, hosts[host], gate, max(noise, _MIN_NOISE), limits, inventory)
     unexplained = _check_results(hosts, nodes, samples, limits, inventory)
     alone = len(hosts) == 2 and median > 0 and not any(sample.wrong for sample in samples)
     short = median > 0 and expected is not None and median < limits.fraction * expected
@@ -287,7 +287,7 @@ def _check_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
     # Noise is a part of what is measured: what has a tenth of the bandwidth scatters by a tenth as much. Nearer to the
     # gate that is not relied on: other load may take half of a bandwidth.
     if score < _FAR:
-        error *= max(score, _LEAST_NOISE)
+        error *= max(score, _MIN_NOISE)
     slow = sum(value < gate for value in node.values)
     partners = counted(len(node.values), "healthy partner")
     fast = len(node.values) - slow
@@ -313,7 +313,7 @@ def _check_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
     if node.state == "unknown":
         node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {partners}"
         if errors:
-            # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
+            # A pair that did not meet counts as 0: its share of the bandwidth was not measured.
             node.reason = _errors_text(node)
         node.action = measure_again(host, inventory)
 
@@ -326,7 +326,7 @@ def _errors_text(node: _Node) -> str:
 def _check_results(
     hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limits, inventory: str
 ) -> list[Pair]:
-    """Blame wrong results on nodes; return the pairs of which it cannot be said which node it was.
+    """Blame wrong results on nodes; return the pairs whose faulty node is unknown.
 
     Bandwidth cannot clear a node of these. The node with most wrong pairs explains them, if two of its partners at
     least were right with others: where all is wrong, no single node is.

@@ -67,8 +67,8 @@ def test_a_benchmark_without_expectation_is_skipped_with_an_action():
 
 def test_a_saved_bandwidth_is_expected_from_then_on():
     (check,) = benchmark(**SKIPPED, baseline="mine/baseline.json")
-    assert (check.state, check.reason, check.action, check.source) == ("pass", "", "", "kept by this run")
-    assert check.found.endswith("over 16 ranks, kept as the baseline in mine/baseline.json")
+    assert (check.state, check.reason, check.action, check.source) == ("pass", "", "", "saved by this run")
+    assert check.found.endswith("over 16 ranks, saved as the baseline in mine/baseline.json")
 
 
 def test_the_only_pair_is_skipped_with_an_action():

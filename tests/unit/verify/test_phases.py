@@ -33,14 +33,14 @@ def test_a_phase_has_the_outcome_of_the_report(states):
     found = outcome(states)
     assert found["state"] == worst(states)
     if found["state"] != "skipped":
-        assert found["said"] == f"{worst(states).replace('_', ' ')}, {outcomes(states)}"
+        assert found["text"] == f"{worst(states).replace('_', ' ')}, {outcomes(states)}"
 
 
 def test_a_phase_without_any_outcome_has_a_reason():
     skipped = outcome(["skipped"] * 3, ["no GPU", "no NPU", "no GPU"])
-    assert (skipped["reason"], skipped["said"]) == ("no GPU; no NPU", "does not apply, no GPU; no NPU")
+    assert (skipped["reason"], skipped["text"]) == ("no GPU; no NPU", "does not apply, no GPU; no NPU")
     assert outcome(["skipped", "pass"])["reason"] == ""
-    assert outcome([], skipped="one node")["said"] == "does not apply, one node"
+    assert outcome([], skipped="one node")["text"] == "does not apply, one node"
     assert phase_outcome(None, "drift", "one node", AGAIN)["checks"] == []
 
 
@@ -48,7 +48,7 @@ def test_a_phase_without_any_outcome_has_a_reason():
 def test_a_phase_that_something_stopped_is_unknown(phase):
     found = phase_outcome(None, phase, "", AGAIN)
     (check,) = found["checks"]
-    assert (found["state"], found["said"]) == ("unknown", "unknown, 1 unknown")
+    assert (found["state"], found["text"]) == ("unknown", "unknown, 1 unknown")
     assert (check["phase"], check["reason"], check["command"]) == (phase, "the phase did not finish", AGAIN)
 
 
