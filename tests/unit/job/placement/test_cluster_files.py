@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 
 import pytest
 import yaml
@@ -138,7 +139,7 @@ def test_an_invalid_number_of_slots_is_a_finding(slots):
 def inventory(text, **settings):
     hosts, problems = parse(text)
     read = {
-        "hosts": [host.as_dict() for host in hosts],
+        "hosts": [asdict(host) for host in hosts],
         "problems": [{"line": line, "text": each} for line, wrong in problems.items() for each in wrong],
     }
     given = {"hostfile": "/ops/hostfile", "path": "/ops/hosts.yml", "folder": True, "existing": "", "overwrite": False}
