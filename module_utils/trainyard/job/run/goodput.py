@@ -77,14 +77,14 @@ def cost(old: Pace, new: Pace) -> dict[str, float | None]:
     The seconds are those from the last step before it to the first one after it, less what the steps between the two
     take: how much later the job is than without it.
     """
-    one_s = next((each for each in (step_s(old), step_s(new)) if each is not None), None)
     if not _comparable(old, new):
         return {"lost_steps": None, "lost_s": None}
-    lost_steps = max(0.0, old["last"] - _resumed(new, [old]))
-    lost_s = None
-    if one_s is not None:
-        lost_s = round(max(0.0, new["first_s"] - old["last_s"] - (new["first"] - old["last"]) * one_s), 1)
-    return {"lost_steps": round(lost_steps, 1), "lost_s": lost_s}
+    lost_steps = round(max(0.0, old["last"] - _resumed(new, [old])), 1)
+    one_s = step_s(new) if step_s(old) is None else step_s(old)
+    if one_s is None:
+        return {"lost_steps": lost_steps, "lost_s": None}
+    lost_s = new["first_s"] - old["last_s"] - (new["first"] - old["last"]) * one_s
+    return {"lost_steps": lost_steps, "lost_s": round(max(0.0, lost_s), 1)}
 
 
 def with_costs(history: Sequence[Mapping[str, Any]], paces: Sequence[Pace | None]) -> list[dict[str, Any]]:
@@ -92,16 +92,12 @@ def with_costs(history: Sequence[Mapping[str, Any]], paces: Sequence[Pace | None
 
     The failure that ended an attempt loses its progress, however many attempts it takes to go on.
     """
-    entries, number_of = [], 0
-    for restart in history:
-        if "step" not in restart:
-            entries.append(dict(restart))
-            continue
-        old = paces[number_of] if number_of < len(paces) else None
-        new = next((pace for pace in paces[number_of + 1 :] if pace), None)
-        none = {"lost_steps": 0 if old is None else None, "lost_s": None}
-        entries.append({**restart, **(cost(old, new) if old and new else none)})
-        number_of += 1
+    entries = [dict(restart) for restart in history]
+    for attempt, entry in enumerate(entry for entry in entries if "step" in entry):
+        old = paces[attempt] if attempt < len(paces) else None
+        new = next(filter(None, paces[attempt + 1 :]), None)
+        unknown = {"lost_steps": 0 if old is None else None, "lost_s": None}
+        entry.update(cost(old, new) if old and new else unknown)
     return entries
 
 
@@ -110,30 +106,24 @@ def goodput(paces: Sequence[Pace | None], elapsed_s: float) -> dict[str, Any] | 
 
     None where steps do not tell: none was printed, or they begin again with each epoch.
     """
-    known = [pace for pace in paces if pace]
-    pairs = list(zip(known, known[1:]))
-    speeds = [speed for speed in map(step_s, known) if speed is not None]
-    if (
-        not speeds
-        or elapsed_s <= 0
-        or not all(_comparable(*pair) for pair in pairs)
-        or not all(p["rising"] for p in known)
-    ):
+    printed = [pace for pace in paces if pace]
+    speeds = [speed for speed in map(step_s, printed) if speed is not None]
+    comparable = all(map(_comparable, printed, printed[1:])) and all(pace["rising"] for pace in printed)
+    if not speeds or not comparable or elapsed_s <= 0:
         return None
-    began = [_resumed(pace, [*known[:at], *known[at + 1 :]]) for at, pace in enumerate(known)]
-    productive_s = kept = made = 0.0
-    for at, pace in enumerate(known):
+    began = [_resumed(pace, [*printed[:at], *printed[at + 1 :]]) for at, pace in enumerate(printed)]
+    productive_s = counted = made = 0.0
+    for at, pace in enumerate(printed):
         # Later attempts that began before its last step have done the steps from there on again.
-        until = min([pace["last"], *began[at + 1 :]])
-        steps = max(0.0, until - began[at])
+        steps = max(0.0, min([pace["last"], *began[at + 1 :]]) - began[at])
         speed = step_s(pace)
         productive_s += steps * (sum(speeds) / len(speeds) if speed is None else speed)
-        kept, made = kept + steps, made + pace["last"] - began[at]
+        counted, made = counted + steps, made + pace["last"] - began[at]
     return {
         "share": round(min(1.0, productive_s / elapsed_s), 4),
         "productive_s": round(productive_s, 1),
-        "steps": round(kept, 1),
-        "lost_steps": round(made - kept, 1),
+        "steps": round(counted, 1),
+        "lost_steps": round(made - counted, 1),
     }
 
 
