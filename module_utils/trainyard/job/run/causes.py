@@ -121,7 +121,7 @@ def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:
     return ""
 
 
-def _looked_at_first(first: Failure, found: Sequence[Failure], addresses: Mapping[str, str]) -> str:
+def _last_named(first: Failure, found: Sequence[Failure], addresses: Mapping[str, str]) -> str:
     """Follow the named peers to the last one; "" where no peer is named, or two name each other."""
     names = {each["host"]: named_peer(each, addresses) for each in found if each.get("lost")}
     host, seen = str(first["host"]), set()
@@ -130,7 +130,11 @@ def _looked_at_first(first: Failure, found: Sequence[Failure], addresses: Mappin
             return ""
         seen.add(host)
         host = names[host]
-    return host if host in set(names.values()) else ""
+    return host if host in names.values() else ""
+
+
+def _ended_before(at: float, well: Iterable[Failure]) -> list[Failure]:
+    return [each for each in well if float(each["time"]) <= at + CLOCKS_S]
 
 
 def _left(cause: Failure, chain: str) -> Failure:
@@ -139,13 +143,13 @@ def _left(cause: Failure, chain: str) -> Failure:
 
 
 def _why_missed(scheduler: Failure, well: Iterable[Failure], gone: Sequence[str]) -> Failure:
-    """Say why MindSpore's scheduler missed a rank: its node's monitor is gone, it had left, else only that it did."""
-    chain = text(scheduler)
+    """Return why MindSpore's scheduler missed a rank: its node's monitor is gone, or the rank had left, if known."""
     if gone:
-        return {"kind": "gone", "host": gone[0], "reason": chain}
-    at = float(scheduler.get("time") or 0) + CLOCKS_S
-    left = [each for each in well if each["rank"] == scheduler["rank"] and float(each["time"]) <= at]
-    return _left(left[0], chain) if left else scheduler
+        return {"kind": "gone", "host": gone[0], "reason": text(scheduler)}
+    left = [
+        each for each in _ended_before(float(scheduler.get("time") or 0), well) if each["rank"] == scheduler["rank"]
+    ]
+    return _left(left[0], text(scheduler)) if left else scheduler
 
 
 def blame(
@@ -159,14 +163,16 @@ def blame(
 
     The messages of hosts whose disks are `full` are added to the reason.
     """
-    cause = _blame(found, well, gone, addresses)
-    known = str((cause or {}).get("reason") or "")
-    told = [text for text in (full or {}).values() if text not in known][:_MAX_FULL]
-    return {**cause, "reason": "; ".join([*filter(None, [known]), *told])} if cause and told else cause
+    cause = _blame(found, well, gone, addresses or {})
+    if cause is None:
+        return None
+    reason = str(cause.get("reason") or "")
+    disks = [message for message in (full or {}).values() if message not in reason][:_MAX_FULL]
+    return {**cause, "reason": "; ".join(filter(None, [reason, *disks]))} if disks else cause
 
 
 def _blame(
-    found: Sequence[Failure], well: Iterable[Failure], gone: Sequence[str], addresses: Mapping[str, str] | None
+    found: Sequence[Failure], well: Iterable[Failure], gone: Sequence[str], addresses: Mapping[str, str]
 ) -> Failure | None:
     """Choose the cause.
 
@@ -179,20 +185,18 @@ def _blame(
         return _why_missed(first, well, gone)
     if first is None or not first.get("lost"):
         return first
-    more = len([each for each in found if each.get("lost")]) - 1
-    who = f"rank {first['rank']}" if first.get("rank") is not None else first["process"]
+    process = f"rank {first['rank']}" if first.get("rank") is not None else first["process"]
     # The ranks of mpirun are on other nodes, too.
     where = "" if first["process"] == "mpirun" else f" on {first['host']}"
-    chain = f"{who}{where} then lost its peer" + (f", and {more} more" if more else "") + f": {first['lost']}"
-    peer = _looked_at_first(first, found, addresses or {})
+    others = sum(bool(each.get("lost")) for each in found) - 1
+    chain = f"{process}{where} then lost its peer" + (f", and {others} more" if others else "") + f": {first['lost']}"
+    peer = _last_named(first, found, addresses)
     if gone:
         return {"kind": "gone", "host": peer if peer in gone else gone[0], "reason": chain}
-    at = float(first.get("time") or 0)
-    left = [each for each in well if float(each["time"]) <= at + CLOCKS_S]
+    left = _ended_before(float(first.get("time") or 0), well)
     if left:
-        cause = min(left, key=lambda each: (each["host"] != peer, float(each["time"])))
-        return _left(cause, chain)
-    rank = next((number for number in _RANK_GONE.findall(str(first["lost"])) for number in number if number), "")
-    look = f"it names {peer} as that peer" if peer else f"it names rank {rank} as that peer" if rank else ""
-    unsure = f"{UNSURE}; {look}: look there first" if look else UNSURE
+        return _left(min(left, key=lambda each: (each["host"] != peer, float(each["time"]))), chain)
+    rank = next((number for groups in _RANK_GONE.findall(str(first["lost"])) for number in groups if number), "")
+    named = peer or (f"rank {rank}" if rank else "")
+    unsure = f"{UNSURE}; it names {named} as that peer: look there first" if named else UNSURE
     return {**first, "reason": first.get("reason") or unsure}

@@ -72,12 +72,12 @@ def place_problem(place: str) -> tuple[str, str] | None:
 
 def place_of(name: str) -> dict[str, int | None]:
     """Return the step and the epoch in a name, each None where the name has none."""
-    found = _MINDSPORE.search(name)
+    found, stem = _MINDSPORE.search(name), name.partition(".")[0]
     if found:
         return {"step": int(found[2]), "epoch": int(found[1])}
     step, epoch = _STEP.search(name), _EPOCH.search(name)
-    if step is None and epoch is None and _DIGITS.fullmatch(name.partition(".")[0]):
-        return {"step": int(name.partition(".")[0]), "epoch": None}
+    if step is None and epoch is None and _DIGITS.fullmatch(stem):
+        return {"step": int(stem), "epoch": None}
     at = step[1] if step else epoch[2] if epoch else None
     return {"step": int(at) if at else None, "epoch": int(epoch[1]) if epoch else None}
 
@@ -110,7 +110,7 @@ def file_problem(name: str, size: int, head: bytes, tail: bytes) -> tuple[str, b
     if not size:
         return "it is empty", True
     if head.startswith(b"PK\x03\x04"):
-        return ("", True) if b"PK\x05\x06" in tail[-TAIL_BYTES:] else ("its archive has no end: it was cut off", True)
+        return "" if b"PK\x05\x06" in tail[-TAIL_BYTES:] else "its archive has no end: it was cut off", True
     if not name.endswith(".safetensors"):
         return "", False
     length = struct.unpack("<Q", head[:8])[0] if len(head) >= 8 else 0
@@ -119,10 +119,10 @@ def file_problem(name: str, size: int, head: bytes, tail: bytes) -> tuple[str, b
     try:
         header = json.loads(head[8 : 8 + length])
         ends = [each["data_offsets"][1] for key, each in header.items() if key != "__metadata__"]
-        wanted = 8 + length + max(ends, default=0)
+        required = 8 + length + max(ends, default=0)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return "its header cannot be read", True
-    return ("", True) if size >= wanted else (f"it has {size} of {wanted} bytes: it was cut off", True)
+    return "" if size >= required else f"it has {size} of {required} bytes: it was cut off", True
 
 
 def folder_problem(folders: Mapping[str, Collection[str]]) -> tuple[str, bool]:
@@ -154,7 +154,7 @@ class History:
     """The checkpoints of one place over several polls."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without checkpoints."""
         self._last: dict[str, Sample] = {}
         self._complete: dict[str, Sample] = {}
         self._ran = False
@@ -164,20 +164,16 @@ class History:
 
         Returns the newest complete checkpoint, and the newest of all with the reason if that may be incomplete.
         """
-        found = sorted(samples, key=lambda sample: sample.time)
-        reasons = {}
-        for sample in found:
-            reasons[sample.name] = reason = self._reason(sample, attempt, began, running)
-            if not reason:
-                self._complete[sample.name] = sample
-        self._last, self._ran = {sample.name: sample for sample in found}, running
-        self._complete = {name: sample for name, sample in self._complete.items() if name in self._last}
-        complete = [sample for sample in found if not reasons[sample.name]]
-        newest = complete[-1] if complete else None
-        last = found[-1] if found and reasons[found[-1].name] else None
+        found = {sample.name: sample for sample in sorted(samples, key=lambda sample: sample.time)}
+        reasons = {name: self._reason(sample, attempt, began, running) for name, sample in found.items()}
+        complete = {name: sample for name, sample in found.items() if not reasons[name]}
+        before = {name: sample for name, sample in self._complete.items() if name in found}
+        self._last, self._ran, self._complete = found, running, {**before, **complete}
+        newest = next(reversed(complete.values()), None)
+        last = next(reversed(found.values()), None)
         return {
             "newest": _record(newest) if newest else None,
-            "unfinished": {**_record(last), "reason": reasons[last.name]} if last else None,
+            "unfinished": {**_record(last), "reason": reasons[last.name]} if last and reasons[last.name] else None,
         }
 
     def _reason(self, sample: Sample, attempt: int, began: float, running: bool) -> str:
@@ -199,9 +195,11 @@ def further(checkpoint: Mapping[str, Any] | None, before: Mapping[str, Any] | No
     """Return whether a checkpoint is further than another: by step if both have one, else by time."""
     if checkpoint is None or before is None:
         return checkpoint is not None
-    places = [((each.get("epoch") or 0), (each.get("step") or 0)) for each in (checkpoint, before)]
-    known = [each.get("step") is not None or each.get("epoch") is not None for each in (checkpoint, before)]
-    return bool(places[0] > places[1] if all(known) else checkpoint["time"] > before["time"])
+    places = [(each.get("epoch"), each.get("step")) for each in (checkpoint, before)]
+    if (None, None) in places:
+        return bool(checkpoint["time"] > before["time"])
+    reached, reached_before = [(epoch or 0, step or 0) for epoch, step in places]
+    return reached > reached_before
 
 
 def size_text(size: float) -> str:
@@ -218,27 +216,25 @@ def _age(seconds: float) -> str:
     return f"{seconds} s" if seconds < 180 else f"{seconds // 60} min" if seconds < 10800 else f"{seconds / 3600:.1f} h"
 
 
-def line(known: Mapping[str, Any], now: float) -> str:
+def line(state: Mapping[str, Any], now: float) -> str:
     """Return the text for the progress line: `checkpoint step 100, 40 s ago`."""
-    newest = known.get("newest")
+    newest = state.get("newest")
     if newest is None:
         return "no checkpoint yet"
     at = f"step {newest['step']}" if newest.get("step") is not None else newest["name"]
     return f"checkpoint {at}, {_age(now - newest['time'])} ago"
 
 
-def texts(known: Mapping[str, Any], end: float | None) -> list[str]:
+def texts(state: Mapping[str, Any], end: float | None) -> list[str]:
     """Return lines on a job's checkpoints; `end` is in seconds since the epoch, None while the job runs."""
-    newest, unfinished = known.get("newest"), known.get("unfinished")
-    lines = []
+    newest, unfinished = state.get("newest"), state.get("unfinished")
+    lines = [f"no complete checkpoint in {state['place']} on {state['host']}"]
     if newest:
         when = f", {_age(end - newest['time'])} before the end" if end else ""
         at = f"step {newest['step']}, " if newest.get("step") is not None else ""
-        lines.append(f"newest complete checkpoint: {newest['name']} ({at}{size_text(newest['size'])}{when})")
-    else:
-        lines.append(f"no complete checkpoint in {known['place']} on {known['host']}")
+        lines = [f"newest complete checkpoint: {newest['name']} ({at}{size_text(newest['size'])}{when})"]
     if unfinished:
         lines.append(f"not known to be complete: checkpoint {unfinished['name']}: {unfinished['reason']}")
-    if known.get("problem"):
-        lines.append(f"checkpoints were not watched all the time: {known['problem']}")
+    if state.get("problem"):
+        lines.append(f"checkpoints were not watched all the time: {state['problem']}")
     return lines
