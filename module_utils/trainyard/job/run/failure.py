@@ -127,7 +127,7 @@ def text(failure: Mapping[str, Any]) -> str:
     if kind in ("hung", "timed_out"):
         return hang_text(failure)
     if kind == "silent":
-        return silence.text(failure)
+        return f"{silence.nodes(failure)}: {silence.since(failure)}"
     if kind != "exit":
         return _TEXTS.get(str(kind), "node {host}: {kind}").format_map({"host": "", "kind": None, **failure})
     if missed(failure):

@@ -43,11 +43,11 @@ class HangWatch:
 
     @property
     def number(self) -> int:
-        """Return the number of the open order to take stacks; 0 where there is none."""
+        """Return the number of the open order to take stacks; 0 without one."""
         return self._number if self._since is not None else 0
 
     def order(self, host: str) -> int:
-        """Return the number of the order that a node has not answered; 0 where there is none."""
+        """Return the number of the order that a node has not answered; 0 without one."""
         return self.number if host not in self._stacks else 0
 
     def receive(self, host: str, number: int, ranks: Ranks) -> None:
@@ -75,10 +75,10 @@ class HangWatch:
         return {"kind": "timed_out" if time_up else "hung", **overdue, **self._where(reports, silent, now.epoch_s)}
 
     def _watch_progress(self, reports: Collection[Message], now: float) -> None:
-        known = [report["progress"] for report in reports if "progress" in report]
-        lines, points, changes = (sum(each[name] for each in known) for name in ("lines", "points", "changes"))
-        self._watch.see(lines, points, any(each["pausing"] for each in known), now, changes)
-        unread, last = self._watch.unread(now), next((each["last"] for each in known if each["last"]), "")
+        progress = [report["progress"] for report in reports if "progress" in report]
+        lines, points, changes = (sum(each[name] for each in progress) for name in ("lines", "points", "changes"))
+        self._watch.see(lines, points, any(each["pausing"] for each in progress), now, changes)
+        unread, last = self._watch.unread(now), next((each["last"] for each in progress if each["last"]), "")
         shown = last and (unread or not any(report.get("metrics") for report in reports))
         self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None
 

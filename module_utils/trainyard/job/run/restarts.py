@@ -15,6 +15,7 @@ the head's monotonic clock unless they say otherwise.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from . import goodput
@@ -77,7 +78,15 @@ def gave_up(summary: Mapping[str, Any]) -> list[str]:
 
 
 class Restarts:
-    """The head's restart history, the members of the job and its spares."""
+    """The head's restart history, the members of the job and its spares.
+
+    cluster.json holds the attributes in _SAVED under their names, so that they survive a reboot of the head.
+    """
+
+    _SAVED = (
+        *("history", "whole", "alone", "furthest", "fruitless", "began_s", "polled", "saved", "saved_new"),
+        *("members", "spares", "replaced", "excluded"),
+    )
 
     def __init__(
         self,
@@ -92,61 +101,47 @@ class Restarts:
         `members` are the hosts in the order of their node ranks.
         """
         self.budget, self.rejoin_s = budget, rejoin_s
-        previous = previous or {}
-        self.history: list[dict[str, Any]] = list(previous.get("history", ()))
+        self.history: list[dict[str, Any]] = []
         # Attempts of the whole job, and of single processes by host.
-        self._whole: int = previous.get("whole", 0)
-        self._alone: dict[str, Attempts] = {host: dict(names) for host, names in previous.get("alone", {}).items()}
-        # Since when all nodes end the last attempt, None otherwise; and whether they may start.
-        self.gathering_since: float | None = None
-        self.go = True
-        # The furthest (epoch, step) of all attempts; fruitless attempts in a row; when the present one began, on the
-        # job's clock; and when the next one may start.
-        self._furthest: tuple[float, float] | None = tuple(previous["furthest"]) if previous.get("furthest") else None
-        self.fruitless: int = previous.get("fruitless", 0)
-        self._began_s: float = previous.get("began_s", 0.0)
-        self._not_before = 0.0
+        self.whole = 0
+        self.alone: dict[str, Attempts] = {}
+        # The furthest [epoch, step] of all attempts; fruitless attempts in a row; when the present one began, on the
+        # job's clock.
+        self.furthest: list[float] | None = None
+        self.fruitless, self.began_s = 0, 0.0
         # Whether checkpoints were polled, the newest one, and whether the present attempt has made a further one.
-        self._polled: bool = previous.get("polled", False)
-        self._saved: Mapping[str, Any] | None = previous.get("saved")
-        self._saved_new: bool = previous.get("saved_new", False)
+        self.polled, self.saved_new = False, False
+        self.saved: Mapping[str, Any] | None = None
+        # Hosts by place (the node rank of the plan), spares, and the spare of each replaced host.
+        self.members, self.spares = list(members), list(spares)
+        self.replaced: dict[str, str] = {}
+        # Excluded hosts, with the reason and since when: the next launch leaves them out.
+        self.excluded: dict[str, dict[str, Any]] = {}
+        previous = previous or {}
+        vars(self).update(deepcopy({name: previous[name] for name in self._SAVED if name in previous}))
         # The pace of each attempt of the whole job; None where it printed no step. Unknown after a reboot of the head,
         # whose clock has begun anew.
         self._paces: list[goodput.Pace | None] | None = None if previous else [None]
         self._running_at: float | None = None
-        # Hosts by place (the node rank of the plan), spares, and the spare of each replaced host.
-        self.members: list[str] = list(previous.get("members") or members)
-        self.spares: list[str] = list(previous.get("spares", spares))
-        self.replaced: dict[str, str] = dict(previous.get("replaced", {}))
-        # Excluded hosts, with the reason and since when: the next launch leaves them out.
-        self.excluded: dict[str, dict[str, Any]] = dict(previous.get("excluded", {}))
+        # Since when all nodes end the last attempt, None otherwise; whether they may start, and from when on.
+        self.gathering_since: float | None = None
+        self.go, self._not_before = True, 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the history for cluster.json."""
         return {
             "budget": self.budget,
-            "whole": self._whole,
-            "alone": self._alone,
+            **{name: getattr(self, name) for name in self._SAVED},
             "history": goodput.with_costs(self.history, self._paces or ()),
             "gathering": self.gathering_since is not None,
-            "furthest": self._furthest,
-            "fruitless": self.fruitless,
-            "began_s": self._began_s,
-            "polled": self._polled,
-            "saved": self._saved,
-            "saved_new": self._saved_new,
-            "members": self.members,
-            "spares": self.spares,
-            "replaced": self.replaced,
-            "excluded": self.excluded,
         }
 
     def saw(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Take the newest complete checkpoint; the one of the first poll is older than this job."""
-        if self._polled and further(checkpoint, self._saved):
-            self._saved_new = True
-        if not self._polled or further(checkpoint, self._saved):
-            self._polled, self._saved = True, checkpoint
+        if self.polled and further(checkpoint, self.saved):
+            self.saved_new = True
+        if not self.polled or further(checkpoint, self.saved):
+            self.polled, self.saved = True, checkpoint
 
     def keep_pace(self, pace: goodput.Pace | None, now: float, resumed: str = "") -> None:
         """Take the pace of the present attempt (goodput.follow), None before its first step.
@@ -208,7 +203,7 @@ class Restarts:
 
     def attempts(self, host: str) -> Attempts:
         """Return the attempts that a host should run."""
-        return {WHOLE: self._whole, **self._alone.get(host, {})}
+        return {WHOLE: self.whole, **self.alone.get(host, {})}
 
     def take(
         self,
@@ -232,7 +227,7 @@ class Restarts:
         entry = {"elapsed_s": round(elapsed_s, 1), "reason": text(first), "failure": dict(first)}
         if len(alone) == len(failures):
             for failure in failures:
-                names = self._alone.setdefault(str(failure["host"]), {})
+                names = self.alone.setdefault(str(failure["host"]), {})
                 names[failure["process"]] = names.get(failure["process"], 0) + 1
             entry["restarted"] = ", ".join(str(failure["process"]) for failure in failures)
         else:
@@ -243,17 +238,17 @@ class Restarts:
     def _restart_whole(self, now: float, elapsed_s: float) -> dict[str, Any]:
         """Begin to gather the nodes for another attempt; return what the history has of it."""
         wait_s = PAUSE_S * max(0, self.fruitless - 1)
-        self._whole += 1
+        self.whole += 1
         self.gathering_since, self.go, self._not_before = now, False, now + wait_s
-        self._began_s, self._running_at = elapsed_s + wait_s, None
+        self.began_s, self._running_at = elapsed_s + wait_s, None
         if self._paces is not None:
             self._paces.append(None)
         return {
             "restarted": "the whole job",
-            "step": self._furthest[1] if self._furthest else None,
+            "step": self.furthest[1] if self.furthest else None,
             "fruitless": self.fruitless,
             "wait_s": wait_s,
-            "checkpoint": self._saved["name"] if self._saved else None,
+            "checkpoint": self.saved["name"] if self.saved else None,
             "restart_s": None,
             "step_s": None,
         }
@@ -261,14 +256,14 @@ class Restarts:
     def _note_advance(self, metrics: Mapping[str, float | None], elapsed_s: float) -> None:
         """Note whether the attempt that ends came further than all before it."""
         step = metrics.get("step")
-        reached = None if step is None else (metrics.get("epoch") or 0.0, step)
-        if reached is not None and (self._furthest is None or reached > self._furthest):
-            self._furthest, self.fruitless = reached, 0
-        elif self._saved_new or elapsed_s - self._began_s > SHORT_S:
+        reached = None if step is None else [metrics.get("epoch") or 0.0, step]
+        if reached is not None and (self.furthest is None or reached > self.furthest):
+            self.furthest, self.fruitless = reached, 0
+        elif self.saved_new or elapsed_s - self.began_s > SHORT_S:
             self.fruitless = 0
         else:
             self.fruitless += 1
-        self._saved_new = False
+        self.saved_new = False
 
     def gather(
         self, hosts: Iterable[str], reports: Mapping[str, Mapping[str, Any]], now: float, leaving: bool = False

@@ -46,16 +46,11 @@ def failure(silent_s: Mapping[str, float], limit_s: float) -> dict[str, Any] | N
 
 
 def nodes(found: Mapping[str, Any]) -> str:
-    """Name the nodes that did not report."""
+    """Return the names of the nodes that did not report."""
     hosts = found.get("hosts") or ()
     return f"nodes {_names(hosts)}" if hosts else f"node {found['host']}"
 
 
 def since(found: Mapping[str, Any]) -> str:
-    """Say for how long they did not report."""
+    """Return for how long they did not report."""
     return f"no report for {_span(found.get('least_s', found['after_s']), found['after_s'])}"
-
-
-def text(found: Mapping[str, Any]) -> str:
-    """Return in a few words which nodes did not report."""
-    return f"{nodes(found)}: {since(found)}"

@@ -45,8 +45,8 @@ STACKS_S, REST_S, MAX_REST_S = 120.0, 60.0, 1800.0
 # A slow rank has recovered if it is this near to the others in _CALM successive evaluations.
 _NEAR, _CALM = 0.125, 3
 # Lines of progress, or seconds without any, after which ranks count as training.
-_POINTS, _UNTOLD_S = 2, 120.0
-# Upper bounds: reports that are kept, ranks of one report, characters of a place.
+_POINTS, _QUIET_S = 2, 120.0
+# Upper bounds: reports that are saved, ranks of one report, characters of a place.
 MAX_REPORTS, MAX_LISTED, MAX_AT = 16, 64, 200
 # Upper bounds for the facts of a node, and for the characters of one.
 _MAX_FACTS, _MAX_FACT = 8, 120
@@ -72,14 +72,14 @@ class _Sums:
         self.of: dict[int, Record] = {}
 
     def add(self, host: str, counts: Mapping[str, Any], places: Mapping[str, int]) -> None:
-        known = self.of.get(counts["rank"])
-        if known is None or known["host"] != host:
+        sums = self.of.get(counts["rank"])
+        if sums is None or sums["host"] != host:
             zeros = dict.fromkeys(_COUNTS, 0.0)
-            known = self.of[counts["rank"]] = {"host": host, "device": counts["device"], "at": Counter(), **zeros}
+            sums = self.of[counts["rank"]] = {"host": host, "device": counts["device"], "at": Counter(), **zeros}
         for looks, found in (("looks", "asleep"), ("dumps", "waited")):
-            known[looks] += counts[looks]
-            known[found] += min(counts[found], counts[looks])
-        known["at"].update(places)
+            sums[looks] += counts[looks]
+            sums[found] += min(counts[found], counts[looks])
+        sums["at"].update(places)
 
     def merge(self, other: _Sums) -> None:
         for rank, sums in other.of.items():
@@ -119,8 +119,8 @@ class _Sums:
 class SlowRanks:
     """The head's search for slow ranks. Switched off, it requests no stacks and reports nothing."""
 
-    def __init__(self, on: bool, now: float, known: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Take whether to search; `known` are the reports of an earlier monitor. `now` is monotonic."""
+    def __init__(self, on: bool, now: float, previous: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Take whether to search; `previous` are the reports of an earlier monitor. `now` is monotonic."""
         self._on, self._began_at, self._evaluated_at = on, now, now
         # Lines of progress when the attempt and the block began.
         self._points: int | None = None
@@ -135,7 +135,7 @@ class SlowRanks:
         self._calm = 0
         self._facts: dict[str, list[str]] = {}
         # All reports, the oldest first; the last one is current while it has no `until_s`.
-        self.named: list[Record] = [dict(each) for each in known][-MAX_REPORTS:]
+        self.named: list[Record] = [dict(each) for each in previous][-MAX_REPORTS:]
         self._end_named(None)
 
     def begin(self, now: float, elapsed_s: float) -> None:
@@ -162,7 +162,7 @@ class SlowRanks:
             return
         self._evaluated_at = now
         self._points = points if self._points is None else self._points
-        if points - self._points < _POINTS and now - self._began_at < _UNTOLD_S:
+        if points - self._points < _POINTS and now - self._began_at < _QUIET_S:
             self._forget(now)
         elif self.sample_stacks:
             self._confirm(now, elapsed_s, points, step_s or 0.0)
@@ -172,10 +172,10 @@ class SlowRanks:
         elif now >= self._rest_until and self._sums.behind("looks", "asleep", _SUSPECT)[0]:
             self._forget(now)
             self.sample_stacks, self._block_points = True, points
-        kept = math.exp(-passed_s / min(max(MEMORY_S, MEMORY_STEPS * (step_s or 0.0)), MAX_MEMORY_S))
+        remaining = math.exp(-passed_s / min(max(MEMORY_S, MEMORY_STEPS * (step_s or 0.0)), MAX_MEMORY_S))
         for sums in self._sums.of.values():
             for name in _COUNTS:
-                sums[name] *= kept
+                sums[name] *= remaining
 
     @property
     def current(self) -> Record | None:
@@ -217,11 +217,8 @@ class SlowRanks:
         own = [self._total.of[rank] for rank in ranks]
         looks, waited = (sum(each[name] for each in own) for name in ("dumps", "waited"))
         places = sum((each["at"] for each in own), Counter[str]())
-        shares = [
-            [rank, round(100 * sums["waited"] / sums["dumps"])]
-            for rank, sums in self._total.of.items()
-            if sums["dumps"]
-        ]
+        sampled = {rank: sums for rank, sums in self._total.of.items() if sums["dumps"]}
+        shares = [[rank, round(100 * sums["waited"] / sums["dumps"])] for rank, sums in sampled.items()]
         named = {
             "host": own[0]["host"],
             "ranks": list(ranks[:MAX_LISTED]),
