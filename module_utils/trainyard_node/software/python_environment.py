@@ -8,6 +8,7 @@ a folder of somebody else is never touched. Sizes are bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -139,9 +140,7 @@ def describe(interpreter: str) -> Interpreter:
     if found is None:
         raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}", "install it or name another one")
     answer = _run([found, "-I", "-c", _DESCRIBE])
-    if answer.status:
-        text = f"{found} does not run as a Python interpreter: {_last_lines(answer.output, 3)}"
-        raise EnvironmentFailure(text, "repair it or name another one")
+    _expect_success(answer, f"{found} does not run as a Python interpreter", "repair it or name another one")
     facts = json.loads(answer.output)
     return Interpreter(**{**facts, "version": tuple(facts["version"])})
 
@@ -193,8 +192,7 @@ def make(path: Path, interpreter: Interpreter) -> None:
         elif old.name != BUILDING:
             old.unlink()
     answer = _run([interpreter.executable, "-m", "venv", str(path)])
-    if answer.status:
-        raise EnvironmentFailure(f"making the environment {path} failed: {_last_lines(answer.output, 8)}")
+    _expect_success(answer, f"making the environment {path} failed")
 
 
 def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str] = ()) -> None:
@@ -216,17 +214,10 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
             requirements.write_text("".join(f"{line}\n" for line in lines))
             call = [*argv, *options, f"--requirement={requirements}"]
             answer = _run(call, {**sources.environment(), "TMPDIR": scratch})
-            if answer.status:
-                raise EnvironmentFailure(
-                    f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}: "
-                    f"{mismatch(answer.output, sources.wheels) or _last_lines(answer.output, 8)}"
-                )
-    answer = _run([python, "-m", "pip", "check"])
-    if answer.status:
-        raise EnvironmentFailure(
-            f"the packages in {path} do not fit together: {_last_lines(answer.output, 8)}; "
-            "pin versions that do, in the list of packages or in the constraints"
-        )
+            text = f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}"
+            _expect_success(answer, text, reason=mismatch(answer.output, sources.wheels))
+    action = "pin versions that do, in the list of packages or in the constraints"
+    _expect_success(_run([python, "-m", "pip", "check"]), f"the packages in {path} do not fit together", action)
     # Users of the environment cannot write there: uncompiled modules would be compiled again at every start. The exit
     # status says nothing: packages ship templates and tests that are no valid Python.
     _run([python, "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
@@ -337,13 +328,12 @@ class Verification:
             os.killpg(process.pid, signal.SIGKILL)  # with the processes that the program has started
             process.communicate()
             raise EnvironmentFailure(f"the check of {path} did not end within {self.timeout} s") from error
-        try:
+        result = None
+        with contextlib.suppress(IndexError, ValueError):
             result = json.loads(output.strip().splitlines()[-1])
-        except (IndexError, ValueError):
-            result = None
         if process.returncode != 0 or not isinstance(result, dict):
             text = f"the check of {path} failed with status {process.returncode}"
-            raise EnvironmentFailure(f"{text}: {_last_lines(output, 8)}")
+            raise EnvironmentFailure(f"{text}: {_last_lines(output)}")
         return {"identity": self.identity(state), "result": result}
 
 
@@ -353,7 +343,13 @@ def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> Outcome
     return commands.run(argv, env=environment, cwd="/")
 
 
-def _last_lines(output: str, count: int) -> str:
+def _expect_success(answer: Outcome, text: str, action: str = "", reason: str = "") -> None:
+    """Raise EnvironmentFailure with the text and the reason, else the end of the output, for a command that failed."""
+    if answer.status:
+        raise EnvironmentFailure(f"{text}: {reason or _last_lines(answer.output)}", action)
+
+
+def _last_lines(output: str) -> str:
     lines = [line.strip() for line in output.splitlines()]
     errors = [line for line in lines if line and not line.startswith(("WARNING:", "[notice]"))]
-    return " | ".join(errors[-count:]) or "no output"
+    return " | ".join(errors[-8:]) or "no output"
