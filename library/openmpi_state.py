@@ -107,7 +107,7 @@ def folder(name: str, setting: str) -> str:
 
 
 def session_differs(session: dict[str, Any]) -> bool:
-    """Tell whether session_environment would change something, or report a file that cannot be read."""
+    """Return whether session_environment would change something, or report a file that cannot be read."""
     if not session:
         return False
     file = Path(session["file"])

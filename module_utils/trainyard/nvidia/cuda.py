@@ -93,7 +93,7 @@ def gcc_version(text: str) -> str:
 
 
 def gcc_fits(version: str, newest: str) -> bool:
-    """Tell whether a gcc is none too new; `newest` names a whole series, as 11 does every 11.x."""
+    """Return whether a gcc is none too new; `newest` names a whole series, as 11 does every 11.x."""
     limit = numbers(newest)
     return numbers(version)[: len(limit)] <= limit
 

@@ -109,7 +109,6 @@ def toolkit_text(found: Mapping[str, Any] | None, where: str) -> str:
 
 
 def _record_findings(record: Record, pins: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yield what is wrong with one record by itself."""
     provider, version = str(record.get("provider", "")), str(record.get("version", ""))
     name = f"CUDA {version}".strip()
 
@@ -144,7 +143,6 @@ def _record_findings(record: Record, pins: Mapping[str, Sequence[str]]) -> Itera
 
 
 def _list_findings(records: Sequence[Record], default: str, absent: Sequence[str]) -> Iterator[Finding]:
-    """Yield what is wrong with the records together."""
     releases = [release(str(record.get("version", ""))) for record in records]
     for one, count in Counter(releases).items():
         if count > 1:
@@ -280,7 +278,6 @@ def _step(state: State, record: Record, pins: Mapping[str, Sequence[str]]) -> di
 
 
 def _node_findings(state: State, records: Sequence[Record], manage_system: bool) -> Iterator[Finding]:
-    """Yield what a node cannot have."""
     if state["default_kind"] == "foreign":
         found, expected = f"{state['root']}/cuda, which is no link", "a link to the default toolkit, or nothing"
         yield Finding(

@@ -123,7 +123,7 @@ def secure_boot(efi: bool, variable: str | None, mokutil: str | None) -> str:
 
 
 def module_loaded(modules: str | None, name: str) -> bool:
-    """Tell whether a kernel module is in /proc/modules."""
+    """Return whether a kernel module is in /proc/modules."""
     return any(line.split(" ", 1)[0] == name for line in (modules or "").splitlines())
 
 

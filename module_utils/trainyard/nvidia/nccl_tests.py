@@ -111,7 +111,6 @@ def _gencode(members: Sequence[State], setting: str) -> tuple[str, list[Finding]
 
 
 def _refused(numbers: Sequence[int], cuda: str) -> list[str]:
-    """Return why a CUDA does not compile for some of these architectures."""
     return [text for number in numbers if (text := gencode.refusal(number, cuda))]
 
 

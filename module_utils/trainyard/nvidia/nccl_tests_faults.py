@@ -33,7 +33,6 @@ def _wrong(output: Output) -> str:
 
 
 def _worlds(output: Output) -> str:
-    """Explain more than one table."""
     zeros = sum(rank.rank == 0 for rank in output.ranks)
     if zeros > 1 or len({rank.rank for rank in output.ranks}) < len(output.ranks):
         return (

@@ -160,7 +160,7 @@ def streams(text: str) -> dict[str, str]:
 
 
 def _labelled(text: str) -> bool:
-    """Tell whether srun marked the lines: a comment of nccl-tests has a mark before it."""
+    """Return whether srun marked the lines: a comment of nccl-tests has a mark before it."""
     return re.search(r"^ *\d+: ?(?:#| *(?:Rank +\d|size +count))", text, re.M) is not None
 
 

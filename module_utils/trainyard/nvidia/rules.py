@@ -89,14 +89,12 @@ def _cuda_and_driver(case: Case) -> Iterator[Result]:
 
 
 def _has(row: Row, arch: str, generation: str) -> bool:
-    """Return whether a build of PyTorch has code for a generation."""
     first, last = row.get(arch, row["generations"])
     order = GENERATIONS.index
     return generation in GENERATIONS and order(first) <= order(generation) <= order(last)
 
 
 def _pytorch(case: Case) -> Iterator[Result]:
-    """Compare the build of PyTorch with its release, the GPUs and the architecture."""
     framework, arch = case.framework, case.facts["arch"]
     build, version = framework["build"], framework["version"]
     if framework["name"] != "pytorch" or not build.startswith("cu"):
@@ -118,7 +116,6 @@ def _pytorch(case: Case) -> Iterator[Result]:
 
 
 def _mindspore(case: Case) -> Iterator[Result]:
-    """Compare the release of MindSpore with CUDA, architecture and driver."""
     version, cuda, check = case.framework["version"], case.framework["cuda"], "framework"
     if case.framework["name"] != "mindspore" or not cuda:
         return
@@ -182,7 +179,6 @@ def _repository_sources(case: Case) -> Iterator[Result]:
 
 
 def _nccl(case: Case) -> Iterator[Result]:
-    """Compare the build of NCCL with CUDA and driver."""
     nccl, toolkit, check = case.nccl, case.toolkit, "NCCL and CUDA"
     built, cuda, version = nccl["cuda"], toolkit["version"] if toolkit.used else "", nccl["version"]
     if not nccl.used or not built:
@@ -210,7 +206,6 @@ def _nccl(case: Case) -> Iterator[Result]:
 
 
 def _cudnn(case: Case) -> Iterator[Result]:
-    """Compare cuDNN with framework, CUDA and operating system."""
     cudnn, toolkit, framework = case.cudnn, case.toolkit, case.framework
     version, cuda = cudnn["version"], toolkit["version"] if toolkit.used else ""
     known = mindspore.CUDAS.get(framework["cuda"]) if framework["name"] == "mindspore" else None

@@ -35,7 +35,6 @@ _WAY_BACK = ", or set nvidia_driver_upgrade_without_way_back: true"
 
 
 def _target(node: Node) -> dict[str, str]:
-    """Return the driver that a node is to get."""
     return {name: str(node["settings"][name]) for name in ("provider", "version", "flavour")}
 
 
@@ -67,7 +66,6 @@ def _parts_before(entry: Entry, failed: bool) -> list[str]:
 
 
 def _has_target(node: Node, checks: Sequence[Node]) -> bool:
-    """Return whether a node has its target driver and no problem."""
     state, target = node["driver"], _target(node)
     same = (state["provider"], state["version"]) == (target["provider"], target["version"])
     healthy = not rules.check(state, node["expected"]) and not _device_errors(node, checks)

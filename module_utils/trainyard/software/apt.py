@@ -39,7 +39,7 @@ class Source(NamedTuple):
     origins: tuple[str, ...] = ()
 
     def offers(self, offer: Offer) -> bool:
-        """Tell whether an offer comes from here."""
+        """Return whether an offer comes from here."""
         return same_uri(offer.uri, self.uri) if self.uri else offer.origin in self.origins
 
     def __str__(self) -> str:

@@ -56,7 +56,7 @@ def share_out(members: Sequence[tuple[State, Record]]) -> dict[str, dict[str, An
 
 
 def member_fault(member: tarfile.TarInfo, above: Mapping[str, bool], links: Collection[str]) -> str:
-    """Say why other nodes must not unpack a member of an archive that a node packed; "" when they may.
+    """Return why other nodes must not unpack a member of an archive that a node packed; "" when they may.
 
     `above` maps the names of the members before it to whether they are files; `links` names all symbolic links. Root on
     the building node could plant a program that gives other nodes' training user more rights, or write elsewhere.
@@ -83,7 +83,7 @@ def member_fault(member: tarfile.TarInfo, above: Mapping[str, bool], links: Coll
 
 
 def _stays(folder: Sequence[str], link: str) -> bool:
-    """Tell whether a link stays below the top folder. `..` may only come first: behind a link it leads elsewhere."""
+    """Return whether a link stays below the top folder. `..` may only come first: behind a link it leads elsewhere."""
     steps = link.split("/")
     up = next((number for number, step in enumerate(steps) if step != ".."), len(steps))
     return bool(link) and not link.startswith("/") and up <= len(folder) and ".." not in steps[up:]

@@ -72,7 +72,6 @@ def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
 
 
 def _record(state: State, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the record that a node is to have, and what stops it."""
     options, findings = [f"--prefix={settings['prefix']}"], []
     for name in ("cuda", "ucx"):
         setting, folder = settings[name], state[name]

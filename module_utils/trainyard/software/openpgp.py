@@ -18,7 +18,7 @@ _HEAD, _TAIL = "-----BEGIN PGP PUBLIC KEY BLOCK-----", "-----END PGP PUBLIC KEY 
 
 
 def is_armored(data: bytes) -> bool:
-    """Tell whether a key file is text, which apt wants to have the suffix .asc."""
+    """Return whether a key file is text, which apt wants to have the suffix .asc."""
     return _HEAD.encode() in data
 
 

@@ -56,7 +56,7 @@ def read_offered(status: int, output: str, complaints: str) -> Offered:
 
 
 def where(index_url: str, extra_index_urls: Sequence[str], find_links: Sequence[str], no_index: bool) -> str:
-    """Say in words where pip looks."""
+    """Return in words where pip looks."""
     named = [] if no_index or not index_url else [index_url]
     named += [] if no_index else list(extra_index_urls)
     shown = [without_password(address) for address in [*named, *find_links]]

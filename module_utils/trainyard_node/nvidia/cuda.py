@@ -31,7 +31,6 @@ def _record(tree: Tree, path: str) -> dict[str, Any]:
 
 
 def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
-    """Return the toolkit at a home; None without one."""
     if not tree.exists(where):
         return None
     name = where.rpartition("/")[2]

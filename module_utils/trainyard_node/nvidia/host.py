@@ -29,7 +29,6 @@ def _run(tree: Tree, name: str, argv: list[str]) -> str | None:
 
 
 def _pci(tree: Tree) -> tuple[list[dict[str, str]], int]:
-    """Return the GPUs and the number of NVSwitches."""
     gpus, switches = [], 0
     for address in tree.names("/sys/bus/pci/devices"):
         folder = f"/sys/bus/pci/devices/{address}"
@@ -64,7 +63,7 @@ def _headers(tree: Tree) -> list[str]:
 
 
 def _headers_available(tree: Tree, release: str) -> bool | None:
-    """Tell whether apt offers the kernel's headers; None where that cannot be known."""
+    """Return whether apt offers the kernel's headers; None where that cannot be known."""
     lists = [name for name in tree.names("/var/lib/apt/lists") if "_Packages" in name]
     if not lists:
         return None

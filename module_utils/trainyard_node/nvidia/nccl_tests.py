@@ -47,7 +47,7 @@ _ANSWER_SECONDS = 30
 
 
 def _of_system(tree: Tree, library: str) -> bool:
-    """Tell whether the linker finds a library in the system's own folders."""
+    """Return whether the linker finds a library in the system's own folders."""
     folders = ["/usr/lib64", "/usr/lib", *(f"/usr/lib/{name}" for name in tree.names("/usr/lib") if "-linux-" in name)]
     return any(tree.exists(f"{folder}/{library}") for folder in folders)
 

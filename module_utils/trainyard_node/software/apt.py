@@ -40,7 +40,6 @@ class AptError(Exception):
 
 
 def _run(argv: Sequence[str], timeout: int = 300) -> Outcome:
-    """Run one of apt's tools."""
     environment = {
         **os.environ,
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin:" + os.environ.get("PATH", ""),
@@ -116,7 +115,7 @@ def read_offers(
 
 
 def has_source(source: apt.Source, lists: Mapping[str, Mapping[str, str]]) -> bool:
-    """Tell whether there is a package list of a source."""
+    """Return whether there is a package list of a source."""
     return any(
         source.offers(apt.Offer("", name.split(" ")[0], fields.get("o", ""), fields.get("l", "")))
         for name, fields in lists.items()

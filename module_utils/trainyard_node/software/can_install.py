@@ -83,7 +83,7 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
 
 
 def _there(pattern: Path) -> bool:
-    """Tell whether something is at an absolute path, which may be a pattern with `**`.
+    """Return whether something is at an absolute path, which may be a pattern with `**`.
 
     Links to folders are not followed there: /usr/lib/llvm-14/build has two that lead back, and 2^40 ways through them.
     """
@@ -91,7 +91,7 @@ def _there(pattern: Path) -> bool:
 
 
 def _is_complete(work: Work, params: Mapping[str, Any]) -> bool:
-    """Tell whether the role of this environment would find nothing to do."""
+    """Return whether the role of this environment would find nothing to do."""
     try:
         Verification("", params.get("verify_user", ""), 0).account()
     except EnvironmentFailure:
@@ -100,7 +100,7 @@ def _is_complete(work: Work, params: Mapping[str, Any]) -> bool:
 
 
 def _is_data_complete(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether all data sets are as they were placed."""
+    """Return whether all data sets are as they were placed."""
     try:
         return not any(datasets.check(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
     except (JobError, OSError):
@@ -108,7 +108,6 @@ def _is_data_complete(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) 
 
 
 def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[Finding]]:
-    """Return the work for one environment, and the findings that prevent it."""
     # The account that verifies it may not exist yet.
     params = {**_PLAIN, **part["environment"], "verify_user": ""}
     try:
@@ -134,7 +133,6 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
 
 
 def _source(source: Mapping[str, Any]) -> Sequence[Finding]:
-    """Return a finding where the address of a source does not answer."""
     url = str(source.get("url") or "")
     fault = addresses.fault(url) if url else ""
     if not fault:

@@ -242,7 +242,6 @@ def _calls(
 
 
 def _requirement(pin: Pin, sources: Sources) -> str:
-    """Return what pip is to install for a pin."""
     address = sources.wheels.get(pin.name)
     return f"{pin.name} @ {address}" if address else f"{pin.requirement}{pin.hashes}"
 
