@@ -75,6 +75,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
 from ansible.module_utils.trainyard_node.nvidia import library as node
+from ansible.module_utils.trainyard_node.software.builds import read_record
 
 
 def main() -> None:
@@ -117,7 +118,7 @@ def main() -> None:
             msg=f"{where} lack the files for {home}/{', '.join(missing)}, expected {library.title} with headers."
         )
     record = {"provider": given["provider"]}
-    changed = kind == "none" or node.links_in(home) != links or node.read_mark(home) != record
+    changed = kind == "none" or node.links_in(home) != links or read_record(home) != record
     if changed and not module.check_mode:
         node.make_home(home, links, record)
     file = links[next(name for name in links if re.fullmatch(rf"lib/lib{library.name}\.so\.\d+", name))]

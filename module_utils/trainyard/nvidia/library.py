@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..findings.findings import Finding
 from ..findings.majority import unlike_most
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 State = Mapping[str, Any]
 # The driver's library, which no toolkit brings.
@@ -117,9 +120,9 @@ LIBRARIES: Mapping[str, Library] = {
 }
 
 
-def nccl_built_with(strings: bytes) -> str:
+def nccl_built_with(content: bytes | mmap) -> str:
     """Return the CUDA release that NCCL was built with, from the line that it prints when it starts."""
-    match = re.search(rb"NCCL version \d+\.\d+\.\d+\+cuda(\d+\.\d+)", strings)
+    match = re.search(rb"NCCL version \d+\.\d+\.\d+\+cuda(\d+\.\d+)", content)
     return match[1].decode() if match else ""
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.nvidia.library import DRIVER, LIBRARIES, Library, cuda_text, nccl_built_with, remarks
+from ..machine import commands
+from ..software.builds import RECORD, read_record
 
-MARK = ".trainyard.json"
 # Time limit for loading a library and asking its version, in seconds.
 _LOAD_TIMEOUT = 60
 # Runs in a process of its own, because cuDNN 8 ends the process if it finds no cuBLAS or no NVRTC. Prints the status,
@@ -41,14 +42,9 @@ library = ctypes.CDLL(sys.argv[1])
 
 def query(name: str, library: str) -> tuple[str, str, str]:
     """Return the version and CUDA that a library reports, or why it reports none."""
+    argv = [sys.executable, "-c", _LOAD + _QUERY[name], library]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _LOAD + _QUERY[name], library],
-            capture_output=True,
-            text=True,
-            timeout=_LOAD_TIMEOUT,
-            check=False,
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LOAD_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
         return "", "", f"{library} does not answer within {_LOAD_TIMEOUT} s"
     words = done.stdout.split()
@@ -61,28 +57,14 @@ def query(name: str, library: str) -> tuple[str, str, str]:
 def nccl_cuda(library: str) -> str:
     """Return the CUDA release that an NCCL reports to be built with."""
     with Path(library).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        at = content.find(b"NCCL version ")
-        while at >= 0:
-            found = nccl_built_with(content[at : at + 64])
-            if found:
-                return found
-            at = content.find(b"NCCL version ", at + 1)
-    return ""
-
-
-def read_mark(home: Path) -> dict[str, Any] | None:
-    """Return what a home was made from, None if this role did not make it."""
-    try:
-        return dict(json.loads((home / MARK).read_text()))
-    except (OSError, ValueError, RecursionError):
-        return None
+        return nccl_built_with(content)
 
 
 def kind_of(home: Path) -> str:
     """Return whether a home is `ours` or `foreign`, or `none` without one."""
     if not os.path.lexists(home):
         return "none"
-    return "ours" if not home.is_symlink() and read_mark(home) is not None else "foreign"
+    return "ours" if not home.is_symlink() and read_record(home) is not None else "foreign"
 
 
 def _settings_of(user: str) -> list[str]:
@@ -96,9 +78,7 @@ def _settings_of(user: str) -> list[str]:
 def _others(library: Library, home: Path) -> list[str]:
     """Return further libraries, which a program without a search path of its own would load."""
     tool = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
-    if tool is None:
-        return []
-    listing = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False).stdout
+    listing = commands.run([tool, "-p"]).output if tool else ""
     own = (home / f"lib/lib{library.name}.so").resolve()
     return [path for path in library.in_cache(listing) if Path(path).resolve() != own]
 
@@ -178,8 +158,8 @@ def make_home(home: Path, links: Mapping[str, str], record: Mapping[str, Any]) -
         folder.chmod(0o755)
     for name, target in links.items():
         (beside / name).symlink_to(target)
-    (beside / MARK).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
-    (beside / MARK).chmod(0o644)
+    (beside / RECORD).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
+    (beside / RECORD).chmod(0o644)
     if home.exists():
         home.rename(old)
     beside.rename(home)

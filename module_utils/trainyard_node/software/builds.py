@@ -36,7 +36,7 @@ def read_record(prefix: Path) -> dict[str, Any] | None:
     """Return what the content of the prefix was built from; None where no role of this project built it."""
     try:
         record = json.loads((prefix / RECORD).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 
