@@ -5,8 +5,6 @@
 Rank 0 prints when its first step was done, in seconds since the epoch; all hosts of the lab share one clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

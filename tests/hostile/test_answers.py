@@ -1,7 +1,5 @@
 """Answers of nodes are checked before anything uses them: a false answer is a finding, never a traceback."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

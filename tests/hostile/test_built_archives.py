@@ -1,7 +1,5 @@
 """Root on the node that builds, against the nodes that get a copy of what it built."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

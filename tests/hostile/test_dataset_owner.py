@@ -1,7 +1,5 @@
 """Root places data sets in a folder of the training user, who could exchange what root makes there for a link."""
 
-from __future__ import annotations
-
 import json
 import os
 

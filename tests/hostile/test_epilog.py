@@ -1,7 +1,5 @@
 """Slurm's Epilog runs as root: what it ends is for the job's user to end, whatever that user's processes tell it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

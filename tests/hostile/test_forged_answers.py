@@ -1,7 +1,5 @@
 """A node's agent that lies about others, and forges lines of reports: it speaks for itself alone, one line each."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A node that lies about itself to the cluster's ssh authority, and keys that were lost; with the real ssh-keygen."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

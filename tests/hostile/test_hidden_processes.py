@@ -1,7 +1,5 @@
 """Processes that hide from a look at environments are ended with their job all the same."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Root prepares, reads and removes folders of jobs that belong to the training user, who may do anything with them."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

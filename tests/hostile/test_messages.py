@@ -4,8 +4,6 @@ What fits is drawn from the declarations themselves (messages.py), to their boun
 no declaration demands, or a number beyond what is counted on, is an exception here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

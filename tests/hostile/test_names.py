@@ -1,7 +1,5 @@
 """Hostile names, wherever a name can go: hosts' in plans, files and pages, jobs' in units, folders and manifests."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 

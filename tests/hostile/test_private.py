@@ -1,7 +1,5 @@
 """What another user could have put where root looks: folders to work in, files to run, records to go by."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -143,7 +141,7 @@ def test_a_file_that_was_exchanged_is_not_run(tmp_path):
         assert stream.read() == b"other"
 
 
-def keeping(folder: Path) -> apt.Keeping:
+def keeping(folder):
     return apt.Keeping(str(folder / "packages/nccl.json"), str(folder / "preferences"), "test")
 
 

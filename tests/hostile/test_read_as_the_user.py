@@ -1,7 +1,5 @@
 """A launch reads programs and environments of a user with that user's rights, and never blocks on them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two controllers that know nothing of each other launch in the same second: neither ends what the other started."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Secrets of a job leave the nodes also where its monitor did not get to remove them."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import json

@@ -1,7 +1,5 @@
 """Processes that a job leaves beyond its own are counted or reported, and never missed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

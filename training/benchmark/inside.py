@@ -6,8 +6,6 @@ A job has a process for each GPU, and the program takes all of them by itself (-
 others have nothing to do.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

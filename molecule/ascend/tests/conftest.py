@@ -1,7 +1,5 @@
 """The nodes' Ascend devices are replays: they are there while this scenario is tested, and gone afterwards."""
 
-from __future__ import annotations
-
 import pytest
 from lab_jobs import PROJECT, ansible_playbook
 

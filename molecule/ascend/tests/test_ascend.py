@@ -3,8 +3,6 @@
 npu-smi, hccn_tool and the vendor's packages are replays; the role, its modules and the nodes are real.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

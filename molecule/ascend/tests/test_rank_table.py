@@ -3,8 +3,6 @@
 The devices are replays; the processes, their network (gloo) and the table on each node are real.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

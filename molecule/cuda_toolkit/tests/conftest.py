@@ -1,7 +1,5 @@
 """What this scenario leaves: nothing. Toolkits, settings and packages go when its last test has run."""
 
-from __future__ import annotations
-
 import pytest
 
 ROOT = "/opt/trainyard"

@@ -4,8 +4,6 @@ nvcc of CUDA 13, NCCL and Open MPI are the real ones. NVIDIA's repository and ru
 tells its version. There is no GPU, which the nodes declare.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

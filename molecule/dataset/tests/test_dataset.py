@@ -4,8 +4,6 @@ CIFAR-10 itself is too large for a test: a small archive in its exact layout sta
 own generator, from the controller and over http.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

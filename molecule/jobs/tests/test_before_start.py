@@ -1,7 +1,5 @@
 """What stops a job before anything is started: every message, all findings at once, and no node touched."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

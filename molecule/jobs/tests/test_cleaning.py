@@ -1,7 +1,5 @@
 """playbooks/clean.yml: folders of jobs that have ended go, those of jobs that run stay, and --check only says so."""
 
-from __future__ import annotations
-
 import pytest
 from lab_jobs import WORKER
 

@@ -1,23 +1,21 @@
 """A rank that is killed: named with host and cause, and the job ends everywhere. In test_restarts.py one raises."""
 
-from __future__ import annotations
-
 import re
 import time
 
 import pytest
-from lab_jobs import AGENTS, WORKER, Run, host_list
+from lab_jobs import AGENTS, WORKER, host_list
 
 # By the monitors: torch itself would give up after ten minutes. How fast it is stands in benchmarks/ (failure).
 ENDED_WITHIN_S = 120
 
 
-def last_end(run: Run) -> float:
+def last_end(run):
     """When the last process of a job ended, as the nodes recorded it."""
     return max(process["time"] for node in run.summary["nodes"] for process in node["processes"])
 
 
-def kill_rank(run: Run, nodes, name: str, rank: int) -> float:
+def kill_rank(run, nodes, name, rank):
     """Kill a rank with SIGKILL as soon as all train; returns when."""
     run.trains()
     now = time.time()

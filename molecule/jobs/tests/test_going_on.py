@@ -1,7 +1,5 @@
 """Jobs that go on without their controller: started and left, interrupted, killed; and what brings one back to them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,25 +1,23 @@
 """A rank that never comes to a collective of PyTorch: named with its line while the job runs, and when it is over."""
 
-from __future__ import annotations
-
 import json
 import re
 
 import pytest
-from lab_jobs import SCENARIO, Run
+from lab_jobs import SCENARIO
 
 HANGS = SCENARIO / "jobs/hangs.yml"
 
 
 @pytest.fixture(scope="module")
-def hung(play) -> tuple[Run, Run]:
+def hung(play):
     """What stacks.yml says of the job that hangs, and the job."""
     job = play.launch(HANGS, job_hang_timeout=15, job_command=["python3", "hangs.py", "--rank=2"])
     job.wait_for(r"step 4/20")
     return play("playbooks/stacks.yml", job_id=job.job_id).wait(), job.wait()
 
 
-def where(text: str, ranks: int) -> tuple[str, str]:
+def where(text, ranks):
     """Return the reported ranks that wait, and the one that does not."""
     waits = re.search(rf"({ranks} ranks \([\d to,]+\) wait in all_reduce, called by train \(hangs\.py:\d+\))", text)
     odd = re.search(r"(rank 2 on n3 is in .+ called by load_batch \(hangs\.py:\d+\))", text)

@@ -1,7 +1,5 @@
 """A node that is lost, freezes or is cut off: the job ends on the others, says which, and nothing comes back."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """Restarts: a rank that fails, a node that is lost and comes back, a budget that is used up; always all together."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

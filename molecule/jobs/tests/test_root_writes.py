@@ -1,7 +1,5 @@
 """What root leaves on a node from a launch, a restart, a question and a stop: what docs/security.md says, no more."""
 
-from __future__ import annotations
-
 import re
 
 from lab_jobs import WORKER

@@ -1,7 +1,5 @@
 """Lost nodes, and nodes that fail the health check, are replaced by spares."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

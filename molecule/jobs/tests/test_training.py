@@ -1,7 +1,5 @@
 """Real training over two nodes and over all, with both launchers; two jobs at the same time; a run that goes on."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

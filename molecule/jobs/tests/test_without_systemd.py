@@ -1,16 +1,13 @@
 """Where systemd cannot supervise: as an ordinary user on two nodes, and on this machine. Same files, same end."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_jobs import PROJECT, WORKER, Play, ProcessTable, Run
+from lab_jobs import PROJECT, WORKER, Play, ProcessTable
 
 # By the monitors: torch itself would give up after ten minutes. How fast it is stands in benchmarks/ (failure).
 ENDED_WITHIN_S = 120
@@ -27,15 +24,15 @@ class Place:
     jobs: str
     supervision: str
 
-    def __call__(self, playbook: str, *arguments: str | Path, **extra_vars: Any) -> Run:
+    def __call__(self, playbook, *arguments, **extra_vars):
         return self.play(playbook, *arguments, inventory=self.inventory, **{**self.variables, **extra_vars})
 
-    def left(self, job_id: str) -> dict[str, list[int]]:
+    def left(self, job_id):
         return {host: pids for host, table in self.tables.items() if (pids := table.of_job(job_id))}
 
 
 @pytest.fixture(scope="module", params=["two nodes", "this machine"])
-def place(request, play, nodes, tmp_path_factory) -> Iterator[Place]:
+def place(request, play, nodes, tmp_path_factory):
     if request.param == "this machine":
         state = tmp_path_factory.mktemp("state")
         yield Place(

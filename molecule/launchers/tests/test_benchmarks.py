@@ -1,7 +1,5 @@
 """Collectives and pairs measured on real nodes: what is recorded, wrong results, a rank killed, a way that is cut."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

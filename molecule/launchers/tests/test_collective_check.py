@@ -1,7 +1,5 @@
 """playbooks/collective_check.yml: right through every launcher, and a rank that is wrong is named with its host."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs through MindSpore's dynamic cluster: real training on one node and on three, and every way to fail in time."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

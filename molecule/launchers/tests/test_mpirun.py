@@ -1,7 +1,5 @@
 """Jobs under mpirun on real nodes: training, where ranks go and what they find, every way to fail, nothing left."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 
@@ -13,13 +11,13 @@ SECRET = "do-not-show-5a1f"  # noqa: S105 - what no log may show
 MPIRUN = {"job_launcher": "mpirun"}
 
 
-def process_named(node, job_id: str, name: str) -> int:
+def process_named(node, job_id, name):
     """Process id of the job's one process with this name on a node."""
     (found,) = [pid for pid in node.processes(job_id) if node.host.check_output(f"cat /proc/{pid}/comm") == name]
     return found
 
 
-def environment(node, pid: int) -> str:
+def environment(node, pid):
     """Environment of a process, each variable with | after it; "" when the process is gone.
 
     Read as the training user: root in a container may not read what belongs to others.

@@ -1,7 +1,5 @@
 """Jobs through msrun, one on each node: real training, and a worker that is killed."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -39,5 +37,5 @@ def test_a_killed_worker_ends_the_job_everywhere(play, nodes, left):
     assert left(run.job_id) == {}
 
 
-def environment(node, pid: int) -> list[str]:
+def environment(node, pid):
     return node.host.run(f"runuser -u train -- cat /proc/{pid}/environ").stdout.split("\0")

@@ -1,12 +1,10 @@
 """Recovery of MindSpore jobs in real training: a killed scheduler, a killed worker, a lost node."""
 
-from __future__ import annotations
-
 import re
 import shutil
 
 import pytest
-from lab_jobs import PROJECT, Run, wait_until
+from lab_jobs import PROJECT, wait_until
 
 # The last epoch, and those after which all ranks wait until the test has done what it does there.
 EPOCHS, GATES = 12, (3, 6, 9)
@@ -48,13 +46,13 @@ def job(tmp_path_factory):
 class Gates:
     """Where the ranks of one run wait."""
 
-    def __init__(self, run: Run, nodes) -> None:
+    def __init__(self, run, nodes):
         self.run, self.nodes = run, dict(list(nodes.items())[:3])
 
-    def reached(self, epoch: int) -> None:
+    def reached(self, epoch):
         """Wait until every rank has written the checkpoint of an epoch, and so waits at its gate."""
 
-        def there() -> bool:
+        def there():
             file = f"checkpoints/rank_{{}}/epoch-{epoch:04d}.ckpt"
             return all(
                 node.host.file(f"{self.run.job_dir}/{file.format(rank)}").exists
@@ -63,7 +61,7 @@ class Gates:
 
         wait_until(there, f"all ranks have done epoch {epoch}: {self.run.output}")
 
-    def open(self, epoch: int) -> None:
+    def open(self, epoch):
         for node in self.nodes.values():
             node.host.check_output(f"touch {self.run.job_dir}/gate_{epoch}")
 

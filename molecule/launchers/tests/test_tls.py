@@ -1,7 +1,5 @@
 """TLS between MindSpore's processes: in force on both sides, its secrets nowhere else, its faults explained."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import json

@@ -3,8 +3,6 @@
 MindSpore is on the first three nodes; one start of it takes seconds, so few tests start it.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """MindSpore on Debian 11: what Python 3.9 can have is installed and proved, what it cannot have is refused."""
 
-from __future__ import annotations
-
 import json
 
 VENV = "/opt/trainyard/venvs/mindspore"

@@ -1,7 +1,5 @@
 """The fake of NVIDIA's repository and NCCL are there while this scenario is tested, and gone afterwards."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 The repository is a fake (tests/fixtures/nvidia_repository); apt, its checks and its lists are real.
 """
 
-from __future__ import annotations
-
 import pytest
 from lab_jobs import host_list
 

@@ -4,8 +4,6 @@ Runs after test_repository.py, as the last test removes both. Packages and archi
 reports its version; the wheel is NVIDIA's own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import tarfile

@@ -3,8 +3,6 @@
 CUDA, NCCL and the source of nccl-tests are fakes; make, gcc, git, Open MPI, the role and the nodes are real.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The role node_baseline: the result on the nodes, and its errors."""
 
-from __future__ import annotations
-
 import re
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Debian's own driver, built in earnest: 535 signed as for Secure Boot, then tesla 470 in its place, then nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 

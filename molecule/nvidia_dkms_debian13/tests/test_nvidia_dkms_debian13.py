@@ -1,7 +1,5 @@
 """Debian 13's driver, built in earnest: the proprietary flavour, and the open one, which does not compile."""
 
-from __future__ import annotations
-
 import pytest
 
 

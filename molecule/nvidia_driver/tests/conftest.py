@@ -1,7 +1,5 @@
 """The driver, its repository and dkms are fakes, there while this scenario is tested, and gone afterwards."""
 
-from __future__ import annotations
-
 import pytest
 from lab_jobs import PROJECT, ansible_playbook
 

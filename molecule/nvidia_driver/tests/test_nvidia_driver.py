@@ -3,8 +3,6 @@
 NVIDIA's repository, its installer and dkms are fakes; apt, dpkg, systemd, the role and the job are real.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The role nvidia_stack on real hosts without a GPU: they declare that, or every problem is a finding."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -1,7 +1,5 @@
 """The role oneflow: an existing release with the libraries it needs, verified, equal on all nodes."""
 
-from __future__ import annotations
-
 import json
 
 from lab_jobs import other_numpy

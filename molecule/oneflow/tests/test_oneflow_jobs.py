@@ -1,11 +1,9 @@
 """Jobs through the launcher oneflow: real training in both styles on one node and on two, and ranks that fail."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
-from lab_jobs import PROJECT, Run, wait_until
+from lab_jobs import PROJECT, wait_until
 
 LAUNCH = PROJECT / "jobs/oneflow-digits.yml"
 ADDRESS_LIST = PROJECT / "jobs/oneflow-address-list.yml"
@@ -13,12 +11,12 @@ ADDRESS_LIST = PROJECT / "jobs/oneflow-address-list.yml"
 OF_GLOG = re.compile(r"libibverbs not available, .*|[IW]\d{8} .*")
 
 
-def checksums(run: Run) -> list[tuple[str, str]]:
+def checksums(run):
     """The checksums of all ranks that the first rank prints."""
     return re.findall(r"^rank (\d) parameters sha256 ([0-9a-f]{64})$", run.log(0), re.MULTILINE)
 
 
-def environment(node, pid: int) -> list[str]:
+def environment(node, pid):
     return node.host.run(f"runuser -u train -- cat /proc/{pid}/environ").stdout.split("\0")
 
 

@@ -1,7 +1,5 @@
 """What openmpi promises: mpirun over all nodes as the training user, the same version everywhere, or who is odd."""
 
-from __future__ import annotations
-
 import re
 
 from lab_jobs import host_list

@@ -1,7 +1,5 @@
 """A build from source: made on one node, copied to the others, found by sessions, taken away again."""
 
-from __future__ import annotations
-
 import json
 
 AS_TRAIN = "sudo --user=train --set-home"

@@ -1,7 +1,5 @@
 """The role python_runtime: an environment that all users can read, that is repaired, and that rejects bad input."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

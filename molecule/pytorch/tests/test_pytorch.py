@@ -1,7 +1,5 @@
 """What pytorch promises: the wanted version, proved by two processes, equal on all nodes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

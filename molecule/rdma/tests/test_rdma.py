@@ -4,8 +4,6 @@ The nodes have no adapter. Packages and tools are real; the ports that are judge
 (tests/fixtures/nodes), which the role reads in place of the node.
 """
 
-from __future__ import annotations
-
 import base64
 import subprocess
 import sys

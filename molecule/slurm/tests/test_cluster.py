@@ -1,7 +1,5 @@
 """The cluster itself: health, changes that jobs outlive, changes that are refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -24,7 +22,7 @@ def machines(nodes):
 def state(machines):
     """Return Slurm's record of n3, which is in service before and after the test."""
 
-    def said() -> str:
+    def said():
         return machines["n1"].check_output("scontrol show node n3 -o")
 
     assert "DRAIN" not in said()
@@ -38,7 +36,7 @@ def state(machines):
 def settings(machines):
     """Return a writer of settings of its own, with a memory of its own."""
 
-    def write(**changes) -> str:
+    def write(**changes):
         given = {**json.loads(machines["n3"].check_output(f"cat {SETTINGS}")), "memory": "/root/health/memory.json"}
         content = json.dumps({**given, **changes})
         machines["n3"].check_output("mkdir -p /root/health && printf %s > /root/health/settings.json", content)
@@ -73,7 +71,7 @@ def test_a_port_that_fails_drains_until_somebody_does_without_it(machines, state
     port = "/root/health/machine/sys/class/infiniband/mlx5_0/ports/1"
     check = f"{CHECK} {settings()} /root/health/machine"
 
-    def port_is(words: str) -> None:
+    def port_is(words):
         n3.check_output(f"mkdir -p {port} && echo '{words}' > {port}/state && echo '400 Gb/sec' > {port}/rate")
 
     port_is("4: ACTIVE")
@@ -103,7 +101,7 @@ def job(machines):
     submit = f"sbatch --parsable --nodelist=n2 --chdir=/ --output=/dev/null --wrap='{script}'"
     number = n1.check_output(f'runuser --user=train -- sh -c "{submit}"').strip()
 
-    def said() -> dict[str, str]:
+    def said():
         words = n1.check_output(f"scontrol show job {number} -o").split()
         return {name: value for name, _, value in (word.partition("=") for word in words)}
 

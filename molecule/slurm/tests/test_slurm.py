@@ -1,7 +1,5 @@
 """Jobs in a real Slurm with three nodes: training, shared nodes, all ways to end, a lost node."""
 
-from __future__ import annotations
-
 import json
 import re
 

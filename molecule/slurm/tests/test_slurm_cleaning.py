@@ -1,7 +1,5 @@
 """playbooks/clean.yml with Slurm: folders of jobs that it has ended go, those of jobs that it runs stay."""
 
-from __future__ import annotations
-
 from lab_jobs import WORKER
 
 SLURM = {"job_scheduler": "slurm", "job_nodes": 2}

@@ -3,8 +3,6 @@
 Tests that sign, revoke or expire use a temporary authority; after the last of them, the nodes return to the lab's own.
 """
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

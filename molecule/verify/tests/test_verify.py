@@ -1,7 +1,5 @@
 """verify.yml on real nodes: sound ones, one that is frozen, slow or has lost its software, and what nobody can know."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

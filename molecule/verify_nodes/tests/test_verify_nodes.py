@@ -1,7 +1,5 @@
 """The verification of healthy nodes, and of nodes that are odd, cut off, frozen or flapping, in the lab."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
