@@ -1,4 +1,4 @@
-"""Lets unit tests import the project's modules and module_utils the way Ansible does; whole texts in files."""
+"""Import the project's modules and module_utils as Ansible does; compare texts with files."""
 
 import json
 import os

@@ -83,8 +83,8 @@ def test_the_page_on_programs_names_existing_things():
         "step": "7", "steps": "9", "loss": "0.25",
     }  # fmt: skip
     assert {*re.findall(r"\b(?:job|pytorch)_\w+", page)} - known_variables() == set()
-    told = meeting.texts({"head": "n1", "hosts": [], "looks": 1, "launchers": []})[1]
-    (warned,) = re.findall(r"see docs/your-program.md, ([\w ]+);", told)
+    text = meeting.texts({"head": "n1", "hosts": [], "looks": 1, "launchers": []})[1]
+    (warned,) = re.findall(r"see docs/your-program.md, ([\w ]+);", text)
     assert f"## {warned}\n" in page
     assert all((PROJECT / "docs" / path).exists() for path in re.findall(r"\]\(([^)#]+)", page))
 

@@ -1,4 +1,4 @@
-"""What every module and filter says of itself: options as they are, examples that parse, results, attributes."""
+"""Documentation of modules: options as they are, examples that parse, results, attributes."""
 
 from __future__ import annotations
 
@@ -43,35 +43,35 @@ def module(request):
 
 @pytest.fixture
 def specification(module, monkeypatch):
-    """The argument_spec with which a module calls AnsibleModule, and what else it says there."""
-    asked = {}
+    """The arguments with which a module calls AnsibleModule."""
+    spec = {}
 
     def record(**arguments):
-        asked.update(arguments)
+        spec.update(arguments)
         raise SystemExit
 
     monkeypatch.setattr(module, "AnsibleModule", record)
     monkeypatch.setattr(sys, "argv", [module.__name__])
     with pytest.raises(SystemExit):
         module.main()
-    return asked
+    return spec
 
 
-def compare(documented, asked, where):
-    """Whether options and those within them are documented as they are asked for."""
-    assert set(documented) == set(asked), where
+def compare(documented, spec, where):
+    """Whether options and those within them are documented as they are spec for."""
+    assert set(documented) == set(spec), where
     for name, option in documented.items():
-        said, spec = f"{where}{name}", asked[name]
-        assert option.get("description"), said
-        assert option.get("type") == spec.get("type", "str"), said
+        place, expected = f"{where}{name}", spec[name]
+        assert option.get("description"), place
+        assert option.get("type") == expected.get("type", "str"), place
         for key in ("default", "choices", "elements", "aliases"):
-            documented_value, value = option.get(key), spec.get(key)
+            documented_value, value = option.get(key), expected.get(key)
             if isinstance(value, (list, tuple)) and key == "choices":
                 documented_value, value = list(documented_value or ()), list(value)
-            assert documented_value == value, (said, key)
-        assert bool(option.get("required")) == bool(spec.get("required")), said
-        assert bool(option.get("suboptions")) == bool(spec.get("options")), said
-        compare(option.get("suboptions") or {}, spec.get("options") or {}, f"{said}.")
+            assert documented_value == value, (place, key)
+        assert bool(option.get("required")) == bool(expected.get("required")), place
+        assert bool(option.get("suboptions")) == bool(expected.get("options")), place
+        compare(option.get("suboptions") or {}, expected.get("options") or {}, f"{place}.")
 
 
 @pytest.mark.parametrize("module", sorted(set(MODULES) - ACTIONS), indirect=True)
@@ -95,7 +95,7 @@ def test_a_module_is_described(module, shown):
         assert other["module"] in MODULES or "." in other["module"]
 
 
-def test_examples_use_the_module_and_only_options_that_it_has(module, shown):
+def test_examples_use_the_module_with_its_options(module, shown):
     tasks = yaml.safe_load(module.EXAMPLES)
     used = [task[module.__name__] for task in tasks if module.__name__ in task]
     assert used

@@ -16,11 +16,11 @@ def test_peers_of_a_node():
     assert peers_of(names, "n4", "all", []) == ["n5"]
 
 
-@pytest.mark.parametrize(("own", "most", "said"), [
+@pytest.mark.parametrize(("own", "most", "message"), [
     ("n9", "all", "n9 is none of the nodes: n1"), ("n1", "some", "expected 'all' or a number of peers from 1 on"),
 ])  # fmt: skip
-def test_peers_of_nobody(own, most, said):
-    with pytest.raises(ValueError, match=said):
+def test_peers_of_nobody(own, most, message):
+    with pytest.raises(ValueError, match=message):
         FILTERS["peers_of"](["n1"], own, most)
 
 
@@ -37,31 +37,31 @@ IDENTITY = {
 }  # fmt: skip
 
 
-def judged(**given):
-    wanted = {"user": "train", "uid": 2000, "group": "train", "gid": 2000, "nofile": 1024, **given}
-    nodes = [IDENTITY, {**IDENTITY, "name": "n2"}] if wanted.pop("twins", False) else [IDENTITY]
-    return FILTERS["node_baseline_plan"](nodes, **wanted)
+def baseline_plan(**given):
+    settings = {"user": "train", "uid": 2000, "group": "train", "gid": 2000, "nofile": 1024, **given}
+    nodes = [IDENTITY, {**IDENTITY, "name": "n2"}] if settings.pop("twins", False) else [IDENTITY]
+    return FILTERS["node_baseline_plan"](nodes, **settings)
 
 
-def test_node_baseline_plan_says_what_nodes_get_and_what_they_cannot():
-    found = judged(sets_clock=True)
+def test_node_baseline_plan_has_entries_limits_and_exceptions():
+    found = baseline_plan(sets_clock=True)
     assert found["findings"] == []
     assert found["entries"] == [{"address": "10.0.0.1", "names": ["n1"]}]
     assert found["limits"] == {"n1": {"memlock": 65536, "nofile": 1024}}
     assert [text.partition(":")[0] for text in found["exceptions"]] == ["n1", "n1"]
 
 
-def test_node_baseline_plan_says_all_findings():
-    twins = [finding["check"] for finding in judged(twins=True)["findings"]]
+def test_node_baseline_plan_has_all_findings():
+    twins = [finding["check"] for finding in baseline_plan(twins=True)["findings"]]
     assert (len(twins), twins[0]) == (3, "kernel host names")
-    assert [finding["check"] for finding in judged(user="root")["findings"]] == ["training user"]
+    assert [finding["check"] for finding in baseline_plan(user="root")["findings"]] == ["training user"]
 
 
 def test_all_wrong_input_of_node_baseline_is_found_at_once():
-    network, memlock = judged(network="10.0.0", memlock="lots")["findings"]
+    network, memlock = baseline_plan(network="10.0.0", memlock="lots")["findings"]
     assert network["found"] == "'10.0.0' does not appear to be an IPv4 or IPv6 network"
     assert memlock["found"].startswith("memlock is 'lots'; expected 'unlimited' or a number of KiB")
-    assert [len(judged(**wrong)["findings"]) for wrong in ({"network": "10.0.0"}, {"memlock": "lots"})] == [1, 1]
+    assert [len(baseline_plan(**wrong)["findings"]) for wrong in ({"network": "10.0.0"}, {"memlock": "lots"})] == [1, 1]
 
 
 def test_plans_have_findings_or_what_to_install():
@@ -76,11 +76,11 @@ def test_plans_have_findings_or_what_to_install():
 
 def test_versions_in_an_environment():
     environment = {"version": "3.11.2", "packages": {"torch": "2.13.0"}}
-    told = FILTERS["versions_in"](environment, {"torch": "torch %s", "numpy": "numpy %s"})
-    assert told == "torch 2.13.0, numpy missing, Python 3.11"
+    found = FILTERS["versions_in"](environment, {"torch": "torch %s", "numpy": "numpy %s"})
+    assert found == "torch 2.13.0, numpy missing, Python 3.11"
 
 
-@pytest.mark.parametrize(("name", "given", "error", "said"), [
+@pytest.mark.parametrize(("name", "given", "error", "message"), [
     ("rdma_findings", ("n1",), TypeError, "states is 'n1', expected a list"),
     ("rdma_findings", (["n1"],), TypeError, "an entry of states is 'n1', expected a dictionary"),
     ("rdma_findings", ([{"host": "n1"}],), ValueError, "a record has no 'networks'"),
@@ -89,12 +89,12 @@ def test_versions_in_an_environment():
     ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "sessions is 'yes', expected true or false"),
     ("slurm_findings", ([], "lab", None), TypeError, "controller is 'None', expected a text"),
 ])  # fmt: skip
-def test_a_filter_says_what_it_was_given_wrongly(name, given, error, said):
-    with pytest.raises(error, match=said):
+def test_wrong_arguments_of_a_filter_are_named(name, given, error, message):
+    with pytest.raises(error, match=message):
         FILTERS[name](*given)
 
 
-def test_slurm_is_judged_by_what_was_registered():
+def test_slurm_findings_come_from_registered_results():
     slurm_findings = FILTERS["slurm_findings"]
     without = {"changed": False, "failed": False, "msg": "file not found: /etc/slurm/slurm.conf"}
     bare = {"name": "n1", "__slurm_conf": without, "__slurm_cgroups": {"skipped": True}}
@@ -107,19 +107,19 @@ def test_slurm_is_judged_by_what_was_registered():
     assert [(found["host"], found["check"]) for found in busy] == [("", "slurm_hosts")]
 
 
-SAID = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"
+PROBE = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"
 
 
-def test_validate_survey_judges_the_answers_of_all_hosts():
+def test_validate_survey_checks_the_answers_of_all_hosts():
     skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
-    answer = {"rc": 0, "stdout": SAID % ("n1", 0)}
+    answer = {"rc": 0, "stdout": PROBE % ("n1", 0)}
     one = {"name": "n1", "trainyard_become": True, "__validate_probe": answer, "__validate_plain": skipped}
     other = {
         "name": "n2",
         "ansible_host": "n1",
         "trainyard_become": True,
         "__validate_probe": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n", "msg": "non-zero"},
-        "__validate_plain": {"rc": 0, "stdout": SAID % ("n2", 1000)},
+        "__validate_plain": {"rc": 0, "stdout": PROBE % ("n2", 1000)},
     }
     survey = FILTERS["validate_survey"]
     assert survey([one], {}, True) == {
@@ -127,26 +127,26 @@ def test_validate_survey_judges_the_answers_of_all_hosts():
         "usable": ["n1"],
         "summary": "1 node: debian 12; Python 3.11.2; at least 0 GiB free",
     }
-    told = survey([one, other], {}, True)
-    assert {(finding["check"], finding["host"]) for finding in told["findings"]} == {
+    found = survey([one, other], {}, True)
+    assert {(finding["check"], finding["host"]) for finding in found["findings"]} == {
         ("become", "n2"), ("inventory", "n1"), ("inventory", "n2"),
     }  # fmt: skip
-    assert told["summary"] == "" and told["usable"] == ["n1"]
-    plain = {**one, "__validate_probe": {"rc": 0, "stdout": SAID % ("n1", 1000)}}
+    assert found["summary"] == "" and found["usable"] == ["n1"]
+    plain = {**one, "__validate_probe": {"rc": 0, "stdout": PROBE % ("n1", 1000)}}
     assert [finding["check"] for finding in survey([plain], {}, True)["findings"]] == ["become"]
     assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []
 
 
 def test_validate_refused_names_hosts_that_may_answer_without_privileges():
     hosts = {
-        "answers": {"rc": 0, "stdout": SAID % ("n1", 0)},
+        "answers": {"rc": 0, "stdout": PROBE % ("n1", 0)},
         "wants a password": {"failed": True, "msg": "Missing sudo password"},
         "refuses": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n"},
         "is down": {"unreachable": True, "msg": "timed out"},
     }
-    records = [{"name": name, "trainyard_become": True, "__validate_probe": said} for name, said in hosts.items()]
+    records = [{"name": name, "trainyard_become": True, "__validate_probe": message} for name, message in hosts.items()]
     records.append({"name": "as itself", "trainyard_become": False, "__validate_probe": hosts["refuses"]})
-    records.append({"name": "not asked", "trainyard_become": True})
+    records.append({"name": "not probed", "trainyard_become": True})
     assert FILTERS["validate_refused"](records) == ["wants a password", "refuses"]
 
 

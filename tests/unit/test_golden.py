@@ -10,13 +10,13 @@ PROJECT = Path(__file__).resolve().parents[2]
 GOLDEN = PROJECT / "tests/fixtures/golden"
 
 
-def test_what_is_renewed_where_nobody_reviews_it_is_refused():
+def test_golden_files_are_not_renewed_in_ci():
     argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--golden", "--collect-only", __file__]
     done = subprocess.run(argv, env={**os.environ, "CI": "true"}, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode != 0 and "review them, commit them" in done.stdout + done.stderr
 
 
-def test_every_golden_file_is_looked_at():
+def test_every_golden_file_is_read():
     code = "".join(path.read_text() for path in (PROJECT / "tests/unit").rglob("test_*.py"))
     names = re.findall(r'golden\(.*"(.+)"\)$', code, re.MULTILINE)
     patterns = [re.sub(r"\\{.*?\\}", "[^/]+", re.escape(name)) for name in names]

@@ -139,8 +139,8 @@ PARSERS = {
     "apt-get -s": (apt.read_transaction, ["Inst a [1] (2 x:1/y [amd64])\nConf a (2 x)\nRemv b [3]\n"]),
     "nccl-tests": (nccl_tests_output.parse, texts("nccl_tests_output/*.txt", "nccl_tests_output/*.json")),
     "pairs": (lambda text: pair_report.read([text]), texts("nccl_tests_output/trainyard-*.txt")),
-    "what NCCL says": (lambda text: nccl_lines.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),
-    "CUDA proof": (lambda text: cuda_verify.read_run(0, text, 1), ['{"devices": 1, "sum": 3.0}\n', "no device\n"]),
+    "lines of NCCL": (lambda text: nccl_lines.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),
+    "CUDA check": (lambda text: cuda_verify.read_run(0, text, 1), ['{"devices": 1, "sum": 3.0}\n', "no device\n"]),
     "cause of an end": (failure.root_cause, texts("torchrun/*.txt", "mpirun/*.txt", "mindspore/*.txt")),
     "progress": (
         lambda text: [progress.strict(progress.parse_line(line, PATTERN) or {}) for line in text.splitlines()],
@@ -284,8 +284,8 @@ def nvidia_facts(tree):
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.tree")), ids=lambda path: path.stem)
 @settings(max_examples=8)
 @given(choose=st.randoms(use_true_random=False))
-def test_of_a_mutated_machine_something_can_be_said(path, choose, tmp_path_factory):
-    """All that is asked of a node for a job, for a proof, and for its GPUs' software."""
+def test_a_mutated_machine_is_read(path, choose, tmp_path_factory):
+    """Facts for a job, for a verification, and of GPU software."""
     if path not in UNFOLDED:
         UNFOLDED[path] = unfold(path.stem, tmp_path_factory.mktemp("machine"), path.parent)
     for read in (job_facts, verify_facts_of, nvidia_facts):

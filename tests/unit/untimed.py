@@ -1,4 +1,4 @@
-"""The profile of hypothesis for all tests: a busy machine is no fault of the code, so nothing is judged by its time."""
+"""The profile of hypothesis for all tests: no test fails because a machine is busy."""
 
 from hypothesis import HealthCheck, settings
 

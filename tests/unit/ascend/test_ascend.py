@@ -132,8 +132,13 @@ def test_the_running_firmware_is_read():
 
 def test_a_new_node_gets_the_driver_first():
     bare = state(driver="", firmware="", cann="", set_env="")
-    wanted = [package("toolkit", "8.0.0"), package("firmware", "7.5.0.3.220"), package("kernels", "8.0.0"), package()]
-    plan, findings = ascend.plan_packages([{"state": bare, "packages": wanted}], ascend.DEFAULT_ROOT)
+    requested = [
+        package("toolkit", "8.0.0"),
+        package("firmware", "7.5.0.3.220"),
+        package("kernels", "8.0.0"),
+        package(),
+    ]
+    plan, findings = ascend.plan_packages([{"state": bare, "packages": requested}], ascend.DEFAULT_ROOT)
     assert findings == []
     assert [(one["component"], one["arguments"]) for one in plan["n1"]] == [
         ("driver", ["--full", "--quiet", "--install-for-all"]),
@@ -144,8 +149,8 @@ def test_a_new_node_gets_the_driver_first():
 
 
 def test_an_upgrade_begins_with_the_firmware():
-    wanted = [package(version="25.0.rc1.1"), package("firmware", "7.7.0.1.231"), package("toolkit", "8.0.0")]
-    plan, findings = ascend.plan_packages([{"state": state(), "packages": wanted}], ascend.DEFAULT_ROOT)
+    requested = [package(version="25.0.rc1.1"), package("firmware", "7.7.0.1.231"), package("toolkit", "8.0.0")]
+    plan, findings = ascend.plan_packages([{"state": state(), "packages": requested}], ascend.DEFAULT_ROOT)
     assert findings == []
     assert [(one["component"], one["found"], one["arguments"][0]) for one in plan["n1"]] == [
         ("firmware", "7.5.0.3.220", "--upgrade"),
@@ -154,17 +159,22 @@ def test_an_upgrade_begins_with_the_firmware():
 
 
 def test_an_installed_component_is_not_installed_again():
-    wanted = [package(), package("firmware", "7.5.0.3.220"), package("toolkit", "8.0.0"), package("kernels", "8.0.0")]
+    requested = [
+        package(),
+        package("firmware", "7.5.0.3.220"),
+        package("toolkit", "8.0.0"),
+        package("kernels", "8.0.0"),
+    ]
     there = state(installed={"kernels": {"version": "8.0.0", "sha256": SHA}})
-    assert ascend.plan_packages([{"state": there, "packages": wanted}], ascend.DEFAULT_ROOT) == ({"n1": []}, [])
+    assert ascend.plan_packages([{"state": there, "packages": requested}], ascend.DEFAULT_ROOT) == ({"n1": []}, [])
     other = state(installed={"kernels": {"version": "8.0.0", "sha256": "cd" * 32}})
-    plan, _ = ascend.plan_packages([{"state": other, "packages": wanted}], ascend.DEFAULT_ROOT)
+    plan, _ = ascend.plan_packages([{"state": other, "packages": requested}], ascend.DEFAULT_ROOT)
     assert [one["component"] for one in plan["n1"]] == ["kernels"]
 
 
 def test_another_folder_and_other_arguments():
-    wanted = [package("toolkit", "8.2.RC1"), package("kernels", "8.2.RC1", arguments=["--devel"])]
-    plan, _ = ascend.plan_packages([{"state": state(), "packages": wanted}], "/opt/Ascend")
+    requested = [package("toolkit", "8.2.RC1"), package("kernels", "8.2.RC1", arguments=["--devel"])]
+    plan, _ = ascend.plan_packages([{"state": state(), "packages": requested}], "/opt/Ascend")
     assert plan["n1"][0]["arguments"][-1] == "--install-path=/opt/Ascend"
     assert plan["n1"][1]["arguments"] == ["--devel"]
 
@@ -324,7 +334,7 @@ def test_link_local_addresses_on_all_nodes_are_one_switch():
     assert remarked(local(1, "fe80::{}:{}")) == []
 
 
-def test_link_local_addresses_that_other_nodes_do_not_reach_are_said_as_hccl_takes_them():
+def test_link_local_addresses_that_other_nodes_do_not_reach_are_remarks():
     expected = "addresses that the same devices of the other nodes reach: no router forwards link-local ones"
     for found, states in (
         ("link-local addresses of device 7 on n2", (state(1), local(2, of=[7]))),
@@ -417,8 +427,8 @@ def run(module, capsys, **params):
 
 def test_installed_components_are_planned_and_checked(machine, capsys):
     found = run(ascend_state, capsys, host="n1", root=str(machine))["state"]
-    wanted = {"state": found, "packages": [package(version="25.0.rc1.1")]}
-    plan = FILTERS["ascend_plan"]([wanted], "/usr/local/Ascend")
+    requested = {"state": found, "packages": [package(version="25.0.rc1.1")]}
+    plan = FILTERS["ascend_plan"]([requested], "/usr/local/Ascend")
     assert (plan["nodes"], plan["findings"]) == ({"n1": []}, [])
     equal = {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"]}
     assert [one["check"] for one in FILTERS["ascend_findings"]([found], equal)] == ["restart", "restart"]
@@ -434,6 +444,6 @@ def test_defaults_and_argument_specs_name_the_same_variables():
 
 
 def test_unknown_health_is_not_a_failure():
-    """A record whose health was never asked has no problem for it; the judgement says so instead."""
+    """A record without a health answer has no problem; the check finds that instead."""
     assert "Fault" not in npu.NET_HEALTH_UNKNOWN
     assert "Success" not in npu.NET_HEALTH_UNKNOWN

@@ -1,4 +1,4 @@
-"""The module rank_table, with real files: written, joined, repaired, judged, removed; each once."""
+"""The module rank_table, with real files: written, joined, repaired, checked, removed; each once."""
 
 from __future__ import annotations
 
@@ -204,12 +204,12 @@ def test_a_table_is_repaired_in_its_place_once(call, tmp_path):
 
 
 def test_a_table_is_checked(call, parts, tmp_path):
-    judged = call(path=parts[0], state="validated", chip="a3")
-    assert not judged["changed"] and not judged["valid"] and "failed" not in judged
-    assert rules(judged) == ["string", "string", "version"]
-    assert set(judged["problems"][0]) == {"rule", "level", "where", "found", "expected", "action"}
+    checked = call(path=parts[0], state="validated", chip="a3")
+    assert not checked["changed"] and not checked["valid"] and "failed" not in checked
+    assert rules(checked) == ["string", "string", "version"]
+    assert set(checked["problems"][0]) == {"rule", "level", "where", "found", "expected", "action"}
     strict = call(path=parts[0], state="validated", strict=True)
-    assert strict["failed"] and strict["problems"] == judged["problems"][:2]
+    assert strict["failed"] and strict["problems"] == checked["problems"][:2]
     assert strict["msg"].startswith(f"{parts[0]} is no table that HCCL would take: 1 finding.\n")
     call(chip="910b", servers=SERVERS)
     right = call(state="validated", chip="910b", strict=True)
@@ -225,16 +225,16 @@ def test_any_file_can_be_checked(call, tmp_path, content, valid):
     call(chip="910b", servers=SERVERS)
     path = tmp_path / "hccl.json"
     path.write_bytes(content + path.read_bytes() if valid else content)
-    judged = call(state="validated")
-    assert (judged["valid"], rules(judged)) == (valid, [] if valid else ["json"])
+    checked = call(state="validated")
+    assert (checked["valid"], rules(checked)) == (valid, [] if valid else ["json"])
 
 
 def test_any_text_in_a_table_can_be_shown(call, tmp_path):
     half = "\\ud800"
     path = tmp_path / "hccl.json"
     path.write_text(f'{{"version": "{half}", "{half}": 1, "server_list": [{{"server_id": "{half}"}}, "{half}"]}}')
-    judged = call(state="validated")
-    assert [(each["rule"], each["where"], each["found"]) for each in judged["problems"]] == [
+    checked = call(state="validated")
+    assert [(each["rule"], each["where"], each["found"]) for each in checked["problems"]] == [
         ("structure", "server_list[1]", f'"{half}"'),
         ("structure", f'server "{half}"', "no device"),
         ("version", "table", f'version "{half}"'),

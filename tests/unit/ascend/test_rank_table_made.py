@@ -1,4 +1,4 @@
-"""Rank tables: built as HCCL wants them, merged, repaired; any JSON is judged."""
+"""Rank tables: built as HCCL wants them, merged, repaired; any JSON is checked."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_right_table_stays_as_it_is():
     [
         # A server may be missing.
         (edit(a2(), ["server_count"], "3"), [], ["server_count"]),
-        # It may not be whole.
+        # It may not be complete.
         (edit(edit(a2(), ["status"], "x"), [*SECOND, "device_ip"], None), [], ["status", "device_ip_missing"]),
         (edit(a2(), [*SECOND, "rank_id"], "2"), [], ["rank_id_unique"]),
         (edit(a2(), [*SECOND, "rank_id"], None), [], ["rank_id"]),
@@ -259,17 +259,17 @@ def test_a_built_table_is_valid(cluster):
 @given(clusters(), st.randoms(use_true_random=False))
 def test_any_order_of_merging_gives_the_same_table(cluster, random):
     chip, servers = cluster
-    whole = build(servers, chip)
+    complete = build(servers, chip)
     parts = [build([each], chip) for each in servers]
     random.shuffle(parts)
-    assert merge(parts, chip) == (whole, [])
+    assert merge(parts, chip) == (complete, [])
 
 
 @given(clusters(), st.randoms(use_true_random=False))
 def test_numbers_and_any_order_of_ranks_are_repaired(cluster, random):
     chip, servers = cluster
-    whole = build(servers, chip)
-    shuffled = copy.deepcopy(whole)
+    complete = build(servers, chip)
+    shuffled = copy.deepcopy(complete)
     random.shuffle(shuffled["server_list"])
     rank = 0
     for entry in shuffled["server_list"]:
@@ -278,7 +278,7 @@ def test_numbers_and_any_order_of_ranks_are_repaired(cluster, random):
             rank += 1
     repaired, _ = repair(shuffled)
     repaired["server_list"].sort(key=lambda entry: entry["server_id"])
-    assert repaired == whole
+    assert repaired == complete
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

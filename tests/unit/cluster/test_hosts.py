@@ -140,11 +140,11 @@ LIMITS = st.none() | st.integers(0, 2**40)
 
 
 @given(LIMITS, LIMITS)
-def test_a_limit_never_exceeds_a_hard_limit_that_cannot_be_raised(wanted: int | None, hard: int | None) -> None:
-    got = reachable_limit(wanted, hard, can_raise=False)
+def test_a_limit_never_exceeds_a_hard_limit_that_cannot_be_raised(requested: int | None, hard: int | None) -> None:
+    got = reachable_limit(requested, hard, can_raise=False)
     as_number = {None: float("inf")}
-    assert as_number.get(got, got) == min(as_number.get(wanted, wanted), as_number.get(hard, hard))
-    assert reachable_limit(wanted, hard, can_raise=True) == wanted
+    assert as_number.get(got, got) == min(as_number.get(requested, requested), as_number.get(hard, hard))
+    assert reachable_limit(requested, hard, can_raise=True) == requested
 
 
 @given(st.sampled_from(["unlimited", "64"]) | st.text())

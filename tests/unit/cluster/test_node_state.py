@@ -164,8 +164,8 @@ def test_our_lines_of_known_hosts_end_with_the_mark(tmp_path):
 
 
 def test_reading_the_mesh_changes_nothing(tmp_path):
-    asked = {"host": "n1", "user": "nobody-here", "key": str(tmp_path / "ssh/user_ed25519"), "mark": "trainyard:a"}
-    found = answer("ssh_keys", {**asked, "host_key": str(tmp_path / "host"), "files": [str(tmp_path)]}, 60.0)
+    query = {"host": "n1", "user": "nobody-here", "key": str(tmp_path / "ssh/user_ed25519"), "mark": "trainyard:a"}
+    found = answer("ssh_keys", {**query, "host_key": str(tmp_path / "host"), "files": [str(tmp_path)]}, 60.0)
     assert {"training user", "host key of sshd"} <= {finding["check"] for finding in found["findings"]}
     # No key is created while there are findings.
     assert (found["user_key"], found["host_key"], found["key_problems"]) == ("", "", [])
