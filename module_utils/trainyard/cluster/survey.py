@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
-from .unreachable import NEWER_PYTHON, Answer, brace_before, cause
+from .unreachable import Answer, brace_before, cause, python_finding
 from .unreachable import findings as no_answers
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
@@ -88,9 +88,8 @@ def _python_finding(node: Survey) -> Finding | None:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) == 2 and numbers >= OLDEST_PYTHON:
         return None
-    found = f"Python {version}" if numbers else "no working Python"
-    action = NEWER_PYTHON if numbers else "install python3, or name another one in ansible_python_interpreter"
-    return Finding("Python", found, "Python 3.9 or newer", action, host=node.name)
+    found = python_finding(f"Python {version}", is_old=True) if numbers else python_finding("no working Python")
+    return found.on(node.name)
 
 
 def _os_finding(node: Survey) -> Finding | None:

@@ -41,8 +41,6 @@ _NO_ANNOTATIONS = re.compile(r"SyntaxError: future feature annotations is not de
 
 _ROOT = "become root without a question"
 _WITHOUT = "set trainyard_become: false"
-_PYTHON = "install python3, or name another one in ansible_python_interpreter"
-NEWER_PYTHON = "install a newer one beside it and name that in ansible_python_interpreter"
 _ALLOW = f"give the password with -K, allow {{tool}} without one (NOPASSWD in sudoers), or {_WITHOUT}"
 # Outputs of tools such as sudo: what is found, what is expected, and what to do.
 _BECOME = (
@@ -60,22 +58,27 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
     message = _cut(str(answer.get("msg") or ""))
     if answer.get("unreachable"):
         return _unreachable(message, connect)
-    words = [_cut(str(answer.get(name) or "")) for name in ("module_stderr", "stderr", "module_stdout", "stdout")]
+    outputs = [_cut(str(answer.get(name) or "")) for name in ("module_stderr", "stderr", "module_stdout", "stdout")]
     # A command that a module ran, and the other messages of modules, are answers.
     from_shell = message.startswith(UNREADABLE) or (message == _STATUS and "cmd" not in answer)
-    found = _privileges("\n".join([*(words if from_shell else ()), message if message.startswith(_OUTSIDE) else ""]))
+    found = _privileges("\n".join([*(outputs if from_shell else ()), message if message.startswith(_OUTSIDE) else ""]))
     if found:
         return found
     missing = _NO_PYTHON.search(message)
     if missing:
-        return Finding("Python", f"no {missing[1]}", "Python 3.9 or newer", _PYTHON)
+        return python_finding(f"no {missing[1]}")
     older = _OLD_PYTHON.search(message)
-    if older or (from_shell and any(_NO_ANNOTATIONS.search(text) for text in words)):
-        python = f"Python {older[1].rstrip('.')}" if older else "a Python before 3.7"
-        return Finding("Python", python, "Python 3.9 or newer", NEWER_PYTHON)
+    if older or (from_shell and any(_NO_ANNOTATIONS.search(text) for text in outputs)):
+        return python_finding(f"Python {older[1].rstrip('.')}" if older else "a Python before 3.7", is_old=True)
     if from_shell:
-        return _unreadable(words, answer.get("rc"))
+        return _unreadable(outputs, answer.get("rc"))
     return None
+
+
+def python_finding(found: str, is_old: bool = False) -> Finding:
+    """Return the finding about a Python that is missing, broken or too old."""
+    action = "install a newer one beside it and name that" if is_old else "install python3, or name another one"
+    return Finding("Python", found, "Python 3.9 or newer", f"{action} in ansible_python_interpreter")
 
 
 def _cut(text: str) -> str:
@@ -108,22 +111,22 @@ def _privileges(output: str) -> Finding | None:
     return None
 
 
-def _unreadable(words: Sequence[str], status: Any) -> Finding:
-    lines = [line.strip() for text in words for line in text.splitlines() if line.strip()]
+def _unreadable(outputs: Sequence[str], status: Any) -> Finding:
+    lines = [line.strip() for text in outputs for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("Shared connection to ")]
-    printed = banner("\n".join(words[2:]))
+    printed = _banner("\n".join(outputs[2:]))
     if printed:
         return printed
     # The error is the last line of a traceback, and the first line of a shell.
-    text = (lines or [""])[-1 if "Traceback" in words[0] else 0][:_MAX_SHOWN]
+    text = (lines or [""])[-1 if "Traceback" in outputs[0] else 0][:_MAX_SHOWN]
     if _LOST_PYTHON.search(text):
-        return Finding("Python", text, "Python 3.9 or newer", _PYTHON)
+        return python_finding(text)
     found = (text or "no output") + ("" if status is None else f" (exit status {status})")
     action = "check the output of a login there, whether its shell runs commands, and ansible_python_interpreter"
     return Finding("answer", found, "the response of a Python module", action)
 
 
-def banner(printed: str) -> Finding | None:
+def _banner(printed: str) -> Finding | None:
     """Find a line of a login's output that hides the answer in `printed`, the complete output.
 
     Ansible takes the first line that begins with a brace for the answer, and drops the lines before it.
