@@ -159,11 +159,10 @@ def read(module: AnsibleModule, path: Path) -> bytes:
     """Return a file's bytes."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        module.fail_json(msg=f"no {path}. Expected a rank table to read.")
-        raise
     except OSError as error:
-        module.fail_json(msg=f"{path} cannot be read: {error.strerror}. Expected a rank table.")
+        problem = f"{path} cannot be read: {error.strerror}. Expected a rank table."
+        missing = isinstance(error, FileNotFoundError)
+        module.fail_json(msg=f"no {path}. Expected a rank table to read." if missing else problem)
         raise
 
 
