@@ -13,10 +13,6 @@ description:
   - A failed login is not a failure of the module, so that the rows of all nodes can be checked together.
   - Runs as root, which switches to the training user, or as that user.
 options:
-  host:
-    description: Inventory name of this node.
-    type: str
-    required: true
   nodes:
     description: Names of the peers in the order of the tests; the filter P(peers_of#filter) chooses them.
     type: list
@@ -39,7 +35,7 @@ options:
     type: list
     elements: str
     default: []
-extends_documentation_fragment: read_only
+extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""
