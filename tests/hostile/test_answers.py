@@ -225,7 +225,7 @@ def test_of_the_files_of_a_job_nothing_but_what_is_asked_for_leaves_the_child_th
     assert folder.status(tmp_path)["cluster"] == {**CLUSTER, "restarts": {"history": []}}
     json_files.write_json(tmp_path / "monitor.json", {"started": 1.0, "end": None, "more": {}})
     assert folder.status(tmp_path)["monitor"] == {"started": 1.0, "end": None}
-    path.write_text(json.dumps({**CLUSTER, "more": "x" * json_files.MOST_STATE}))
+    path.write_text(json.dumps({**CLUSTER, "more": "x" * json_files.MAX_STATE}))
     assert folder.status(tmp_path)["cluster"] is None
     # How large a state may be that a job of thousands of nodes writes.
     nodes = {f"node{number:05}": {"ranks_running": 8, "silent_s": 0.5} for number in range(20_000)}

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from ..findings.findings import Finding, faults
 from .rank_table_rules import VERSIONS, device_set_problems, validate
 from .rank_table_servers import Table, dumps, super_pods_of
-from .rank_table_view import CHIPS, WRITE_ANEW, View, number, refused, shown, version_of
+from .rank_table_view import CHIPS, WRITE_ANEW, View, as_error, number, shown, version_of
 
 __all__ = [
-    "CHIPS", "VERSIONS", "Device", "Server", "Table", "build", "device_set_problems", "dumps",
-    "file_name", "file_text", "loads", "merge", "path_problems", "refused", "repair", "validate",
+    "CHIPS", "VERSIONS", "Device", "Server", "Table", "as_error", "build", "device_set_problems", "dumps",
+    "file_name", "file_text", "loads", "merge", "path_problems", "repair", "validate",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ WRITE_ANEW = "write the table with library/rank_table"
 T = TypeVar("T")
 
 
-def refused(problem: Finding) -> Finding:
+def as_error(problem: Finding) -> Finding:
     """Return a warning as an error, where more is required than HCCL requires."""
     return Finding(**problem.as_dict())
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 # Largest offset for a job, in seconds: failures are ordered by the clocks of their nodes. verify.yml is stricter.
-MOST_APART_S = 5.0
+MAX_APART_S = 5.0
 
 
 class Apart(NamedTuple):

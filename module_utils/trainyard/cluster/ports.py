@@ -11,7 +11,7 @@ from ..findings.spans import stretches
 
 # Lower ports belong to well-known services.
 FIRST, LAST = 10000, 65535
-_MOST_RANGES = 16
+_MAX_RANGES = 16
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
 
 
@@ -27,7 +27,7 @@ def parse_ports(text: str) -> set[int]:
 
 def port_ranges(ports: Iterable[int]) -> str:
     """Return the longest ranges of ports, the lowest first, as `parse_ports` reads them."""
-    longest = sorted(stretches(ports), key=lambda run: run[0] - run[1])[:_MOST_RANGES]
+    longest = sorted(stretches(ports), key=lambda run: run[0] - run[1])[:_MAX_RANGES]
     return ",".join(f"{first}-{last}" for first, last in sorted(longest))
 
 
@@ -36,7 +36,7 @@ def draw_ports(ranges: str, count: int, choose: random.Random) -> list[int]:
 
     They are drawn at random, so that launches in the same second hardly ever choose the same port.
     """
-    bounds = [tuple(map(int, bound)) for bound in _RANGE.findall(ranges)[:_MOST_RANGES]]
+    bounds = [tuple(map(int, bound)) for bound in _RANGE.findall(ranges)[:_MAX_RANGES]]
     ports = [range(max(first, FIRST), min(last, LAST) + 1) for first, last in bounds]
     places = choose.sample(range(sum(map(len, ports))), min(count, sum(map(len, ports))))
     return [_at(ports, place) for place in places]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Upper bounds of a file, in bytes: node_plan.json, which grows with the nodes of a plan; any other state of a job; the
 # record of one process (what it is, how it exited).
-MOST_BYTES, MOST_STATE, MOST_EXIT = 256 << 20, 8 << 20, 64 << 10
+MAX_BYTES, MAX_STATE, MAX_EXIT = 256 << 20, 8 << 20, 64 << 10
 
 
 def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
@@ -86,7 +86,7 @@ def end_of(path: AnyPath, most: int = 1 << 20) -> str:
         return ""
 
 
-def read_json(path: AnyPath, most: int = MOST_BYTES) -> Any:
+def read_json(path: AnyPath, most: int = MAX_BYTES) -> Any:
     """Read a JSON file; None when it does not exist, cannot be read, or has more than `most` bytes."""
     try:
         with open_regular(path) as file:
@@ -96,7 +96,7 @@ def read_json(path: AnyPath, most: int = MOST_BYTES) -> Any:
         return None
 
 
-def read_object(path: AnyPath, most: int = MOST_STATE) -> dict[str, Any]:
+def read_object(path: AnyPath, most: int = MAX_STATE) -> dict[str, Any]:
     """Read a JSON object, an empty one without a file. Any process of the job's user may have written the file."""
     found = read_json(path, most)
     return found if isinstance(found, dict) else {}

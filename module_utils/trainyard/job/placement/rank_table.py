@@ -77,7 +77,7 @@ def table_findings(placement: Placement, given: GivenTable | None, mindspore: bo
     if given is None:
         table = build(placement)
         hosts = {node.address: node.host for node in placement.nodes}
-        problems = [rank_table.refused(each) for each in _problems(table, chip(placement))]
+        problems = [rank_table.as_error(each) for each in _problems(table, chip(placement))]
         return [*_as_findings(problems, _places(table, hosts), ""), *_spare_findings(placement, problems)]
     places = {node.host: given.place(node.address) for node in placement.nodes}
     hosts = {given.servers[place].server_id: host for host, place in places.items() if place is not None}
@@ -95,7 +95,7 @@ def _problems(table: object, of_chip: str) -> list[Finding]:
 
 
 def _of_mindspore(problem: Finding) -> Finding:
-    return replace(rank_table.refused(problem), expected=f"{problem.expected}, as MindSpore demands")
+    return replace(rank_table.as_error(problem), expected=f"{problem.expected}, as MindSpore demands")
 
 
 def _spare_findings(placement: Placement, known: Sequence[Finding]) -> list[Finding]:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...cluster.clocks import MOST_APART_S
+from ...cluster.clocks import MAX_APART_S
 from ...cluster.clocks import apart as clocks_apart
 from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted
@@ -133,8 +133,8 @@ def clock_findings(answers: Mapping[str, Answer]) -> list[Finding]:
     clocks = {host: answer["clock"] for host, answer in answers.items() if "clock" in answer}
     if len(clocks) < 2:
         return []
-    apart, odd, _ = clocks_apart(clocks, MOST_APART_S)
-    expected = f"within {MOST_APART_S:g} s"
+    apart, odd, _ = clocks_apart(clocks, MAX_APART_S)
+    expected = f"within {MAX_APART_S:g} s"
     action = (
         "check what keeps the time there (timedatectl, chronyc sources); job_health_gate: false starts all the same"
     )

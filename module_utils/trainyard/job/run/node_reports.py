@@ -124,10 +124,10 @@ class NodeReports:
         if not self._plan.get("health_gate") or not self._restarts.spares:
             return {}
         # Few monitors ever need it, and all would load it.
-        from ...cluster.clocks import MOST_APART_S, apart
+        from ...cluster.clocks import MAX_APART_S, apart
 
         latest = {host: max(self._clocks[host]) for host in self._restarts.members if host in self._clocks}
         offsets = {host: {"offset_s": off, "margin_s": 0.0} for host, off in {self._own: 0.0, **latest}.items()}
-        found = apart(offsets, MOST_APART_S)
+        found = apart(offsets, MAX_APART_S)
         off = {host: f"clock: {found.apart[host]:+.0f} s from the median of the nodes" for host in found.odd}
         return {host: text for host, text in off.items() if host != self._own}

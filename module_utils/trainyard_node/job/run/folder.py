@@ -34,7 +34,7 @@ from ....trainyard.job.run.shapes import Shape, misfit, named
 from ....trainyard.nvidia.nccl_lines import is_of_transport
 from ...machine import as_user, private
 from ...machine.as_user import JobError, Owner
-from ...machine.json_files import MOST_BYTES as MAX_NODE_PLAN
+from ...machine.json_files import MAX_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
 from ..record.secrets import forget_secrets, read_masked
 from . import agent_ranks, processes, stacks

@@ -15,7 +15,7 @@ import os
 import signal
 import time
 
-from ...machine.json_files import MOST_EXIT, keep_json, read_object
+from ...machine.json_files import MAX_EXIT, keep_json, read_object
 
 # Every rank imports this module: typing and pathlib would double its time.
 TYPE_CHECKING = False
@@ -92,7 +92,7 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     for file in files:
         name, kind = os.path.splitext(file)
         path = f"{job_dir}/exits/{file}"
-        ended = read_object(path, MOST_EXIT) if kind == ".json" and not name.startswith(".") else {}
+        ended = read_object(path, MAX_EXIT) if kind == ".json" and not name.startswith(".") else {}
         # The folder belongs to the job's user, who may write anything.
         if not isinstance(ended.get("result"), str) or not _is_time(ended.get("time")):
             continue
