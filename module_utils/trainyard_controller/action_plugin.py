@@ -50,19 +50,22 @@ class OnceForAll(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the answer, or the failure."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        self.task_vars, given = task_vars or {}, self.options()
+        self.task_vars = task_vars or {}
         try:
-            return {**result, "changed": False, **self.answer(given)}
+            return {**result, "changed": False, **self.answer(self.options())}
         except FindingsError as error:
             return {**result, **error.failure}
         except UnusableError as error:
             return {**result, "failed": True, "msg": str(error)}
         except NotWrittenError as error:
-            return {**result, **error.failure(Path(given["run_dir"]))}
+            return {**result, **error.failure(Path(self._task.args["run_dir"]))}
 
 
-class OnController(OnceForAll):
-    """An action plugin that touches no machine; its options are checked against their documentation."""
+class Documented(OnceForAll):
+    """An action plugin whose options are checked against their documentation.
+
+    Others take large options, which the check would copy, or paths on nodes, which it would expand on the controller.
+    """
 
     rules: ClassVar[Mapping[str, Any]] = {}
 

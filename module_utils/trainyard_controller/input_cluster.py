@@ -20,7 +20,7 @@ from . import run_folder
 from .input_run import InputRun, places
 from .value_sources import leaves, place_of
 
-# These must be the same for all nodes and for the controller, which plans with them.
+# Variables that must be the same for all nodes and the controller, which plans with them.
 _SAME = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
 _STACKS = ("nvidia_stack", "nvidia_stack_own")
 # Playbooks that write to trainyard_runs.
@@ -28,7 +28,7 @@ _KEEP_RUNS = ("launch.yml", "site.yml", *nothing_to_do.HOSTS)
 
 
 def set_defaults(run: InputRun) -> set[str]:
-    """Give the group all the cluster's documented defaults; return their names. Everything in the inventory wins."""
+    """Set the cluster's documented defaults for the group all, below the inventory; return their names."""
     everybody = run.inventory.groups["all"]
     names = set(run.cluster_names - set(everybody.vars))
     for name in names:
@@ -38,12 +38,12 @@ def set_defaults(run: InputRun) -> set[str]:
 
 
 def share_with_controller(run: InputRun, by_default: set[str]) -> list[Finding]:
-    """Give localhost, where jobs are planned, the variables that only nodes have; find those that differ there.
+    """Copy variables that only nodes have to localhost, where jobs are planned; find those that differ there.
 
     `by_default` are the names whose value is a default.
     """
     nodes = run.compute()
-    # By variable and text: the hosts that have it. The group all includes localhost.
+    # Hosts by variable and text. The group all includes localhost.
     hosts_by_text: dict[str, dict[str, list[str]]] = {}
     names = run.controller_names | run.cluster_names
     for entity, filed in run.entities():
@@ -95,7 +95,7 @@ def written(run: InputRun) -> dict[str, Place]:
 
 
 def values(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
-    """Find folders, a uid and an NVIDIA stack that no cluster can have; `where` is what `written` returned."""
+    """Find impossible folders, uid and NVIDIA stack; `where` is the result of `written`."""
     host = next(iter(run.compute().values()), None) or run.inventory.get_host("localhost")
     findings: list[Finding] = []
     for name, place in where.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check files that a user gives before Ansible reads them: text in UTF-8, and encrypted ones with their password."""
+"""Check files of a user before Ansible reads them: they are UTF-8, and encrypted ones have a password."""
 
 from __future__ import annotations
 
@@ -14,29 +14,25 @@ from ansible.parsing.vault import VaultLib, VaultSecretsContext
 from ..trainyard.findings.findings import Finding
 
 _ENCRYPTED = b"$ANSIBLE_VAULT"
-# To derive a key takes some 0.05 s, and one password mostly opens all files.
-_MOST_DECRYPTED = 3
+# Upper bound for files that are decrypted: each takes 0.05 s, and one password mostly opens all.
+_MAX_DECRYPTED = 3
 _FOLDERS = ("group_vars", "host_vars")
 _SUFFIXES = ("", ".yml", ".yaml", ".json")
 
 
-def fault(path: Path, name: str, check: str, *, decrypt: bool = True) -> Finding | None:
-    """Find a file that is no UTF-8, or that no given password decrypts; `name` is the path as its user knows it."""
+def file_finding(path: Path, name: str, check: str, *, decrypt: bool = True) -> Finding | None:
+    """Find that a file is not UTF-8, or that no given password decrypts it; `name` is the path as its user knows it."""
     try:
         content = path.read_bytes()
     except OSError:
-        # Ansible says why a file cannot be read.
+        # Ansible reports why a file cannot be read.
         return None
     try:
         content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return Finding(
-            check,
-            f"byte 0x{content[error.start]:02x} in {name}, line {line}",
-            "text in UTF-8",
-            "save the file in UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 OLD > NEW",
-        )
+        action = "save the file in UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+        return Finding(check, f"byte 0x{content[error.start]:02x} in {name}, line {line}", "text in UTF-8", action)
     return _locked(content, name, check, decrypt) if content.startswith(_ENCRYPTED) else None
 
 
@@ -49,9 +45,8 @@ def _locked(content: bytes, name: str, check: str, decrypt: bool) -> Finding | N
         found, action = f"no password that was given decrypts {name}", "correct"
     else:
         return None
-    return Finding(
-        check, found, "its password of Ansible Vault", f"{action} --ask-vault-pass, or --vault-password-file FILE"
-    )
+    action += " --ask-vault-pass, or --vault-password-file FILE"
+    return Finding(check, found, "its password of Ansible Vault", action)
 
 
 def _opens(content: bytes, secrets: list[tuple[str, object]]) -> bool:
@@ -62,8 +57,8 @@ def _opens(content: bytes, secrets: list[tuple[str, object]]) -> bool:
     return True
 
 
-def of_inventories(sources: Iterable[str]) -> Iterator[Path]:
-    """Return the files of inventories: themselves, and those of variables beside them. Programs are left out."""
+def _inventory_files(sources: Iterable[str]) -> Iterator[Path]:
+    """Yield the files of inventories, and those of variables beside them, but no programs."""
     for source in sources:
         path = Path(source)
         if "," in source or not path.exists():
@@ -80,13 +75,13 @@ def _is_text(path: Path) -> bool:
     return known and path.name[0] != "." and path.is_file() and not os.access(path, os.X_OK)
 
 
-def faults(sources: Iterable[str], shown: Callable[[str], str]) -> list[Finding]:
-    """Find files of inventories that cannot be read so; `shown` returns a path as its user knows it."""
-    found, left = [], _MOST_DECRYPTED
-    for path in dict.fromkeys(of_inventories(sources)):
-        # Ansible says why a file cannot be read.
+def inventory_findings(sources: Iterable[str], shown: Callable[[str], str]) -> list[Finding]:
+    """Return the findings for files of inventories; `shown` returns a path as its user knows it."""
+    found, left = [], _MAX_DECRYPTED
+    for path in dict.fromkeys(_inventory_files(sources)):
+        # Ansible reports why a file cannot be read.
         with contextlib.suppress(OSError), path.open("rb") as file:
             left -= file.read(len(_ENCRYPTED)) == _ENCRYPTED
-        wrong = fault(path, shown(str(path)), "inventory", decrypt=left >= 0)
+        wrong = file_finding(path, shown(str(path)), "inventory", decrypt=left >= 0)
         found += [wrong] if wrong else []
     return found

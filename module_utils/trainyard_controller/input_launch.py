@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the job of launch.yml before any play: it must be there, and its templates must be defined."""
+"""Check the job of launch.yml before any play: it must exist, and its templates must be defined."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) ->
                 # For example a lookup that fails: Ansible reports it when the value is needed.
                 continue
             else:
-                # A template of another variable gives a text, like that variable's own.
+                # The text of another variable is converted like the variable's own.
                 if text is variables[name] and isinstance(value, str):
                     given = {name: value}
                     changes, wrong = inputs.converted(given, {name: place}.__getitem__, run.documented, run.loader.load)

@@ -65,7 +65,7 @@ def read_job_file(run: InputRun) -> list[Finding]:
         return [job_file.missing(named, run.job_files)]
     if other and Path(other).resolve() != path.resolve():
         return [job_file.two_jobs(shown(path), other)]
-    unreadable = input_files.fault(path, shown(path), "job file")
+    unreadable = input_files.file_finding(path, shown(path), "job file")
     if unreadable:
         return [unreadable]
     text = path.read_text(errors="replace") if os.access(path, os.R_OK) else ""

@@ -91,5 +91,5 @@ def read_specs(project: Path) -> dict[str, Any]:
 
 def places(variables: Mapping[str, Any]) -> Callable[[str], Place]:
     """Return the function that tells where a variable of the inventory was written."""
-    # The key itself carries Ansible's mark, and not an equal text.
+    # The key itself carries Ansible's mark; an equal text does not.
     return lambda name: place_of(next((key for key in variables if key == name), name), INVENTORY)

@@ -54,7 +54,7 @@ def misspelt(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
 
 
 def convert_inventory(run: InputRun) -> list[Finding]:
-    """Convert texts of the inventory to their documented types; an INI file has nothing but texts."""
+    """Convert texts of the inventory to their documented types; an INI file has only texts."""
     findings = []
     for entity, filed in run.entities():
         for variables in (entity.vars, filed):
@@ -63,7 +63,7 @@ def convert_inventory(run: InputRun) -> list[Finding]:
         entity.vars.update(changes)
         findings += wrong
         changes, wrong = inputs.converted(filed, places(filed), run.documented, run.loader.load)
-        # Ansible reads files of variables again for each task: only numbers in quotes work there as they are.
+        # Ansible reads files of variables again for each task, so converted values are lost; quoted numbers still work.
         quoted = [name for name, value in changes.items() if isinstance(value, (bool, list, dict))]
         findings += wrong + [
             inputs.unfit(run.documented[name], filed[name], places(filed)(name), inputs.unquoted(run.documented[name]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -29,18 +29,11 @@ from .kubernetes_run import after_deletion, job_logs, job_state, remove, submit
 from .run_folder import scheduler_of
 
 Answer = dict[str, Any]
+# FanOut.ask: sends a query to the agent of hosts, with arguments for each; returns the answers by host.
+Ask = Callable[..., Mapping[str, Answer]]
 # Time limits in seconds. sbatch may wait for a busy controller; a canceled job has 90 s, besides the commands.
 _SUBMIT_S, _END_S = 90.0, 300.0
 _LOGS_S = 300.0
-
-
-class Ask(Protocol):
-    """Sends a query to the agent of hosts, with arguments for each; returns the answers by host."""
-
-    def __call__(
-        self, question: str, own: Mapping[str, Mapping[str, Any]], *, limit_s: float = 120.0
-    ) -> Mapping[str, Answer]:
-        """Send it, and wait up to `limit_s` seconds for each answer."""
 
 
 def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") -> tuple[Answer, list[Finding]]:

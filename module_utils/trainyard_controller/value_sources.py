@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
-from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
+from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 from ansible.template import Templar
 
 from ..trainyard.findings.findings import Finding
@@ -21,7 +21,7 @@ from . import yaml_texts
 
 try:
     from ansible._internal._datatag._tags import Origin
-except ImportError:  # Files and lines are said where Ansible tells them.
+except ImportError:  # Without this internal class, findings name no files and lines.
     Origin = None
 
 # Known only once a play runs.
@@ -34,7 +34,7 @@ def shown(path: str | Path) -> str:
 
 
 def origin_of(value: Any) -> Any:
-    """Return Ansible's own mark of where a value was written; None where there is none."""
+    """Return Ansible's own mark of where a value was written, or None."""
     return Origin.get_tag(value) if Origin else None
 
 
@@ -48,11 +48,11 @@ def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
 
 
 def with_places(findings: Iterable[Finding], given: Mapping[str, Any]) -> list[Finding]:
-    """Say of findings about variables where each was given: on the command line, or in which line of which file."""
+    """Add to findings about variables where each was given: on the command line, or in which line of which file."""
     placed = []
     for finding in findings:
         name = finding.check.partition(".")[0]
-        origin = Origin.get_tag(given[name]) if Origin and name in given else None
+        origin = origin_of(given[name]) if name in given else None
         # A variable that the user does not set comes from the defaults of a role.
         if origin is None or finding.host or "/roles/" in str(origin.path):
             placed.append(finding)
@@ -63,7 +63,7 @@ def with_places(findings: Iterable[Finding], given: Mapping[str, Any]) -> list[F
 
 
 def with_place_of(value: Any, other: Any) -> Any:
-    """Return a value that was made of another one with the other's place, as far as it can carry one."""
+    """Return a value with the place of the value from which it was made, if it can carry one."""
     origin = origin_of(other)
     return origin.try_tag(value) if origin else value
 
@@ -81,28 +81,28 @@ def leaves(value: Any) -> Iterator[str]:
 
 
 def undefined_name(error: AnsibleUndefinedVariable) -> str:
-    """Return the variable that a template uses and nobody has set, "" where only a play sets it."""
+    """Return the undefined variable of a template; "" if only a play sets it."""
     found = re.search(r"'(\w+)' is undefined", str(error))
     return found[1] if found and not OF_A_PLAY.fullmatch(found[1]) else ""
 
 
 def missing(text: str, templar: Templar) -> str:
-    """Return the variable that a template uses and nobody has set, or ""."""
+    """Return the undefined variable of a template, or ""."""
     try:
         templar.template(text)
     except AnsibleUndefinedVariable as error:
         return undefined_name(error)
-    except (AnsibleError, AnsibleTemplateSyntaxError):
-        # Ansible tells it when the value is needed.
-        pass
+    except AnsibleError:
+        # Ansible reports it when the value is needed.
+        return ""
     return ""
 
 
 class Texts:
-    """Finds texts for programs, such as the values of job_env, that YAML takes for something else."""
+    """Finds texts for programs, such as the values of job_env, that YAML reads as other types."""
 
     def __init__(self, read: Callable[[str], str]) -> None:
-        """Take what reads a file that a user gives; each is read once."""
+        """Take the function that reads a user's file; each is read once."""
         self._read = read
         self._files: dict[str, yaml_texts.Nodes] = {}
 
@@ -117,7 +117,7 @@ class Texts:
         return findings
 
     def _node(self, name: str, value: Any, place: Place) -> Any:
-        """Return what is written for a variable; None where it is nothing but texts, or nobody knows any more."""
+        """Return the YAML of a variable; None if it has only texts, or its place is unknown."""
         parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
         origin = origin_of(name)
         if isinstance(value, str):

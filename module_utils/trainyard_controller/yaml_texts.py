@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find texts in a YAML file that YAML takes for something else: it reads 0123 as 83, and 12:30:45 as 45045."""
+"""Find texts that YAML reads as other types: 0123 as 83, and 12:30:45 as 45045."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Nodes = dict[tuple[int, str], yaml.Node]
 
 
 def nodes(text: str) -> Nodes:
-    """Return what stands for each key of a YAML text, at any depth; nothing where it cannot be read."""
+    """Return the value of each key of a YAML text, at any depth; nothing if it cannot be read."""
     found: Nodes = {}
     try:
         # libyaml takes no subclass of str, as Ansible's tagged texts are.
@@ -39,7 +39,7 @@ def nodes(text: str) -> Nodes:
 
 
 class Changed(NamedTuple):
-    """A value that is another text once YAML has read it: its name, what is written in which line, what it becomes."""
+    """A value that becomes another text: its name, what is written in which line, and the new text."""
 
     name: str
     written: str
@@ -48,7 +48,7 @@ class Changed(NamedTuple):
 
 
 def changed(node: yaml.Node | None) -> Iterator[Changed]:
-    """Return the values of a dictionary or list that are another text once YAML has read them."""
+    """Yield the values of a dictionary or list that become other texts when YAML reads them."""
     if isinstance(node, yaml.MappingNode):
         parts = [(str(key.value), value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
@@ -56,7 +56,7 @@ def changed(node: yaml.Node | None) -> Iterator[Changed]:
     else:
         parts = []
     for name, part in parts:
-        # Neither quotes nor a block: what is written is for YAML to understand.
+        # Without quotes or a block, YAML chooses the type.
         if isinstance(part, yaml.ScalarNode) and not part.style:
             value = yaml.load(part.value, Loader=_Loader)  # noqa: S506
             if value is not None and not isinstance(value, str):

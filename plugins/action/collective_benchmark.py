@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.measurements import benchmarks
 
 RULES = {"mutually_exclusive": [("parse", "run_dir"), ("parse", "each_node")]}
 
 
-class ActionModule(OnController):
+class ActionModule(Documented):
     rules = RULES
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.measurements import check_collective, refuse_collective
 
 
-class ActionModule(OnController):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         if given["refused"]:
             return refuse_collective(given["refused"], given["name"], given["command"])

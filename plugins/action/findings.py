@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError
-from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 
 
-class ActionModule(OnController):
+class ActionModule(Documented):
     BYPASS_HOST_LOOP = False
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:

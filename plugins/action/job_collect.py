@@ -7,20 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.collecting import Request, collect
 
 
-class ActionModule(OnceForAll):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        run_dir = Path(given["run_dir"])
-        request = Request(
-            log_limit=int(given["log_limit"]),
-            purpose=given["asked"],
-            stop=bool(given["stop"]),
-            check=self._task.check_mode,
-            user=given["user"],
-            not_started=given.get("not_started") or {},
-        )
+        run_dir = Path(given.pop("run_dir"))
+        request = Request(purpose=given.pop("asked"), check=self._task.check_mode, **given)
         plan = json.loads((run_dir / "plan.json").read_text())
         return collect(plan, run_dir, self.fan_out().ask, request)

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller import run_choice, run_folder
-from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 
 
-class ActionModule(OnceForAll):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        job_id, job_name = (str(given.get(name) or "") for name in ("job_id", "job_name"))
-        stop = bool(given.get("stop"))
-        ask = self.fan_out().ask if given.get("ask_nodes", True) else None
-        run = run_choice.find(Path(given["runs_dir"]), job_id, job_name, must_name=stop, ask=ask)
+        stop, ask = given["stop"], self.fan_out().ask if given["ask_nodes"] else None
+        run = run_choice.find(Path(given["runs_dir"]), given["job_id"], given["job_name"], must_name=stop, ask=ask)
         if run["note"]:
             self._display.display(run["note"])
         if stop and not run["over"]:

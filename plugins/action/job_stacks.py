@@ -13,12 +13,12 @@ from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.findings.redaction import safe_text
 from ansible.module_utils.trainyard.job.plan import spare_places as spares
 from ansible.module_utils.trainyard.job.run.stacks import lines
-from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.run_folder import write_whole
 from ansible.module_utils.trainyard_node.job.run.stacks import SAMPLES
 
 
-class ActionModule(OnceForAll):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
@@ -26,7 +26,7 @@ class ActionModule(OnceForAll):
             kind = plan["engine"]["kind"]
             found = f"{plan['job_id']} runs on {kind}, where trainyard has no process of its own on the nodes"
             raise UnusableError(f"{found}; expected a job with job_scheduler: ssh")
-        samples = max(SAMPLES, int(given.get("seconds") or 0))
+        samples = max(SAMPLES, given["seconds"])
         shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "looks": samples}
         nodes: dict[str, Any] = {host: {} for host in spares.hosts(plan)}
         answers = self.fan_out().ask("stacks", nodes, shared, limit_s=60 + 2 * samples)

@@ -11,27 +11,27 @@ from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.job.run import log_lines
 from ansible.module_utils.trainyard_controller import interrupts
-from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.fan_out import end_visits
 from ansible.module_utils.trainyard_controller.live_page import LivePage
 from ansible.module_utils.trainyard_controller.scheduler_clients import Ask
 from ansible.module_utils.trainyard_controller.watching import ExternalWatch, LeftError, Lines, OverSsh, Watched, follow
 
 
-class ActionModule(OnceForAll):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
         nodes = self.fan_out()
         lines, page, show = None, None, self._display.display
-        findings = log_lines.findings(plan, given.get("follow"), bool(given.get("live")))
+        findings = log_lines.findings(plan, given["follow"], given["live"])
         if findings:
             raise FindingsError(findings, "{count} {findings}: the job goes on, and is not watched.")
-        if given.get("follow") not in (None, ""):
+        if given["follow"] not in (None, ""):
             logs = log_lines.logs(plan, log_lines.parse_ranks(given["follow"], plan["world_size"])[0])
             # The head is queried for lines and for the job at the same time, so lines need their own connections.
             lines = Lines(plan, logs, self.fan_out().ask)
-        if given.get("live"):
+        if given["live"]:
             page = LivePage(plan, run_dir, nodes.ask)
             show(f"  page        {page.path}")
 

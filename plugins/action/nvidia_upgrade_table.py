@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.nvidia.upgrade import table_text
-from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.upgrade_table import folder_of, note, read_table
 
 
-class ActionModule(OnController):
+class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         folder, entries = folder_of(Path(given["runs"]), given["cluster"]), given["entries"]
         if self._task.check_mode:

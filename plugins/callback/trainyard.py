@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output of trainyard's playbooks.
-
-This is Ansible's own output with three changes: hosts without a change or failure are not listed, messages of failures
-are repeated at the end, and findings are printed only there, once for all hosts. Plays with the variable
-`trainyard_quiet` (those that run and watch jobs) print only the texts of `debug` and `fail`, and progress.
-"""
+"""Standard output of trainyard's playbooks."""
 
 from __future__ import annotations
 
@@ -14,9 +9,11 @@ type: stdout
 short_description: Short output, with all failures at the end
 description:
   - Like the default callback, without hosts and tasks that changed nothing (a slow task is announced), and with the
-    messages of all failures at the end.
-  - Findings are printed once. A host that does not answer, refused privileges and a missing Python are findings, too.
-  - Plays with the variable C(trainyard_quiet) print only the texts of C(debug) and C(fail), and progress.
+    messages of all failures repeated at the end.
+  - Findings are printed only there, once for all hosts. A host that does not answer, refused privileges and a missing
+    Python are findings, too.
+  - Plays with the variable C(trainyard_quiet), which run and watch jobs, print only the texts of C(debug) and C(fail),
+    and progress.
 extends_documentation_fragment:
   - default_callback
   - result_format_callback
@@ -46,7 +43,7 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
     )
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
-from ansible.module_utils.trainyard.cluster import unreachable as no_answer
+from ansible.module_utils.trainyard.cluster import unreachable
 from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
@@ -56,7 +53,7 @@ ANNOUNCE_AFTER_S = 2.0
 
 
 class CallbackModule(Default):
-    """Prints the output of a run; the module's docstring says how."""
+    """See DOCUMENTATION."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -72,7 +69,7 @@ class CallbackModule(Default):
         # By host: results without a module's answer.
         self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
-        self._interrupts: interrupts.Interrupts | None = None
+        self._interrupts: interrupts.Interrupts
         self._announcement: threading.Timer | None = None
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
@@ -99,9 +96,8 @@ class CallbackModule(Default):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Print the task, unless the play is quiet; announce it if it is slow."""
-        if self._interrupts:
-            self._interrupts.task(task.action.rpartition(".")[2])
-        self._hush()
+        self._interrupts.task(task.action.rpartition(".")[2])
+        self._cancel_announcement()
         if not self._quiet:
             super().v2_playbook_on_task_start(task, is_conditional)
             self._announcement = threading.Timer(ANNOUNCE_AFTER_S, self._announce, [task])
@@ -112,12 +108,12 @@ class CallbackModule(Default):
         if self._last_task_banner != task._uuid:
             self._print_task_banner(task)
 
-    def _hush(self) -> None:
+    def _cancel_announcement(self) -> None:
         if self._announcement is not None:
             self._announcement.cancel()
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        """Print it unless the play is quiet: such a step is not needed here."""
+        """Print it, unless the play is quiet, whose steps are not needed everywhere."""
         if not self._quiet:
             super().v2_playbook_on_no_hosts_matched()
 
@@ -127,8 +123,7 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: Any) -> None:
         """Print the text of a debug task; print other results as usual, but not in quiet plays."""
         action = result.task.action.rpartition(".")[2]
-        if self._interrupts:
-            self._interrupts.ok(action, result.result)
+        self._interrupts.ok(action, result.result)
         if action in ("include_role", "include_tasks"):
             return
         if action == "debug" and "msg" in result.result:
@@ -142,8 +137,7 @@ class CallbackModule(Default):
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """Print nothing for skipped tasks."""
-        if self._interrupts:
-            self._interrupts.skipped(result.task.action.rpartition(".")[2])
+        self._interrupts.skipped(result.task.action.rpartition(".")[2])
 
     def v2_runner_item_on_skipped(self, result: Any) -> None:
         """Print nothing for skipped tasks."""
@@ -155,12 +149,10 @@ class CallbackModule(Default):
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the message for the end; print it now, too, unless the play is quiet."""
-        if self._interrupts:
-            self._interrupts.failed(result.task.action.rpartition(".")[2])
+        self._interrupts.failed(result.task.action.rpartition(".")[2])
         # A task that ignores missing answers reports them itself.
-        if no_answer.cause(result.result) is not None if ignore_errors else self._explained(result):
-            return
-        if not self._quiet:
+        explained = unreachable.cause(result.result) is not None if ignore_errors else self._explained(result)
+        if not explained and not self._quiet:
             super().v2_runner_on_failed(result, ignore_errors)
 
     def _explained(self, result: Any) -> bool:
@@ -170,7 +162,7 @@ class CallbackModule(Default):
         messages = dict.fromkeys(str(item.get("msg")) for item in items)
         message = "\n".join(messages) or str(answer.get("msg") or answer.get("stderr") or answer)
         # A delegated task fails on another host.
-        if not (result.task.delegate_to or result.task.loop) and no_answer.cause(answer):
+        if not (result.task.delegate_to or result.task.loop) and unreachable.cause(answer):
             self._silent[host] = answer
             return True
         # Findings name their hosts, so neither host nor task is printed with them.
@@ -180,14 +172,12 @@ class CallbackModule(Default):
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep the message for the end, unless the task ignores it."""
-        if result.task.ignore_unreachable:
-            return
-        if not self._explained(result) and not self._quiet:
+        if not result.task.ignore_unreachable and not self._explained(result) and not self._quiet:
             super().v2_runner_on_unreachable(result)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print the recap (not for quiet plays), and the failures last."""
-        self._hush()
+        self._cancel_announcement()
         failures: dict[tuple[str, str], list[str]] = {}
         for number, (host, task, message) in enumerate(self._failures):
             # A rescued task is no failure, and a message that a rescue repeats is printed once.
@@ -211,7 +201,7 @@ class CallbackModule(Default):
             self._display.display(message, color=C.COLOR_ERROR)
         if silent:
             answers = {host: silent[host] for host in sorted(silent, key=lambda name: order.get(name, -1))}
-            found = no_answer.findings(answers, {host: self._address(host) for host in answers})
+            found = unreachable.findings(answers, {host: self._address(host) for host in answers})
             self._display.display(render(found, "{count} {findings}:"), color=C.COLOR_ERROR)
         # ansible-playbook has no status for "nothing failed, but something is unknown"; playbooks set it.
         status = stats.custom.get("_run", {}).get("trainyard_exit")

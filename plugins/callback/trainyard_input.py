@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check all variables and options of a run before its first play.
 
-`-e job=FILE` is read, texts become values of their documented types, misspelt names are findings, and the cluster's
-documented defaults are set below everything in the inventory. The rules are in module_utils/trainyard/inputs/; the
-modules trainyard_controller/input_*.py apply them to Ansible's objects. Findings end the run.
+The rules are in module_utils/trainyard/inputs/; trainyard_controller/input_*.py applies them to Ansible's objects.
 """
 
 from __future__ import annotations
@@ -13,8 +11,9 @@ name: trainyard_input
 type: aggregate
 short_description: Checks all variables and options of a run before its first play
 description:
-  - Runs beside any standard output.
-  - Ends ansible-playbook with status 2 and all findings where a variable cannot have its given value.
+  - Reads C(-e job=FILE), converts texts to the documented types, and sets the cluster's documented defaults below
+    everything in the inventory.
+  - Ends ansible-playbook with status 2 and all findings for misspelt names and wrong values.
 """
 
 import gc
@@ -29,8 +28,7 @@ from ansible.plugins.loader import filter_loader, test_loader
 
 PROJECT = Path(__file__).resolve().parents[2]
 # The plugin loader knows the project's module_utils; Python's own import does not yet.
-if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
-    ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import variables as inputs
@@ -45,7 +43,7 @@ from ansible.module_utils.trainyard_controller.input_run import InputRun
 
 
 class CallbackModule(CallbackBase):
-    """Checks the input of a run; the module's docstring says how."""
+    """See DOCUMENTATION."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -69,10 +67,10 @@ class CallbackModule(CallbackBase):
         if findings:
             self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
-        # Each task on each host is a process of its own: it inherits what is loaded here, and would load it again.
+        # Each task on each host runs in a child process, which inherits the filters and tests loaded here.
         for plugins in (filter_loader, test_loader):
             next(iter(plugins.all()), None)
-        # Present objects stay until the end: a garbage collection would write to all of them in each process.
+        # A garbage collection in a child process would write to, and so copy, all present objects.
         gc.freeze()
 
 

@@ -2,8 +2,7 @@
 """Check inventories and files of variables, `-e @FILE`, before Ansible reads them.
 
 Ansible would report an error in them once for each inventory plugin, as an inventory that cannot be parsed. This plugin
-comes first (ansible.cfg), accepts no inventory, and ends the run when there are findings. The callback plugin of
-the same name checks the variables.
+comes first (ansible.cfg). The callback plugin of the same name checks the variables.
 """
 
 from __future__ import annotations
@@ -28,34 +27,32 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin
 
 PROJECT = Path(__file__).resolve().parents[2]
-if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
-    ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import input_files as given_files
-from ansible.module_utils.trainyard_controller import interrupts
+from ansible.module_utils.trainyard_controller import input_files, interrupts
 from ansible.module_utils.trainyard_controller.value_sources import shown
 
 interrupts.answer_early()
 
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
-# It compares reports on the controller, and needs no host.
+# These work on the controller alone.
 WITHOUT_HOSTS = ("compare.yml",)
 
 
 class InventoryModule(BaseInventoryPlugin):
-    """Checks inventories; the module's docstring says how."""
+    """See DOCUMENTATION."""
 
     NAME = "trainyard_input"
 
     def verify_file(self, path: str) -> bool:  # noqa: ARG002
         """Check all sources and options -e; return False, as no source is for this plugin."""
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
-        findings = [*self._inventories(), *(finding for each in options if (finding := self._fault(each)))]
+        findings = [*self._inventories(), *filter(None, map(_option_finding, options))]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
-        findings += given_files.faults(sources, shown)
+        findings += input_files.inventory_findings(sources, shown)
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
@@ -67,13 +64,13 @@ class InventoryModule(BaseInventoryPlugin):
         ours = [each for each in playbooks if each.is_file() and each.parent in PLAYBOOKS]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
         default, origin = C.config.get_config_value_and_origin("DEFAULT_HOST_LIST")
-        nobodys = sources == default and origin == "default" and not any(Path(each).exists() for each in sources)
-        if inventories.is_empty(sys.argv[1:]) or (nobodys and any(each.name not in WITHOUT_HOSTS for each in ours)):
+        unset = sources == default and origin == "default" and not any(Path(each).exists() for each in sources)
+        if inventories.is_empty(sys.argv[1:]) or (unset and any(each.name not in WITHOUT_HOSTS for each in ours)):
             # Linters read a playbook without running it.
-            reads = bool(context.CLIARGS.get("syntax"))
-            localhost = shown(PROJECT / "inventories/localhost")
-            return [] if reads else [inventories.not_named(sys.argv[1:], localhost)]
-        paths = [] if nobodys else [Path(each) for each in sources if "," not in each]
+            if context.CLIARGS.get("syntax"):
+                return []
+            return [inventories.not_named(sys.argv[1:], shown(PROJECT / "inventories/localhost"))]
+        paths = [] if unset else [Path(each) for each in sources if "," not in each]
         findings = []
         for path in paths:
             if path.resolve() == PROJECT:
@@ -84,22 +81,23 @@ class InventoryModule(BaseInventoryPlugin):
                 findings.append(inventories.missing(shown(path), others, sources == default))
         return findings
 
-    def _fault(self, option: str) -> Finding | None:
-        if option[:1] in ("/", "."):
-            return inputs.no_variable(option, option)
-        if option[:1] in ("[", "{"):
-            return inputs.no_dictionary(option, lambda: DataLoader().load(option))
-        if option[:1] != "@":
-            return None
-        path = Path(option[1:])
-        name = shown(Path(option[1:]))
-        if not path.exists():
-            files = [f"jobs/{each.name}" for each in sorted(PROJECT.glob("jobs/*.yml"))]
-            return job_file.missing(name, files)
-        if not path.is_file():
-            return None
-        unreadable = given_files.fault(path, name, "job file")
-        text = path.read_text(errors="replace")
-        if unreadable or text.startswith("$ANSIBLE_VAULT"):
-            return unreadable
-        return job_file.read(name, text, lambda: DataLoader().load(text, file_name=str(path.resolve())))[1]
+
+def _option_finding(option: str) -> Finding | None:
+    """Find what is wrong with an option -e."""
+    if option[:1] in ("/", "."):
+        return inputs.no_variable(option, option)
+    if option[:1] in ("[", "{"):
+        return inputs.no_dictionary(option, lambda: DataLoader().load(option))
+    if option[:1] != "@":
+        return None
+    path = Path(option[1:])
+    name = shown(path)
+    if not path.exists():
+        return job_file.missing(name, [f"jobs/{each.name}" for each in sorted(PROJECT.glob("jobs/*.yml"))])
+    if not path.is_file():
+        return None
+    unreadable = input_files.file_finding(path, name, "job file")
+    text = path.read_text(errors="replace")
+    if unreadable or text.startswith("$ANSIBLE_VAULT"):
+        return unreadable
+    return job_file.read(name, text, lambda: DataLoader().load(text, file_name=str(path.resolve())))[1]

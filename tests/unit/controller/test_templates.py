@@ -78,7 +78,7 @@ def test_a_page_escapes_every_value_and_so_do_its_parts():
     made = environment().overlay(autoescape=True).from_string(text).render(value="<i>'\"", state=state)
     assert made.count("<") == 10 and "<i>" not in made and "<b>" not in made
     pages = [name for name in environment().list_templates() if name.startswith("report/") and name.endswith(".j2")]
-    assert len(pages) == 4 and all(environment().autoescape(name) for name in pages)
+    assert len(pages) > 3 and all(environment().autoescape(name) for name in pages)
 
 
 def test_no_page_calls_anything_safe():
