@@ -1,10 +1,12 @@
-"""What stands on the screen: plugins/callback/trainyard.py under real ansible-playbook runs on this machine."""
+"""The output of plugins/callback/trainyard.py under real ansible-playbook runs on this machine."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import sys
 
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes
@@ -61,9 +63,7 @@ def test_a_quiet_play_ends_with_the_failure_once_for_all_hosts(play):
     assert lines == ["4 ranks on 2 nodes", "Failed on n1, n2: Check", "The job failed.", "  rank 3 failed first"]
 
 
-def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
-    status, lines = play(
-        """
+CHANGES = """
 - name: Provision
   hosts: compute
   gather_facts: false
@@ -73,16 +73,42 @@ def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
     - name: Change something
       ansible.builtin.command: "true"
       when: inventory_hostname == 'n1'
+"""
+
+
+def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
+    check = """
     - name: Check
       ansible.builtin.assert: {that: false, fail_msg: "found x, expected y", quiet: true}
-      when: inventory_hostname == 'n2'
+      when: inventory_hostname != 'n1'
 """
-    )
+    status, lines = play(CHANGES + check)
     text = "\n".join(lines)
-    assert status != 0
+    assert status == 2
     assert "PLAY [Provision]" in text and "changed: [n1]" in text and "PLAY RECAP" in text
-    assert "ok: [" not in text and "skipping" not in text
-    assert lines[-2:] == ["FAILED on n2: Check", "found x, expected y"]
+    assert "fatal: [n2]: FAILED!" in text and "ok: [" not in text and "skipping" not in text
+    assert lines[-2:] == ["FAILED on n2, n3: Check", "found x, expected y"]
+
+
+FINDINGS = """
+    - findings:
+        headline: "{count} {findings}: stop."
+        findings: "{{ [{'host': 'n1'}, {'host': 'n2'}] | map('combine', fault) }}"
+      vars: {fault: {check: disk, found: 1 MiB, expected: more, action: make room}}
+      delegate_to: localhost
+      run_once: true
+"""
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_findings_are_printed_once_after_changes_and_without_ansibles_message_for_each_host(play, changes):
+    status, lines = play((CHANGES if changes else CHANGES[: CHANGES.index("    - name: Look")]) + FINDINGS)
+    text = "\n".join(lines)
+    assert (status, text.count("1 finding")) == (2, 1)
+    # A slow machine announces the task before.
+    assert "fatal" not in text and ("PLAY RECAP" in text) == changes
+    shown = " ".join(text[text.index("1 finding") :].split())
+    assert shown == "1 finding: stop. 1. disk on n1, n2 found 1 MiB expected more do make room"
 
 
 def test_ctrl_c_ends_the_watching_and_names_the_next_commands(tmp_path):
@@ -174,3 +200,39 @@ def test_a_launch_names_nodes_whose_python_prints_nothing(play, tmp_path):
     assert "1 finding: the job cannot be planned, and nothing was started." in text
     assert "1. answer on n1, n2\n" in text and "found     no output (exit status 0)\n" in text
     assert not (tmp_path / "runs").exists()
+
+
+STATUS = """
+- hosts: localhost
+  gather_facts: false
+  vars: {trainyard_quiet: true}
+  tasks:
+    - ansible.builtin.set_stats: {data: {%s}}
+    - ansible.builtin.fail: {msg: "{{ item }}"}
+      loop: [what is not known, nor this, what is not known]
+      when: %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("stats", "fails", "status"), [("trainyard_exit: 3", "true", 3), ("other: 3", "true", 2), ("other: 3", "false", 0)]
+)
+def test_a_playbook_chooses_its_exit_status(play, stats, fails, status):
+    # The failure is still the last thing on the screen.
+    assert play(STATUS % (stats, fails)) == (status, ["what is not known", "nor this"] if fails == "true" else [])
+
+
+OLD = """
+import runpy, sys
+import ansible.release
+ansible.release.__version__ = "2.16.19"
+runpy.run_path(sys.argv[1])
+"""
+
+
+def test_an_ansible_that_is_too_old_has_an_action():
+    """Otherwise the only message would be about the first filter that cannot be loaded."""
+    argv = [sys.executable, "-c", OLD, str(PROJECT / "plugins/callback/trainyard.py")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.search(r"is ansible-core 2\.16\.19 .* expected ansible-core 2\.19 .*controller\.txt", done.stderr)
