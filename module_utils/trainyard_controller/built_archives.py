@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the archive that one node packed for others, and write it anew before they unpack it.
+"""Check the archive that one node packed for others, and write it again before they unpack it.
 
-The building node is not trusted. tar on the other nodes could read more in its archive than this module does, such as
-extended attributes. So they get an archive that the controller wrote.
+The building node is not trusted, and tar on the other nodes could read more in its archive than this module does, such
+as extended attributes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from pathlib import Path
 from ..trainyard.findings.findings import Finding
 from ..trainyard.software.builds import archive_finding, member_fault
 
-# A build of Open MPI has 3000 members and 200 MB.
-MOST_MEMBERS = 100_000
-MOST_BYTES = 20 << 30
-
-
-class _TooMuchError(Exception):
-    """The archive would fill the disks of the other nodes."""
+# Upper bounds for an archive; a build of Open MPI has 3000 members and 200 MB.
+MAX_MEMBERS, MAX_BYTES = 100_000, 20 << 30
 
 
 def rewrite(host: str, path: Path) -> list[Finding]:
-    """Write the archive anew with what other nodes need. Return the findings; with any, the archive is removed."""
+    """Write the archive again with what other nodes need. Return the findings; with any, the archive is removed."""
     new = path.with_suffix(".new")
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -37,8 +32,6 @@ def rewrite(host: str, path: Path) -> list[Finding]:
                         clean.addfile(_clean(member), archive.extractfile(member) if member.isreg() else None)
     except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError, ArithmeticError) as error:
         faults = [f"no archive that can be read: {error}"]
-    except _TooMuchError as error:
-        faults = [str(error)]
     path.unlink()
     if faults:
         new.unlink(missing_ok=True)
@@ -48,16 +41,23 @@ def rewrite(host: str, path: Path) -> list[Finding]:
 
 
 def _members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    """Return the members, up to the first one beyond the upper bounds."""
     members, size = [], 0
     for member in archive:
         members.append(member)
         size += member.size
-        if len(members) > MOST_MEMBERS or size > MOST_BYTES:
-            raise _TooMuchError(f"more than {MOST_MEMBERS} files or {MOST_BYTES >> 30} GiB")
+        if _is_too_large(members, size):
+            break
     return members
 
 
+def _is_too_large(members: list[tarfile.TarInfo], size: int) -> bool:
+    return len(members) > MAX_MEMBERS or size > MAX_BYTES
+
+
 def _faults(members: list[tarfile.TarInfo]) -> list[str]:
+    if _is_too_large(members, sum(member.size for member in members)):
+        return [f"more than {MAX_MEMBERS} files or {MAX_BYTES >> 30} GiB"]
     links = {posixpath.normpath(member.name) for member in members if member.issym()}
     above: dict[str, bool] = {}
     faults = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring files to hosts: files of the controller, packages that its pip fetches, and pip itself."""
+"""Check files and packages that the controller brings to hosts, and pack its pip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..trainyard_node.software.datasets import sha256_of
 
 
 def source_findings(sources: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what is wrong with sources that the controller is to bring: each has `local_file`, or a `package`."""
+    """Return the findings for sources that the controller brings: each has `local_file`, or a `package`."""
     found = (
         requested.file_finding(source, sha256(Path(source["local_file"]).expanduser()))
         if source.get("local_file")
@@ -31,7 +31,7 @@ def source_findings(sources: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 
 def _package(source: Mapping[str, Any]) -> Finding | None:
-    """Ask for a package, unless what is taken from it is kept here already."""
+    """Query the index for a package, unless its files are cached here."""
     if Path(source["cached"]).expanduser().exists():
         return None
     return requested.package_finding(source, _offered(source))
@@ -44,7 +44,7 @@ def _offered(source: Mapping[str, Any]) -> Offered:
 
 
 def sha256(path: Path) -> str | None:
-    """Return the sum of a file, None where there is none that can be read."""
+    """Return the SHA-256 of a file, None if it cannot be read."""
     try:
         return sha256_of(path)
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two reports of verifications, chosen among those in the folder of runs and compared."""
+"""Compare two reports of verifications, given ones or the newest in the folder of runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ _WHAT_TO_DO = "run playbooks/verify.yml, or name a report (compare_before, compa
 
 
 def compare_reports(before: Path | None, after: Path | None, runs: Path | None, tolerance: float) -> dict[str, Any]:
-    """Compare two reports, or their folders; without a name the newest ones in `runs`. Raises UnusableError."""
+    """Compare two reports, given by file or folder, by default the newest ones in `runs`. Raises UnusableError."""
     if not 0 <= tolerance < 1:
         raise UnusableError(f"tolerance is {tolerance:g}, expected a number from 0 to below 1: 0.05 is 5 %")
     try:
         return compare(*_choose(before, after, runs), tolerance)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnusableError(
-            f"A report is not as docs/report.schema.json says: {type(error).__name__}: {error}. "
-            "Expected: report.json as verify.yml of this release wrote it."
-        ) from error
+        reason = f"A report is not as docs/report.schema.json says: {type(error).__name__}: {error}"
+        raise UnusableError(f"{reason}. Expected: report.json as verify.yml of this release wrote it.") from error
 
 
 def _choose(before: Path | None, after: Path | None, runs: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -39,40 +37,38 @@ def _choose(before: Path | None, after: Path | None, runs: Path | None) -> tuple
         runs, lambda report: _started(report) < _started(later) and report.get("cluster") == later.get("cluster")
     )
     if earlier is None:
-        raise UnusableError(
-            f"{runs} has no report of the cluster {later.get('cluster')} from before {later.get('id')}; {_WHAT_TO_DO}"
-        )
+        found = f"no report of the cluster {later.get('cluster')} from before {later.get('id')}"
+        raise UnusableError(f"{runs} has {found}; {_WHAT_TO_DO}")
     return earlier, later
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a report by its name or its folder's."""
+    """Read a report, given by file or folder."""
     path = path / "report.json" if path.is_dir() else path
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(report, dict):
             raise ValueError("not an object")
     except (OSError, ValueError, RecursionError) as error:
-        raise UnusableError(
-            f"{path} is no report of a verification: {error}; expected: report.json of verify.yml"
-        ) from error
+        reason = f"{path} is no report of a verification: {error}"
+        raise UnusableError(f"{reason}; expected: report.json of verify.yml") from error
     return report
 
 
 def _started(report: Mapping[str, Any]) -> float:
-    """Return when a verification began; 0 for what is no report, so that it is the oldest."""
+    """Return when a verification began, 0 if that is unknown."""
     when = report.get("started")
     return when if isinstance(when, (int, float)) else 0.0
 
 
-def _newest(runs: Path | None, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
-    """Return the newest report in the folder of runs that is wanted; those that cannot be read are passed over."""
+def _newest(runs: Path | None, accepts: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+    """Return the newest readable report in the folder of runs that `accepts` is true for."""
     found = []
     for path in sorted(runs.glob("verify-*/report.json")) if runs else ():
         try:
             report = _read(path)
         except UnusableError:
             continue
-        if wanted(report):
+        if accepts(report):
             found.append(report)
     return max(found, key=_started, default=None)

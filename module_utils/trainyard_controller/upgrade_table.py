@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of an upgrade on the controller: how each node stands, from one run to the next."""
+"""The table of an upgrade on the controller: the state of each node, from one run to the next."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Table = dict[str, dict[str, Any]]
 
 
 def folder_of(runs_dir: Path, cluster: str) -> Path:
-    """Return the folder of a cluster's table; each cluster has one."""
+    """Return the folder of a cluster's table."""
     return runs_dir / f"nvidia-upgrade-{cluster}"
 
 
 def read_table(folder: Path) -> Table:
-    """Read the table; {} where there is none. Raises UnusableError where it is none: what nodes had stands in it."""
+    """Read the table, {} without one. Raises UnusableError for another file, as a table has the nodes' old packages."""
     file = folder / "table.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -37,15 +37,16 @@ def read_table(folder: Path) -> Table:
 
 
 def note(folder: Path, entries: Mapping[str, Mapping[str, Any]], batches: Sequence[Sequence[str]]) -> Table:
-    """Write entries into the table, for this program (table.json) and for people (table.txt). Raises UnusableError."""
+    """Write entries into table.json, and table.txt for people. Raises UnusableError."""
     table = read_table(folder)
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for host, entry in entries.items():
-        known = table.get(host, {})
-        # The former packages of a node belong to one target.
-        known = known if known.get("target") == entry.get("target", known.get("target")) else {}
-        since = known.get("since", now) if known.get("state") == entry["state"] else now
-        table[host] = {**known, **entry, "since": since}
+        previous = table.get(host, {})
+        if "target" in entry and entry["target"] != previous.get("target"):
+            # The old packages of a node belong to one target.
+            previous = {}
+        since = previous.get("since", now) if previous.get("state") == entry["state"] else now
+        table[host] = {**previous, **entry, "since": since}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "table.json", json.dumps({"nodes": table}, indent=2, sort_keys=True) + "\n")

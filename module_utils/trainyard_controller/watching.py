@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.job.run.log_lines import folded
@@ -43,23 +43,11 @@ class LeftError(Exception):
     """The user interrupted watching."""
 
 
-class Watched(Protocol):
-    """A job that is watched: `host`, shown as `title`, is queried; `then` follows after a silence of `patience_s`."""
-
-    host: str
-    title: str
-    patience_s: float
-    then: str
-
-    def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Return `state`, `line` and `told` (events) after `wait_s` seconds or at its end, or a failed answer.
-
-        `stalled`: the job's monitor has reported nothing since the last call.
-        """
-
-
 class OverSsh:
-    """A job over ssh: its head answers as soon as the job ends."""
+    """A job over ssh: its head answers as soon as the job ends.
+
+    `host`, shown as `title`, is queried; `then` follows after a silence of `patience_s`.
+    """
 
     then = "then the other nodes are asked how the job ended, and end what still runs"
 
@@ -74,7 +62,10 @@ class OverSsh:
         self._reported_at: object = None
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Query the head, whose monitor has the reports of all others."""
+        """Return `state`, `line` and `told` (events) after `wait_s` seconds or at its end, or a failed answer.
+
+        `stalled`: the job's monitor has reported nothing since the last call.
+        """
         found = self._ask("state", {self.host: {**self._job, "wait_s": wait_s}}, limit_s=wait_s + LIMIT_S)[self.host]
         if "known" not in found:
             self._alive = time.monotonic() + 1
@@ -115,6 +106,9 @@ class ExternalWatch:
         if "state" not in found and not found.get("unreachable"):
             return {"state": "unknown", "line": "", "why": reason(found) or "no answer"}
         return found
+
+
+Watched = OverSsh | ExternalWatch
 
 
 class Lines:
