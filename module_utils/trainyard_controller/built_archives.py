@@ -25,17 +25,17 @@ def rewrite(host: str, path: Path) -> list[Finding]:
     try:
         with tarfile.open(path, "r:gz") as archive:
             members = _members(archive)
-            faults = _faults(members)
-            if not faults:
+            problems = _problems(members)
+            if not problems:
                 with tarfile.open(new, "w:gz", compresslevel=3) as clean:
                     for member in members:
                         clean.addfile(_clean(member), archive.extractfile(member) if member.isreg() else None)
     except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError, ArithmeticError) as error:
-        faults = [f"no archive that can be read: {error}"]
+        problems = [f"no archive that can be read: {error}"]
     path.unlink()
-    if faults:
+    if problems:
         new.unlink(missing_ok=True)
-        return [archive_finding(host, faults)]
+        return [archive_finding(host, problems)]
     new.rename(path)
     return []
 
@@ -55,16 +55,16 @@ def _is_too_large(members: list[tarfile.TarInfo], size: int) -> bool:
     return len(members) > MAX_MEMBERS or size > MAX_BYTES
 
 
-def _faults(members: list[tarfile.TarInfo]) -> list[str]:
+def _problems(members: list[tarfile.TarInfo]) -> list[str]:
     if _is_too_large(members, sum(member.size for member in members)):
         return [f"more than {MAX_MEMBERS} files or {MAX_BYTES >> 30} GiB"]
     links = {posixpath.normpath(member.name) for member in members if member.issym()}
     above: dict[str, bool] = {}
-    faults = []
+    problems = []
     for member in members:
-        faults.append(member_fault(member, above, links))
+        problems.append(member_fault(member, above, links))
         above[posixpath.normpath(member.name)] = member.isreg()
-    return [fault for fault in faults if fault]
+    return [problem for problem in problems if problem]
 
 
 def _clean(member: tarfile.TarInfo) -> tarfile.TarInfo:

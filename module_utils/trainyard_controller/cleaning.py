@@ -23,6 +23,7 @@ from .scheduler_clients import Answer, Ask, Kubernetes, external_job
 
 # Time limit for the removal of folders, in seconds: a node may have the checkpoints of many jobs.
 _REMOVE_S = 600.0
+_AGAIN = "fix that error, then run this again"
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,8 @@ def record_ends(
         except NotWrittenError as error:
             why = f"cannot write {error.filename}: {error.strerror}"
         if why:
-            expected = "a record of it in runs/ before what it has left is removed"
-            do = "repair what is said there, then run this again"
-            findings.append(Finding(f"how {name} ended", why, expected, do))
+            expected = "a record of it in runs/ before its folders are removed"
+            findings.append(Finding(f"how {name} ended", why, expected, _AGAIN))
     return lines, findings
 
 
@@ -203,9 +203,8 @@ def note(
                 continue
             stays.add(job_id)
             why = connection_reason(str(answer.get("msg") or ""))
-            do = "repair what is said there, then run this again"
             what, where = ("objects", "in the cluster") if host == KUBERNETES else ("folder", "on the node")
-            findings.append(Finding(f"{what} of {job_id}", why, f"none {where} any more", do, host=host))
+            findings.append(Finding(f"{what} of {job_id}", why, f"none {where} any more", _AGAIN, host=host))
     for job_id, hosts in removed.items():
         note_removed(runs_dir / job_id, hosts)
     for name in records:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inventories of this call of Ansible, for the commands that it prints."""
+"""Return the inventories of this call of Ansible, for the commands that it prints."""
 
 from __future__ import annotations
 

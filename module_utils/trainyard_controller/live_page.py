@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write report.html anew while a job is watched; the browser reloads it.
+"""Rewrite report.html every few seconds while a job is watched; the browser reloads it.
 
-It is the page that the run has at its end, from the same answers that status.yml collects. The last page, without
-reloading, is written when the job has ended.
+It is the page that the run has at its end, from the same answers that status.yml collects.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class LivePage:
         self.path = run_dir / "report.html"
 
     def write(self) -> None:
-        """Ask all nodes and write the page, unless the job is over, or nobody can tell."""
-        told = self._ask("collect", {host: dict(self._shared) for host in self._hosts}, limit_s=ANSWER_S)
-        answers = {host: of_job(self._plan, answer) for host, answer in told.items()}
+        """Query all nodes and write the page, unless the job has ended or the head is silent."""
+        found = self._ask("collect", dict.fromkeys(self._hosts, self._shared), limit_s=ANSWER_S)
+        answers = {host: of_job(self._plan, answer) for host, answer in found.items()}
         cluster = answers.get(self._head, {}).get("cluster")
         if not cluster or cluster.get("end"):
             return
-        # Watching goes on without a page; that the disk is full is said when the run is over.
+        # Watching goes on without a page; the report at the end reports a full disk.
         with contextlib.suppress(NotWrittenError):
             for brought in log_names.take_logs(self._plan, answers)[0].values():
                 write_logs(self._run_dir, brought, keep=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders what stands in the folder templates/: pages for people, scripts for schedulers.
+"""Render the templates: pages for people, scripts for schedulers.
 
 In a template *.html.j2 every value is escaped; in the others the filter `quote` makes a value one word for a shell.
 """
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "templates"
 
 
 def quote(value: str | Sequence[str]) -> str:
-    """Quote a word for bash, or words, on one line: a line of its own could end a here-document or begin the source."""
+    """Quote words for bash on one line, as a line of its own could end a here-document."""
     if not isinstance(value, str):
         return " ".join(map(quote, value))
     if "\n" not in value and "\r" not in value:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way to the operator's terminal: Ansible's Display, through which tasks, callbacks, warnings and errors print.
+"""Remove control characters from all output to the terminal, as texts of nodes and files reach it in many ways.
 
-What nodes, ranks, schedulers and files say reaches it in a hundred ways; here all of it is made visible.
+Tasks, callbacks, warnings and errors all print through Ansible's Display.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _colours = False
 
 
 def guard() -> None:
-    """Have everything that is displayed from now on, here and in the processes of tasks, shown without controls."""
+    """Guard Display from now on, here and in the processes of tasks."""
     raw = Display.display
     if getattr(raw, "is_guarded", False):
         return
@@ -35,7 +35,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def colours() -> Iterator[None]:
-    """Let through the colours that Ansible itself puts into what is displayed meanwhile."""
+    """Let Ansible's own colours through meanwhile."""
     global _colours
     _colours = True
     try:
