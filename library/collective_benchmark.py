@@ -22,20 +22,14 @@ options:
   refused: {description: Findings that prevented the run., type: list, elements: dict, default: []}
   facts: {description: "JSON file with the nodes' facts when the run was planned, instead of O(nodes).", type: path}
   each_node:
-    description: The ranks of each node of O(run_dir) worked by themselves; there is a record for each node then.
+    description: Return a record for each node of O(run_dir), which ran by itself.
     type: bool
     default: false
   job_id: {description: Name of the run that wrote O(parse)., type: str, default: ""}
   collective: {description: The expected collective; nccl-tests before 2.17 do not print it., type: str, default: ""}
-  backend:
-    description: C(nccl), C(gloo), C(mpi) or C(hccl), for output that does not name it.
-    type: str
-    default: ""
+  backend: {description: "The backend, for output that does not name it.", type: str, default: ""}
   expected_ranks: {description: Number of ranks that must have taken part., type: int}
-  expected_hosts:
-    description: Inventory names of exactly the hosts that must have taken part.
-    type: list
-    elements: str
+  expected_hosts: {description: Inventory names of the hosts that must have taken part., type: list, elements: str}
   nodes:
     description: Facts of the nodes, with C(host), C(networks), and where known C(hostname), C(interface) and C(gpus).
     type: list
@@ -46,15 +40,8 @@ options:
     type: float
   fraction: {description: Part of the expected bandwidth that must be reached., type: float, default: 0.9}
   baseline: {description: JSON file on the controller with the site's baselines., type: path}
-  save_baseline:
-    description: Keep the bandwidth in O(baseline), unless the benchmark failed or is incomplete.
-    type: bool
-    default: false
-  traffic_before:
-    description: Results of M(rdma_traffic) before the benchmark.
-    type: list
-    elements: dict
-    default: []
+  save_baseline: {description: Save the bandwidth of a good benchmark in O(baseline)., type: bool, default: false}
+  traffic_before: {description: M(rdma_traffic) before the benchmark., type: list, elements: dict, default: []}
   traffic_after: {description: The same after it., type: list, elements: dict, default: []}
 attributes:
   check_mode:
@@ -74,13 +61,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 benchmarks:
-  description: The record of the benchmark, or with O(each_node) one for each node (docs/report.schema.json).
+  description: Records of docs/report.schema.json, with O(each_node) by node.
   returned: success
   type: list
   elements: dict
 text: {description: "The records for reading, and whether a baseline was kept.", returned: success, type: str}
 baseline:
-  description: C(key) of the baseline, whether it was C(saved), and C(reason) if not.
+  description: C(key), whether it was C(saved), C(reason) if not.
   returned: when O(save_baseline)
   type: dict
 """

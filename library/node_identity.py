@@ -14,11 +14,7 @@ description:
 options:
   name: {description: "The node's name in the inventory, which is returned.", type: str, required: true}
   connect: {description: "Address or name of the node in the inventory, which is returned.", type: str, required: true}
-  files:
-    description: Paths of files and folders whose owner, mode and digest are read.
-    type: list
-    elements: str
-    default: []
+  files: {description: "Paths whose owner, mode and digest are read.", type: list, elements: str, default: []}
   user: {description: Name of the training user., type: str, required: true}
   uid: {description: The requested uid., type: int, required: true}
   group: {description: The user's primary group., type: str, required: true}
@@ -40,39 +36,30 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: Distribution, virtualization, service and package manager, as M(ansible.builtin.setup) names them.
+  description: Facts of M(ansible.builtin.setup) about system and managers.
   returned: success
   type: dict
 name: {description: O(name)., returned: success, type: str}
 connect: {description: O(connect)., returned: success, type: str}
 container: {description: "The kind of container, empty for a machine.", returned: success, type: str}
-files:
-  description: Kind, owner, uid, group, gid, mode and sha256 of existing O(files) by path.
-  returned: success
-  type: dict
+files: {description: "Kind, owner, group, mode and sha256 of existing O(files).", returned: success, type: dict}
 hostname: {description: Kernel host name., returned: success, type: str}
 addresses:
   description: Global addresses of all interfaces, IPv4 first.
   returned: success
   type: list
   elements: str
-default_address:
-  description: Address of the interface with the default route, or empty.
-  returned: success
-  type: str
+default_address: {description: "Address on the default route, or empty.", returned: success, type: str}
 user: {description: "Name, uid, gid, home and shell of the user, or null.", returned: success, type: dict}
 uid_owner: {description: "Name of the user with O(uid), or empty.", returned: success, type: str}
 gid_owner: {description: "Name of the group with O(gid), or empty.", returned: success, type: str}
 group_gid: {description: "The gid of O(group), or null.", returned: success, type: int}
 hard_limits:
-  description: Hard limits of process 1 for V(memlock) in bytes and V(nofile), null for unlimited.
+  description: C(memlock) in bytes and C(nofile) of process 1, null for unlimited.
   returned: success
   type: dict
 own_limits: {description: Soft and hard limits of the module itself., returned: success, type: dict}
-can_raise_limits:
-  description: Whether process 1 may raise hard limits (CAP_SYS_RESOURCE).
-  returned: success
-  type: bool
+can_raise_limits: {description: Whether process 1 may raise hard limits., returned: success, type: bool}
 nr_open: {description: "The kernel's maximum of open files, fs.nr_open.", returned: success, type: int}
 """
 

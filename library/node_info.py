@@ -25,10 +25,7 @@ options:
   mpi_prefix:
     description: Where Open MPI was installed from source; it is preferred to C(PATH) and the system's packages.
     type: path
-  as_json:
-    description: Return RV(node) as one JSON text, which takes a quarter of the memory on the controller.
-    type: bool
-    default: false
+  as_json: {description: "Return RV(node) as JSON text, which takes less memory.", type: bool, default: false}
 extends_documentation_fragment: [captured_machine, read_only]
 seealso:
   - module: accelerator_info
@@ -64,20 +61,13 @@ node:
     user: {description: User that ran the module., type: str}
     venv: {description: "C(path), C(exists) and C(python) version of O(venv); null without it.", type: dict}
     packages: {description: Version of each distribution; null if it is not installed., type: dict}
-    build_tools:
-      description: Those of C(Python.h), C(c++) and C(ninja) that O(venv) finds.
-      type: list
-      elements: str
+    build_tools: {description: "C(Python.h), C(c++), C(ninja) that O(venv) finds.", type: list, elements: str}
     accelerators: {description: "As M(accelerator_info) returns it, without C(count).", type: dict}
     networks: {description: As M(network_info) returns it., type: dict}
     mpi: {description: C(version) and C(path) of Open MPI's C(mpirun); null without one., type: dict}
     npu: {description: Ascend devices as M(npu_info) returns them; empty without devices., type: dict}
-    unused_ports:
-      description: The longest ranges of unused TCP ports, such as 10000-32767, without ephemeral and reserved ones.
-      type: str
-    fingerprint:
-      description: SHA-256 of the facts that change rarely, comparable between calls with the same options and user.
-      type: str
+    unused_ports: {description: "Longest ranges of unused TCP ports, such as 10000-32767.", type: str}
+    fingerprint: {description: "SHA-256 of facts that change rarely, for the same options and user.", type: str}
 """
 
 import json

@@ -15,7 +15,7 @@ options:
   hosts: {description: "The hosts, in the order of their ranks.", type: list, elements: str, required: true}
   rounds: {description: "Number of first rounds, or V(full) for every pair.", type: str, default: "2"}
   schedule:
-    description: Rounds to take as they are, each a list of pairs of hosts.
+    description: Rounds to take as they are, lists of pairs of hosts.
     type: list
     elements: list
     default: []
@@ -36,7 +36,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rounds:
-  description: The rounds, each a list of pairs of hosts; empty for fewer than two hosts.
+  description: Lists of pairs of hosts; none for fewer than two hosts.
   returned: success
   type: list
   elements: list

@@ -36,10 +36,6 @@ EXAMPLES = r"""
 
 RETURN = r"""
 stragglers: {description: The result (docs/report.schema.json)., returned: success, type: dict}
-measurements:
-  description: All measurements, with rounds counted over all runs.
-  returned: success
-  type: list
-  elements: dict
+measurements: {description: "All measurements, with rounds of all runs.", returned: success, type: list, elements: dict}
 text: {description: The result for reading., returned: success, type: str}
 """

@@ -14,19 +14,9 @@ description:
 options:
   results: {description: C(answers) of M(verify_read)., type: dict, required: true}
   before: {description: The same from an earlier time., type: dict}
-  groups:
-    description: Nodes by group of hardware (M(verify_drift)); ports are compared within a group.
-    type: dict
-    default: {}
-  allowed_growth:
-    description: Growth by counter that is no failure; other counters may not grow.
-    type: dict
-    default: {}
-  xids:
-    description: Xids that are failures of the device; empty for the hardware Xids of NVIDIA's catalog.
-    type: list
-    elements: int
-    default: []
+  groups: {description: Nodes by group (M(verify_drift)); ports are compared within one., type: dict, default: {}}
+  allowed_growth: {description: Growth by counter that is no failure; others may not grow., type: dict, default: {}}
+  xids: {description: Xids of hardware; empty for those of NVIDIA's catalog., type: list, elements: int, default: []}
   inventory: {description: Inventory options for the commands in the checks., type: str, required: true}
 extends_documentation_fragment: read_only
 """
@@ -41,9 +31,5 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-checks:
-  description: Records of module_utils/trainyard/findings/checks.py.
-  returned: always
-  type: list
-  elements: dict
+checks: {description: Records of trainyard/findings/checks.py., returned: always, type: list, elements: dict}
 """

@@ -13,14 +13,10 @@ description:
 options:
   results: {description: C(answers) of M(verify_read)., type: dict, required: true}
   groups:
-    description: Declared group of hardware by inventory name; other nodes are grouped by their hardware.
+    description: Declared group by inventory name; other nodes are grouped by their hardware.
     type: dict
     required: true
-  ignore:
-    description: Names of facts and environments that are not compared.
-    type: list
-    elements: str
-    required: true
+  ignore: {description: Facts and environments that are not compared., type: list, elements: str, required: true}
   max_clock_offset: {description: Seconds that a clock may be away from the median., type: float, required: true}
   inventory: {description: Inventory options for the commands in the checks., type: str, required: true}
 extends_documentation_fragment: read_only
@@ -37,10 +33,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-checks:
-  description: Records of module_utils/trainyard/findings/checks.py.
-  returned: always
-  type: list
-  elements: dict
+checks: {description: Records of trainyard/findings/checks.py., returned: always, type: list, elements: dict}
 groups: {description: Nodes by the kinds of hardware that they were compared in., returned: always, type: dict}
 """

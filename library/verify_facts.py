@@ -17,28 +17,16 @@ description:
 options:
   host: {description: Inventory name of this node., type: str, default: ""}
   trainyard_root: {description: Folder of the software that the project installs., type: path, default: /opt/trainyard}
-  venv_root:
-    description: Folder whose environments are compared package by package.
-    type: path
-    default: /opt/trainyard/venvs
+  venv_root: {description: Folder whose environments are compared., type: path, default: /opt/trainyard/venvs}
   ascend_root: {description: Folder of Ascend's software., type: path, default: /usr/local/Ascend}
   user:
-    description: The training user, whose limits and C(~/.nccl.conf) count; empty for the user that runs the module.
+    description: Training user, whose limits and C(~/.nccl.conf) count; empty for the caller.
     type: str
     default: ""
-  network:
-    description: The job network, as a CIDR or the name of an interface; empty for the network of O(address).
-    type: str
-    default: ""
+  network: {description: "Job network, a CIDR or an interface; empty for that of O(address).", type: str, default: ""}
   address: {description: Address or name by which the inventory reaches the node., type: str, default: localhost}
-  alone:
-    description: Whether this is the only node, so that its loopback interface is network enough.
-    type: bool
-    default: false
-  devices_only:
-    description: Read nothing but the devices, as for a second reading of their counters.
-    type: bool
-    default: false
+  alone: {description: "Whether this is the only node, so that loopback is enough.", type: bool, default: false}
+  devices_only: {description: "Read only the devices, as for a second reading.", type: bool, default: false}
 extends_documentation_fragment: [captured_machine, read_only]
 seealso:
   - module: verify_read
@@ -73,7 +61,7 @@ hardware:
   elements: str
   sample: ["10de:2330", "15b3:1021"]
 network:
-  description: C(interface) and C(address) on the job network, or C(problem) and C(action); all C(addresses).
+  description: C(interface) and C(address), or C(problem) and C(action); all C(addresses).
   returned: without O(devices_only)
   type: dict
 devices:

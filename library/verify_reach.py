@@ -20,7 +20,7 @@ options:
   ssh_peers: {description: "V(all), or the number of others to which each node logs in.", type: str, required: true}
   ssh_parallel: {description: Concurrent logins of one node., type: int, required: true}
   addresses:
-    description: Addresses that the inventory gives to nodes; ssh tries them besides the names.
+    description: Addresses of the inventory; ssh tries them besides names.
     type: list
     elements: str
     required: true
@@ -54,18 +54,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-checks:
-  description: Records of module_utils/trainyard/findings/checks.py.
-  returned: always
-  type: list
-  elements: dict
-usable:
-  description: Hosts that answer, have an address on the job network, and reach each other over it.
-  returned: always
-  type: list
-  elements: str
+checks: {description: Records of trainyard/findings/checks.py., returned: always, type: list, elements: dict}
+usable: {description: Hosts that reach each other over the job network., returned: always, type: list, elements: str}
 nodes:
-  description: Each host with C(address) and flat C(facts), for the report.
+  description: Each host with C(address) and C(facts), for the report.
   returned: always
   type: list
   elements: dict

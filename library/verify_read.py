@@ -11,23 +11,13 @@ short_description: Read the facts of all nodes for the verification of a cluster
 description:
   - Asks all nodes at once for the facts of M(verify_facts), and measures the offsets of their clocks.
 options:
-  hosts:
-    description: Inventory names. Hosts that C(--limit) excludes are not asked.
-    type: list
-    elements: str
-    required: true
-  network:
-    description: The job network, a CIDR or an interface; empty for that of the inventory's addresses.
-    type: str
-    required: true
+  hosts: {description: Inventory names; C(--limit) excludes hosts., type: list, elements: str, required: true}
+  network: {description: "Job network, a CIDR or an interface; empty for the inventory's.", type: str, required: true}
   user: {description: The training user., type: str, required: true}
   root: {description: Folder of the software that the project installs., type: path, required: true}
   venvs: {description: Folder of the environments to compare., type: path, required: true}
   ascend_root: {description: Folder of Ascend's software., type: path, required: true}
-  devices_only:
-    description: Read only the devices, as for a second reading of their counters.
-    type: bool
-    default: false
+  devices_only: {description: "Read only the devices, as for a second reading.", type: bool, default: false}
   tree: {description: "Folder on the nodes that holds a captured machine, for tests.", type: path, default: /}
   limit_s: {description: Seconds that a node may take for its answer., type: float, required: true}
 extends_documentation_fragment: read_only

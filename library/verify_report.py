@@ -12,10 +12,7 @@ description:
   - Writes C(report.json), C(report.xml) (JUnit) and C(report.html) into the run's folder, from the results of the
     phases. Secrets, environments and control characters are left out. The page is one file that needs no network.
 options:
-  run_dir:
-    description: Folder of this verification on the controller; its name is the name of the report.
-    type: path
-    required: true
+  run_dir: {description: Folder of this verification; its name is that of the report., type: path, required: true}
   cluster: {description: Name of the cluster., type: str, required: true}
   inventory: {description: The inventory as the user named it., type: str, default: ""}
   hosts: {description: "All hosts of the cluster, in inventory order.", type: list, elements: str, required: true}
@@ -55,7 +52,7 @@ state: {description: "V(pass), V(fail) or V(unknown).", returned: always, type: 
 exit_code: {description: "Exit status of this result, 0, 2 or 3.", returned: always, type: int}
 text: {description: The result for the terminal., returned: always, type: str}
 first:
-  description: The first step (C(hosts), C(phase), C(check), C(reason), C(action)); null if everything passed.
+  description: C(hosts), C(phase), C(check), C(reason) and C(action) of the first step, or null.
   returned: always
   type: dict
 files: {description: The files of the report., returned: always, type: list, elements: str}
