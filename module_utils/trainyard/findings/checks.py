@@ -64,6 +64,8 @@ OUTCOMES = {
     "skipped": "not applicable",
     "not_asked": "not asked for",
 }
+# The exit status of verify.yml and of the playbooks that measure, by their result.
+EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
 # States of checks that were made.
 MADE = ("pass", "unknown", "fail")
 

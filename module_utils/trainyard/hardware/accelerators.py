@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict, cast
 
-from .pasted import excerpt, lines_of
+from .pasted import excerpt, lines_of, number
 
 # The name comes last because it is the only free-form field.
 NVIDIA_FIELDS = ("index", "uuid", "memory.total", "pci.bus_id", "driver_version", "mig.mode.current", "name")
@@ -104,7 +104,7 @@ def pci_link(speeds: Sequence[str | None], widths: Sequence[str | None]) -> PciL
     """Return the link between two ends from their max_link_speed (`16.0 GT/s PCIe`) and max_link_width files."""
     rates = [_LINK_SPEED.match(speed) for speed in speeds if speed]
     generations = [_GENERATIONS[float(rate[1])] for rate in rates if rate and float(rate[1]) in _GENERATIONS]
-    lanes = [number for number in (_number(width) for width in widths if width) if number]
+    lanes = [lane for lane in (number(width) for width in widths if width) if lane]
     return {"link_gen_max": min(generations), "link_width_max": min(lanes)} if generations and lanes else {}
 
 
@@ -122,11 +122,6 @@ _NO_VALUE = frozenset(
 )
 
 
-def _number(text: str) -> int | None:
-    # isdecimal() alone would let other scripts' digits through, which the tools never print.
-    return int(text) if text.isascii() and text.isdecimal() else None
-
-
 def first_missing(indexes: Sequence[int]) -> list[int]:
     """Return the first missing indexes below the highest one, at most eight, as a broken line may have any index."""
     known = set(indexes)
@@ -140,7 +135,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
     for line in filter(str.strip, lines_of(output)):
         values = [value.strip() for value in line.split(",", len(fields) - 1)]
         row = dict(zip(fields, values))
-        index = _number(row.get("index", ""))
+        index = number(row.get("index", ""))
         if index is None or len(values) != len(fields):
             problems.append(
                 "nvidia-smi found no GPU although the driver runs: look for `NVRM` and `Xid` in the kernel log"
@@ -163,7 +158,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
                 f"GPU {index}: MIG is enabled, programs see its slices and not the whole GPU "
                 f"(disable it with `nvidia-smi -i {index} -mig 0`)"
             )
-        memory, pci = _number(row["memory.total"]), pci_address(row["pci.bus_id"])
+        memory, pci = number(row["memory.total"]), pci_address(row["pci.bus_id"])
         found["devices"].append(device(index, row["name"], uuid=uuid, memory_mib=memory, pci=pci, mig=mig))
         if not row["driver_version"].startswith("["):
             found["driver"] = row["driver_version"]
@@ -214,11 +209,11 @@ def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
         logic_text = row.get("Chip_Logic_ID", row.get("Chip_Phy-ID", ""))
         if logic_text == "-" or row.get("Chip_Name", "").strip().lower() == "mcu":
             continue
-        npu, chip, logic = (_number(value) for value in (row.get("NPU_ID", ""), row.get("Chip_ID", ""), logic_text))
+        npu, chip, logic = (number(value) for value in (row.get("NPU_ID", ""), row.get("Chip_ID", ""), logic_text))
         if npu is None or chip is None or logic is None or "Chip_Name" not in row:
             problems.append(f"npu-smi info -m printed a line that is no chip: {excerpt(line)}")
             continue
-        physical = _number(row.get("Chip_Phy-ID", ""))
+        physical = number(row.get("Chip_Phy-ID", ""))
         chips.append({"npu": npu, "chip": chip, "logic": logic, "physical": physical, "name": row["Chip_Name"].strip()})
     return chips, problems
 
@@ -250,7 +245,7 @@ def _npu_rows(lines: Sequence[str]) -> tuple[list[_NpuRow], list[str], bool]:
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if not line.strip().startswith("|") or len(cells) < 3:
             continue
-        first, numbers = cells[0].split(None, 1), [_number(word) for word in cells[0].split()]
+        first, numbers = cells[0].split(None, 1), [number(word) for word in cells[0].split()]
         pci = pci_address(cells[1])
         if pci is None and len(first) == 2 and numbers[0] is not None:
             if pending:
@@ -304,8 +299,8 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
             found["devices"].append(_npu_device(row, chip, len(found["devices"])))
     if not chips:
         problems.extend(_cut(lines, found["driver"], complete))
-    for npu, number in sorted(set(by_place) - {(row.npu, row.chip) for row in rows}):
-        problems.append(f"NPU {npu} chip {number} is in `npu-smi info -m` but missing from `npu-smi info`")
+    for npu, place in sorted(set(by_place) - {(row.npu, row.chip) for row in rows}):
+        problems.append(f"NPU {npu} chip {place} is in `npu-smi info -m` but missing from `npu-smi info`")
     if not found["devices"]:
         problems.append(f"npu-smi info listed no NPU: {excerpt(table)}")
     found["devices"].sort(key=lambda device: device["index"])

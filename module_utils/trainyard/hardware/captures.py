@@ -16,7 +16,7 @@ from ..findings.findings import counted
 from . import accelerators as acc
 from . import npu, nvidia_smi, nvidia_topology, rdma_tools
 from .interfaces import Networks
-from .pasted import lines_of
+from .pasted import lines_of, number
 
 _COMMAND = re.compile(
     r"\s*(?:.*[#$%>] *)?(?:sudo +)?(?:[^\s#$%>]*/)?"
@@ -68,7 +68,7 @@ class Section(NamedTuple):
         """Return the number after an option, as in `-i 3`; None without one."""
         words = self.arguments
         after = words[words.index(option) + 1 :] if option in words else ()
-        return int(after[0]) if after and after[0].isascii() and after[0].isdecimal() and len(after[0]) < 4 else None
+        return number(after[0]) if after and len(after[0]) < 4 else None
 
 
 def sections(text: str) -> list[Section]:
@@ -219,13 +219,13 @@ def _cards(text: str) -> tuple[list[tuple[int, int]], list[str]]:
     total = card = None
     cards = 0
     for name, value in _fields(text):
-        number = int(value) if value.isascii() and value.isdecimal() and len(value) < 4 else None
+        count = number(value) if len(value) < 4 else None
         if name == "Total Count":
-            total = number
+            total = count
         elif name == "NPU ID":
-            card, cards = number, cards + 1
-        elif name == "Chip Count" and card is not None and number is not None:
-            chips += [(card, chip) for chip in range(min(number, 64))]
+            card, cards = count, cards + 1
+        elif name == "Chip Count" and card is not None and count is not None:
+            chips += [(card, chip) for chip in range(min(count, 64))]
             card = None
     if text and (total != cards or card is not None or len(set(chips)) < len(chips)):
         problems.append(f"npu-smi info -l counts {total} NPUs and lists {cards}: the output may have been cut")
@@ -245,11 +245,11 @@ def _add_memory(found: acc.Accelerators, known: Sequence[Section]) -> None:
             continue
         card, chip, values = section.number("-i"), section.number("-c"), {}
         for name, value in [*_fields(section.text), ("Chip ID", str(chip if chip is not None else 0))]:
-            if name in ("HBM Capacity(MB)", "DDR Capacity(MB)") and value.isascii() and value.isdecimal():
+            if name in ("HBM Capacity(MB)", "DDR Capacity(MB)") and number(value) is not None:
                 values[name] = int(value[:9])
             elif name == "Chip ID" and values:
                 size = values.get("HBM Capacity(MB)") or values.get("DDR Capacity(MB)")
-                if size and value.isascii() and value.isdecimal():
+                if size and number(value) is not None:
                     sizes[card, int(value[:4])] = size
                 values = {}
     for device in found["devices"]:

@@ -9,6 +9,7 @@ and the vendor's guides.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple, TypedDict
 
 from ..findings.findings import grouped
 from .accelerators import Device
-from .pasted import lines_of
+from .pasted import lines_of, number
 
 # The first generation has a 910B without a digit. The product 910B has one (910B1 to 910B4-1, 910B2C).
 _FIRST_GENERATION = re.compile(r"910(?:A|B|PRO[AB]|PREMIUMA)$")
@@ -100,10 +101,14 @@ def _address(text: str) -> str:
     return "" if address.is_unspecified else str(address)
 
 
+def _value(pattern: re.Pattern[str], output: str) -> str:
+    match = pattern.search(output)
+    return match[1] if match else ""
+
+
 def device_ip(output: str) -> str:
     """Return the address in the output of `hccn_tool -i N -ip -g`; empty without one (`-.-.-.-`, no line)."""
-    match = _IP.search(output)
-    return _address(match[1]) if match else ""
+    return _address(_value(_IP, output))
 
 
 def parse_hccn_conf(text: str) -> dict[int, str]:
@@ -121,15 +126,13 @@ def parse_hccn_conf(text: str) -> dict[int, str]:
 
 def link_state(output: str) -> str:
     """Return up, down or unknown from the output of `hccn_tool -i N -link -g`."""
-    match = _LINK.search(output)
-    word = match[1].lower() if match else ""
+    word = _value(_LINK, output).lower()
     return word if word in ("up", "down") else "unknown"
 
 
 def net_health(output: str) -> str:
     """Return the result of `hccn_tool -i N -net_health -g`: Success, Fault, Init, ...; or ""."""
-    match = _NET_HEALTH.search(output)
-    return match[1] if match else ""
+    return _value(_NET_HEALTH, output)
 
 
 def spod(output: str) -> tuple[str, str]:
@@ -156,8 +159,8 @@ def physical_ids(devices: Sequence[Device], nodes: Sequence[int]) -> list[int]:
         return printed
     order = sorted(range(len(devices)), key=lambda place: devices[place]["index"])
     ids = list(printed)
-    for place, number in zip(order, sorted(nodes)):
-        ids[place] = number
+    for place, node in zip(order, sorted(nodes)):
+        ids[place] = node
     return ids
 
 
@@ -165,12 +168,8 @@ def visible_devices(value: str | None) -> list[int] | None:
     """Return the logic ids in ASCEND_RT_VISIBLE_DEVICES; None when it is not set. Another word ends the list."""
     if value is None:
         return None
-    shown = []
-    for word in value.split(","):
-        if not (word.strip().isascii() and word.strip().isdecimal()):
-            break
-        shown.append(int(word))
-    return shown
+    numbers = [number(word.strip()) for word in value.split(",")]
+    return list(itertools.takewhile(lambda each: each is not None, numbers))  # type: ignore[arg-type]
 
 
 def answer_text(answer: Answer | None) -> str:

@@ -18,7 +18,12 @@ def lines_of(text: str) -> list[str]:
     return [line[:_MAX_LINE].rstrip() for line in lines]
 
 
-def excerpt(text: str, limit: int = 3) -> str:
+def number(text: str) -> int | None:
+    """Return a number of ASCII digits; None for anything else, as no tool prints the digits of other scripts."""
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def excerpt(text: str) -> str:
     """Return the first lines of a tool's output as one line for a message."""
     lines = [line.strip() for line in lines_of(text) if line.strip()]
-    return " ".join(lines[:limit])[:300] if lines else "(it printed nothing)"
+    return " ".join(lines[:3])[:300] if lines else "(it printed nothing)"

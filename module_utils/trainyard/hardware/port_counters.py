@@ -11,15 +11,10 @@ Counters = Mapping[str, "int | None"]
 
 # The highest values of counters in the InfiniBand specification: they have 4, 8 or 16 bits.
 _STOPS = {
-    "symbol_error": 65535,
-    "link_error_recovery": 255,
-    "link_downed": 255,
-    "port_rcv_errors": 65535,
-    "port_rcv_remote_physical_errors": 65535,
-    "port_xmit_discards": 65535,
-    "local_link_integrity_errors": 15,
-    "excessive_buffer_overrun_errors": 15,
-    "VL15_dropped": 65535,
+    **dict.fromkeys(("local_link_integrity_errors", "excessive_buffer_overrun_errors"), 15),
+    **dict.fromkeys(("link_error_recovery", "link_downed"), 255),
+    **dict.fromkeys(("symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors"), 65535),
+    **dict.fromkeys(("port_xmit_discards", "VL15_dropped"), 65535),
 }
 _LOST = ("link_downed", "carrier_down_count")
 # Damaged bits: the cable or one of its ends. Other counters also count effects of peers and full queues.

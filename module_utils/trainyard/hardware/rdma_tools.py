@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from .interfaces import RdmaPort, parse_rate, parse_state, port_name
 from .pasted import excerpt, lines_of
@@ -30,16 +30,8 @@ Ports = tuple[list[RdmaPort], list[str]]
 
 
 def _port(device: str, port: int) -> RdmaPort:
-    return {
-        "device": device,
-        "port": port,
-        "state": None,
-        "physical_state": None,
-        "rate_gbps": None,
-        "link_layer": None,
-        "netdev": None,
-        "active": False,
-    }
+    unknown = dict.fromkeys(("state", "physical_state", "rate_gbps", "link_layer", "netdev"))
+    return cast("RdmaPort", {**unknown, "device": device, "port": port, "active": False})
 
 
 def parse_ibstat(output: str) -> Ports:

@@ -117,13 +117,10 @@ def _matrix(
     trace.update(x=columns, y=rows, customdata=held)
     crossed = [cell for cell in cells if cell[3] != "pass"]
     crosses = {
-        "type": "scatter",
-        "mode": "markers",
+        **{"type": "scatter", "mode": "markers", "hoverinfo": "skip", "name": "not as expected"},
         "x": [names[cell[1]] for cell in crossed],
         "y": [names[cell[0]] for cell in crossed],
         "marker": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": NEUTRAL}},
-        "hoverinfo": "skip",
-        "name": "not as expected",
     }
     axis: dict[str, Any] = {"type": "category", "categoryorder": "array", "categoryarray": list(names), "nticks": 32}
     axis["automargin"] = True
@@ -190,19 +187,12 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
                 continue
             label = " ".join(part for part in (name, placement.replace("_", " ")) if part)
             label += "" if record["state"] in ("pass", "skipped") else f" ({record['state']})"
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "x": [point[0] for point in points],
-                    "y": [point[1] for point in points],
-                    "text": [size_text(point[0]) for point in points],
-                    "hovertemplate": "%{text}: %{y:.4g} GB/s",
-                    "name": escape(label),
-                    "line": {"color": color, "width": 2, "dash": "dot" if placement == "in_place" else "solid"},
-                    "marker": {"size": 5},
-                }
-            )
+            dash = "dot" if placement == "in_place" else "solid"
+            line = {"color": color, "width": 2, "dash": dash}
+            texts = [size_text(point[0]) for point in points]
+            curve = {"x": [point[0] for point in points], "y": [point[1] for point in points], "text": texts}
+            style = {"type": "scatter", "mode": "lines+markers", "line": line, "marker": {"size": 5}}
+            traces.append({**style, **curve, "name": escape(label), "hovertemplate": "%{text}: %{y:.4g} GB/s"})
     sizes = sorted({point for trace in traces for point in trace["x"]})
     traces += _lines_of_expectation(records, sizes)
     step = -(-len(sizes) // 6)
@@ -228,15 +218,9 @@ def _lines_of_expectation(records: Sequence[Data], sizes: Sequence[int]) -> list
             lines[name] = (expected["busbw"], "dash")
         if expected.get("gate") is not None:
             lines[f"gate {expected['gate']:.4g} GB/s"] = (expected["gate"], "dashdot")
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [sizes[0], sizes[-1]],
-            "y": [value, value],
-            "name": escape(name),
-            "hovertemplate": "%{y:.4g} GB/s",
-            "line": {"color": NEUTRAL, "width": 2, "dash": dash},
-        }
-        for name, (value, dash) in list(lines.items())[:4]
-    ]
+    traces = []
+    for name, (value, dash) in list(lines.items())[:4]:
+        line = {"color": NEUTRAL, "width": 2, "dash": dash}
+        curve = {"x": [sizes[0], sizes[-1]], "y": [value, value], "name": escape(name), "line": line}
+        traces.append({"type": "scatter", "mode": "lines", "hovertemplate": "%{y:.4g} GB/s", **curve})
+    return traces

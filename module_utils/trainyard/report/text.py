@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from ..findings.checks import shown as state_text
+
 _SIGNS = {"pass": "\N{CHECK MARK}", "fail": "\N{BALLOT X}", "unknown": "?", "skipped": "\N{EN DASH}"}
 # States of jobs and nodes, by the state of a check that looks like them.
 _LIKE = {
@@ -18,13 +20,12 @@ _LIKE = {
     "running": "skipped",
     "ended": "skipped",
 }
-_WORDS = {"skipped": "not applicable", "not_asked": "not asked for"}
 
 
 def shown(state: str) -> dict[str, str]:
     """Return how a state is shown: like which one of checks (its color), its `sign` without colors, its `word`."""
     like = _LIKE.get(state, state)
-    word = _WORDS.get(state, state.replace("_", " "))
+    word = state_text(state).replace("_", " ")
     return {"state": state, "like": like, "sign": _SIGNS.get(like, ""), "word": word}
 
 

@@ -252,12 +252,7 @@ def verify(
         checks.append(reach("ssh", "not_asked", reason="verify_ssh is false"))
     else:
         checks += check_ssh({host: logins.get(host, {}) for host in good}, user, inventory)[0]
-    nodes = [
-        {
-            "host": host,
-            "address": good[host]["network"]["address"] if host in good else "",
-            "facts": good[host]["facts"] if host in good else {},
-        }
-        for host in results
-    ]
+    silent = {"network": {"address": ""}, "facts": {}}
+    known = [(host, good.get(host, silent)) for host in results]
+    nodes = [{"host": host, "address": node["network"]["address"], "facts": node["facts"]} for host, node in known]
     return checks, able, nodes

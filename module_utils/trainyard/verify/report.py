@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.adhoc import playbook
-from ..findings.checks import MADE, Check, outcomes, worst
+from ..findings.checks import EXIT_CODES, MADE, Check, outcomes, worst
 from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe
 from ..job.run.progress import clock
-from .exit_status import EXIT_CODES
 from .measured import benchmark_checks, straggler_checks
 
 Data = Mapping[str, Any]

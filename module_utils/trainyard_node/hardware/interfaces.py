@@ -16,6 +16,7 @@ import struct
 from pathlib import Path
 
 from ...trainyard.hardware import interfaces as parse
+from ...trainyard.hardware.pasted import number
 from ..machine.tree import Tree
 
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
@@ -97,14 +98,10 @@ def _interfaces(tree: Tree, problems: list[str]) -> list[parse.Interface]:
     return sorted(interfaces, key=lambda interface: parse.natural_order(interface["name"]))
 
 
-def _by_number(name: str) -> int:
-    return int(name) if name.isascii() and name.isdecimal() else -1
-
-
 def _netdev(tree: Tree, device: str, port: int) -> str | None:
     # Entries of unused GIDs cannot be read (EINVAL); InfiniBand ports have none at all.
     gid_netdevs = f"/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs"
-    for gid in sorted(tree.names(gid_netdevs), key=_by_number):
+    for gid in sorted(tree.names(gid_netdevs), key=parse.natural_order):
         netdev = tree.text(f"{gid_netdevs}/{gid}")
         if netdev:
             return netdev
@@ -122,22 +119,22 @@ def _netdev(tree: Tree, device: str, port: int) -> str | None:
 def _rdma_ports(tree: Tree, problems: list[str]) -> list[parse.RdmaPort]:
     ports: list[parse.RdmaPort] = []
     for device in sorted(tree.names("/sys/class/infiniband"), key=parse.natural_order):
-        numbers = [_by_number(name) for name in tree.names(f"/sys/class/infiniband/{device}/ports")]
-        for number in sorted(number for number in numbers if number > 0):
-            folder = f"/sys/class/infiniband/{device}/ports/{number}"
+        numbers = [number(name) or 0 for name in tree.names(f"/sys/class/infiniband/{device}/ports")]
+        for port in sorted(port for port in numbers if port > 0):
+            folder = f"/sys/class/infiniband/{device}/ports/{port}"
             state = parse.parse_state(tree.text(f"{folder}/state") or "")
             physical = parse.parse_state(tree.text(f"{folder}/phys_state") or "")
             if state is None:
-                problems.append(f"RDMA port {device}:{number}: its state cannot be read from {folder}/state")
+                problems.append(f"RDMA port {device}:{port}: its state cannot be read from {folder}/state")
             ports.append(
                 {
                     "device": device,
-                    "port": number,
+                    "port": port,
                     "state": state,
                     "physical_state": physical,
                     "rate_gbps": parse.parse_rate(tree.text(f"{folder}/rate") or ""),
                     "link_layer": tree.text(f"{folder}/link_layer"),
-                    "netdev": _netdev(tree, device, number),
+                    "netdev": _netdev(tree, device, port),
                     "active": state == "ACTIVE" and physical in (None, "LinkUp"),
                 }
             )
