@@ -158,7 +158,8 @@ class CallbackModule(Default):
     def _explained(self, result: Any) -> bool:
         """Keep a failure for the end; return whether no other message about it is needed."""
         host, answer = result.host.get_name(), result.result
-        items = [item for item in answer.get("results") or () if item.get("failed")]
+        # From ansible-core 2.20 on, a failed item has an exception instead of `failed`.
+        items = [item for item in answer.get("results") or () if item.get("failed", "exception" in item)]
         messages = dict.fromkeys(str(item.get("msg")) for item in items)
         message = "\n".join(messages) or str(answer.get("msg") or answer.get("stderr") or answer)
         # A delegated task fails on another host.
