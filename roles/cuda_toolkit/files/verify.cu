@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
   int devices = 0;
   cudaError_t found = cudaGetDeviceCount(&devices);
 #ifdef WITH_NCCL
-  // Called before any device is looked for, so that a library that does not load is told apart from a missing GPU.
+  // Called before any device is read, so that a library that does not load is no missing GPU.
   int nccl = 0;
   if (ncclGetVersion(&nccl) != ncclSuccess) failed("ncclGetVersion", "failed", NCCL_FAILED);
   printf("trainyard-cuda on %s: CUDA %d, NCCL %d, %d processes\n", host, CUDART_VERSION, nccl, size);
