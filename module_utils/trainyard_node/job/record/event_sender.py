@@ -41,20 +41,18 @@ Start = Callable[[Callable[[], "subprocess.Popen[bytes]"]], "subprocess.Popen[by
 
 
 class NotTakenError(Exception):
-    """A receiver did not take an event; `again` says whether a later try may succeed."""
+    """A receiver did not take an event; `again`: a later try may succeed."""
 
-    def __init__(self, why: str, again: bool = True) -> None:
+    def __init__(self, reason: str, again: bool = True) -> None:
         """Take the reason, without secrets."""
-        super().__init__(why)
+        super().__init__(reason)
         self.again = again
 
 
 class Sender:
     """Sends the events of one job to its receivers."""
 
-    def __init__(
-        self, settings: Message, secrets: Mapping[str, str], deliver: Callable[[Message, Event], None]
-    ) -> None:
+    def __init__(self, settings: Message, secrets: Mapping[str, str], deliver: Deliver) -> None:
         """Take the settings (event_receivers.settings) and the secrets to mask, and start the threads."""
         self._every_s, self._secrets = float(settings["every_s"]), [*secrets.values(), settings["secret"]]
         self._deliver = deliver
@@ -67,17 +65,13 @@ class Sender:
 
     def send_changes(self, before: Message | None, now: Message) -> None:
         """Queue the events between two states of the job (cluster.json); returns at once."""
-        found = [
-            events.event(each, now, time.time(), self._secrets) for each in events.changes(before, now, self._every_s)
-        ]
-        if not found:
-            return
+        changes = events.changes(before, now, self._every_s)
         with self._changed:
-            for event in found:
+            for event in [events.event(each, now, time.time(), self._secrets) for each in changes]:
                 for queue, only in zip(self._queues, self._only):
                     if not only or event["event"] in only:
                         queue.add(event)
-            self._changed.notify_all()
+                self._changed.notify_all()
 
     def as_list(self) -> list[Message]:
         """Return the entry of each receiver in cluster.json."""
@@ -127,12 +121,11 @@ class Sender:
         """Wait between two tries; only briefly at the job's end."""
         began = time.monotonic()
 
-        def enough() -> bool:
-            return time.monotonic() - began >= (seconds if self._deadline is None else min(seconds, LAST_PAUSE_S))
+        def left() -> float:
+            return began + (seconds if self._deadline is None else min(seconds, LAST_PAUSE_S)) - time.monotonic()
 
-        while not enough():
-            left = seconds if self._deadline is None else min(seconds, LAST_PAUSE_S)
-            self._changed.wait(max(0.01, began + left - time.monotonic()))
+        while (remaining := left()) > 0:
+            self._changed.wait(remaining)
 
 
 class Delivery:
@@ -198,30 +191,29 @@ class Delivery:
         from urllib.parse import unquote, urlsplit
 
         url = urlsplit(receiver["url"])
-        host, secure = url.hostname or "", url.scheme == "https"
+        secure = url.scheme == "https"
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        where = (url.hostname or "", url.port or (443 if secure else 80))
         env = {name.lower(): value for name, value in self._env.items() if value}
         proxy = urlsplit(env.get(f"{url.scheme}_proxy", ""))
-        ca_file = receiver["ca_file"] or self._env.get("SSL_CERT_FILE") or None
-        context = ssl.create_default_context(cafile=ca_file) if secure else None
         # `no_proxy` is that of the ranks; a proxy without a host does not count.
         exempt = request.proxy_bypass_environment(url.netloc, {"no": env.get("no_proxy", "")})  # type: ignore[attr-defined]
         direct = not proxy.hostname or exempt
-        where = (host, url.port or (443 if secure else 80))
         at = where if direct else (proxy.hostname or "", proxy.port or 3128)
-        pass_on: dict[str, str] = {}
+        headers: dict[str, str] = {}
         if not direct and proxy.username:
-            words = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
-            pass_on = {"Proxy-Authorization": f"Basic {base64.b64encode(words).decode()}"}
+            credentials = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+            headers = {"Proxy-Authorization": f"Basic {base64.b64encode(credentials).decode()}"}
         if secure:
+            context = ssl.create_default_context(cafile=receiver["ca_file"] or self._env.get("SSL_CERT_FILE") or None)
             connection = http.client.HTTPSConnection(*at, timeout=self.answer_s, context=context)
             if not direct:
-                connection.set_tunnel(*where, headers=pass_on)
+                connection.set_tunnel(*where, headers=headers)
             return connection, target, {}
         plain = http.client.HTTPConnection(*at, timeout=self.answer_s)
-        return (
-            (plain, target, {}) if direct else (plain, f"http://{url.netloc}{target}", {**pass_on, "Host": url.netloc})
-        )
+        if direct:
+            return plain, target, {}
+        return plain, f"http://{url.netloc}{target}", {**headers, "Host": url.netloc}
 
     def _log(self) -> IO[bytes]:
         """Open the log for the output of commands; on a full disk the output is lost."""

@@ -39,10 +39,10 @@ def read(since: float, until: float) -> list[dict[str, Any]]:
     journal += ["--since", f"@{since:.0f}", "--until", f"@{until + 1:.0f}"]
     for argv in (journal, ["dmesg"]):
         try:
-            said = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=True)
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=True)
         except (OSError, subprocess.SubprocessError):
             continue
-        found = kernel_messages.parse(said.stdout.decode("utf-8", "replace").splitlines(), since, until, booted)
+        found = kernel_messages.parse(done.stdout.decode("utf-8", "replace").splitlines(), since, until, booted)
         if found:
             return found
     return []

@@ -26,8 +26,8 @@ POLL_S, SHARE = 2.0, 20
 # A poll that takes longer, in seconds, is reported.
 LATE_S = 30.0
 # Upper bounds for one poll: entries of folders, inspected matches, files of a folder, files whose format is read.
-MOST_ENTRIES, MOST_MATCHES, MOST_FILES, MOST_FORMS = 200_000, 1000, 20_000, 64
-MOST_DEPTH = 16
+MAX_ENTRIES, MAX_MATCHES, MAX_FILES, MAX_FORMS = 200_000, 1000, 20_000, 64
+MAX_DEPTH = 16
 _SIGNS = "*?["
 
 
@@ -86,13 +86,13 @@ def poll(pattern: str) -> list[Sample]:
     if any(sign in pattern for sign in _SIGNS):
         found = list(_matches(place))
     elif place.is_dir():
-        found = [place / name for name in _names(place, [MOST_ENTRIES]) if checkpoints.is_checkpoint_name(name)]
+        found = [place / name for name in _names(place, [MAX_ENTRIES]) if checkpoints.is_checkpoint_name(name)]
     else:
         place.lstat()
         found = [place]
     found.sort(key=lambda path: checkpoints.natural(path.name))
     times = {}
-    for path in found[-MOST_MATCHES:]:
+    for path in found[-MAX_MATCHES:]:
         # It may have been removed meanwhile. A link is another name of a checkpoint.
         with contextlib.suppress(OSError):
             state = path.lstat()
@@ -109,7 +109,7 @@ def poll(pattern: str) -> list[Sample]:
 
 def _matches(pattern: Path) -> Iterator[Path]:
     """Return the paths that match an absolute pattern, part by part."""
-    left, folders = [MOST_ENTRIES], [Path(pattern.anchor)]
+    left, folders = [MAX_ENTRIES], [Path(pattern.anchor)]
     for part in pattern.parts[1:-1]:
         if any(sign in part for sign in _SIGNS):
             there = (folder / name for folder in folders for name in _matching(folder, part, left))
@@ -134,7 +134,7 @@ def _names(folder: Path, left: list[int]) -> Iterator[str]:
         for entry in entries:
             left[0] -= 1
             if left[0] < 0:
-                raise OSError(f"more than {MOST_ENTRIES} entries: name fewer with job_checkpoints")
+                raise OSError(f"more than {MAX_ENTRIES} entries: name fewer with job_checkpoints")
             yield entry.name
 
 
@@ -165,12 +165,12 @@ def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
     forms: list[tuple[str, Path, int]] = []
     newest, size, count = state.st_mtime, 0, 0
     for at, name, known in _files(path, "", 0):
-        if count >= MOST_FILES:
+        if count >= MAX_FILES:
             break
         folders.setdefault(at, []).append(name)
         newest, size, count = max(newest, known.st_mtime), size + known.st_size, count + 1
         # Some files are empty on purpose.
-        if known.st_size and stat.S_ISREG(known.st_mode) and len(forms) < MOST_FORMS:
+        if known.st_size and stat.S_ISREG(known.st_mode) and len(forms) < MAX_FORMS:
             forms.append((f"{at}{name}", path / at / name, known.st_size))
     if not_named:
         problem = problem or "the file that names the newest one does not name it yet"
@@ -192,7 +192,7 @@ def _files(root: Path, at: str, depth: int) -> Iterator[tuple[str, str, os.stat_
                     below.append(entry.name)
                 else:
                     yield at, entry.name, entry.stat(follow_symlinks=False)
-    for name in below if depth < MOST_DEPTH else ():
+    for name in below if depth < MAX_DEPTH else ():
         yield from _files(root, f"{at}{name}/", depth + 1)
 
 

@@ -36,8 +36,8 @@ GUESTS = 64
 _SIZE, _MAC = 4, 32
 Receive = Callable[["Connection", Message], None]
 Closed = Callable[["Connection"], None]
-# Least length of the queue of new connections: the nodes of a small job come back at the same time.
-LEAST_BACKLOG = 100
+# Minimum length of the queue of new connections: the nodes of a small job come back at the same time.
+MIN_BACKLOG = 100
 # Files that the head has open besides the connections of its nodes, with room to spare.
 OWN_FILES = 256
 
@@ -229,7 +229,7 @@ class Server:
             lambda: HeadConnection(self._token, self._receive, self),
             address,
             port,
-            backlog=max(len(self.hosts), LEAST_BACKLOG),
+            backlog=max(len(self.hosts), MIN_BACKLOG),
         )
 
     def close(self) -> None:

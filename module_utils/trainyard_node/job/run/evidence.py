@@ -25,14 +25,14 @@ _DUMP = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPE = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 _RAS_ADDRESS = "localhost:28028"
 # Upper bound for RAS's answer, in bytes, and its time limit, in seconds.
-MOST_RAS, RAS_S = 64 << 10, 4.0
+MAX_RAS, RAS_S = 64 << 10, 4.0
 
 
 def _first(env: Environment, names: tuple[str, ...]) -> str:
     return next((env[name] for name in names if env.get(name)), "")
 
 
-def ask_for_dump(env: Environment, rank: int) -> None:
+def request_dump(env: Environment, rank: int) -> None:
     """Request a dump of a rank's flight recorder, if the job names a pipe for that."""
     prefix = _first(env, _PIPE)
     if prefix:
@@ -83,6 +83,6 @@ def ras(env: Environment, limit_s: float) -> str:
             if not receive(line, 1024).upper().startswith(answer):
                 return ""
         line.sendall(b"VERBOSE STATUS\n")
-        while len(report) < MOST_RAS and (part := receive(line, 4096)):
+        while len(report) < MAX_RAS and (part := receive(line, 4096)):
             report += part
-    return "\n".join(visible(each) for each in report[:MOST_RAS].decode("utf-8", "replace").splitlines())
+    return "\n".join(visible(each) for each in report[:MAX_RAS].decode("utf-8", "replace").splitlines())

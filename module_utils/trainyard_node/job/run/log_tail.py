@@ -32,7 +32,7 @@ class Tail:
         self._hidden = hidden
         self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
         self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
-        self._offset, self._rest, self._kept = 0, b"", 0
+        self._offset, self._rest, self._saved = 0, b"", 0
         self.last: progress.Metrics = {}
         self._pause = progress.compile_pattern(pause) if pause else None
         # Lines, lines of progress, and whether a pause was announced since the last progress.
@@ -83,11 +83,11 @@ class Tail:
         for metrics in found:
             self.lost = progress.follow(self.lost, {**when, **metrics})
             self.pace = goodput.follow(self.pace, progress.strict(metrics), when["elapsed_s"])
-        if self._kept >= MAX_METRICS:
+        if self._saved >= MAX_METRICS:
             found = found[-1:]
         for metrics in found:
             self.last.update(metrics)
-        self._kept += len(found)
+        self._saved += len(found)
         # A curve with a gap is better than no monitor.
         try:
             with self._series.open("a") as series:

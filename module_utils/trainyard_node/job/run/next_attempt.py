@@ -97,7 +97,7 @@ class NextAttempt:
         return True
 
     def _ended(self, behind: list[str], exits: Mapping[str, Exit], whole: bool) -> bool:
-        """Tell whether the processes that start again have ended, and those that start alone may."""
+        """Return whether the processes that start again have ended, and those that start alone may."""
         for process in self.plan["processes"]:
             if process["name"] in behind and process["name"] not in self.fresh:
                 ended = exits.get(process["name"])

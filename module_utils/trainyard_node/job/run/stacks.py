@@ -224,7 +224,7 @@ def take(
     tools = {rank.pid: path for rank in ranks for path in [tool(rank, venvs, proc)] if path}
     first = {rank.pid: process_state(rank.pid, proc) for rank in ranks}
     for rank in ranks:
-        evidence.ask_for_dump(rank.env, rank.rank)
+        evidence.request_dump(rank.env, rank.rank)
     begun, samples = time.monotonic(), deque[dict[int, tuple[dict[str, Any], str]]](maxlen=SAMPLES)
     looked: Counter[int] = Counter()
     waited: Counter[int] = Counter()

@@ -42,11 +42,11 @@ TRAP_S = 5.0
 SHOWN_LINES, SHOWN_BYTES = 40, 1 << 16
 # Bytes of a script that are read.
 SCRIPT_BYTES = 1 << 16
-_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def only_helpers(left: Sequence[Mapping[str, Any]], ended_cpu: float, began: float, now: float) -> bool:
-    """Tell whether the remaining processes are helpers of the work that has ended.
+    """Return whether the remaining processes are helpers of the work that has ended.
 
     All of them began in the first half of the time since `began`, and used little CPU time compared with the processes
     that ended by `now`. A script that only starts programs uses almost none.
@@ -82,11 +82,11 @@ class _Script:
         self.began, self.ended = _now(), 0.0
         self.cpu, self.idle_cpu = 0.0, 0.0
         self.left: dict[int, dict[str, Any]] = {}
-        # Whether the processes were asked to end, and by which signal from outside.
+        # Whether the processes must end, and by which signal from outside.
         self.ending, self.signal = False, 0
 
     def run(self) -> int:
-        signal.signal(signal.SIGTERM, self._asked_to_end)
+        signal.signal(signal.SIGTERM, self._pass_on)
         signal.signal(signal.SIGALRM, self._still_idle)
         main, first = self._start(), 0
         while True:
@@ -164,9 +164,9 @@ class _Script:
         _write(end)
 
     def _by_the_script(self, status: int) -> bool:
-        """Tell whether the script itself ended a process at its own end."""
+        """Return whether the script itself ended a process at its own end."""
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) - 128
-        return number in _ASKED_TO_END and _now() - self.ended < TRAP_S
+        return number in _END_SIGNALS and _now() - self.ended < TRAP_S
 
     def _watch_helpers(self) -> None:
         left = _below(os.getpid())
@@ -187,7 +187,7 @@ class _Script:
             _send(left, signal.SIGTERM)
             signal.alarm(END_S)
 
-    def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
         """Pass SIGTERM on: systemd sends it to the main process of a unit alone."""
         del frame
         self.ending, self.signal = True, number

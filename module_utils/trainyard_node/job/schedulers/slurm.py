@@ -55,7 +55,7 @@ def end(engine_id: str, user: str, *, check: bool = False) -> bool:
 
 
 def _has_ended(records: list[str]) -> bool:
-    """Tell whether the job has ended; a job that Slurm has forgotten has."""
+    """Return whether the job has ended; a job that Slurm has forgotten has."""
     fields, read_state = slurm_state.fields, slurm_state.read_state
     return all(read_state(fields(record).get("JobState", "")) not in ("pending", "running") for record in records)
 

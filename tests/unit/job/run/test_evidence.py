@@ -108,12 +108,12 @@ def test_a_file_that_is_no_dump_blocks_nothing(tmp_path):
 def test_a_dump_is_requested_through_the_pipe_of_the_rank(tmp_path):
     env = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/ask_"}
     os.mkfifo(tmp_path / "ask_3.pipe")
-    evidence.ask_for_dump(env, 3)  # nobody reads
+    evidence.request_dump(env, 3)  # nobody reads
     with os.fdopen(os.open(tmp_path / "ask_3.pipe", os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
-        evidence.ask_for_dump(env, 3)
+        evidence.request_dump(env, 3)
         assert pipe.read() == b"1\n"
     (tmp_path / "ask_4.pipe").write_text("")
-    evidence.ask_for_dump(env, 4)
+    evidence.request_dump(env, 4)
     assert (tmp_path / "ask_4.pipe").read_text() == ""
 
 
@@ -163,7 +163,7 @@ def test_ras_may_neither_fill_the_memory_nor_steer_a_terminal():
     ras = Ras(WELL, (b"\x1b]52;" + b"x" * 4000 + b"\n" for _ in range(1000)))
     said = evidence.ras(ras.env, 60.0)
     assert "\x1b" not in said
-    assert len(said) < 2 * evidence.MOST_RAS
+    assert len(said) < 2 * evidence.MAX_RAS
 
 
 def test_recorders_are_shown_with_the_stacks():

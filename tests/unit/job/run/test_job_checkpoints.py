@@ -233,7 +233,7 @@ def test_a_pattern_may_have_wildcards_in_each_part_and_reads_bounded_entries(tmp
         (tmp_path / run).mkdir()
         (tmp_path / run / f"{run}-step=7.ckpt").write_bytes(archive())
     assert len(checkpoint_poll.poll(f"{tmp_path}/run-*/*step=*.ckpt")) == 2
-    monkeypatch.setattr(checkpoint_poll, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(checkpoint_poll, "MAX_ENTRIES", 3)
     with pytest.raises(OSError, match="more than 3 entries"):
         checkpoint_poll.poll(f"{tmp_path}/run-*/*")
 
