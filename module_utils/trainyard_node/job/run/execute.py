@@ -65,10 +65,14 @@ def _log(text: str) -> None:
 def _exec(argv: list[str], env: dict[str, str]) -> int:
     if is_start_script(argv):
         argv = [sys.executable, "-IS", sys.argv[0], "script", *argv]
+    return become(argv, env)
+
+
+def become(argv: list[str], env: dict[str, str]) -> int:
+    """Become a program, or return the status that a shell gives: 127 not found, 126 not executable."""
     try:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
     except OSError as error:
-        # The shell's own convention: 127 not found, 126 not executable.
         _log(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
@@ -157,15 +161,15 @@ def wait_for_turn(job_dir: str, name: str) -> int:
 def run_rank(*argv: str) -> int:
     """Become one rank under an agent that has set RANK; its output goes to the log of that global rank."""
     end_with_parent()
-    return _become_rank(list(argv), dict(os.environ))
+    return _become_rank(argv, dict(os.environ))
 
 
-def _become_rank(argv: list[str], env: dict[str, str]) -> int:
+def _become_rank(argv: Sequence[str], env: dict[str, str]) -> int:
     redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
     # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
     if os.fstat(1).st_size:
         _log("--- started again ---")
-    return _exec(argv, env)
+    return _exec(list(argv), env)
 
 
 def run_agent(*argv: str) -> None:
@@ -263,7 +267,7 @@ def run_mpi_rank(names: str, *argv: str) -> int:
     planned = {name: value for name, value in environment.items() if name in own or name.startswith(_MPI_OWN)}
     place = {name: environment[theirs] for name, theirs in _MPI_PLACE.items()}
     os.chdir(f"{job_dir}/source")
-    return _become_rank(list(argv), {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place})
+    return _become_rank(argv, {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place})
 
 
 def print_lost_peer(job_dir: str, rank: str) -> None:

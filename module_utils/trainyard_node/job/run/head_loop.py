@@ -39,25 +39,25 @@ class HeadLoop:
     def __init__(self, monitor: Monitor) -> None:
         """Read what an earlier monitor of the head wrote to cluster.json."""
         self._monitor, self._runner = monitor, monitor.runner
-        plan = self._plan = monitor.runner.plan
+        node_plan = self._node_plan = monitor.runner.node_plan
         previous = read_object(monitor.job_dir / "cluster.json")
-        self.state = HeadState(plan, Now(self._runner.started, self._runner.started_at), previous)
+        self.state = HeadState(node_plan, Now(self._runner.started, self._runner.started_at), previous)
         self._runner.move_ranks(self.state.restarts.replaced)
-        hosts = [host for host in (*plan["hosts"], *plan.get("spares", ())) if host != self._runner.host]
-        self.server = Server(plan["token"], hosts, self.receive)
+        hosts = [host for host in (*node_plan["hosts"], *node_plan.get("spares", ())) if host != self._runner.host]
+        self.server = Server(node_plan["token"], hosts, self.receive)
         # The sender of events, and the last state that it has compared.
-        self.sender = event_sender.of_job(monitor.job_dir, plan, self._runner.supervisor.beside)
+        self.sender = event_sender.of_job(monitor.job_dir, node_plan, self._runner.supervisor.beside)
         self._compared: Message | None = previous or None
 
     async def open(self) -> None:
         """Open the port at which nodes connect."""
         make_room(len(self.server.hosts) + OWN_FILES)
-        await self.server.open(self._plan["head_address"], self._plan["monitor_port"])
+        await self.server.open(self._node_plan["head_address"], self._node_plan["monitor_port"])
 
     def receive(self, connection: Connection, message: Message) -> None:
         """Take a message of a node and answer. Raises BadMessage."""
         host = connection.host
-        messages.check_from_node(message, host, self._plan["world_size"], self.state.budget)
+        messages.check_from_node(message, host, self._node_plan["world_size"], self.state.budget)
         if self.state.receive(host, message, now()):
             self._monitor.news.set()
         if "stacks" not in message and "samples" not in message:
@@ -136,7 +136,7 @@ class HeadLoop:
         return state
 
     def _samples(self, state: Message) -> prometheus.Samples:
-        return prometheus.job_samples(state, self._runner.host, self._plan["launcher"])
+        return prometheus.job_samples(state, self._runner.host, self._node_plan["launcher"])
 
     def ended(self, record: Message) -> Message:
         """Take the job's end; return the one that holds, which is the first."""

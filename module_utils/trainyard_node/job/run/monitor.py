@@ -58,13 +58,13 @@ class Monitor:
         self.news = asyncio.Event()
         # Somebody ended the monitor; its node goes down; it ends because of that, and the job goes on.
         self.stopped = self.goes_down = self.leaving = False
-        is_head = self.runner.plan["node_rank"] == 0
+        is_head = self.runner.node_plan["node_rank"] == 0
         self.loop: HeadLoop | NodeLoop = HeadLoop(self) if is_head else NodeLoop(self)
 
     async def run(self) -> int:
         """Run until the job is over. Returns 0: how the job ended is in monitor.json and cluster.json."""
         runner, job_dir = self.runner, self.job_dir
-        if read_object(job_dir / "monitor.json").get("end") or not runner.plan["token"]:
+        if read_object(job_dir / "monitor.json").get("end") or not runner.node_plan["token"]:
             # A process that systemd starts again in the very moment of the job's end brings up its monitor, too.
             return 0
         loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class Monitor:
         await self.loop.open()
         try:
             runner.supervisor.start()
-            if runner.plan.get("max_restarts", 0):
+            if runner.node_plan.get("max_restarts", 0):
                 if not self.resumed:
                     write_json(job_dir / "attempts.json", runner.next.attempts)
                 runner.next.check.begin()
@@ -127,10 +127,10 @@ class Monitor:
 
     def _leaves_with_node(self) -> bool:
         """End where the node shuts down; return whether it does. With restarts it takes part again once it is back."""
-        plan = self.runner.plan
+        node_plan = self.runner.node_plan
         if not self.runner.end and not self.goes_down:
-            self.goes_down = plan["supervision"] == "systemd" and units.node_goes_down()
-            if self.goes_down and plan.get("max_restarts", 0):
+            self.goes_down = node_plan["supervision"] == "systemd" and units.node_goes_down()
+            if self.goes_down and node_plan.get("max_restarts", 0):
                 self.leaving = True
                 self.ended.set()
                 self.news.set()

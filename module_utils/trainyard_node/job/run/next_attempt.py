@@ -31,7 +31,7 @@ class NextAttempt:
 
     def __init__(self, job_dir: Path, node_plan: Message, supervisor: Supervisor, terminator: Terminator) -> None:
         """Take the node plan, which changes here when a spare takes a place."""
-        self._job_dir, self.plan, self._host = job_dir, node_plan, node_plan["host"]
+        self._job_dir, self.node_plan, self._host = job_dir, node_plan, node_plan["host"]
         self._supervisor, self._terminator = supervisor, terminator
         self.attempts: Attempts = read_attempts(job_dir) or {WHOLE: 0}
         self.requested, self.go = self.attempts, True
@@ -59,7 +59,7 @@ class NextAttempt:
         """Go towards the requested attempt; `exits` are how processes have ended."""
         if self.requested == self.attempts:
             return Step(ready=True)
-        names = [process["name"] for process in self.plan["processes"]]
+        names = [process["name"] for process in self.node_plan["processes"]]
         behind = [name for name in names if turn(self.requested, name) > turn(self.attempts, name)]
         whole = self.requested.get(WHOLE, 0) > self.attempts.get(WHOLE, 0)
         if (whole and not self._cleared()) or not self._ended(behind, exits, whole):
@@ -80,7 +80,7 @@ class NextAttempt:
         cleared = self._cleared_for == self.requested
         # Again and again, as a process that was to start late may start only now. But once where only the head starts
         # ranks (mpirun): those of the next attempt may be here before its message to go is.
-        if cleared and not self.plan["processes"]:
+        if cleared and not self.node_plan["processes"]:
             return True
         # Tools of the check look like ranks while they end.
         if not self.check.running and not self._terminator.terminate(time.monotonic()):
@@ -98,7 +98,7 @@ class NextAttempt:
 
     def _ended(self, behind: list[str], exits: Mapping[str, Exit], whole: bool) -> bool:
         """Return whether the processes that start again have ended, and those that start alone may."""
-        for process in self.plan["processes"]:
+        for process in self.node_plan["processes"]:
             if process["name"] in behind and process["name"] not in self.fresh:
                 ended = exits.get(process["name"])
                 if not ended or (not whole and time.time() - ended["time"] < (process.get("recover_after_s") or 0)):
@@ -107,14 +107,14 @@ class NextAttempt:
 
     def take_place(self, place: int, attempts: Attempts) -> bool:
         """Become, as a spare, the node of this node rank; return whether that is new."""
-        planned = self.plan.get("places", {}).get(str(place))
+        planned = self.node_plan.get("places", {}).get(str(place))
         if self.place is not None or planned is None:
             return False
-        changed = {**self.plan, "processes": planned["processes"], "place": place, "places": {}}
+        changed = {**self.node_plan, "processes": planned["processes"], "place": place, "places": {}}
         files = all(self._write(file["path"], file["content"], int(file["mode"], 8)) for file in planned["files"])
         if not files or not self._write("node_plan.json", changed, 0o600):
             return False
-        self.plan.update(changed)
+        self.node_plan.update(changed)
         self.place, self.fresh = place, {process["name"] for process in planned["processes"]}
         # Its processes start with the attempts of the others.
         self.attempts = {WHOLE: max(0, attempts[WHOLE] - 1)}
@@ -127,7 +127,7 @@ class NextAttempt:
         # Few monitors ever need it, and all would load it.
         from ....trainyard.job.run import moved_addresses
 
-        for file in self.plan.get("files", ()):
+        for file in self.node_plan.get("files", ()):
             if file.get("lists_nodes"):
                 try:
                     with open_regular(file["path"]) as opened:
@@ -138,11 +138,11 @@ class NextAttempt:
                     return False
                 if text != before and not self._write(file["path"], text, int(file["mode"], 8)):
                     return False
-        processes = [moved_addresses.process(each, self.moved) for each in self.plan["processes"]]
-        if processes != self.plan["processes"]:
-            if not self._write("node_plan.json", {**self.plan, "processes": processes}, 0o600):
+        processes = [moved_addresses.process(each, self.moved) for each in self.node_plan["processes"]]
+        if processes != self.node_plan["processes"]:
+            if not self._write("node_plan.json", {**self.node_plan, "processes": processes}, 0o600):
                 return False
-            self.plan["processes"] = processes
+            self.node_plan["processes"] = processes
         return True
 
     def _write(self, name: str, data: Message | str, mode: int = 0o644) -> bool:

@@ -27,7 +27,7 @@ class NodeLoop:
     def __init__(self, monitor: Monitor) -> None:
         """Take the monitor of this node."""
         self._monitor, self._runner = monitor, monitor.runner
-        self._plan = monitor.runner.plan
+        self._node_plan = monitor.runner.node_plan
         # When the head sent something last, and how long it may be silent.
         self.last_contact, self._patience_s = self._runner.started, JOIN_S
 
@@ -38,10 +38,10 @@ class NodeLoop:
         """Report to the head until it ends the job, or is silent for too long."""
         ended = self._monitor.ended
         self.last_contact = time.monotonic()
-        where = self._plan["head_address"], self._plan["monitor_port"]
+        where = self._node_plan["head_address"], self._node_plan["monitor_port"]
         while not ended.is_set():
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                token, host = self._plan["token"], self._runner.host
+                token, host = self._node_plan["token"], self._runner.host
                 calling = connections.connect(token, host, where, self.receive, self._closed)
                 await self._report(await calling)
             self.inspect_and_save()
@@ -55,7 +55,7 @@ class NodeLoop:
 
     async def _report(self, connection: Connection) -> None:
         # From now on the head is there, and knows that this node is.
-        self.last_contact, self._patience_s = time.monotonic(), float(self._plan["silent_after_s"])
+        self.last_contact, self._patience_s = time.monotonic(), float(self._node_plan["silent_after_s"])
         ended, sent = self._monitor.ended, 0.0
         while not ended.is_set() and connection.open:
             changed = self.inspect_and_save()
@@ -76,8 +76,8 @@ class NodeLoop:
 
     def receive(self, connection: Connection, message: Message) -> None:
         """Take a message of the head. Raises BadMessage."""
-        processes = [process["name"] for process in self._plan["processes"]]
-        messages.check_from_head(message, processes, int(self._plan.get("max_restarts", 0)))
+        processes = [process["name"] for process in self._node_plan["processes"]]
+        messages.check_from_head(message, processes, int(self._node_plan.get("max_restarts", 0)))
         self.last_contact = time.monotonic()
         if "end" in message:
             self._monitor.end(message["end"])
@@ -98,12 +98,12 @@ class NodeLoop:
     def _give_up(self) -> None:
         now, patience_s = time.monotonic(), self._patience_s
         silent_s = now - self.last_contact
-        if silent_s > patience_s and self._plan.get("max_restarts", 0):
+        if silent_s > patience_s and self._node_plan.get("max_restarts", 0):
             # The head has given this node up by now: what still runs here would be in the way of the next attempt.
             self._runner.terminator.terminate(now)
-            patience_s += float(self._plan.get("rejoin_s", 0))
+            patience_s += float(self._node_plan.get("rejoin_s", 0))
         if silent_s > patience_s:
-            host, seen_by = self._plan["head_host"], self._runner.host
+            host, seen_by = self._node_plan["head_host"], self._runner.host
             failure = {"kind": "head_silent", "host": host, "seen_by": seen_by, "after_s": round(silent_s)}
             self._monitor.finish("failed", failure=failure)
 

@@ -40,30 +40,30 @@ class NodeRunner:
     def __init__(self, job_dir: Path) -> None:
         """Read the node plan (node_plan.json)."""
         self.job_dir = job_dir
-        self.plan: Message = json.loads((job_dir / "node_plan.json").read_text())
-        plan, self.host = self.plan, str(self.plan["host"])
+        self.node_plan: Message = json.loads((job_dir / "node_plan.json").read_text())
+        node_plan, self.host = self.node_plan, str(self.node_plan["host"])
         # The processes of a spare are unknown when root makes units.
-        by_units = plan["supervision"] == "systemd" and "places" not in plan
-        self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, plan)
-        self.terminator = Terminator(job_dir, plan)
-        self.next = NextAttempt(job_dir, plan, self.supervisor, self.terminator)
+        by_units = node_plan["supervision"] == "systemd" and "places" not in node_plan
+        self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
+        self.terminator = Terminator(job_dir, node_plan)
+        self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
         # The node of rank 0 sees what it saves.
-        has_rank_0 = any(0 in process["ranks"] for process in plan["processes"])
-        self.checkpoints = Watch(job_dir, plan.get("checkpoints", "") if has_rank_0 else "")
-        hidden = forms(plan)
+        has_rank_0 = any(0 in process["ranks"] for process in node_plan["processes"])
+        self.checkpoints = Watch(job_dir, node_plan.get("checkpoints", "") if has_rank_0 else "")
+        hidden = forms(node_plan)
         self.tail = Tail(
             job_dir,
-            plan["rank_log"].replace("{rank}", "0"),
-            plan["progress_pattern"],
-            (plan.get("hang") or {}).get("pause_pattern", ""),
+            node_plan["rank_log"].replace("{rank}", "0"),
+            node_plan["progress_pattern"],
+            (node_plan.get("hang") or {}).get("pause_pattern", ""),
             hidden,
         )
         self.started, self.started_at = time.monotonic(), time.time()
-        self.textfile = Textfile(plan.get("metrics_folder", ""), plan["job_id"])
+        self.textfile = Textfile(node_plan.get("metrics_folder", ""), node_plan["job_id"])
         self._carried_before = self._carried()
-        self.failures = Failures(job_dir, plan, hidden)
-        self.meeting = Meeting(plan)
-        self.taker, self.sampler = Taker(job_dir, plan), Sampler(job_dir, plan)
+        self.failures = Failures(job_dir, node_plan, hidden)
+        self.meeting = Meeting(node_plan)
+        self.taker, self.sampler = Taker(job_dir, node_plan), Sampler(job_dir, node_plan)
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self._stacks_order = 0
         # The processes whose ends the kernel reports, by name.
@@ -77,7 +77,7 @@ class NodeRunner:
     def _carried(self) -> dict[str, dict[str, int | None]]:
         """Return what the RDMA ports and the interface of the job network have carried so far."""
         machine = Tree()
-        return {**read_traffic(machine), **read_interface(machine, str(self.plan.get("interface") or ""))}
+        return {**read_traffic(machine), **read_interface(machine, str(self.node_plan.get("interface") or ""))}
 
     # ---- what the head wants
 
@@ -105,7 +105,7 @@ class NodeRunner:
 
     def move_ranks(self, replaced: Mapping[str, str]) -> None:
         """Know that ranks which mpirun starts on a replaced node are on its spare now."""
-        ranks_of = self.plan.get("ranks_of") or {}
+        ranks_of = self.node_plan.get("ranks_of") or {}
         for lost, spare in replaced.items():
             if lost in ranks_of:
                 ranks_of[spare] = ranks_of.pop(lost)
@@ -121,7 +121,7 @@ class NodeRunner:
         if step.start is not None:
             self._begin_attempt(step.start, step.whole)
             exits = self.failures.corrected(self.supervisor.exits())
-        running = [process for process in self.plan["processes"] if process["name"] not in exits]
+        running = [process for process in self.node_plan["processes"] if process["name"] not in exits]
         self.meeting.follow(self.supervisor.main("agent"), bool(running), len(exits))
         self.checkpoints.running = any(process["ranks"] for process in running)
         before, self.report = self.report, self._report(exits, running, step.ready)
@@ -138,7 +138,7 @@ class NodeRunner:
         self.supervisor.restart(names, attempts)
 
     def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
-        processes, step = self.plan["processes"], self.next
+        processes, step = self.node_plan["processes"], self.next
         obstacle = step.obstacle
         excluded = {"reason": obstacle.excluded, "temporary": obstacle.temporary} if obstacle.excluded else None
         return {
@@ -202,7 +202,7 @@ class NodeRunner:
             wake()
 
         self.next.check.notify = from_thread
-        for name in {process["name"] for process in self.plan["processes"]} - self.followed:
+        for name in {process["name"] for process in self.node_plan["processes"]} - self.followed:
             main = self.supervisor.main(name)
             descriptor = procs.open_end(main["pid"], main["start_time"]) if main else None
             if descriptor is not None:
@@ -216,9 +216,9 @@ class NodeRunner:
     ) -> None:
         """Write the metrics of this node where it is time, and of the whole job where this is its head."""
         if self.textfile.due(at_once):
-            ranks = sum(len(process["ranks"]) for process in self.plan["processes"])
+            ranks = sum(len(process["ranks"]) for process in self.node_plan["processes"])
             of_node = prometheus.node_samples(self.host, self.report, ranks, head_silent_s)
-            self.textfile.write(prometheus.render(self.plan["job_id"], of_node, of_job()))
+            self.textfile.write(prometheus.render(self.node_plan["job_id"], of_node, of_job()))
 
     def save(self) -> None:
         """Write this node's state for the agent's `state`; a full disk is no reason to end the monitor."""
@@ -226,7 +226,7 @@ class NodeRunner:
         self.unsaved = self.keep(
             "monitor.json",
             {
-                "job_id": self.plan["job_id"],
+                "job_id": self.node_plan["job_id"],
                 "host": self.host,
                 "pid": os.getpid(),
                 "start_time": procs.start_time(os.getpid()),

@@ -18,7 +18,7 @@ import time
 from ....trainyard.job.file.start_scripts import code_in, waits_for_nothing
 from ...machine.json_files import end_of, open_regular
 from . import processes
-from .execute import end_with_parent
+from .execute import become, end_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ class _Script:
             for number in (signal.SIGTERM, signal.SIGALRM):
                 signal.signal(number, signal.SIG_DFL)
             end_with_parent()
-            os.execvp(self.argv[0], self.argv)  # noqa: S606 - the job names its own shell
-        except OSError as error:
-            _say(f"cannot start {self.argv[0]!r}: {error.strerror} (PATH={os.environ.get('PATH')})")
-            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+            os._exit(become(self.argv, dict(os.environ)))
         finally:
             os._exit(126)
 

@@ -17,7 +17,7 @@ from ...machine.regex_limit import TooLongError, cpu_at_most
 from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_ended
 
 # Upper bound for an exit record of a job, in bytes.
-_MOST = 16 << 20
+_MAX_RECORD = 16 << 20
 # How much of the end of rank 0's log is searched for progress, in bytes.
 _TAIL = 64 << 10
 # Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
@@ -69,7 +69,7 @@ def _exit_lines(job_dir: Path) -> list[str]:
     lines = []
     for path in sorted((job_dir / "exits").glob("*.exit")):
         with contextlib.suppress(OSError), open_regular(path) as file:
-            lines += file.read(_MOST).decode(errors="replace").splitlines()
+            lines += file.read(_MAX_RECORD).decode(errors="replace").splitlines()
     return lines
 
 
@@ -96,12 +96,12 @@ def _from_folder(job_dir: Path) -> dict[str, str]:
     return {"JobState": state, "ExitCode": f"{status}:0", "EndTime": at.partition(".")[0]}
 
 
-def _tail(folder: Path, name: str, most: int) -> str | None:
-    """Return the last `most` bytes of a file, or None."""
+def _tail(folder: Path, name: str, limit: int) -> str | None:
+    """Return the last `limit` bytes of a file; None where there is none."""
     try:
         with open_regular(folder / name) as content:
-            content.seek(max(0, content.seek(0, 2) - most))
-            return content.read(most).decode(errors="replace")
+            content.seek(max(0, content.seek(0, 2) - limit))
+            return content.read(limit).decode(errors="replace")
     except OSError:
         return None
 
@@ -131,43 +131,39 @@ def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
 
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JobState (trainyard/job/schedulers), and `line`, `hosts`, `log_hosts`."""
-    engine_id, job_dir = params["engine_id"], Path(params["job_dir"])
+    engine_id, job_dir, world_size = params["engine_id"], Path(params["job_dir"]), params["world_size"]
     records = show("job", engine_id)
     job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id) or _from_folder(job_dir)
-    word = job.get("JobState", "")
-    state = slurm_state.read_state(word) if job else "lost"
-    reason = job.get("Reason", "")
+    reported = job.get("JobState", "")
+    state = slurm_state.read_state(reported) if job else "lost"
+    pending, runs = state == "pending", state == "running"
     started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
-    has_ended = state not in ("pending", "running")
-    hosts = hosts_of(job.get("NodeList", ""))
-    log = params["rank_log"].replace("{rank}", "0")
+    reason, restarts, hosts = job.get("Reason", ""), job.get("Restarts") or "0", hosts_of(job.get("NodeList", ""))
     metrics: dict[str, float | None] = {}
-    if params["progress_pattern"] and state != "pending":
-        head = hosts[0] if state == "running" and hosts and not params["shared"] else ""
+    if params["progress_pattern"] and not pending:
+        head = hosts[0] if runs and hosts and not params["shared"] else ""
+        log = params["rank_log"].replace("{rank}", "0")
         metrics = last_metrics(_end_of(job_dir, log, engine_id, head, params["user"]), params["progress_pattern"])
-    restarts = int(job.get("Restarts") or 0) if (job.get("Restarts") or "0").isdigit() else 0
-    elapsed = 0.0
-    if started and state != "pending":
-        elapsed = max(0.0, (ended if has_ended and ended else time.time()) - started)
-    if state == "pending":
+    elapsed, line = 0.0, ""
+    if started and not pending:
+        elapsed = max(0.0, (ended if ended and not runs else time.time()) - started)
+    if pending:
         line = f"{clock(0)}   {slurm_state.pending_line(reason)}"
-    elif state == "running":
-        line = progress_line(params["world_size"], params["world_size"], elapsed, metrics)
-    else:
-        line = ""
+    elif runs:
+        line = progress_line(world_size, world_size, elapsed, metrics)
     return {
         "state": state,
         "engine_id": engine_id,
         "reason": reason if reason not in ("None", "(null)") else "",
-        "slurm_state": word,
+        "slurm_state": reported,
         "exit_code": job.get("ExitCode", ""),
-        "started": started if state != "pending" else None,
-        "finished": ended if has_ended else None,
+        "started": None if pending else started,
+        "finished": None if pending or runs else ended,
         "elapsed_s": round(elapsed, 2),
-        "ranks_running": params["world_size"] if state == "running" else 0,
+        "ranks_running": world_size if runs else 0,
         "metrics": metrics,
         "hosts": hosts,
-        "requeued": restarts,
+        "requeued": int(restarts) if restarts.isdigit() else 0,
         "line": line,
         # The login host may share the job's folder with the nodes; otherwise each node has its own.
         "log_hosts": list(dict.fromkeys([params["login_host"], *([] if params["shared"] else hosts)])),

@@ -60,7 +60,7 @@ def test_the_first_rank_that_fails_ends_all_others(cluster):
 
 def test_the_report_of_an_agent_names_the_rank(cluster):
     runner = NodeRunner(cluster(["wait", "wait"]).head.dir)
-    runner.plan["world_size"] = 3
+    runner.node_plan["world_size"] = 3
     agent = {"name": "agent", "ranks": [1, 2], "log": str(TORCHRUN / "sigkill-node1.txt")}
     failure = runner.failure(agent, from_status(1))
     assert (failure["process"], failure["rank"], failure["signal"], failure["result"]) == ("agent", 2, 9, "signal")

@@ -157,7 +157,7 @@ def test_a_process_that_starts_while_all_end_the_last_attempt_is_ended(ending):
 def test_a_rank_that_mpirun_started_on_another_node_is_reported_with_that_node(tmp_path):
     node = Cluster(tmp_path, ["wait"], ["wait"]).head
     runner, log = NodeRunner(node.dir), tmp_path / "mpirun.log"
-    runner.plan["ranks_of"] = {"n2": [1]}
+    runner.node_plan["ranks_of"] = {"n2": [1]}
     for rank, host in ((1, "n2"), (0, "n1")):
         log.write_text(f"trainyard: rank {rank} ended with status 7\n")
         failure = runner.failure({"name": "mpirun", "ranks": [0, 1], "log": str(log)}, from_status(1))

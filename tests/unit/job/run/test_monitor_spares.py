@@ -214,7 +214,7 @@ def test_mpirun_starts_again_with_the_spare(cluster):
     write_json(job.head.dir / "node_plan.json", job.head.spec)
     (job.head.dir / "logs" / "mpirun.log").write_text("trainyard: rank 1 ended with status 7\n")
     runner = monitors.Monitor(job.head.dir).runner
-    assert runner.failure(runner.plan["processes"][0], from_status(1))["host"] == "n3"
+    assert runner.failure(runner.node_plan["processes"][0], from_status(1))["host"] == "n3"
     job.head.signal(signal.SIGTERM)
     job.all_ended(but=("n2",))
 
