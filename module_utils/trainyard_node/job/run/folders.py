@@ -19,7 +19,7 @@ from ...machine.tree import size_of
 from . import processes
 from .folder import FOLDERS
 
-Spec = dict[str, Any]
+Record = dict[str, Any]
 # No agent takes longer to fill the folder of a job, in seconds.
 MADE_S = 3600.0
 
@@ -30,32 +30,34 @@ def of_jobs(jobs: Path) -> Iterator[Path]:
     return (jobs / name for name in sorted(names) if job_id.is_valid(name))
 
 
-def record(folder: Path) -> Spec | None:
+def record(folder: Path) -> Record | None:
     """Return when something was reported here last, the size in bytes, whether a monitor runs; None without a job."""
     if not isinstance(read_json(folder / "node_plan.json"), dict):
         return _half_made(folder)
     reports = [folder / name for name in ("node_plan.json", "monitor.json", "cluster.json")]
-    written = max(path.lstat().st_mtime for path in reports if path.exists())
-    return {"written": written, "size": size_of(folder), "alive": processes.monitor_alive(folder)}
+    return _record(folder, [path for path in reports if path.exists()], processes.monitor_alive(folder))
 
 
-def _half_made(folder: Path) -> Spec | None:
-    """Return the same of a folder whose agent was killed before node_plan.json stood there.
+def _half_made(folder: Path) -> Record | None:
+    """Return the same of a folder whose agent was killed before it wrote node_plan.json.
 
-    None of what no agent made, and of what one may still be making.
+    None for what no agent made, and for what one may still be making.
     """
-    names = {path.name for path in folder.iterdir()}
-    written = max(path.lstat().st_mtime for path in [folder, *folder.iterdir()])
+    entries = list(folder.iterdir())
+    names = {path.name for path in entries}
+    found = _record(folder, [folder, *entries])
     ours = names <= set(FOLDERS) or names >= set(FOLDERS)
-    if not ours or time.time() - written < MADE_S:
-        return None
-    return {"written": written, "size": size_of(folder), "alive": False}
+    return found if ours and time.time() - found["written"] >= MADE_S else None
 
 
-def record_of_scheduler(folder: Path) -> Spec:
+def record_of_scheduler(folder: Path) -> Record:
     """Return the same of the folder of a scheduler's job, where our monitor writes nothing."""
-    written = max(path.lstat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
-    return {"written": written, "size": size_of(folder), "alive": False}
+    return _record(folder, [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
+
+
+def _record(folder: Path, paths: list[Path], alive: bool = False) -> Record:
+    written = max(path.lstat().st_mtime for path in paths)
+    return {"written": written, "size": size_of(folder), "alive": alive}
 
 
 def held_devices(folder: Path) -> list[int] | None:
@@ -65,7 +67,7 @@ def held_devices(folder: Path) -> list[int] | None:
 
 
 def held_ports(folder: Path) -> list[int] | None:
-    """Return the ports of a job that runs and has its head here, whether it listens already; None of any other."""
+    """Return the ports of a job that runs and has its head here, even before it listens; None for any other."""
     node_plan = read_json(folder / "node_plan.json")
     heads = bool(node_plan) and node_plan.get("node_rank") == 0 and processes.monitor_alive(folder)
     return [int(node_plan["port"]), int(node_plan["monitor_port"])] if heads else None
