@@ -119,11 +119,6 @@ def briefly(findings):
     return [(item.host, item.check, item.found) for item in findings]
 
 
-def texts(findings):
-    """Each finding as (host, check, found, expected, action)."""
-    return [(item.host, item.check, item.found, item.expected, item.action) for item in findings]
-
-
 def make_request(folder, job, hosts, **changes):
     """Return the request of a launch with its runs in `folder`/runs."""
     given = {

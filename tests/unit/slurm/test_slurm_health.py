@@ -110,14 +110,12 @@ def node(slurm):
 
 
 def test_a_healthy_node_stays_in_service(node):
-    assert node.check() == 0
-    assert node.state == "IDLE"
+    assert (node.check(), node.state) == (0, "IDLE")
 
 
 def test_a_faulty_gpu_drains_the_node_and_a_healthy_one_resumes_it(node):
     node.is_("gpu2", "gpu2_errors")
-    assert node.check() == 1
-    assert node.state == "IDLE+DRAIN"
+    assert (node.check(), node.state) == (1, "IDLE+DRAIN")
     assert node.reason == (
         "trainyard: GPU ECC errors: GPU 1: 2 uncorrected; GPU remapped rows: GPU 1: remapping pending; "
         "GPU throttling: GPU 1: hw_slowdown, hw_thermal_slowdown; GPU PCIe width: GPU 1: x8 of x16; "
@@ -134,9 +132,7 @@ def test_a_faulty_gpu_drains_the_node_and_a_healthy_one_resumes_it(node):
     assert (node.check(), node.state) == (0, "IDLE")
 
 
-@pytest.mark.parametrize(
-    "reason", ["new fan", "gres/gpu count reported lower than configured (1 < 2)", "my trainyard:"]
-)
+@pytest.mark.parametrize("reason", ["new fan", "gres/gpu count reported lower than configured", "my trainyard:"])
 def test_nodes_drained_by_others_stay_drained(node, reason):
     node.drain(reason)
     assert (node.check(), node.reason) == (0, reason)
@@ -240,7 +236,6 @@ def test_only_a_port_that_has_worked_drains(node):
     assert node.reason == "trainyard: RDMA ports: mlx5_3:1 DOWN (Disabled)"
     # An operator resumes the node without the cable.
     node.resume()
-    assert node.state == "IDLE"
     for _ in range(2):
         node.check()
         assert node.state == "IDLE"
@@ -280,9 +275,9 @@ def test_a_manual_resume_counts_until_the_fault_is_gone(node):
     node.check()
     assert node.reason == f"trainyard: disk: less than 1000000000 MiB free in {node.folder}"
     node.resume()
-    for state in ("IDLE", "IDLE"):
+    for _ in range(2):
         node.check()
-        assert node.state == state
+        assert node.state == "IDLE"
     node.set()
     node.check()
     node.set(min_disk_mib=10**9)
@@ -290,22 +285,22 @@ def test_a_manual_resume_counts_until_the_fault_is_gone(node):
     assert node.state == "IDLE+DRAIN"
 
 
+def reading_of(tree, folder, where):
+    machine = Tree(str(unfold(tree, folder, where)))
+    accelerators = read_accelerators(machine)
+    return read_devices(machine, accelerators, read_npu(machine, accelerators), read_networks(machine), "")
+
+
 def test_the_role_lists_every_check_that_can_be_ignored(tmp_path):
-    readings = {}
-    for host, tree, where in (("n1", "gpu2", VERIFY), ("n2", "ascend8", NODES)):
-        machine = Tree(str(unfold(tree, tmp_path / host, where)))
-        accelerators = read_accelerators(machine)
-        npu = read_npu(machine, accelerators)
-        readings[host] = read_devices(machine, accelerators, npu, read_networks(machine), "")
+    trees = {"n1": ("gpu2", VERIFY), "n2": ("ascend8", NODES)}
+    readings = {host: reading_of(tree, tmp_path / host, where) for host, (tree, where) in trees.items()}
     names = {check.name for check in check_devices(readings)} - {PERSISTENCE}
     options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
 
 
 def test_missing_persistence_mode_does_not_drain(tmp_path):
-    machine = Tree(str(unfold("gpu2", tmp_path, VERIFY)))
-    accelerators = read_accelerators(machine)
-    reading = read_devices(machine, accelerators, None, read_networks(machine), "")
+    reading = reading_of("gpu2", tmp_path, VERIFY)
     for gpu in reading["gpus"]:
         gpu["persistence"] = "Disabled"
     assert check_node(reading, {"gpu": 2}, []) == ({}, set())
@@ -409,11 +404,8 @@ def test_the_program_needs_exactly_the_files_that_the_role_installs(slurm, tmp_p
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (1, "GPU ECC errors: GPU 1: 2 uncorrected"), done.stderr
     assert "state=drain" in (tmp_path / "update").read_text().splitlines()
-    loaded = {
-        line.rpartition("checks.")[2].replace(".", "/") + ".py"
-        for line in done.stderr.splitlines()
-        if "checks.trainyard" in line
-    }
+    lines = [line for line in done.stderr.splitlines() if "checks.trainyard" in line]
+    loaded = {f"{line.rpartition('checks.')[2].replace('.', '/')}.py" for line in lines}
     packages = {name for name in loaded if (PROJECT / "module_utils" / name.removesuffix(".py")).is_dir()}
     names = {name.removesuffix(".py") + "/__init__.py" if name in packages else name for name in loaded}
     assert names == set(variables["__slurm_health_modules"])

@@ -9,13 +9,9 @@ import yaml
 from ansible.module_utils.trainyard.job import schedulers
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import VENV, captured_member, make_job, make_plan, member, planned, texts, wrong
+from job_samples import VENV, briefly, captured_member, make_job, make_plan, member, planned, processes, wrong
 
 PROJECT = Path(__file__).resolve().parents[4]
-
-
-def processes(plan):
-    return [(node, process) for node in plan["nodes"] for process in node["processes"]]
 
 
 def mindspore_job(launcher="mindspore", **changes):
@@ -125,22 +121,12 @@ def test_msrun_is_started_once_on_each_node(nodes, slots):
         (agent,) = node["processes"]
         assert (agent["name"], agent["ranks"]) == ("agent", node["ranks"])
         assert agent["log"] == f"{plan['job_dir']}/logs/agent_{node['node_rank']}.log"
-        assert agent["argv"] == [
-            f"{VENV}/bin/python",
-            "-m",
-            "mindspore.parallel.cluster.run",
-            f"--worker_num={nodes * slots}",
-            f"--local_worker_num={slots}",
-            "--master_addr=10.77.0.1",
-            f"--master_port={plan['head']['port']}",
-            f"--node_rank={node['node_rank']}",
-            f"--log_dir={plan['job_dir']}/logs",
-            "--join=True",
-            "--cluster_time_out=40",
-            "train.py",
-            "--epochs",
-            "3",
-        ]
+        assert " ".join(agent["argv"]) == (
+            f"{VENV}/bin/python -m mindspore.parallel.cluster.run --worker_num={nodes * slots} "
+            f"--local_worker_num={slots} --master_addr=10.77.0.1 --master_port={plan['head']['port']} "
+            f"--node_rank={node['node_rank']} --log_dir={plan['job_dir']}/logs --join=True --cluster_time_out=40 "
+            "train.py --epochs 3"
+        )
         assert {name: value for name, value in agent["env"].items() if name.startswith("MS_")} == {
             "MS_SERVER_NUM": "0",
             "MS_WORKER_IP": node["address"],
@@ -152,54 +138,29 @@ def test_msrun_is_started_once_on_each_node(nodes, slots):
 
 def test_jobs_that_msrun_cannot_start_are_findings():
     _, findings = planned(mindspore_job("msrun", command=["bash", "train.sh"], venv=""), [member(0)], ["train.sh"])
-    assert texts(findings) == [
-        (
-            "",
-            "job_venv",
-            "nothing",
-            "the virtual environment that holds msrun",
-            "set job_venv, or use job_launcher: mindspore",
-        ),
-        (
-            "",
-            "job_command",
-            "bash, before which msrun would put python",
-            "a Python script, or python and its arguments",
-            "begin job_command with python, or use job_launcher: mindspore",
-        ),
+    assert briefly(findings) == [
+        ("", "job_venv", "nothing"),
+        ("", "job_command", "bash, before which msrun would put python"),
     ]
-    _, findings = planned(mindspore_job("msrun"), [member(0, devices=4), member(1, devices=2)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "devices",
-            "4 devices",
-            "2, as many as on every other node",
-            "set job_ranks_per_node: 2, or use job_launcher: mindspore",
-        )
-    ]
+    (finding,) = planned(mindspore_job("msrun"), [member(0, devices=4), member(1, devices=2)])[1]
+    assert briefly([finding]) == [("n1", "devices", "4 devices")]
+    assert finding.action == "set job_ranks_per_node: 2, or use job_launcher: mindspore"
 
 
 def test_msrun_came_with_a_release():
-    _, findings = planned(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.2.14"})])
-    (finding,) = texts(findings)
-    assert finding[:2] == ("n1", "job_launcher") and finding[4] == "use job_launcher: mindspore"
-    assert "MindSpore 2.2.14 does not support msrun" in finding[2]
+    (finding,) = planned(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.2.14"})])[1]
+    assert (finding.host, finding.check, finding.action) == ("n1", "job_launcher", "use job_launcher: mindspore")
+    assert "MindSpore 2.2.14 does not support msrun" in finding.found
     make_plan(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.3.0"})])
 
 
-def test_a_release_without_a_build_for_the_devices_is_found_before_the_start():
-    for launcher in ("mindspore", "msrun"):
-        _, findings = planned(mindspore_job(launcher), [member(0, devices=2, packages={"mindspore": "2.10.0"})])
-        (finding,) = texts(findings)
-        assert finding == (
-            "n1",
-            "versions",
-            "mindspore 2.10.0 without a build for gpu",
-            "for gpu, one of 1.7, 1.8, 1.9, 1.10, 2.0, 2.1, 2.2",
-            "set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
-        )
-        make_plan(mindspore_job(launcher, devices="none"), [member(0, devices=2, packages={"mindspore": "2.10.0"})])
+@pytest.mark.parametrize("launcher", ["mindspore", "msrun"])
+def test_a_release_without_a_build_for_the_devices_is_found_before_the_start(launcher):
+    members = [member(0, devices=2, packages={"mindspore": "2.10.0"})]
+    (finding,) = planned(mindspore_job(launcher), members)[1]
+    assert briefly([finding]) == [("n1", "versions", "mindspore 2.10.0 without a build for gpu")]
+    assert finding.expected == "for gpu, one of 1.7, 1.8, 1.9, 1.10, 2.0, 2.1, 2.2"
+    make_plan(mindspore_job(launcher, devices="none"), members)
 
 
 @pytest.mark.parametrize(
@@ -218,21 +179,14 @@ def test_the_example_on_captured_gpu_machines(tmp_path):
     job, findings = schedulers.parse({**given, **short})
     assert findings == []
     facts = {"packages": {"mindspore": "2.2.14"}}
-    members = [
-        captured_member(tmp_path, "gpu8_infiniband", "gpu1", "10.20.0.11", **facts),
-        captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12", **facts),
-    ]
+    members = [captured_member(tmp_path, "gpu8_infiniband", f"gpu{at}", f"10.20.0.1{at}", **facts) for at in (1, 2)]
     plan = make_plan(job, members).as_dict()
     scheduler, first, *_ = plan["nodes"][0]["processes"]
     assert [len(node["processes"]) for node in plan["nodes"]] == [9, 8]
     assert (scheduler["name"], scheduler["env"]["MS_ROLE"], scheduler["ranks"]) == ("scheduler", "MS_SCHED", [])
-    last = plan["nodes"][1]["processes"][-1]
-    assert (last["env"]["MS_NODE_ID"], last["env"]["DEVICE_ID"], last["env"]["MS_WORKER_IP"]) == (
-        "15",
-        "7",
-        "10.20.0.12",
-    )
-    for env in (scheduler["env"], first["env"], last["env"]):
+    last = plan["nodes"][1]["processes"][-1]["env"]
+    assert (last["MS_NODE_ID"], last["DEVICE_ID"], last["MS_WORKER_IP"]) == ("15", "7", "10.20.0.12")
+    for env in (scheduler["env"], first["env"], last):
         assert (env["MS_WORKER_NUM"], env["MS_SCHED_HOST"], env["MS_SCHED_PORT"]) == ("16", "10.20.0.11", "29500")
         assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7" and env["NCCL_SOCKET_IFNAME"] == "=bond0"
 

@@ -1,4 +1,4 @@
-"""Whom MindSpore's scheduler missed and msrun blames: real logs (tests/fixtures/mindspore), and what the user reads."""
+"""The ranks that MindSpore's scheduler and msrun name in real logs (tests/fixtures/mindspore), and the user's text."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_a_silent_worker_is_named():
 def test_all_that_are_missing_are_named(joined, expected, who):
     log = "".join(JOINED.format(rank, rank, expected) for rank in joined)
     assert failures.scheduler_root_cause(log + GAVE_UP)["who"] == who
-    # While it still waits nobody is missing.
+    # While the scheduler still waits, no rank is missing.
     assert failures.scheduler_root_cause(log) is None
 
 
-def test_a_scheduler_that_nobody_joined_names_nobody():
+def test_a_scheduler_without_workers_names_no_rank():
     cause = failures.scheduler_root_cause(GAVE_UP)
     assert (cause["rank"], cause["reason"]) == (None, "no worker joined it within job_join_timeout")
     assert failures.scheduler_root_cause(JOINED.format(0, 0, 1) + GAVE_UP) is None
@@ -54,7 +54,7 @@ def test_msrun_names_the_worker_and_how_it_ended():
     assert failures.exit_text({"exit_code": 1, **cause}) == "killed by SIGKILL"
 
 
-def test_msrun_names_nobody_whose_rank_it_did_not_show():
+def test_msrun_names_no_worker_without_its_rank():
     log = captured("killed-msrun")
     assert failures.msrun_root_cause(log.replace("rank id: 1", "rank id: ?")) is None
     assert failures.msrun_root_cause(log.replace(" Error code: -9.", "")) is None

@@ -1,4 +1,4 @@
-"""Launcher mpirun: its command for Open MPI 4 and 5, what ranks find on each node, what it refuses; a rank's start."""
+"""Launcher mpirun: its command for Open MPI 4 and 5, the ranks' environment, findings, and the start of a rank."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from ansible.module_utils.trainyard.job.plan.plan import describe
 from ansible.module_utils.trainyard_node.job.run import runtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from job_samples import VENV, captured_member, make_job, make_plan, member, node_facts, planned, texts
+from job_samples import VENV, briefly, captured_member, make_job, make_plan, member, node_facts, planned
 
 OPEN_MPI_4 = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
 OPEN_MPI_5 = {"version": "5.0.7", "path": "/usr/bin/mpirun"}
@@ -38,9 +39,12 @@ def nodes(count, mpi=OPEN_MPI_4, **changes):
 
 
 def mpirun_of(plan):
-    """The plan's one process."""
     (process,) = [process for node in plan["nodes"] for process in node["processes"]]
     return process
+
+
+def argv_of(job, members):
+    return mpirun_of(make_plan(job, members).as_dict())["argv"]
 
 
 def options(argv, option="--mca"):
@@ -67,23 +71,19 @@ def test_one_mpirun_with_all_ranks_stands_on_the_head():
     assert argv[-3:] == [f"{JOB_DIR}/mpi_rank", "python", "train.py"]
     hosts, problems = parse(file_of(plan["nodes"][0], "hostfile")["content"])
     assert (hosts, problems) == ([MpiHost(f"10.77.0.{number}", 2) for number in (1, 2, 3)], {})
-    assert [[Path(file["path"]).name for file in node["files"]] for node in plan["nodes"]] == [
-        ["mpi_rank", "mpi_daemon", "hostfile"],
-        ["mpi_rank", "mpi_daemon"],
-        ["mpi_rank", "mpi_daemon"],
-    ]
+    scripts = ["mpi_rank", "mpi_daemon"]
+    names = [[Path(file["path"]).name for file in node["files"]] for node in plan["nodes"]]
+    assert names == [[*scripts, "hostfile"], scripts, scripts]
 
 
 def test_hosts_on_the_command_line():
-    argv = mpirun_of(make_plan(mpi_job(mpi_placement="hosts"), nodes(2, devices=4)).as_dict())["argv"]
-    assert argv[:3] == ["mpirun", "-H", "10.77.0.1:4,10.77.0.2:4"]
-    members = nodes(2, OPEN_MPI_5, devices=4)
-    argv = mpirun_of(make_plan(mpi_job(mpi_placement="hosts"), members).as_dict())["argv"]
-    assert argv[:3] == ["mpirun", "-H", "localhost:4,10.77.0.2:4"]
+    for mpi, head in ((OPEN_MPI_4, "10.77.0.1"), (OPEN_MPI_5, "localhost")):
+        argv = argv_of(mpi_job(mpi_placement="hosts"), nodes(2, mpi, devices=4))
+        assert argv[:3] == ["mpirun", "-H", f"{head}:4,10.77.0.2:4"]
 
 
 def test_parameters_of_open_mpi_4():
-    argv = mpirun_of(make_plan(mpi_job(), nodes(2)).as_dict())["argv"]
+    argv = argv_of(mpi_job(), nodes(2))
     assert "--prtemca" not in argv
     assert options(argv) == {
         "btl": "self,vader,tcp",
@@ -99,13 +99,9 @@ def test_parameters_of_open_mpi_4():
 
 def test_parameters_of_open_mpi_5():
     job = mpi_job(mpi_parameters={"plm_base_verbose": 5, "oob_tcp_if_exclude": "lo", "btl_vader_eager_limit": 1024})
-    argv = mpirun_of(make_plan(job, nodes(2, OPEN_MPI_5)).as_dict())["argv"]
-    assert options(argv) == {
-        "btl": "self,sm,tcp",
-        "btl_sm_eager_limit": "1024",
-        "btl_tcp_if_include": "10.77.0.0/16",
-        "pml": "ob1",
-    }
+    argv = argv_of(job, nodes(2, OPEN_MPI_5))
+    own = {"btl": "self,sm,tcp", "btl_sm_eager_limit": "1024", "btl_tcp_if_include": "10.77.0.0/16", "pml": "ob1"}
+    assert options(argv) == own
     assert options(argv, "--prtemca") == {
         "hwloc_default_binding_policy": "none",
         "plm_base_verbose": "5",
@@ -118,12 +114,9 @@ def test_parameters_of_open_mpi_5():
 
 def test_the_parameters_of_the_job_win():
     job = mpi_job(mpi_parameters={"btl": "self,tcp", "btl_tcp_if_exclude": "lo,docker0", "mpi_show_handle_leaks": True})
-    found = options(mpirun_of(make_plan(job, nodes(2)).as_dict())["argv"])
-    assert (found["btl"], found["btl_tcp_if_exclude"], found["mpi_show_handle_leaks"]) == (
-        "self,tcp",
-        "lo,docker0",
-        "true",
-    )
+    found = options(argv_of(job, nodes(2)))
+    assert (found["btl"], found["mpi_show_handle_leaks"]) == ("self,tcp", "true")
+    assert found["btl_tcp_if_exclude"] == "lo,docker0"
     # Open MPI refuses a list of networks to take and one to leave at once.
     assert "btl_tcp_if_include" not in found and "oob_tcp_if_include" in found
 
@@ -134,30 +127,25 @@ def test_with_infiniband_on_all_nodes_open_mpi_chooses_the_transport():
             member(number, mpi=OPEN_MPI_4, networks={**node_facts(number)["networks"], "rdma": ports})
             for number, ports in enumerate(rdma)
         ]
-        return {"pml", "btl"} & options(mpirun_of(make_plan(mpi_job(), members).as_dict())["argv"]).keys()
+        return {"pml", "btl"} & options(argv_of(mpi_job(), members)).keys()
 
     assert chosen(PORTS, PORTS) == set()
     assert chosen(PORTS, []) == {"pml", "btl"}
 
 
 def test_nodes_in_several_networks():
-    def on(number, address):
+    members = []
+    for number, address in enumerate(("10.1.0.1", "10.2.0.1")):
         facts = node_facts(number, mpi=OPEN_MPI_4)
-        facts["networks"]["interfaces"][0]["addresses"] = [address]
-        return facts
-
-    members = [member(0), member(1)]
-    members = [
-        type(each)(each.host, address.partition("/")[0], on(number, address), "", {})
-        for number, (each, address) in enumerate(zip(members, ["10.1.0.1/24", "10.2.0.1/24"]))
-    ]
-    found = options(mpirun_of(make_plan(mpi_job(), members).as_dict())["argv"])
+        facts["networks"]["interfaces"][0]["addresses"] = [f"{address}/24"]
+        members.append(replace(member(number), address=address, facts=facts))
+    found = options(argv_of(mpi_job(), members))
     assert found["btl_tcp_if_include"] == found["oob_tcp_if_include"] == "10.1.0.0/24,10.2.0.0/24"
 
 
 def test_from_64_nodes_on_the_head_starts_all_daemons():
     def tree(count, mpi):
-        argv = mpirun_of(make_plan(mpi_job(), nodes(count, mpi)).as_dict())["argv"]
+        argv = argv_of(mpi_job(), nodes(count, mpi))
         found = {**options(argv), **options(argv, "--prtemca")}
         return {name: found[name] for name in found if "spawn" in name or "concurrent" in name}
 
@@ -198,11 +186,11 @@ def test_ranks_that_may_start_again_know_the_attempt():
 
 def test_open_mpi_4_ends_ranks_without_waiting_where_they_start_again():
     def waits(mpi, **variables):
-        argv = mpirun_of(make_plan(mpi_job(**variables), nodes(2, mpi)).as_dict())["argv"]
+        argv = argv_of(mpi_job(**variables), nodes(2, mpi))
         return {**options(argv), **options(argv, "--prtemca")}.get("odls_base_sigkill_timeout")
 
     assert waits(OPEN_MPI_4, max_restarts=1) == "0"
-    # Without restarts nobody waits for the next attempt. Open MPI 5 waits 0.25 s, and is not to be asked.
+    # Without restarts there is no next attempt. Open MPI 5 always waits 0.25 s.
     assert waits(OPEN_MPI_4) is waits(OPEN_MPI_5, max_restarts=1) is None
     given = {"odls_base_sigkill_timeout": 20}
     assert waits(OPEN_MPI_4, max_restarts=1, mpi_parameters=given) == "20"
@@ -219,15 +207,10 @@ def test_mindspore_on_captured_gpu_machines(tmp_path):
     given["job_venv"] = "/opt/trainyard/venvs/mindspore"
     job, findings = schedulers.parse({**given, "job_progress_pattern": "step: (?P<step>[0-9]+)"})
     assert findings == []
-    facts = {
-        "packages": {"mindspore": "2.2.14"},
-        # As the role openmpi builds it from source for these releases of MindSpore.
-        "mpi": {"version": "4.1.4", "path": "/opt/trainyard/openmpi-4.1.4/bin/mpirun"},
-    }
-    members = [
-        captured_member(tmp_path, "gpu8_infiniband", "gpu1", "10.20.0.11", **facts),
-        captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12", **facts),
-    ]
+    # As the role openmpi builds it from source for these releases of MindSpore.
+    mpi = {"version": "4.1.4", "path": "/opt/trainyard/openmpi-4.1.4/bin/mpirun"}
+    facts = {"packages": {"mindspore": "2.2.14"}, "mpi": mpi}
+    members = [captured_member(tmp_path, "gpu8_infiniband", f"gpu{at}", f"10.20.0.1{at}", **facts) for at in (1, 2)]
     plan = make_plan(job, members).as_dict()
     head, other = plan["nodes"]
     (launcher,) = head["processes"]
@@ -237,17 +220,21 @@ def test_mindspore_on_captured_gpu_machines(tmp_path):
     assert hostfile["content"] == "10.20.0.11 slots=8\n10.20.0.12 slots=8\n"
 
 
-# ---- what a rank finds
+# ---- the environment of a rank
+
+
+def job_folder(folder):
+    for name in ("logs", "source"):
+        (folder / name).mkdir()
+    (folder / "trainyard.pyz").write_bytes(runtime.pack())
+    node_plan = {"base_env": {"HOME": "/h"}, "secret_env": {"API_KEY": "hunter2"}}
+    (folder / "node_plan.json").write_text(json.dumps(node_plan))
+    return folder
 
 
 @pytest.fixture
 def job_dir(tmp_path):
-    for name in ("logs", "source"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
-    spec = {"base_env": {"HOME": "/home/train"}, "secret_env": {"API_KEY": "hunter2"}}
-    (tmp_path / "node_plan.json").write_text(json.dumps(spec))
-    return tmp_path
+    return job_folder(tmp_path)
 
 
 def place(rank, size, local_rank, local_size):
@@ -255,25 +242,19 @@ def place(rank, size, local_rank, local_size):
     return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
 
 
+def write_script(job_dir, node):
+    script = file_of(node, "mpi_rank")["content"].replace(JOB_DIR, str(job_dir))
+    (job_dir / "mpi_rank").write_text(script.replace(f"{VENV}/bin/python", sys.executable))
+
+
 def started_rank(job_dir, plan, node, rank=1):
     """Run a node's script as mpirun does, and return the environment that the rank found."""
     process = mpirun_of(plan)
-    script = (
-        file_of(node, "mpi_rank")["content"]
-        .replace(JOB_DIR, str(job_dir))
-        .replace(f"{VENV}/bin/python", sys.executable)
-    )
-    (job_dir / "mpi_rank").write_text(script)
-    # From mpirun only what -x names; the rest is what a login on the node brings.
-    brought = {name: process["env"][name] for name in exported(process["argv"])}
-    env = {
-        **brought,
-        "TRAINYARD_JOB_DIR": str(job_dir),
-        **place(rank, 4, 1, 2),
-        "http_proxy": "http://login",
-        "SSH_CLIENT": "10.0.0.9",
-        "PMIX_RANK": "1",
-    }
+    write_script(job_dir, node)
+    # mpirun passes only the variables of -x; the rest comes from a login on the node.
+    env = {name: process["env"][name] for name in exported(process["argv"])}
+    env |= {"TRAINYARD_JOB_DIR": str(job_dir), **place(rank, 4, 1, 2), "PMIX_RANK": "1"}
+    env |= {"http_proxy": "http://login", "SSH_CLIENT": "10.0.0.9"}
     log = job_dir / "logs" / f"rank_{rank}.log"
     log.unlink(missing_ok=True)
     show = [sys.executable, "-c", "import json, os; print(json.dumps([dict(os.environ), os.getcwd()]))"]
@@ -285,21 +266,15 @@ def started_rank(job_dir, plan, node, rank=1):
 
 @settings(max_examples=15)
 @given(environments, environments, st.integers(0, 1))
-def test_a_rank_finds_what_was_planned_for_its_node_and_nothing_of_a_login(tmp_path_factory, job_env, node_env, which):
-    folder = tmp_path_factory.mktemp("job")
-    for name in ("logs", "source"):
-        (folder / name).mkdir()
-    (folder / "trainyard.pyz").write_bytes(runtime.pack())
-    (folder / "node_plan.json").write_text(
-        json.dumps({"base_env": {"HOME": "/h"}, "secret_env": {"API_KEY": "hunter2"}})
-    )
+def test_a_rank_has_the_environment_of_its_node_and_nothing_of_a_login(tmp_path_factory, job_env, node_env, which):
+    folder = job_folder(tmp_path_factory.mktemp("job"))
     members = [member(0, mpi=OPEN_MPI_4, devices=2), member(1, mpi=OPEN_MPI_4, devices=1, cpus=64, env=node_env)]
     job = mpi_job(env=job_env, secret_env=["API_KEY"])
-    whole = make_plan(job, members)
-    plan = whole.as_dict()
+    made = make_plan(job, members)
+    plan = made.as_dict()
     found = started_rank(folder, plan, plan["nodes"][which])
     expected = {
-        **common_environment(job, whole.placement, whole.placement.nodes[which]),
+        **common_environment(job, made.placement, made.placement.nodes[which]),
         "GROUP_RANK": str(which),
         "TRAINYARD_JOB_DIR": str(folder),
         "HOME": "/h",
@@ -316,103 +291,71 @@ def test_a_rank_finds_what_was_planned_for_its_node_and_nothing_of_a_login(tmp_p
 
 
 @pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/hostname", 126), ("false", 1)])
-def test_how_a_rank_ends_is_how_its_program_ends(job_dir, program, status):
+def test_a_rank_has_the_exit_status_of_its_program(job_dir, program, status):
     env = {**place(3, 4, 1, 2), "TRAINYARD_JOB_DIR": str(job_dir), "PATH": os.defpath}
     start = [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "mpi-rank", "PATH,TRAINYARD_JOB_DIR", program]
     done = subprocess.run(start, env=env, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
-    said = (job_dir / "logs" / "rank_3.log").read_text()
-    assert said.startswith(f"trainyard: cannot start '{program}'") == (status != 1)
+    log = (job_dir / "logs" / "rank_3.log").read_text()
+    assert log.startswith(f"trainyard: cannot start '{program}'") == (status != 1)
 
 
 GLOO = r"RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.7.0.3]:99 \c"
 
 
 @pytest.mark.parametrize(
-    ("command", "status", "said"),
+    ("command", "status", "end"),
     [
-        ("exit 0", 0, "trainyard: rank 1 ended well\n"),
-        (
-            f"printf '%s\\n' '{GLOO}'; exit 1",
-            1,
-            f"trainyard: rank 1 ended with status 1\ntrainyard: rank 1 lost its peer: {GLOO}\n",
-        ),
-        ("exit 7", 7, "trainyard: rank 1 ended with status 7\n"),
-        ("kill -9 $$", -9, "trainyard: rank 1 ended with status 137\n"),
-        ("exit 255", 255, "trainyard: rank 1 ended with status 255\n"),
+        ("exit 0", 0, "well"),
+        (f"printf '%s\\n' '{GLOO}'; exit 1", 1, f"with status 1\ntrainyard: rank 1 lost its peer: {GLOO}"),
+        ("exit 7", 7, "with status 7"),
+        ("kill -9 $$", -9, "with status 137"),
+        ("exit 255", 255, "with status 255"),
     ],
 )
-def test_a_ranks_exit_status_is_in_mpiruns_log(job_dir, command, status, said):
-    plan = make_plan(mpi_job(), nodes(1)).as_dict()
-    script = file_of(plan["nodes"][0], "mpi_rank")["content"].replace(JOB_DIR, str(job_dir))
-    (job_dir / "mpi_rank").write_text(script.replace(f"{VENV}/bin/python", sys.executable))
+def test_a_ranks_exit_status_is_in_mpiruns_log(job_dir, command, status, end):
+    write_script(job_dir, make_plan(mpi_job(), nodes(1)).as_dict()["nodes"][0])
     env = {**place(1, 2, 0, 1), "TRAINYARD_JOB_DIR": str(job_dir), "PATH": os.defpath}
     run = ["sh", str(job_dir / "mpi_rank"), "sh", "-c", command]
     done = subprocess.run(run, env=env, capture_output=True, text=True, check=False)
-    # The shell itself may say that what it started was killed.
     assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
+    # The shell itself may report before that its child was killed.
+    assert done.stderr.endswith(f"trainyard: rank 1 ended {end}\n")
 
 
-# ---- what is refused
+# ---- findings
 
 
 def test_nodes_without_open_mpi_or_with_another_one():
-    other = {"version": "4.1.2", "path": "/opt/openmpi/bin/mpirun"}
-    members = [
-        member(0, mpi=OPEN_MPI_4),
-        member(1),
-        member(2, mpi=other),
-        member(3, mpi=OPEN_MPI_4),
-        member(4, mpi={"version": "3.1.3", "path": "/usr/bin/mpirun"}),
+    other, old = {"version": "4.1.2", "path": "/opt/openmpi/bin/mpirun"}, {**OPEN_MPI_4, "version": "3.1.3"}
+    found = [OPEN_MPI_4, None, other, OPEN_MPI_4, old]
+    _, findings = planned(mpi_job(), [member(number, mpi=mpi) for number, mpi in enumerate(found)])
+    assert briefly(findings) == [
+        ("n2", "mpi", "no Open MPI"),
+        ("n3", "mpi", "Open MPI 4.1.2 (/opt/openmpi/bin/mpirun)"),
+        ("n5", "mpi", "Open MPI 3.1.3 (/usr/bin/mpirun)"),
     ]
-    _, findings = planned(mpi_job(), members)
-    assert texts(findings) == [
-        ("n2", "mpi", "no Open MPI", "Open MPI on every node", "run site.yml with openmpi in trainyard_frameworks"),
-        (
-            "n3",
-            "mpi",
-            "Open MPI 4.1.2 (/opt/openmpi/bin/mpirun)",
-            "Open MPI 4.1.4 (/usr/bin/mpirun), as on the other nodes",
-            "run site.yml on all nodes",
-        ),
-        ("n5", "mpi", "Open MPI 3.1.3 (/usr/bin/mpirun)", "Open MPI 4 or 5", "install a newer one: role openmpi"),
-    ]
+    assert findings[1].expected == "Open MPI 4.1.4 (/usr/bin/mpirun), as on the other nodes"
     _, findings = planned(mpi_job(), [member(0), member(1)])
     assert [(item.host, item.found) for item in findings] == [("n1", "no Open MPI"), ("n2", "no Open MPI")]
 
 
 def test_mindspore_on_cpu_is_refused_and_on_devices_is_not():
     packages = {"packages": {"mindspore": "2.10.0"}}
-    _, findings = planned(mpi_job(packages=["mindspore"]), nodes(2, **packages))
-    assert texts(findings) == [
-        (
-            "",
-            "job_launcher",
-            "mpirun for MindSpore on CPU",
-            "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend",
-            "set job_launcher: mindspore",
-        )
-    ]
-    make_plan(mpi_job(packages=["mindspore"]), nodes(2, devices=1, **packages))
-    _, findings = planned(mpi_job(packages=["mindspore"], devices="none"), nodes(2, devices=1, **packages))
-    assert [item.check for item in findings] == ["job_launcher"]
+    job, on_cpu = mpi_job(packages=["mindspore"]), mpi_job(packages=["mindspore"], devices="none")
+    expected = [("", "job_launcher", "mpirun for MindSpore on CPU")]
+    assert briefly(planned(job, nodes(2, **packages))[1]) == expected
+    assert briefly(planned(on_cpu, nodes(2, devices=1, **packages))[1]) == expected
+    make_plan(job, nodes(2, devices=1, **packages))
 
 
 def test_ipv6_and_two_nodes_under_one_address():
     facts = node_facts(0, mpi=OPEN_MPI_4)
     facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
-    first = type(member(0))("n1", "fd00::1", facts, "", {})
-    _, findings = planned(mpi_job(), [first])
-    assert texts(findings) == [
-        (
-            "n1",
-            "network",
-            "address fd00::1",
-            "an IPv4 address: Open MPI chooses interfaces by IPv4 networks",
-            "set job_network to an IPv4 network",
-        )
-    ]
-    twin = type(first)("n2", "10.77.0.1", node_facts(0, mpi=OPEN_MPI_4, hostname="n2"), "", {})
+    first = replace(member(0), address="fd00::1", facts=facts)
+    (finding,) = planned(mpi_job(), [first])[1]
+    assert briefly([finding]) == [("n1", "network", "address fd00::1")]
+    assert finding.action == "set job_network to an IPv4 network"
+    twin = replace(member(0, mpi=OPEN_MPI_4, hostname="n2"), host="n2")
     _, findings = planned(mpi_job(), [member(0, mpi=OPEN_MPI_4), twin])
     assert [item.check for item in findings] == ["network", "network"]

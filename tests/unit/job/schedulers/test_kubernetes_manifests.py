@@ -13,6 +13,7 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import names, settings
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import scheduler as kubernetes
+from ansible.module_utils.trainyard.job.schedulers.kubernetes.resources import RESOURCES
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from hypothesis import given as generated
 from hypothesis import strategies
@@ -88,19 +89,11 @@ EVERYTHING = {
     "keep_s": 3600,
     "clean_pods": "Running",
 }
-KINDS = [
-    ("Job", "torchrun"),
-    ("Job", "msrun"),
-    ("Job", "direct"),
-    ("PyTorchJob", "torchrun"),
-    ("PyTorchJob", "direct"),
-    ("MPIJob", "mpirun"),
-    ("MSJob", "mindspore"),
-]
-CASES = [(kind, start, {}) for kind, start in KINDS] + [(kind, start, EVERYTHING) for kind, start in KINDS]
+KINDS = [(kind, start) for kind, resource in RESOURCES.items() for start in resource.launchers]
 
 
-@pytest.mark.parametrize(("kind", "start", "table"), CASES)
+@pytest.mark.parametrize("table", [{}, EVERYTHING])
+@pytest.mark.parametrize(("kind", "start"), KINDS)
 def test_every_manifest_is_valid(kind, start, table):
     several = kind != "MSJob" and start != "direct"
     made = manifests(
@@ -119,12 +112,8 @@ def test_every_manifest_is_valid(kind, start, table):
             for version in VERSIONS:
                 kubernetes_validate.validate(manifest, version, strict=True)
     for template in templates(made[-1]).values():
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "pod", **template["metadata"]},
-            "spec": template["spec"],
-        }
+        metadata = {"name": "pod", **template["metadata"]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         for version in VERSIONS:
             kubernetes_validate.validate(pod, version, strict=True)
 
@@ -211,8 +200,8 @@ def test_all_settings_are_in_the_pods():
     spec = the("Job", job_kubernetes=EVERYTHING, **changes)["spec"]
     pod = spec["template"]["spec"]
     [container] = pod["containers"]
-    wanted = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1"}
-    assert container["resources"] == {"requests": wanted, "limits": wanted}
+    resources = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1"}
+    assert container["resources"] == {"requests": resources, "limits": resources}
     assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
     assert container["imagePullPolicy"] == "IfNotPresent"
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -244,15 +233,8 @@ def test_a_pytorchjob_has_one_master():
 
 
 def test_an_mpijobs_launcher_starts_all_ranks_without_devices():
-    job = the(
-        "MPIJob",
-        job_launcher="mpirun",
-        job_ranks_per_node=4,
-        job_devices="auto",
-        job_env={"LEVEL": "1"},
-        job_secret_env=["TOKEN"],
-        job_kubernetes={"device_resource": "nvidia.com/gpu"},
-    )
+    changes = {"job_env": {"LEVEL": "1"}, "job_secret_env": ["TOKEN"], "job_devices": "auto", "job_ranks_per_node": 4}
+    job = the("MPIJob", job_launcher="mpirun", job_kubernetes={"device_resource": "nvidia.com/gpu"}, **changes)
     assert job["spec"]["slotsPerWorker"] == 4
     launcher, worker = (templates(job)[role]["spec"]["containers"][0] for role in ("Launcher", "Worker"))
     words = launcher["command"]
@@ -310,6 +292,7 @@ def test_kueue_and_volcano_get_the_queue():
     assert policy == {"minAvailable": 4, "queue": "q"}
 
 
+RECOVERY = {"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}
 WRONG = [
     ({"job_image": ""}, "job_image"),
     ({"job_image": "pytorch:latest"}, "a tag that does not move"),
@@ -332,17 +315,8 @@ WRONG = [
     ({"job_max_restarts": 2}, "finds no rendezvous"),
     ({"job_launcher": "mindspore", "job_ranks_per_node": 2}, "each pod is one rank"),
     ({"job_launcher": "direct", "job_ranks_per_node": 2}, "each pod is one rank"),
-    ({"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}, "recovery_claim"),
-    (
-        {
-            "job_launcher": "mindspore",
-            "job_recovery": True,
-            "job_max_restarts": 1,
-            "job_recovery_path": "/recovery",
-            "job_kubernetes": {"recovery_claim": "x"},
-        },
-        "use the claim job_kubernetes.recovery_claim",
-    ),
+    (RECOVERY, "recovery_claim"),
+    ({**RECOVERY, "job_recovery_path": "/x", "job_kubernetes": {"recovery_claim": "x"}}, "use the claim"),
     ({"job_network": "eth1"}, "NCCL_SOCKET_IFNAME"),
     ({"job_data": ["/data"]}, "job_kubernetes.volumes"),
     ({"job_namespace": "My_Space"}, "lower-case letters"),
