@@ -105,8 +105,7 @@ def test_an_upgrade_waits_for_a_restart_that_must_be_allowed(run_playbook, alter
     assert 0 < preview.text.index(firmware) < preview.text.index(driver)
     assert "Version=24.1.0" in last.file(f"{ROOT}/driver/version.info").content_string
 
-    done = run_playbook("changed.yml", "--limit", last_name, **packages)
-    assert done.rc != 0
+    done = run_playbook("changed.yml", "--limit", last_name, **packages).fails()
     assert "Version=25.0.rc1.1" in last.file(f"{ROOT}/driver/version.info").content_string
     assert (
         f"{NOT_READY} 1 finding. 1. restart on {last_name} found firmware 7.5.0.3.220 runs, 7.7.0.1.231 is installed"

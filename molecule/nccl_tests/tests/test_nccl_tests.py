@@ -114,8 +114,7 @@ def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
     archive = folder / "nccl-tests.tar.gz"
     given = {"nccl_tests_provider": "archive", "nccl_tests_local_file": str(archive)}
     before = first.check_output(STATE)
-    done = role("--limit", "n1", **given, nccl_tests_sha256="1" * 64)
-    assert done.rc != 0
+    done = role("--limit", "n1", **given, nccl_tests_sha256="1" * 64).fails()
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     assert f"on the controller has sha256 {sha256}, expected {'1' * 64}. Correct nccl_tests_local_file" in done.text
     assert set(done.changes.values()) == {0}

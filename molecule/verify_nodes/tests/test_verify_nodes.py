@@ -22,8 +22,7 @@ def look(run_playbook, tmp_path):
 
     def run(**extra):
         file = tmp_path / "checks.json"
-        done = run_playbook("checks.yml", checks_file=str(file), **extra)
-        assert done.rc == 0, done.output
+        done = run_playbook("checks.yml", checks_file=str(file), **extra).expect(0)
         assert not any(
             count for host, count in done.changes.items() if host not in ("localhost", extra.get("checks_on"))
         )
