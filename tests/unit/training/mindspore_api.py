@@ -18,7 +18,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[3]
 PROGRAMS = PROJECT / "training/mindspore"
-RECORDS = PROJECT / "tests/fixtures/mindspore"
+RECORD = PROJECT / "tests/fixtures/mindspore/api.json"
 # Methods by the variable on which the programs call them: what that is cannot be read from the text alone.
 METHODS = {
     ("model", "train"): "mindspore.train.Model.train",
@@ -190,10 +190,28 @@ class Sources:
         }
 
 
+def recorded() -> dict[str, dict[str, object]]:
+    """Return signatures by release and name."""
+    releases: dict[str, dict[str, object]] = {}
+    for name, signatures in json.loads(RECORD.read_text()).items():
+        for equal, signature in signatures.items():
+            for release in equal.split():
+                releases.setdefault(release, {})[name] = signature
+    return releases
+
+
+def _line(name: str, releases: dict[str, dict[str, object]]) -> str:
+    """Return the line of one name: its signatures, each by the releases that have it."""
+    equal: dict[str, list[str]] = {}
+    for release in sorted(releases, key=lambda text: [int(part) for part in text.split(".")]):
+        if name in releases[release]:
+            equal.setdefault(json.dumps(releases[release][name]), []).append(release)
+    signatures = ", ".join(f"{json.dumps(' '.join(which))}: {signature}" for signature, which in equal.items())
+    return f"  {json.dumps(name)}: {{{signatures}}}"
+
+
 if __name__ == "__main__":
     sources = Sources(Path(sys.argv[1]))
     names = sorted({use.name for use in uses()} | set(OVERRIDDEN))
-    record = {name: sources.signature(name) for name in names}
-    file = RECORDS / f"api-{sys.argv[2]}.json"
-    lines = [f"  {json.dumps(name)}: {json.dumps(record[name])}" for name in names]
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    releases = {**recorded(), sys.argv[2]: {name: sources.signature(name) for name in names}}
+    RECORD.write_text("{\n" + ",\n".join(_line(name, releases) for name in names) + "\n}\n")

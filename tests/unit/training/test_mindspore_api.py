@@ -3,12 +3,10 @@
 The programs really run on 2.10.0 (scenario launchers); GPU builds of 1.7 need CUDA to be imported at all.
 """
 
-import json
-
 import pytest
-from mindspore_api import OVERRIDDEN, RECORDS, uses
+from mindspore_api import OVERRIDDEN, recorded, uses
 
-RELEASES = {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in RECORDS.glob("api-*.json")}
+RELEASES = recorded()
 # What releases.py asks for, and uses where it is there: a name, and which of the three have it.
 DIFFER = {
     "mindspore.set_device": {"2.10.0"},
