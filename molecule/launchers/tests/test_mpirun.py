@@ -52,11 +52,7 @@ def two(play, nodes):
 
 def test_torch_trains_to_equal_parameters_on_all_ranks(two, left):
     run, _, _ = two
-    assert run.rc == 0, run.output
-    assert f"Job {run.job_id} succeeded" in run.output
-    assert len(run.checksums(3)) == 1
-    assert run.accuracy > 90
-    assert run.summary["metrics"]["step"] == run.summary["metrics"]["steps"] > 0
+    assert run.trained(3).summary["metrics"]["step"] == run.summary["metrics"]["steps"] > 0
     assert left(run.job_id) == {}
 
 
@@ -99,14 +95,10 @@ def test_the_secret_is_in_no_command_line_and_no_record(two):
     assert SECRET not in run.output
 
 
-def test_daemons_on_other_nodes_carry_the_job_id(two):
-    _, _, seen = two
+def test_daemons_on_other_nodes_carry_the_job_id_and_stop_ends_them(two, left):
+    _, run, seen = two
     assert "mpirun" in seen["n1"]["names"]
     assert {"orted", "prted"} & set(seen["n2"]["names"])
-
-
-def test_stop_ends_all_of_it(two, left):
-    _, run, _ = two
     assert run.summary["state"] == "stopped"
     assert left(run.job_id) == {}
 
@@ -120,19 +112,13 @@ def failed(play, nodes):
     return raised.wait(), killed.wait()
 
 
-def test_a_rank_that_fails_is_named_with_host_and_exit_code(failed, left):
-    run, _ = failed
-    run.shows(2, "  rank 1 on n2 failed first: exit code 7")
-    shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
-    assert shown[-1] == "ValueError: no picture for step 5"
-    assert "  nothing of the job is left on n1, n2, n3" in run.lines
-    assert left(run.job_id) == {}
-
-
-def test_a_rank_that_is_killed_is_named_with_host_and_signal(failed, left):
-    _, run = failed
-    run.shows(2, "  rank 1 on n2 failed first: killed by SIGKILL")
-    assert left(run.job_id) == {}
+def test_a_rank_that_fails_is_named_with_host_and_exit_code_or_signal(failed, left):
+    raised, killed = failed
+    nothing = "  nothing of the job is left on n1, n2, n3"
+    raised.shows(2, "  rank 1 on n2 failed first: exit code 7", nothing)
+    assert [line for line in raised.lines if line.startswith("    | ")][-1] == "    | ValueError: no picture for step 5"
+    killed.shows(2, "  rank 1 on n2 failed first: killed by SIGKILL")
+    assert left(raised.job_id) == left(killed.job_id) == {}
 
 
 @pytest.fixture(scope="module")

@@ -47,13 +47,10 @@ def login_as_train(host):
         host.check_output("sudo rm -r /home/train/.ssh")
 
 
-def test_training_user_is_the_same_everywhere(host):
+def test_training_user_and_folders_are_the_same_everywhere(host):
     user = host.user("train")
     assert (user.uid, user.gid, user.group, user.shell) == (2000, 2000, "train", "/bin/bash")
     assert host.check_output("sudo getent shadow train").split(":")[1] == "*"
-
-
-def test_folders_have_the_right_owners(host):
     assert host.file("/opt/trainyard").user == "root"
     expected = {
         "": ("root", "root", 0o755),

@@ -68,11 +68,8 @@ def expect_whole(host, version):
     assert host.check_output("sudo dpkg --audit") == ""
 
 
-def test_every_part_is_there_at_one_version_and_held(host):
+def test_every_part_is_there_at_one_version_and_held_and_nothing_failed_without_gpu(host):
     expect_whole(host, OLD)
-
-
-def test_nothing_failed_on_a_node_without_gpu(host):
     assert "nvidia" not in host.check_output("systemctl list-units --failed --no-legend")
     assert host.service("nvidia-fabricmanager").is_enabled
     assert "blacklist nouveau" in host.file("/etc/modprobe.d/trainyard-nouveau.conf").content_string

@@ -24,35 +24,27 @@ def three(play):
 
 
 def test_torchrun_trains_on_the_nodes_that_slurm_chose(three):
-    run = three[0]
-    assert run.rc == 0, run.output
+    run = three[0].expect(0)
     assert (run.summary["state"], run.summary["engine"]["kind"]) == ("succeeded", "slurm")
     assert [node["host"] for node in run.summary["nodes"]] == ["n1", "n2", "n3"]
     assert "final test accuracy" in run.log(0)
     # Ranks that trained together have the same parameters.
-    sums = {re.search(r"rank \d parameters sha256 (\w+)", run.log(rank))[1] for rank in range(3)}
-    assert len(sums) == 1
+    assert len({re.search(r"rank \d parameters sha256 (\w+)", run.log(rank))[1] for rank in range(3)}) == 1
     assert run.summary["engine"]["id"].isdigit()
 
 
 def test_mpi_ranks_find_each_other_by_pmix(three):
-    run = three[1]
-    assert run.rc == 0, run.output
+    run = three[1].expect(0)
     assert "all_reduce" in run.log(0)
     assert "# Out of bounds values : 0 OK" in run.log(0)
     assert [run.summary["state"], run.summary["world_size"]] == ["succeeded", 3]
 
 
-def test_msrun_trains_when_there_is_room(three):
-    run = three[2]
-    assert run.rc == 0, run.output
-    assert "final test accuracy" in run.log(0)
-
-
-def test_two_jobs_shared_the_nodes(three):
+def test_two_jobs_share_the_nodes_and_msrun_trains_when_there_is_room(three):
     first, second = three[0].summary, three[1].summary
     assert first["started"] < second["finished"] and second["started"] < first["finished"]
     assert {node["host"] for node in first["nodes"]} == {node["host"] for node in second["nodes"]}
+    assert "final test accuracy" in three[2].expect(0).log(0)
 
 
 def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
@@ -93,11 +85,9 @@ def test_a_job_is_watched_and_canceled(play, left):
     # A canceled job must not restart.
     run = play.launch(WORKER, **SLURM, job_nodes=2, job_wait=False, job_max_restarts=1).expect(0)
     watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
-    status = play("playbooks/status.yml", job_id=run.job_id)
-    assert status.rc == 0 and f"Job {run.job_id} is running." in status.text, status.output
-    stop = play("playbooks/stop.yml", job_id=run.job_id)
-    assert stop.rc == 0 and f"Job {run.job_id} was stopped" in stop.text, stop.output
-    assert watch.rc == 2 and "was stopped" in watch.text, watch.output
+    play("playbooks/status.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} is running.")
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
+    watch.expect(2, "was stopped")
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
 
 
@@ -108,13 +98,9 @@ def test_a_job_ends_when_its_time_is_up(play):
 
 
 def test_impossible_requests_are_found_before_submission(play):
-    run = play.launch(
-        WORKER, **SLURM, job_nodes=3, job_ranks_per_node=64, job_gres="gpu:8"
-    )  # fmt: skip
-    assert run.rc == 2, run.output
-    assert "64 ranks on each node; 0 nodes of train have as many CPUs" in run.text
+    run = play.launch(WORKER, **SLURM, job_nodes=3, job_ranks_per_node=64, job_gres="gpu:8")
+    run.expect(2, "64 ranks on each node; 0 nodes of train have as many CPUs", "nothing was started")
     assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
-    assert "nothing was started" in run.text
     # The nodes find this themselves before any rank starts.
     late = play.launch(WORKER, **SLURM, job_nodes=2, job_data=["/srv/missing"]).expect(2)
     assert all(f"trainyard: no /srv/missing on {node} (job_data)" in late.text for node in ("n1", "n2"))

@@ -74,14 +74,11 @@ def test_training_user_reaches_all_nodes_by_name_and_by_address(host, node_names
             assert host.check_output(f"{AS_TRAIN} {target} uname -n") == name
 
 
-def test_private_keys_exist_on_their_node_only(host):
+def test_private_keys_exist_on_their_node_only(host, node, node_names):
     found = host.check_output("sudo grep --recursive --files-with-matches 'PRIVATE KEY' /etc/trainyard /home/train")
     assert found == "/etc/trainyard/ssh/user_ed25519"
     key = host.file(found)
     assert (key.user, key.group, key.mode) == ("train", "train", 0o600)
-
-
-def test_keys_of_the_nodes_differ(node, node_names):
     public = {node(name).check_output("sudo ssh-keygen -y -f /etc/trainyard/ssh/user_ed25519") for name in node_names}
     assert len(public) == len(node_names)
 
@@ -178,13 +175,10 @@ def test_rejected_settings_are_replaced_by_the_previous_ones(run_playbook, node,
     assert host.run(f"sudo grep -q earlier {settings}").rc == 1
 
 
-def test_clients_trust_the_authority_for_the_nodes_only(host, node_names, node_vars):
+def test_certificates_are_valid_for_the_nodes_only_and_forward_nothing(host, node_names, node_vars):
     marked = f"trainyard:{node_vars['n1']['trainyard_cluster']}$"
     patterns = host.check_output(f"grep '{marked}' /etc/ssh/ssh_known_hosts").split()[1].split(",")
     assert patterns == sorted([*node_names, *(node_vars[name]["ansible_host"] for name in node_names)])
-
-
-def test_the_users_certificate_is_valid_in_the_cluster_only_and_forwards_nothing(host, node_vars):
     shown = host.check_output("sudo ssh-keygen -L -f /etc/trainyard/ssh/user_ed25519-cert.pub").split("Critical")[1]
     assert shown.split() == [
         "Options:", "source-address", node_vars["n1"]["trainyard_network"], "Extensions:", "permit-pty"
