@@ -114,15 +114,8 @@ def main() -> None:
     except (OSError, ValueError) as error:
         module.fail_json(msg=f"This node could not be read: {error}")
     facts = read_facts(module)
-    module.exit_json(
-        changed=False,
-        ansible_facts=facts,
-        name=params["name"],
-        connect=params["connect"],
-        container=container(facts),
-        files=read_files(params["files"]),
-        **found,
-    )
+    found.update(ansible_facts=facts, container=container(facts), files=read_files(params["files"]))
+    module.exit_json(changed=False, name=params["name"], connect=params["connect"], **found)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,6 @@ EXAMPLES = r"""
   npu_info:
     capture: ticket-4711.txt
   delegate_to: localhost
-
-- name: Stop where a device has no address or its link is down
-  ansible.builtin.assert:
-    that: found.npu.problems | length == 0
-    fail_msg: "{{ inventory_hostname }}: {{ found.npu.problems | join('; ') }}"
 """
 
 RETURN = r"""

@@ -94,22 +94,16 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    module.exit_json(
-        changed=False,
-        **read_machine(
-            Tree(given["root"]),
-            host=given["host"],
-            root=given["trainyard_root"],
-            venvs=given["venv_root"],
-            user=given["user"],
-            ascend_root=given["ascend_root"],
-            network=given["network"],
-            host_address=given["address"],
-            alone=given["alone"],
-            devices_only=given["devices_only"],
-        ),
+    params = module.params
+    same = ("host", "user", "ascend_root", "network", "alone", "devices_only")
+    found = read_machine(
+        Tree(params["root"]),
+        root=params["trainyard_root"],
+        venvs=params["venv_root"],
+        host_address=params["address"],
+        **{name: params[name] for name in same},
     )
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def content(report: Data) -> dict[str, Any]:
         "sizes": [_sizes(each) for each in others[:MAX_SIZES] if each.get("sizes")],
         "nodes": _nodes(report),
         "options": _options(report["nodes"]),
-        # Of many nodes, only those that did not pass are shown at first.
+        # A page of many nodes shows at first only those that did not pass.
         "chosen": NOT_PASSED if len(report["nodes"]) > MANY_NODES else "",
         "phases": [_phase(phase) for phase in report["phases"]],
         "versions": _versions(report["nodes"]),

@@ -32,7 +32,7 @@ _IN_PLACE = 0.9
 
 @dataclass
 class Request:
-    """What a benchmark should be, and the facts about it besides its output; each default stands for "unknown".
+    """The requested benchmark, and the facts about it besides its output; each default stands for "unknown".
 
     `hosts` are inventory names, `exact_hosts` whether the output must name them (it may know them by other names);
     `nodes` as in bandwidth.py, each with `hostname` where it is known; `busbw` the expected value given by the user;

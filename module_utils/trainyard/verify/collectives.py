@@ -58,7 +58,7 @@ def check(
         return Check("collectives", name, "pass", found=expected, expected=expected, command=again)
     wrong = [finding for finding in findings if finding.check != _MISSING] or list(findings)
     hosts = _hosts(wrong)
-    # Of the findings, four are enough to see what is wrong.
+    # Four findings are enough to see what is wrong.
     found = "; ".join(dict.fromkeys(some_of([finding.found for finding in wrong], 4)))
     reason, action = found, wrong[0].action if wrong else _ACTION
     if failure and wrong == list(findings):

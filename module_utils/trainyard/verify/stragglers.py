@@ -189,14 +189,12 @@ def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limit
     """
     # A node with wrong results may be fast; where all results are wrong, there is nothing else to compare.
     right = any(sample.value > 0 and not sample.wrong for sample in samples)
-    best = [
-        max((sample.value for sample in node.samples if not (right and sample.wrong)), default=0.0) for node in nodes
-    ]
+    best = [max((each.value for each in node.samples if not (right and each.wrong)), default=0.0) for node in nodes]
     ranked = sorted(value for value in best if value > 0)
     if not ranked:
         return 0.0, 0.0
     rough = ranked[math.ceil(0.75 * len(ranked)) - 1]
-    level, scatter = _centre([value for value in ranked if value >= _NEARLY * rough])
+    level, scatter = _center([value for value in ranked if value >= _NEARLY * rough])
     near = [value >= level * (1 - max(limits.tolerance, limits.spread * scatter)) for value in best]
     healthy = [sample for sample in samples if near[sample.first] and near[sample.second] and not sample.error]
     median = statistics.median([sample.value for sample in healthy if sample.value >= _NEARLY * rough])
@@ -221,8 +219,8 @@ def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limit
     return median, _SIGMA * statistics.median(off) * (1 + 4 / len(off))
 
 
-def _centre(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median, and the standard deviation by the median distance from it, as a part of it."""
+def _center(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median, and the relative standard deviation by the median distance from it."""
     middle = statistics.median(values)
     return middle, _SIGMA * statistics.median([abs(value - middle) for value in values]) / middle
 
@@ -408,10 +406,8 @@ def _retest(
 ) -> Round:
     """Return the next round: undecided nodes with healthy partners, and some pairs of these as a yardstick."""
     # Worst first: where partners are few, merely doubted nodes wait.
-    again = sorted(
-        (host for host, node in enumerate(nodes) if node.again),
-        key=lambda host: (host in good, nodes[host].score or 0.0),
-    )
+    again = [host for host, node in enumerate(nodes) if node.again]
+    again.sort(key=lambda host: (host in good, nodes[host].score or 0.0))
     partners = [host for host, node in enumerate(nodes) if node.state == "pass" and not node.again]
     # Without nodes beyond doubt, the best of the cleared ones are partners.
     partners += [host for host in reversed(again) if host in good and nodes[host].state != "fail"]
@@ -420,8 +416,8 @@ def _retest(
 
 
 def _pair(hosts: Sequence[str], sample: _Sample, gate: float) -> dict[str, Any]:
-    """Return a measurement as it was given, with `state` and `relative`."""
-    fine = sample.relative >= gate and not sample.wrong and not sample.error
+    """Return the record of a measurement, with `state` and `relative`."""
+    healthy = sample.relative >= gate and not sample.wrong and not sample.error
     return {
         "hosts": [hosts[sample.first], hosts[sample.second]],
         "round": sample.round,
@@ -429,5 +425,5 @@ def _pair(hosts: Sequence[str], sample: _Sample, gate: float) -> dict[str, Any]:
         "wrong": sample.record.get("wrong"),
         "error": sample.error,
         "relative": None if sample.error else round(sample.relative, 4),
-        "state": "pass" if fine else "fail",
+        "state": "pass" if healthy else "fail",
     }
