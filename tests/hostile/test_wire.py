@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.failure_kinds import KINDS
-from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.job.run.shapes import Each, misfit
 from ansible.module_utils.trainyard_node.job.run import connections as wire
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
@@ -86,6 +86,11 @@ def test_what_is_right_passes_and_whatever_else_is_refused():
             messages.check_from_node(message, "n2", 2, 0)
         refused += 1
     assert refused > 50
+
+
+def test_a_name_with_a_question_mark_hides_no_value():
+    """A question mark means an optional field in a shape alone."""
+    assert misfit({"?loss": {"deep": 1}}, Each(float)) == "?loss is an object, expected a number"
 
 
 @pytest.mark.parametrize("message", [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 Shape = Any
@@ -92,20 +92,12 @@ def misfit(value: Any, shape: Shape, where: str = "") -> str:
     if isinstance(shape, (list, Few)):
         return _of_list(value, shape, where)
     if isinstance(shape, All):
-        return next((wrong for one in shape.shapes if (wrong := misfit(value, one, where))), "")
-    if isinstance(shape, (Whole, Text, Raw, Is)):
-        fits, expected = _bounded(value, shape)
-        return "" if fits else _differs(value, expected, where)
-    if isinstance(shape, tuple):
+        return _first(misfit(value, one, where) for one in shape.shapes)
+    if isinstance(shape, tuple) and not isinstance(shape, (Whole, Text, Raw, Is)):
         each = [misfit(value, one, where) for one in shape]
         return "" if "" in each else each[0]
-    if shape in _NAMES:
-        return "" if _is(value, shape) else _differs(value, _NAMES[shape], where)
-    try:
-        shape(value)
-    except ValueError:
-        return _differs(value, shape.__doc__, where)
-    return ""
+    fits, expected = _compared(value, shape)
+    return "" if fits else _differs(value, expected, where)
 
 
 def named(value: Any, shape: Shape) -> Any:
@@ -139,7 +131,8 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _bounded(value: Any, shape: Whole | Text | Raw | Is) -> tuple[bool, str]:
+def _compared(value: Any, shape: Shape) -> tuple[bool, str]:
+    """Return whether a value fits a shape without parts, and what is expected."""
     if isinstance(shape, Whole):
         fits = type(value) is int and shape.least <= value <= shape.most
         return fits, f"a whole number from {shape.least} to {shape.most}"
@@ -147,8 +140,20 @@ def _bounded(value: Any, shape: Whole | Text | Raw | Is) -> tuple[bool, str]:
         fits = isinstance(value, str) and len(value) <= shape.most
         fits = fits and (isinstance(shape, Raw) or not re.search("[\ud800-\udfff]", value))
         return fits, "text" if shape.most == math.inf else f"text of at most {shape.most} characters"
-    fits = any(type(value) is type(one) and value == one for one in shape.values)
-    return fits, " or ".join(sorted(map(repr, shape.values)))
+    if isinstance(shape, Is):
+        fits = any(type(value) is type(one) and value == one for one in shape.values)
+        return fits, " or ".join(sorted(map(repr, shape.values)))
+    if shape in _NAMES:
+        return _is(value, shape), _NAMES[shape]
+    try:
+        shape(value)
+    except ValueError:
+        return False, shape.__doc__
+    return True, ""
+
+
+def _first(problems: Iterable[str]) -> str:
+    return next(filter(None, problems), "")
 
 
 def _of_list(value: Any, shape: list[Shape] | Few, where: str) -> str:
@@ -157,42 +162,32 @@ def _of_list(value: Any, shape: list[Shape] | Few, where: str) -> str:
         return _differs(value, "a list", where)
     if len(value) > most:
         return f"{where or 'it'} has {len(value)} entries, expected at most {most}"
-    return next((wrong for at, each in enumerate(value) if (wrong := misfit(each, one, f"{where}[{at}]"))), "")
+    return _first(misfit(each, one, f"{where}[{at}]") for at, each in enumerate(value))
 
 
 def _of_dictionary(value: Any, shape: ByKind | Each | Exact | Mapping[str, Shape], where: str) -> str:
     if not isinstance(value, dict):
         return _differs(value, "an object", where)
+    within, prefix = where or "it", f"{where}." if where else ""
     if isinstance(shape, Each):
         if len(value) > shape.most:
-            return f"{where or 'it'} has {len(value)} names, expected at most {shape.most}"
-        named = (wrong for name in value if (wrong := misfit(name, shape.name, f"a name in {where or 'it'}")))
-        return next(named, "") or _of_names(value, dict.fromkeys(value, shape.value), where)
+            return f"{within} has {len(value)} names, expected at most {shape.most}"
+        wrong = _first(misfit(name, shape.name, f"a name in {within}") for name in value)
+        return wrong or _first(misfit(each, shape.value, f"{prefix}{name}") for name, each in value.items())
+    fields: Mapping[str, Shape]
     if isinstance(shape, ByKind):
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in shape.kinds:
             return _differs(kind, f"one of {', '.join(sorted(shape.kinds))}", f"{where}.kind")
-        return _of_names(value, {**shape.all, **shape.kinds[kind]}, where)
-    if isinstance(shape, Exact):
-        known = {name.removeprefix("?") for name in shape.names}
-        more = [name for name in value if name not in known]
-        if more:
-            return f"{where or 'it'} has {more[0][:60]!r}, which is not expected"
-        return _of_names(value, shape.names, where)
-    return _of_names(value, shape, where)
-
-
-def _of_names(value: Mapping[str, Any], shapes: Mapping[str, Shape], where: str) -> str:
-    for name, shape in shapes.items():
-        key = name.removeprefix("?")
-        if key not in value:
-            if name != key:
-                continue
-            return f"{where or 'it'} has no {key}"
-        wrong = misfit(value[key], shape, f"{where}.{key}" if where else key)
-        if wrong:
-            return wrong
-    return ""
+        fields = {**shape.all, **shape.kinds[kind]}
+    else:
+        fields = shape.names if isinstance(shape, Exact) else shape
+    by_key = {name.removeprefix("?"): one for name, one in fields.items()}
+    more = [name for name in value if name not in by_key] if isinstance(shape, Exact) else []
+    missing = [name for name in fields if not name.startswith("?") and name not in value]
+    if more or missing:
+        return f"{within} has {more[0][:60]!r}, which is not expected" if more else f"{within} has no {missing[0]}"
+    return _first(misfit(value[key], one, f"{prefix}{key}") for key, one in by_key.items() if key in value)
 
 
 def _differs(value: Any, expected: str, where: str) -> str:
