@@ -16,7 +16,7 @@ from ..trainyard.findings.findings import FindingsError, UnusableError
 from .fan_out import FanOut
 from .run_folder import NotWrittenError
 
-_LIBRARY = Path(__file__).resolve().parents[2] / "library"
+_PROJECT = Path(__file__).resolve().parents[2]
 
 
 class OnceForAll(ActionBase):  # type: ignore[misc]
@@ -76,7 +76,12 @@ class Documented(OnceForAll):
 
 
 def documented_options(action: str) -> dict[str, Any]:
-    """Return the documented options of an action, in the form of an argument_spec."""
-    documentation = runpy.run_path(str(_LIBRARY / f"{action}.py"))["DOCUMENTATION"]
-    options: dict[str, Any] = yaml.safe_load(documentation)["options"]
+    """Return the documented options of an action, those of its fragments included, in the form of an argument_spec."""
+    document = yaml.safe_load(runpy.run_path(str(_PROJECT / f"library/{action}.py"))["DOCUMENTATION"])
+    options: dict[str, Any] = document.get("options", {})
+    fragments = document.get("extends_documentation_fragment", [])
+    for fragment in [fragments] if isinstance(fragments, str) else fragments:
+        name, _, part = fragment.partition(".")
+        texts = runpy.run_path(str(_PROJECT / f"plugins/doc_fragments/{name}.py"))["ModuleDocFragment"]
+        options |= yaml.safe_load(getattr(texts, part.upper() or "DOCUMENTATION")).get("options", {})
     return options
