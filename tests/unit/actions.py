@@ -29,8 +29,19 @@ def answered(action, check, given):
         return {"failed": True, "msg": str(error)}
 
 
+def options_of(action):
+    from ansible.module_utils.trainyard_controller.action_plugin import documented_options
+
+    return documented_options(action)
+
+
 @pytest.fixture(scope="session")
-def act():
-    """Return what an action plugin answers; keywords are its options."""
+def controller():
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
-        yield lambda action, /, check=False, **given: process.submit(answered, action, check, given).result()
+        yield process
+
+
+@pytest.fixture(scope="session")
+def act(controller):
+    """Return what an action plugin answers; keywords are its options."""
+    return lambda action, /, check=False, **given: controller.submit(answered, action, check, given).result()

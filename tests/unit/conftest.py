@@ -8,7 +8,7 @@ from pathlib import Path
 import ansible.module_utils
 import pytest
 import untimed  # noqa: F401
-from actions import act  # noqa: F401
+from actions import act, controller  # noqa: F401
 from device_readings import reading  # noqa: F401
 
 PROJECT = Path(__file__).resolve().parents[2]

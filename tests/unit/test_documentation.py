@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from actions import options_of
 from ansible.module_utils.basic import FILE_COMMON_ARGUMENTS
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -84,6 +85,15 @@ def test_options_are_documented_as_they_are(module, specification, shown):
     compare(options, specification["argument_spec"], "")
     check_mode = documented["attributes"]["check_mode"]["support"]
     assert (check_mode != "none") == specification.get("supports_check_mode", False)
+
+
+@pytest.mark.parametrize("name", sorted(ACTIONS))
+def test_actions_read_their_documented_options(name, shown, controller):
+    options = controller.submit(options_of, name).result()
+    documented = shown[name].get("options") or {}
+    assert {name: option["type"] for name, option in options.items()} == {
+        name: option["type"] for name, option in documented.items()
+    }
 
 
 def test_a_module_is_described(module, shown):
