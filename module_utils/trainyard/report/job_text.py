@@ -16,9 +16,9 @@ from ..findings.findings import connection_reason, counted, grouped, host_list
 from ..findings.spans import named_ranks
 from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
-from ..job.run import checkpoints, goodput, hang, kernel_messages, silence, slow_ranks
+from ..job.run import checkpoints, goodput, hang, kernel_messages, slow_ranks
 from ..job.run import rank_connections as meeting
-from ..job.run.failure import exit_text, missed, well
+from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_traffic
@@ -140,7 +140,7 @@ def _exit(job: _Failed) -> list[str]:
 
 
 def _silent(job: _Failed) -> list[str]:
-    nodes, since = silence.nodes(job.failure), silence.since(job.failure)
+    nodes, since = silent_nodes(job.failure), f"no report for {silent_for(job.failure)}"
     they_are, monitors_end, they_run, the_nodes = (
         ("they are", "their monitors end", "they run", "nodes")
         if job.failure.get("hosts")

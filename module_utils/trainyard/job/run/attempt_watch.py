@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from . import causes, goodput, silence
+from . import causes, goodput
 from . import failure as failures
 from .hang_watch import HangWatch
 from .messages import Message
@@ -136,9 +136,8 @@ class AttemptWatch:
         absent = self._nodes.absent()
         if absent and now - self._started_s > JOIN_S:
             return Result("failed", {"kind": "absent", "host": absent[0], "after_s": round(JOIN_S)}, final=True)
-        limit_s = self._nodes.silent_after_s
-        silent = silence.failure(self._nodes.silent_s(now), limit_s)
-        if not silent:
+        silent, limit_s = self._nodes.silence(now), self._nodes.silent_after_s
+        if not silent or self._nodes.reports_in_time(silent["host"], now):
             return None
         host = silent["host"]
         late = self._nodes.last_contact[host] <= self._woke_at + REPORT_S

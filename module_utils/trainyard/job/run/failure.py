@@ -16,7 +16,6 @@ from typing import Any
 
 from ...findings.spans import named_ranks
 from ...findings.visible import ESCAPE_SEQUENCE
-from . import silence
 from .hang import text as hang_text
 
 Failure = dict[str, Any]
@@ -127,13 +126,34 @@ def text(failure: Mapping[str, Any]) -> str:
     if kind in ("hung", "timed_out"):
         return hang_text(failure)
     if kind == "silent":
-        return f"{silence.nodes(failure)}: {silence.since(failure)}"
+        return f"{silent_nodes(failure)}: no report for {silent_for(failure)}"
     if kind != "exit":
         return _TEXTS.get(str(kind), "node {host}: {kind}").format_map({"host": "", "kind": None, **failure})
     if missed(failure):
         return f"scheduler on {failure['host']}: no word from rank {failure['rank']}"
     process = f"rank {failure['rank']}" if failure.get("rank") is not None else failure["process"]
     return f"{process} on {failure['host']}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
+
+
+def silent_nodes(failure: Mapping[str, Any]) -> str:
+    """Return the names of the nodes that did not report."""
+    # Few monitors ever need it, and all would load it.
+    from ...findings.findings import host_list
+
+    hosts = failure.get("hosts") or ()
+    return f"nodes {host_list(hosts)}" if hosts else f"node {failure['host']}"
+
+
+def silent_for(failure: Mapping[str, Any]) -> str:
+    """Return for how long nodes did not report: `15 to 16 s`."""
+    least, most = failure.get("least_s", failure["after_s"]), failure["after_s"]
+    return f"{most} s" if least == most else f"{least} to {most} s"
+
+
+def silence_line(failure: Mapping[str, Any]) -> str:
+    """Return the text for the progress line while nodes are late."""
+    names = silent_nodes(failure).partition(" ")[2]
+    return f"no report from {names} for {silent_for(failure)}"
 
 
 def of_last_attempt(log: str) -> str:

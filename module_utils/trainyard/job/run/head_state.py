@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import failure as failures
-from . import silence
 from .attempt_watch import AttemptWatch, Local
 from .hang_watch import HangWatch
 from .messages import Message
@@ -31,7 +30,7 @@ from .slow_ranks import SlowRanks
 HELD_S = 30.0
 _ALONE = Local()
 # What a node waits for (NodeReports.in_the_way).
-_WHY = {"held": "waits for its devices", "excluded": "does not pass the health check", "": ""}
+_WHY = {"held": "waits for its devices", "excluded": "does not pass the health check"}
 
 
 class HeadState:
@@ -248,7 +247,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
     now_s = head.ended_s if head.end else now.s
     elapsed_s = now_s - head.started.s
     host, kind, reason = nodes.in_the_way()
-    silent = silence.line(nodes.silent_s(now_s), nodes.silent_after_s)
+    silent = nodes.silence(now_s)
     return {
         "job_id": head.plan["job_id"],
         "state": head.end.get("state") or ("starting" if nodes.absent() else "running"),
@@ -257,7 +256,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "metrics": nodes.metrics(),
         "loss_not_a_number": nodes.first("loss_not_a_number"),
         "checkpoints": nodes.checkpoints(),
-        "held": f"{host} {_WHY[kind]}: {reason}" if kind else silent or None,
+        "held": f"{host} {_WHY[kind]}: {reason}" if kind else failures.silence_line(silent) if silent else None,
         "goodput": restarts.goodput(elapsed_s),
         "slow_ranks": head.slow_ranks.named,
         "printing": head.hang.printing,

@@ -84,11 +84,20 @@ class NodeReports:
         here = {self._own, *connected} | self._done()
         return [host for host in self._restarts.members if host in self.last_contact and host not in here]
 
-    def silent_s(self, now: float) -> dict[str, float]:
-        """Return how long each member that is still needed has not reported."""
-        done, contacts = self._done(), self.last_contact
-        needed = [host for host in self._restarts.members if host in contacts and host not in done]
-        return {host: now - contacts[host] for host in needed}
+    def silence(self, now: float) -> Message | None:
+        """Return the failure `silent` of the needed members that are late; None without any.
+
+        Late is a member after half of the limit: they may have frozen together. `host` is silent for longest; if more
+        are late, `hosts` are all and `least_s` is the shortest time.
+        """
+        needed = self.last_contact.keys() - self._done()
+        silent_s = {host: self.silent_for(host, now) for host in self._restarts.members if host in needed}
+        late = {host: round(since) for host, since in silent_s.items() if since > self.silent_after_s / 2}
+        if not late:
+            return None
+        host = max(late, key=lambda each: silent_s[each])
+        others = {"hosts": list(late), "least_s": min(late.values())} if len(late) > 1 else {}
+        return {"kind": "silent", "host": host, "after_s": late[host], **others}
 
     def metrics(self) -> dict[str, Any]:
         """Return the last value of each metric; they come from the node of rank 0."""

@@ -31,7 +31,7 @@ _COMPILED = {
     "trainyard.job.run": (
         "attempt_watch causes checkpoints failure failure_kinds flight_recorder goodput hang "
         "hang_watch head_state messages node_reports orders progress progress_forms rank_connections restarts "
-        "shapes silence slow_ranks stacks"
+        "shapes slow_ranks stacks"
     ),
     "trainyard_node.hardware": "rdma_traffic",
     "trainyard_node.job.record": "event_sender metrics_file secrets",
