@@ -22,7 +22,7 @@ from typing import Any
 import ansible.module_utils
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
-from ansible.module_utils.trainyard.verify import stragglers
+from ansible.module_utils.trainyard.verify import pairing, stragglers
 
 HEALTHY = 24.0  # GB/s
 MOST_ROUNDS = 8
@@ -56,7 +56,7 @@ class Fleet:
         """The nodes that should be named."""
         return set(self.speed) | self.silent | self.wrong
 
-    def measure(self, rng: random.Random, pairs: stragglers.Round, number: int) -> Iterable[dict[str, Any]]:
+    def measure(self, rng: random.Random, pairs: pairing.Round, number: int) -> Iterable[dict[str, Any]]:
         """Yield the measurements of a round."""
         level = HEALTHY * (1 + rng.uniform(-self.drift, self.drift))
         for first, second in pairs:
@@ -96,7 +96,7 @@ def blamed(
 ) -> Outcome:
     """Measure and judge until nothing is left to be measured, as pair_check.yml does."""
     hosts = [str(at) for at in range(fleet.size)]
-    schedule = stragglers.full_rounds(hosts) if full else stragglers.first_rounds(hosts, first)
+    schedule = pairing.full_rounds(hosts) if full else pairing.first_rounds(hosts, first)
     # A larger budget at the start also allows more retests.
     most = max(MOST_ROUNDS, len(schedule) + 3)
     measured: list[dict[str, Any]] = []

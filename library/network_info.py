@@ -32,25 +32,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 networks:
-  description: The networks of the node.
+  description: >-
+    C(interfaces) with C(name), C(up), C(state), C(mtu), C(mac), C(kind) (physical, bond, bridge, virtual or loopback),
+    C(speed_mbps) and C(addresses) with prefix lengths; C(rdma) ports with C(device), C(port), C(state),
+    C(physical_state), C(rate_gbps), C(link_layer), C(netdev) and C(active); files (C(nccl_conf)) and settings
+    (C(nccl_settings)) of NCCL; C(problems). What is unknown is null.
   returned: success
   type: dict
-  contains:
-    interfaces:
-      description:
-        - Each interface with C(name), C(up), C(state), C(mtu), C(mac), C(kind) (physical, bond, bridge, virtual or
-          loopback), C(speed_mbps) (null if unknown) and C(addresses) with prefix lengths.
-      type: list
-      elements: dict
-    rdma:
-      description:
-        - Each RDMA port with C(device), C(port) (from 1), C(state), C(physical_state), C(rate_gbps), C(link_layer)
-          (InfiniBand or Ethernet), C(netdev) (null without one) and C(active).
-      type: list
-      elements: dict
-    nccl_conf: {description: Files from which NCCL takes settings., type: list, elements: str}
-    nccl_settings: {description: The settings in these files., type: dict}
-    problems: {description: Errors while reading; empty on a healthy node., type: list, elements: str}
 """
 
 from ansible.module_utils.basic import AnsibleModule

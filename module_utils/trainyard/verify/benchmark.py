@@ -174,6 +174,24 @@ def _expectation(
     return replace(found, source=f"{found.source}; {missing}"), None
 
 
+def _faults(output: Output, request: Request, host_fault: str) -> list[str]:
+    """Return what is wrong with a benchmark besides its bandwidth and path, "" for what is right."""
+    wrong = f"{output.collective} was measured, expected {request.collective}"
+    # A log that begins in the middle does not show what is missing.
+    incomplete = []
+    if not output.headless:
+        ranks_fault, ended = nccl_tests_faults.ranks(output, request.ranks), nccl_tests_faults.ending(output)
+        incomplete = [output.problem, ranks_fault, host_fault, ended]
+    return [
+        *nccl_tests_faults.values(output),
+        output.errors[0] if output.errors else "",
+        request.job_failure,
+        *incomplete,
+        "busbw is below NCCL_TESTS_MIN_BW" if output.too_slow else "",
+        wrong if request.collective and output.collective not in ("", request.collective) else "",
+    ]
+
+
 def verify(output: Output, request: Request) -> dict[str, Any]:
     """Return the record of a benchmark (docs/bandwidth.md)."""
     collective, backend = output.collective or request.collective, output.backend or request.backend
@@ -181,20 +199,7 @@ def verify(output: Output, request: Request) -> dict[str, Any]:
     ranks, groups = len(output.ranks), Counter(rank.group for rank in output.ranks)
     in_group = groups[min(groups)] if groups else 0
     busbw = largest(output.rows)
-    # A log that begins in the middle does not show what is missing.
-    incomplete = []
-    if not output.headless:
-        ranks_fault, ended = nccl_tests_faults.ranks(output, request.ranks), nccl_tests_faults.ending(output)
-        incomplete = [output.problem, ranks_fault, host_fault, ended]
-    faults = [
-        *nccl_tests_faults.values(output),
-        output.errors[0] if output.errors else "",
-        request.job_failure,
-        *incomplete,
-        "busbw is below NCCL_TESTS_MIN_BW" if output.too_slow else "",
-    ]
-    if request.collective and output.collective not in ("", request.collective):
-        faults.append(f"{output.collective} was measured, expected {request.collective}")
+    faults = _faults(output, request, host_fault)
     unknowns = [_HEADLESS] if output.headless else []
     if not any(faults) and not unknowns:
         unknowns += _unmeasured(output, collective, in_group, busbw)

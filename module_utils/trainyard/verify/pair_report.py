@@ -14,6 +14,7 @@ from typing import Any
 from ..findings.checks import shown, worst
 from ..findings.findings import Finding, counted, grouped
 from . import stragglers
+from .straggler_limits import Limits
 
 Measurement = dict[str, Any]
 
@@ -72,7 +73,7 @@ def verify(
     measurements: Sequence[Measurement],
     *,
     expected: float | None = None,
-    limits: stragglers.Limits | None = None,
+    limits: Limits | None = None,
     inventory: str = "",
 ) -> dict[str, Any]:
     """Return the result over all rails: for each node that of the rail where it does worst.

@@ -129,27 +129,25 @@ def first_step(checks: Sequence[Data]) -> dict[str, Any] | None:
     Failures come before what is unknown. Hosts that cannot be reached come first; then the host that most phases name,
     as each of them looks from another side; its phase that says most (FIRST_PHASES) says what to do.
     """
-    for state in ("fail", "unknown"):
-        bad = [check for check in checks if check["state"] == state]
-        if not bad:
-            continue
-        phases = grouped((host, check["phase"]) for check in bad for host in check["hosts"])
-        numbers = {host: len(set(named)) for host, named in phases.items()}
+    failed = [check for check in checks if check["state"] == "fail"]
+    bad = failed or [check for check in checks if check["state"] == "unknown"]
+    if not bad:
+        return None
+    phases = grouped((host, check["phase"]) for check in bad for host in check["hosts"])
 
-        def rank(check: Data, numbers: Mapping[str, int] = numbers) -> tuple[bool, int, int, bool]:
-            most = max((numbers[host] for host in check["hosts"]), default=0)
-            return check["phase"] != "reach", -most, FIRST_PHASES.index(check["phase"]), not check["hosts"]
+    def rank(check: Data) -> tuple[bool, int, int, bool]:
+        most = max((len(set(phases[host])) for host in check["hosts"]), default=0)
+        return check["phase"] != "reach", -most, FIRST_PHASES.index(check["phase"]), not check["hosts"]
 
-        # The first of equal ones: a phase lists first what weighs most.
-        chosen = min(bad, key=rank)
-        return {
-            "hosts": list(chosen["hosts"]),
-            "phase": chosen["phase"],
-            "check": chosen["name"],
-            "reason": chosen["reason"] or _comparison(chosen),
-            "action": chosen["action"] or chosen["command"],
-        }
-    return None
+    # The first of equal ones: a phase lists first what weighs most.
+    chosen = min(bad, key=rank)
+    return {
+        "hosts": list(chosen["hosts"]),
+        "phase": chosen["phase"],
+        "check": chosen["name"],
+        "reason": chosen["reason"] or _comparison(chosen),
+        "action": chosen["action"] or chosen["command"],
+    }
 
 
 def _comparison(check: Data) -> str:

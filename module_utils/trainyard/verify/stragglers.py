@@ -18,11 +18,9 @@ from typing import Any
 
 from ..findings.checks import worst
 from ..findings.findings import counted, grouped
-from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
+from .pairing import Pair, Round, with_partners
 from .straggler_limits import Limits
 from .straggler_text import ALONE, compare_cards, leave_out, measure_again, ping, reason
-
-__all__ = ["MAX_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "verify"]
 
 # A node that this many measurements have not decided is at the gate, or comes and goes: more of them decide nothing.
 MAX_MEASUREMENTS = 6

@@ -8,7 +8,8 @@ import pytest
 from ansible.module_utils.trainyard.verify import devices, drift
 from ansible.module_utils.trainyard.verify.drift_clocks import check_clocks
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, straggler_checks
-from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
+from ansible.module_utils.trainyard.verify.pairing import first_rounds
+from ansible.module_utils.trainyard.verify.stragglers import verify
 from benchmark_samples import checked, nic, two
 from captured_tree import NODES, unfold
 from machine_samples import read

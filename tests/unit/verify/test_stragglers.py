@@ -9,8 +9,9 @@ import runpy
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.verify.pairing import first_rounds, full_rounds
 from ansible.module_utils.trainyard.verify.straggler_limits import Limits
-from ansible.module_utils.trainyard.verify.stragglers import MAX_MEASUREMENTS, first_rounds, full_rounds, verify
+from ansible.module_utils.trainyard.verify.stragglers import MAX_MEASUREMENTS, verify
 from hypothesis import given
 from hypothesis import strategies as st
 

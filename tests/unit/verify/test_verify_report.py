@@ -12,7 +12,8 @@ import pytest
 from ansible.module_utils.trainyard.findings.redaction import HIDDEN, MAX_TEXT, safe, safe_text
 from ansible.module_utils.trainyard.report.junit import junit
 from ansible.module_utils.trainyard.verify import report as verify_report
-from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
+from ansible.module_utils.trainyard.verify.pairing import first_rounds
+from ansible.module_utils.trainyard.verify.stragglers import verify
 from ansible.module_utils.trainyard_controller import verify_reporting
 from ansible.module_utils.trainyard_controller.pages import verify_page
 from ansible.release import __version__ as ansible_version
