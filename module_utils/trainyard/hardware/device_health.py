@@ -24,15 +24,10 @@ _NPUS = Rule(
     "run npu-smi info and hccn_tool on the node, and the role ascend",
     "npu-smi info",
 )
+_STATE_ACTION = "run npu-smi info -t health -i 0; for a link hccn_tool -i 0 -link -g"
 _NPU_STATES = {
-    key: Rule(
-        name,
-        good,
-        f"an NPU is not {good}",
-        "run npu-smi info -t health -i 0; for a link hccn_tool -i 0 -link -g",
-        "npu-smi info",
-    )
-    for name, key, good in (("NPU health", "health", "OK"), ("NPU links", "link", "up"))
+    "health": Rule("NPU health", "OK", "an NPU is not OK", _STATE_ACTION, "npu-smi info"),
+    "link": Rule("NPU links", "up", "an NPU is not up", _STATE_ACTION, "npu-smi info"),
 }
 _CABLE = "check cable, switch port and subnet manager (ibstat; for RoCE ethtool)"
 _PORTS = Rule("RDMA ports", "ACTIVE, as on the others", "a port carries no traffic", _CABLE, "ibstat")

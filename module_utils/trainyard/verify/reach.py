@@ -107,13 +107,6 @@ def _described(failures: Sequence[Failure]) -> str:
     return "; ".join(parts[:_MAX_PAIRS])
 
 
-def _untried(nodes: int, partners_each: int | None) -> str:
-    if partners_each is None:
-        return ""
-    pairs = nodes * (nodes - 1 - partners_each) // 2
-    return f", each with {partners_each} others; not tried: {counted(pairs, 'pair')}" if pairs > 0 else ""
-
-
 class Way(NamedTuple):
     """One way between all nodes that is checked: its name, and the texts of its checks.
 
@@ -162,14 +155,15 @@ def check_pairs(
         return checks
     if not tried:
         return [reach(way.name, "skipped", reason="there is one node" if hosts else NOBODY)]
-    found = f"{tried} connections between {len(hosts)} nodes{_untried(len(hosts), way.partners_each)}"
+    found = f"{tried} connections between {len(hosts)} nodes"
+    untried = 0 if way.partners_each is None else len(hosts) * (len(hosts) - 1 - way.partners_each) // 2
+    if untried > 0:
+        found += f", each with {way.partners_each} others; not tried: {counted(untried, 'pair')}"
     return [reach(way.name, "pass", found=found, expected=way.expected, data={"tried": tried})]
 
 
-def check_ssh(
-    results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = ""
-) -> tuple[list[Check], list[Failure]]:
-    """Check the results of ssh_reach, by host. Returns the checks and the failures."""
+def check_ssh(results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = "") -> list[Check]:
+    """Check the results of ssh_reach, by host."""
     good, bad = answers(results, "row")
     failures = [
         Failure(host, failure["peer"], "ssh", failure["reason"])
@@ -185,8 +179,7 @@ def check_ssh(
         ),
         partners(len(results), max((len(result["row"]) for result in good.values()), default=0)),
     )
-    tried = sum(int(result["logins"]) for result in good.values())
-    return check_pairs(way, failures, list(results), bad, tried), failures
+    return check_pairs(way, failures, list(results), bad, sum(int(result["logins"]) for result in good.values()))
 
 
 def check_network(
@@ -207,9 +200,10 @@ def check_network(
         for host, result in good.items()
         for failure in result["failures"]
     ]
-    true = [failure for failure in failures if failure.target not in dead]
+    proper = [failure for failure in failures if failure.target not in dead]
     silent = {**{host: f"it could not listen: {why}" for host, why in mute.items()}, **bad}
-    silent.update({host: "its listener ended early" for host in dead if any(each.target == host for each in failures)})
+    missed = {failure.target for failure in failures}
+    silent.update({host: "its listener ended early" for host in dead if host in missed})
     way = Way(
         "job network",
         "a connection from every node to every other, on a rendezvous port and on one that the kernel gives",
@@ -219,7 +213,7 @@ def check_network(
         partners(len(listening), max((int(result["tried"]) // 2 for result in good.values()), default=0)),
     )
     tried = sum(int(result["tried"]) for result in good.values())
-    return check_pairs(way, true, list(listening), silent, tried), true
+    return check_pairs(way, proper, list(listening), silent, tried), proper
 
 
 def verify(
@@ -251,7 +245,7 @@ def verify(
     if logins is None:
         checks.append(reach("ssh", "not_asked", reason="verify_ssh is false"))
     else:
-        checks += check_ssh({host: logins.get(host, {}) for host in good}, user, inventory)[0]
+        checks += check_ssh({host: logins.get(host, {}) for host in good}, user, inventory)
     silent = {"network": {"address": ""}, "facts": {}}
     known = [(host, good.get(host, silent)) for host in results]
     nodes = [{"host": host, "address": node["network"]["address"], "facts": node["facts"]} for host, node in known]
