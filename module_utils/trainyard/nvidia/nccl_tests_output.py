@@ -30,10 +30,6 @@ class Measured:
     busbw: float | None
     wrong: int | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as the record of a benchmark has it."""
-        return {"time_us": self.time_us, "algbw": self.algbw, "busbw": self.busbw, "wrong": self.wrong}
-
 
 @dataclass(frozen=True)
 class Row:
@@ -78,13 +74,17 @@ class Output:
     out_of_bounds: int | None = None
     average: float | None = None
     too_slow: bool = False
-    footer_seen: bool = False
     wrong_ranks: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     nccl_lines: list[str] = field(default_factory=list)
     problem: str = ""
     headless: bool = False
+
+    @property
+    def footer_seen(self) -> bool:
+        """Whether both lines of the footer are there."""
+        return self.out_of_bounds is not None and self.average is not None
 
 
 # mpirun --tag-output: [1,0]<stdout>: of Open MPI 4, [prterun-host-12@1,0]<stdout>: of 5, which also adds [host:pid].
@@ -104,20 +104,22 @@ _RANK = re.compile(
     rf"{_MARK}Rank\s+(?P<rank>\d+)(?:\s+Group\s+(?P<group>\d+))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\S+)"
 )
 _ROW = re.compile(r"(?:^|\s)(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>(?!nan|inf)[a-z]\w*)(?=\s)(?P<rest>.*)$")
-_OUT_OF_BOUNDS = re.compile(rf"{_MARK}Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
-_AVERAGE = re.compile(rf"{_MARK}Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 # One of these is among the first lines of every version's output, and before the list of ranks.
 _FIRST = r"[^\S\n]*(?:Collective test starting:|nThread \d|Using devices|trainyard collectives:)"
 _BEGIN, _UNMARKED_BEGIN = re.compile(f"#{_FIRST}"), re.compile(f"^{_FIRST}", re.M)
-_VERSION = re.compile(rf"{_MARK}nccl-tests version (\S+)")
-_STARTING = re.compile(rf"{_MARK}Collective test starting:\s*(\S+)")
-_OWN = re.compile(rf"{_MARK}trainyard collectives:\s*(\w+) over (\w+)")
-_WRONG = re.compile(rf"{_MARK}Wrong on (rank \d+ on \S+): \d+ elements")
+_COMMENTS = {
+    "bounds": re.compile(rf"{_MARK}Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)"),
+    "average": re.compile(rf"{_MARK}Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?"),
+    "own": re.compile(rf"{_MARK}trainyard collectives:\s*(\w+) over (\w+)"),
+    "starting": re.compile(rf"{_MARK}Collective test starting:\s*(\S+)"),
+    "version": re.compile(rf"{_MARK}nccl-tests version (\S+)"),
+    "wrong": re.compile(rf"{_MARK}Wrong on (rank \d+ on \S+): \d+ elements"),
+    "error": re.compile(r"#\s+error:\s*(.+)$"),
+    "reduced": re.compile(rf"{_MARK}(Reducing maxBytes to \d+ due to memory limitation)"),
+}
 _FAILURE = re.compile(
     r"([A-Za-z][\w.-]*: Test (?:CUDA|NCCL) failure .*|\.\. [\w.-]+ pid \d+: Test failure .*|Invalid number of GPUs.*)"
 )
-_ERROR = re.compile(r"#\s+error:\s*(.+)$")
-_REDUCED = re.compile(rf"{_MARK}(Reducing maxBytes to \d+ due to memory limitation)")
 # Upper bound for a line, in characters: the JSON of a large run without its beginning is one line.
 _MAX_LINE = 1 << 14
 # Greater numbers are none of a benchmark's, and a process has no more devices.
@@ -126,6 +128,10 @@ _PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reve
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)", re.I)
 # What in-place results alone leave blank.
 _BLANK_HALF = re.compile(r"\s{30,}")
+
+
+def _half(time: float | None, algbw: float | None, busbw: float | None, wrong: float | None) -> Measured:
+    return Measured(time, algbw, busbw, None if wrong is None else int(wrong))
 
 
 def _number(text: str) -> float | None:
@@ -233,15 +239,8 @@ class _Table:
         self._seen = None
 
     def _measured(self, words: Sequence[str]) -> Measured:
-        half = dict(zip(self.values[: len(words)], words))
-        wrong = _number(half.get("#wrong", "N/A"))
-        time = half.get("time", half.get("cputime", "N/A"))
-        return Measured(
-            _number(time),
-            _number(half.get("algbw", "N/A")),
-            _number(half.get("busbw", "N/A")),
-            None if wrong is None else int(wrong),
-        )
+        half = {name: _number(word) for name, word in zip(self.values, words)}
+        return _half(half.get("time", half.get("cputime")), half.get("algbw"), half.get("busbw"), half.get("#wrong"))
 
     def flush(self) -> None:
         """Count a row that never got all its values."""
@@ -267,7 +266,6 @@ def parse_text(text: str) -> Output:
             found.format += " (before 2.13)"
     else:
         found.problem = "there is no table of results in it"
-    found.footer_seen = found.out_of_bounds is not None and found.average is not None
     footer = found.out_of_bounds is not None or found.average is not None
     inside = bool(strays or tables or footer or found.ranks or '"average_bus_bandwidth"' in text)
     # Where other comments have their marks, a first line without one is what was left of it.
@@ -313,30 +311,27 @@ def _comment(line: str, found: Output) -> bool:
     if rank:
         found.ranks.append(Rank(int(rank["rank"]), rank["host"], int(rank["group"] or 0), rank["device"]))
         return True
-    bounds, average = _OUT_OF_BOUNDS.search(line), _AVERAGE.search(line)
-    if bounds:
-        found.out_of_bounds = max(int(bounds[1]), found.out_of_bounds or 0)
-    # What comes after the first footer is another table's, or somebody's notes about it.
-    if average and found.average is None:
-        value = _number(average[1])
-        found.average = math.nan if value is None else value
-        found.too_slow = average[2] == "FAILED"
-    own, starting, version = _OWN.search(line), _STARTING.search(line), _VERSION.search(line)
-    if own:
-        found.collective, found.backend, found.format = own[1], own[2], "trainyard text"
-    if starting:
-        program = _PROGRAM.search(starting[1])
-        found.collective = program[1] if program else found.collective
-    if version:
-        found.version = version[1]
-    error, reduced, wrong = _ERROR.search(line), _REDUCED.search(line), _WRONG.search(line)
-    if wrong:
-        found.wrong_ranks.append(wrong[1])
-    if error:
-        found.notes.append(f"NCCL's last error: {error[1].strip()}")
-    if reduced:
-        found.notes.append(reduced[1])
-    return any((bounds, average, own, starting, version, error, reduced, wrong))
+    matches = {name: match for name, pattern in _COMMENTS.items() if (match := pattern.search(line))}
+    for name, match in matches.items():
+        if name == "bounds":
+            found.out_of_bounds = max(int(match[1]), found.out_of_bounds or 0)
+        # What comes after the first footer is another table's, or somebody's notes about it.
+        elif name == "average" and found.average is None:
+            value = _number(match[1])
+            found.average = math.nan if value is None else value
+            found.too_slow = match[2] == "FAILED"
+        elif name == "own":
+            found.collective, found.backend, found.format = match[1], match[2], "trainyard text"
+        elif name == "starting":
+            program = _PROGRAM.search(match[1])
+            found.collective = program[1] if program else found.collective
+        elif name == "version":
+            found.version = match[1]
+        elif name == "wrong":
+            found.wrong_ranks.append(match[1])
+        elif name in ("error", "reduced"):
+            found.notes.append(f"NCCL's last error: {match[1].strip()}" if name == "error" else match[1])
+    return bool(matches)
 
 
 def parse_json(text: str) -> Output:
@@ -358,13 +353,12 @@ def parse_json(text: str) -> Output:
     code = data.get("nccl_version")
     found.version = f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100}" if isinstance(code, int) else ""
     # Only the first device of each process is listed.
-    each = max(1, int(_json_number(config.get("nthreads")) or 1) * int(_json_number(config.get("ngpus")) or 1))
-    each = min(each, _MAX_DEVICES)
+    each = min(max(1, _json_int(config, "nthreads", 1) * _json_int(config, "ngpus", 1)), _MAX_DEVICES)
     for device in config.get("devices") or []:
         if isinstance(device, dict):
-            first, group = int(_json_number(device.get("rank")) or 0), int(_json_number(device.get("group")) or 0)
-            host = str(device.get("hostname", ""))
-            found.ranks += [Rank(first + place, host, group, str(device.get("device", ""))) for place in range(each)]
+            first, group = _json_int(device, "rank"), _json_int(device, "group")
+            host, name = str(device.get("hostname", "")), str(device.get("device", ""))
+            found.ranks += [Rank(first + place, host, group, name) for place in range(each)]
     results = data.get("results")
     found.tables = 1 if isinstance(results, list) else 0
     if not found.tables:
@@ -379,12 +373,11 @@ def parse_json(text: str) -> Output:
             found.unchecked_rows += all(half is None or half.wrong is None for half in halves)
     bounds, average = _dict(data.get("out_of_bounds")), _dict(data.get("average_bus_bandwidth"))
     if bounds:
-        found.out_of_bounds = int(_json_number(bounds.get("count")) or 0)
+        found.out_of_bounds = _json_int(bounds, "count")
     if average:
         value = _json_number(average.get("bandwidth"))
         found.average = math.nan if value is None else value
         found.too_slow = str(average.get("okay")).lower() == "false"
-    found.footer_seen = bool(bounds and average)
     errors = data.get("errors")
     found.notes += [f"NCCL's last error: {error}" for error in (errors if isinstance(errors, list) else []) if error]
     return found
@@ -392,6 +385,10 @@ def parse_json(text: str) -> Output:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _json_int(values: dict[str, Any], name: str, default: int = 0) -> int:
+    return int(_json_number(values.get(name)) or default)
 
 
 def _json_number(value: Any) -> float | None:
@@ -411,13 +408,8 @@ def _json_number(value: Any) -> float | None:
 def _json_measured(value: Any) -> Measured | None:
     if not isinstance(value, dict):
         return None
-    wrong = _json_number(value.get("nwrong"))
-    return Measured(
-        _json_number(value.get("time", value.get("cpu_time"))),
-        _json_number(value.get("alg_bw")),
-        _json_number(value.get("bus_bw")),
-        None if wrong is None else int(wrong),
-    )
+    half = {name: _json_number(number) for name, number in value.items()}
+    return _half(half.get("time", half.get("cpu_time")), half.get("alg_bw"), half.get("bus_bw"), half.get("nwrong"))
 
 
 def parse(text: str) -> Output:

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..findings.checks import shown
@@ -236,7 +236,7 @@ def verify(output: Output, request: Request) -> dict[str, Any]:
         backend=backend,
         ranks=ranks,
         hosts=hosts,
-        sizes=[_size(row) for row in output.rows],
+        sizes=[asdict(row) for row in output.rows],
         busbw_largest=busbw,
         busbw_average=None if average is None or math.isnan(average) else average,
         footer_seen=output.footer_seen,
@@ -300,11 +300,6 @@ def _path(output: Output, request: Request, backend: str, hosts: Sequence[str]) 
     return (
         transport.check_transport(hosts, backend, least, active, request.traffic, output.nccl_lines) if least else None
     )
-
-
-def _size(row: Row) -> dict[str, Any]:
-    halves = {"out_of_place": row.out_of_place, "in_place": row.in_place}
-    return {"bytes": row.bytes, **{name: half.as_dict() if half else None for name, half in halves.items()}}
 
 
 def refused(findings: Sequence[Finding], collective: str) -> dict[str, Any]:
