@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA toolkits on the nodes: versions from their own files, and host compilers.
 
-Pure. A state is what library/cuda_toolkit_state returns of a node. A toolkit is known by its release, `12.4` of 12.4.1:
+A state is what library/cuda_toolkit_state returns of a node. A toolkit is known by its release, `12.4` of 12.4.1:
 packages of two updates of one release cannot be side by side.
 """
 
@@ -56,7 +56,7 @@ def release(version: str) -> str:
 
 
 def nvcc_version(output: str) -> str:
-    """Return `13.0.88` from what `nvcc --version` prints; empty where it says none."""
+    """Return `13.0.88` from what `nvcc --version` prints; empty for another output."""
     match = _NVCC.search(output)
     return match["version"] if match else ""
 

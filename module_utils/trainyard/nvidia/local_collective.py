@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small all-reduce over a job's GPUs of one node by nccl-tests: the command and its errors. Pure.
+"""A small all-reduce over a job's GPUs of one node by nccl-tests: the command and its errors.
 
 One process has all the GPUs, so it needs neither mpirun nor ssh. Every value is compared (-c 1), of few bytes and of as
 many as all links get a share of; speed does not count. Sources: nccl-tests' common.cu, 2.10 to 2.19.
@@ -27,9 +27,9 @@ _MAX_TEXT = 240
 
 
 def command(program: str, devices: Sequence[int], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return `argv` and `env` of a run over these GPUs, {} where there are not two, or no program is known.
+    """Return `argv` and `env` of a run over these GPUs, {} for less than two or without a program.
 
-    `environment` is that of the job's processes there: what NCCL needs to work on this node stands in it.
+    `environment` is that of the job's processes there, with the settings that NCCL needs on this node.
     """
     if not program or len(devices) < 2:
         return {}
@@ -45,10 +45,9 @@ def command(program: str, devices: Sequence[int], environment: Mapping[str, str]
 
 
 def fault(status: int | None, text: str, devices: int) -> str:
-    """Say what a run over so many GPUs shows to be wrong, "" where nothing. `status` None: it was ended after LIMIT_S.
+    """Return what is wrong by a run over so many GPUs, "" for nothing. `status` None: it was ended after LIMIT_S.
 
-    A program that ended before it had its GPUs in hand tells nothing of them; nor does one that is content, and says
-    so in a form that is not known here.
+    A program that ended before it used its GPUs, or one whose form of success is unknown here, shows no fault of them.
     """
     output = parse_text(text)
     if status is None:

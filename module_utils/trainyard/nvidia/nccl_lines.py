@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse the lines in which NCCL reports its networks (NCCL_DEBUG=INFO). Pure.
+"""Parse the lines in which NCCL reports its networks (NCCL_DEBUG=INFO).
 
 Forms of its lines: NCCL 2.7 to 2.28, also with a network plugin (IBext_v8, Libfabric, AWS Libfabric).
 """

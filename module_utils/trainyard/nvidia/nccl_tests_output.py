@@ -54,12 +54,11 @@ class Rank:
 class Output:
     """All that was read.
 
-    `tables` counts result tables, of which rows holds the first one's. `unchecked_rows` counts those whose results
-    nobody looked at (-c 0; the footer says OK nevertheless), `broken_rows` those without all their values.
-    `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the word of
-    NCCL_TESTS_MIN_BW. `wrong_ranks` are those that our own benchmark names, `rank 1 on n2`; `errors` are the program's
-    own words for what went wrong, `nccl_lines` the lines of NCCL (NCCL_DEBUG), `problem` why nothing could be read.
-    `headless`: it begins in the middle, so nobody can tell what stood before.
+    `tables` counts result tables; `rows` are those of the first. `unchecked_rows` counts rows whose results were not
+    checked (-c 0; the footer has OK nevertheless), `broken_rows` those without all their values. `out_of_bounds` and
+    `average` are the footer's, None where it is missing; `too_slow` is by NCCL_TESTS_MIN_BW. `wrong_ranks` are from our
+    own benchmark, `rank 1 on n2`; `errors` are the program's messages, `nccl_lines` those of NCCL (NCCL_DEBUG),
+    `problem` is why nothing could be read. `headless`: it begins in the middle of an output.
     """
 
     format: str = ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds that one node makes and others copy: which node builds, which copies from it, and what stops either.
 
-A record in the prefix names the sources of the build. With an equal record there is nothing to do.
-A state is the one that trainyard_node/software/builds.py reads.
+A record in the prefix names the sources of the build; with an equal one there is nothing to do. A state is what
+trainyard_node/software/builds.py reads.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which wanted files and folders a node lacks, or has otherwise; trainyard_node/machine/files.py reads what it has."""
+"""Find required files and folders that a node has not, or has otherwise; trainyard_node/machine/files.py reads them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fingerprints of the OpenPGP keys in a file, without gpg, which a node need not have.
 
-The fingerprint is what a vendor documents; a sha256 of the file would change with each prolonged life of the key.
-
-Pure. Reads what RFC 4880 and RFC 9580 call transferable public keys, armored or binary.
+The fingerprint is what a vendor documents; a sha256 of the file would change with each prolonged life of the key. Reads
+what RFC 4880 and RFC 9580 call transferable public keys, armored or binary.
 """
 
 from __future__ import annotations

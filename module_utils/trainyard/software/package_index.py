@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a package index holds a pinned package for a Python, by what `pip index versions --json` answered.
+"""Read from `pip index versions --json` whether a package index has a pinned package for a Python.
 
-Pure. pip goes by its own configuration, by the tags of wheels and by what they require of Python, so only its answer is
-read here: versions where it found any, else why not.
+pip knows its own configuration, the tags of wheels and what they require of Python, so only its answer is read here.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ _NOTHING = "No matching distribution found"
 
 @dataclass(frozen=True)
 class Offered:
-    """The versions that fit the Python which asked; `silent` says why an index did not answer.
-
-    `known` is false where nothing can be printed: pip did not run, or said something else.
-    """
+    """The versions that fit a Python; `silent` is why an index did not answer, `known` is false without pip's answer."""
 
     versions: tuple[str, ...] = ()
     silent: str = ""
@@ -39,7 +35,7 @@ class Offered:
 
 
 def read_offered(status: int, output: str, complaints: str) -> Offered:
-    """Read what pip printed: JSON, and beside it warnings of indexes that do not answer."""
+    """Read the output of pip: JSON, and beside it warnings of indexes that do not answer."""
     printed = f"{output}\n{complaints}"
     found = _SILENT.search(printed)
     reason = _REASON.search(printed) if found else None
@@ -66,10 +62,10 @@ def where(index_url: str, extra_index_urls: Sequence[str], find_links: Sequence[
 
 
 def check(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> Finding | None:
-    """Return why pip would not find a package; None where it would, or where that cannot be told.
+    """Return why pip would not find a package; None where it would, or where that is unknown.
 
-    `looked` is where pip looks, in words; `python` for which Python and machine; `prefix` begins the names of the
-    variables that say where it looks, such as `pytorch`.
+    `looked` is where pip searches, in words, and `python` for which Python and machine; `prefix` begins the names of
+    the variables that configure it, such as `pytorch`.
     """
     if not offered.known or any(pin.accepts(version) for version in offered.versions):
         return None

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned Python requirements: read them, and compare them with what is installed.
-
-pip would do that, too, yet in seconds, and for what is missing only with its index in reach.
+"""Pinned Python requirements: read them, and compare them with what is installed; pip would need seconds and its index.
 
 A pin is `name==version`, with extras and a `python_version` marker where needed, and pip's `--hash=sha256:...`; the
 grammar is a part of PEP 508, version equality that of PEP 440: a pin without a local part (`2.13.0`) accepts every

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine is for NVIDIA's software: GPUs by PCI, kernel and headers, Secure Boot, packages, space. In MiB.
+"""Facts of this machine for NVIDIA's software: GPUs by PCI, kernel and headers, Secure Boot, packages, space in MiB.
 
-Neither driver nor root is needed, and nothing is changed. A few short processes: uname, gcc, df, on apt systems
-dpkg-query and apt-cache, on EFI systems that hide the variable mokutil.
+Neither driver nor root is needed, and nothing is changed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
     `manage_system`; `apt` (arguments of apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module
     training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
     part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
-    a zip file in base64. Without it no index is waiting, and `asks_index` tells whether one is needed.
+    a zip file in base64. Without it no index is read, and `asks_index` tells whether one is needed.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []

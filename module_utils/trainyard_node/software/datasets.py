@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Place a data set in a folder as a whole, and tell whether it is still what was placed.
+"""Place a complete data set in a folder, and check later that it is unchanged.
 
-It is made in a folder beside its own and takes its name only when it is complete, with `manifest.json`: where it came
-from, and size and sha256 of every file. ansible.builtin.unarchive would unpack in the folder itself, all that the
-archive holds, and could not tell later what was altered. Sizes are bytes.
+It is made in a folder beside its own and takes its name only when it is complete, with `manifest.json`: its source, and
+size and sha256 of every file. ansible.builtin.unarchive knows nothing of that. Sizes are bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a package index for versions, with pip, as an installation would ask it later; only its pages are downloaded.
+"""Read versions from a package index with pip, as a later installation would; only its pages are downloaded.
 
-pip comes with the question, as a zip file: a bare system has none, and an old one cannot answer in JSON.
+The controller sends pip as a zip file: a bare system has none, and an old one cannot answer in JSON.
 """
 
 from __future__ import annotations
