@@ -27,7 +27,7 @@ _NOTHING = "No matching distribution found"
 
 @dataclass(frozen=True)
 class Offered:
-    """The versions that fit a Python; `silent` is why an index did not answer, `known` is false without pip's answer."""
+    """The versions that fit a Python; `silent`: why an index did not answer; `known`: whether pip gave an answer."""
 
     versions: tuple[str, ...] = ()
     silent: str = ""
