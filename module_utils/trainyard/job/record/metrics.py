@@ -7,6 +7,7 @@ is not a number is NaN. Times are seconds. docs/events.md lists all metrics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -49,18 +50,17 @@ HELP = {
 def node_samples(host: str, report: State, ranks: int, head_silent_s: float | None) -> Samples:
     """Return the samples of one node; `report` is its monitor's, `head_silent_s` is None on the head."""
     where = {"node": host}
-    found: Samples = {
+    return {
         "trainyard_node_ranks": [(where, float(ranks))],
         "trainyard_node_ranks_running": [(where, float(report.get("ranks_running", 0)))],
+        "trainyard_node_head_silent_seconds": [] if head_silent_s is None else [(where, round(head_silent_s, 1))],
     }
-    if head_silent_s is not None:
-        found["trainyard_node_head_silent_seconds"] = [(where, round(head_silent_s, 1))]
-    return found
 
 
 def job_samples(state: State, head: str, launcher: str) -> Samples:
     """Return the samples of the whole job; `state` is the head's cluster.json."""
     metrics, restarts = state["metrics"], state["restarts"]
+    newest = (state.get("checkpoints") or {}).get("newest") or {}
     single = {
         "ready": float(state["state"] != "starting"),
         "elapsed_seconds": state["elapsed_s"],
@@ -70,16 +70,12 @@ def job_samples(state: State, head: str, launcher: str) -> Samples:
         "restarts_left": max(0, restarts.get("budget", 0) - len(restarts["history"])),
         **{name: metrics.get(name) for name in _OWN},
         "goodput_ratio": (state.get("goodput") or {}).get("share"),
-        "checkpoint_step": _newest(state).get("step"),
-        "checkpoint_timestamp_seconds": _newest(state).get("time"),
+        "checkpoint_step": newest.get("step"),
+        "checkpoint_timestamp_seconds": newest.get("time"),
     }
+    found: Samples = {f"trainyard_job_{name}": [({}, float(v))] for name, v in single.items() if is_number(v)}
     if "loss" in metrics and metrics["loss"] is None:
-        single["loss"] = float("nan")
-    found: Samples = {
-        f"trainyard_job_{name}": [({}, float(value))]
-        for name, value in single.items()
-        if is_number(value) or (name == "loss" and value is not None)
-    }
+        found["trainyard_job_loss"] = [({}, math.nan)]
     found["trainyard_job_info"] = [({"head": head, "launcher": launcher}, 1.0)]
     found["trainyard_job_node_silent_seconds"] = [
         ({"node": host}, node["silent_s"]) for host, node in state["nodes"].items() if is_number(node["silent_s"])
@@ -95,10 +91,6 @@ def job_samples(state: State, head: str, launcher: str) -> Samples:
             by_name[each["to"]] = by_name.get(each["to"], 0.0) + each[count]
         found[f"trainyard_job_events_{count}"] = [({"to": to}, value) for to, value in by_name.items()]
     return found
-
-
-def _newest(state: State) -> Mapping[str, Any]:
-    return (state.get("checkpoints") or {}).get("newest") or {}
 
 
 def render(job_id: str, *of: Samples) -> str:

@@ -28,6 +28,9 @@ _PLAIN = (
     *(pickle.APPEND, pickle.APPENDS, pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
 )
 
+# Errors of a dump that is cut off or forged.
+_BROKEN = (pickle.UnpicklingError, struct.error, LookupError, TypeError, ValueError, AttributeError, EOFError)
+
 
 # The reader in Python: the one in C allocates as many values as the file claims to have.
 class _Reader(pickle._Unpickler):
@@ -36,7 +39,7 @@ class _Reader(pickle._Unpickler):
     dispatch: ClassVar = {step[0]: pickle._Unpickler.dispatch[step[0]] for step in _PLAIN}
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse."""
+        """Refuse to import anything."""
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
 
@@ -53,15 +56,7 @@ def read(content: bytes) -> str:
             # Entries are in order: report the first that has not ended, else the last.
             if found.get(group, (True, ""))[0]:
                 found[group] = done, f"{each['profiling_name']}, number {int(number)} of {group}"
-    except (
-        pickle.UnpicklingError,
-        struct.error,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        EOFError,
-    ) as error:
+    except _BROKEN as error:
         raise ValueError(f"no dump of the flight recorder: {type(error).__name__}: {error}") from None
     # Groups with something open first.
     first = sorted(found.values(), key=lambda each: each[0])[:MAX_GROUPS]
