@@ -104,27 +104,23 @@ class Watch:
     def limit(self) -> tuple[float, str]:
         """Return how long a job may now be without progress, and the variable that sets this."""
         settings = self.settings or {}
-        after_s = settings.get("after_s")
-        if after_s is None:
-            after_s = max(AUTO_MIN_S, AUTO_TIMES * self._longest_s)
-        if not self._seen or (settings.get("after_s") is None and self._seen <= AUTO_STEPS):
+        auto = settings.get("after_s") is None
+        after_s = max(AUTO_MIN_S, AUTO_TIMES * self._longest_s) if auto else float(settings["after_s"])
+        if not self._seen or (auto and self._seen <= AUTO_STEPS):
             return max(float(settings.get("first_s", 0)), after_s if self._seen else 0.0), FIRST
         if self._pausing:
             return max(float(settings.get("pause_s", 0)), after_s), PAUSE
-        return float(after_s), STEP
+        return after_s, STEP
 
     def overdue(self, now: float, time_up: bool = False) -> dict[str, Any] | None:
         """Return for how long nothing came (`after_s`) and the variable whose limit that exceeds (`limit`), or None.
 
         A job whose time is up is overdue in any case.
         """
-        silent_s = now - self._alive_at
+        silent_s, (limit_s, name) = now - self._alive_at, self.limit()
         if time_up:
             return {"after_s": round(silent_s), "limit": TIME}
-        if self.settings is None:
-            return None
-        limit_s, name = self.limit()
-        return {"after_s": round(silent_s), "limit": name} if silent_s > limit_s else None
+        return {"after_s": round(silent_s), "limit": name} if self.settings and silent_s > limit_s else None
 
 
 def printing_text(last: str, unread: bool) -> str:
@@ -141,13 +137,13 @@ def text(failure: Mapping[str, Any]) -> str:
 
 def cause(failure: Mapping[str, Any]) -> list[str]:
     """Return since when a job that hung, or whose time was up, made no progress, and where its ranks were."""
-    step = failure.get("step")
-    since = f"since step {step:g}" if step is not None else "since its start" if failure["limit"] == FIRST else ""
-    if failure["limit"] == TIME:
-        came = f"then no new progress had come for {failure['after_s']} s {since}".rstrip()
-        return [came, *failure["groups"], "all stacks are in logs/stacks_*.log"]
-    named = "" if failure["limit"] == STEP else f"; {failure['limit']}"
-    lines = [f"hung: no new progress for {failure['after_s']} s {since}".rstrip() + f" ({STEP}{named})"]
-    if failure["limit"] == FIRST and step is None:
+    step, limit = failure.get("step"), failure["limit"]
+    since = f" since step {step:g}" if step is not None else " since its start" if limit == FIRST else ""
+    if limit == TIME:
+        lines = [f"then no new progress had come for {failure['after_s']} s{since}"]
+    else:
+        named = STEP if limit == STEP else f"{STEP}; {limit}"
+        lines = [f"hung: no new progress for {failure['after_s']} s{since} ({named})"]
+    if limit == FIRST and step is None:
         lines.append("where the script prints other lines than are known, job_progress_pattern finds them")
     return [*lines, *failure["groups"], "all stacks are in logs/stacks_*.log"]

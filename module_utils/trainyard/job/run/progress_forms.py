@@ -1,26 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read progress from the lines that training programs print by themselves.
+"""Read progress from the lines that training programs print by themselves (docs/job-file.md#progress).
 
 A line is progress if it states the loss of the training: `loss: 2.3`, `train_loss=2.3`, `Loss 2.3 (2.4)`,
-`loss is 2.3`, `train-logloss:0.44`. The step and the epoch are what stands beside it:
+`loss is 2.3`, `train-logloss:0.44`. The step, the epoch and the rate are what stands beside it. Two kinds of lines
+count without a loss: bars with a name of training, and DeepSpeed's timers.
 
-| stated | examples |
-|---|---|
-| step by its name | step 40/200, iter 10, iteration 10/ 500, it 5, batch: [100/390], 200/2983 batches |
-| step in front | [12] and a tab, as XGBoost and LightGBM write it |
-| step and epoch in front of the loss | [1,  2000] loss: 0.5, as PyTorch's tutorial for CIFAR-10 writes it |
-| step behind the epoch | Epoch: [0][ 245/160146], Epoch: 1 [64/2048 (12%)], epoch 001: 10/100, Train: 0 [5/90 (5%)] |
-| step by a bar | tqdm, Lightning (tqdm and rich), Keras |
-| epoch | epoch 2, Epoch [1/10], 'epoch': 0.5, Epoch(train) [1] |
-| rate | rate 5123.4, samples/sec: 31.2, tps: 5,123, 9.80it/s, 17000 tok/s |
-
-Two kinds of lines count without a loss: bars with a name of training, and DeepSpeed's timers.
-
-A wrong reading is worse than none. The loss of a validation, of a checkpoint or of one part of a model is not read, nor
-is a number whose comma may mean a decimal or thousands. `step` is counted as the program counts it: often anew in each
-epoch, sometimes in samples. `rate` is what the line says: steps, samples or tokens a second.
-
-Every repetition that can fail is bounded, so that a line takes time in proportion to its length.
+A wrong reading is worse than none: no loss of a validation, a checkpoint or a part of a model is read, and no number
+whose comma may mean a decimal or thousands. Every repetition that can fail is bounded, so that a line takes time in
+proportion to its length.
 """
 
 from __future__ import annotations
@@ -88,6 +75,7 @@ _STEP_NAMES = {
 _STEPS = _marked(
     *((mark, _NOT_A_STEP + name + _STEP_VALUE) for mark, name in _STEP_NAMES.items()),
     ("/", rf"(?<![\w/.,-]){_STEP_OF} (?:batches|steps|iterations|iters)\b"),
+    # XGBoost, LightGBM.
     ("]\t", r"^\[(?P<step>\d+)\]\t"),
 )
 # Counts behind the epoch: [ 245/160146], [64/2048 (12%)], (1/100), 10/100.
@@ -100,6 +88,7 @@ _EPOCHS = _marked(
     ),
     ("train", rf"(?<![\w/.-])train(?:ing)?:?\s{{0,8}}\[?(?P<epoch>\d+)(?:/\d+)?\]?{_BEHIND}"),
     ("/", rf"\[(?P<epoch>\d+)/\d+\]\s?\[\s{{0,8}}{_STEP_OF}\]"),
+    # PyTorch's tutorial for CIFAR-10: [1,  2000] loss: 0.5.
     ("] loss", r"\[(?P<epoch>\d+),\s{0,8}(?P<step>\d+)\] loss"),
 )
 _PER_SECOND = r"(?:it|iter|step|batch|batche|sample|token|tok|img|image|seq)s?/s(?:ec(?:ond)?)?"
