@@ -106,6 +106,11 @@ class Tree:
         folders = [*os.environ.get("PATH", "").split(os.pathsep), *_TOOL_FOLDERS]
         return shutil.which(name, path=os.pathsep.join(folder for folder in folders if folder))
 
+    def output(self, name: str, argv: list[str], timeout: float = 30) -> str | None:
+        """Return the output of a command that succeeds, None where it fails or is not installed."""
+        outcome = self.command(name, argv, timeout)
+        return outcome.output if outcome and outcome.status == 0 else None
+
     def command(self, name: str, argv: list[str], timeout: float, as_nobody: bool = False) -> Outcome | None:
         """Run a command, or read its captured output; None where it is not installed.
 

@@ -34,7 +34,7 @@ def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
     if not tree.exists(where):
         return None
     name = where.rpartition("/")[2]
-    nvcc = tree.command(f"nvcc.{name}", [f"{where}/bin/nvcc", "--version"], _ANSWER_SECONDS)
+    nvcc = tree.output(f"nvcc.{name}", [f"{where}/bin/nvcc", "--version"], _ANSWER_SECONDS)
     record = _record(tree, f"{where}/{RECORD}") or _record(tree, f"{root}/.{name}.json")
     packed = tree.exists(f"/var/lib/dpkg/info/cuda-toolkit-{name[len('cuda-') :].replace('.', '-')}.list")
     kind = str(record["provider"]) if "provider" in record else "network_repo" if packed else "foreign"
@@ -42,7 +42,7 @@ def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
     texts = [tree.text(header) for header in headers[: 2 if where == "/usr" else 1]]
     match = _NUMBERED.search(where)
     return {
-        "nvcc": parse.nvcc_version(nvcc.output) if nvcc is not None and nvcc.status == 0 else "",
+        "nvcc": parse.nvcc_version(nvcc or ""),
         "cuda": parse.toolkit_version(tree.text(f"{where}/version.json")),
         "newest_gcc": next((newest for text in texts if (newest := parse.newest_gcc_of(text))), ""),
         "kind": kind,
@@ -54,20 +54,19 @@ def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:
 def _compiler(tree: Tree, setting: str) -> dict[str, Any]:
     """Return the host compiler: the one that is there, else the version that the repositories would install."""
     name = setting or "g++"
-    there = tree.command("host-compiler", [name, "-dumpfullversion"], _ANSWER_SECONDS)
-    if there is not None and there.status == 0:
-        return {"name": name, "version": parse.gcc_version(there.output), "installed": True}
+    there = tree.output("host-compiler", [name, "-dumpfullversion"], _ANSWER_SECONDS)
+    if there is not None:
+        return {"name": name, "version": parse.gcc_version(there), "installed": True}
     package = parse.compiler_package(setting)
-    policy = tree.command("apt-cache.policy", ["apt-cache", "policy", package], _ANSWER_SECONDS) if package else None
-    lines = [line.strip() for line in policy.output.splitlines()] if policy is not None else []
-    candidate = next((line.partition(":")[2].strip() for line in lines if line.startswith("Candidate:")), "")
-    return {"name": name, "version": parse.gcc_version(candidate), "installed": False}
+    policy = tree.output("apt-cache.policy", ["apt-cache", "policy", package], _ANSWER_SECONDS) if package else ""
+    candidate = re.search(r"^\s*Candidate:(.*)", policy or "", re.MULTILINE)
+    return {"name": name, "version": parse.gcc_version(candidate[1] if candidate else ""), "installed": False}
 
 
 def _compilers(tree: Tree) -> list[str]:
     """Return the packages g++-N that apt knows, oldest first."""
-    names = tree.command("apt-cache.pkgnames", ["apt-cache", "pkgnames", "g++-"], _ANSWER_SECONDS)
-    found = re.findall(r"^g\+\+-\d+$", names.output if names is not None else "", re.MULTILINE)
+    names = tree.output("apt-cache.pkgnames", ["apt-cache", "pkgnames", "g++-"], _ANSWER_SECONDS)
+    found = re.findall(r"^g\+\+-\d+$", names or "", re.MULTILINE)
     return sorted(set(found), key=lambda name: int(name.rpartition("-")[2]))
 
 
@@ -84,8 +83,8 @@ def _gpus(tree: Tree) -> int:
 def _session(tree: Tree, user: str) -> dict[str, str] | None:
     """Return what sshd sets for a user; None where it does not report it, as to anybody but root."""
     argv = ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"]
-    printed = tree.command("sshd.config", argv, _ANSWER_SECONDS)
-    return session_environment.effective(printed.output) if printed is not None and printed.status == 0 else None
+    printed = tree.output("sshd.config", argv, _ANSWER_SECONDS)
+    return None if printed is None else session_environment.effective(printed)
 
 
 def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...trainyard.nvidia import driver as parse
-from ..machine.tree import Outcome, Tree
+from ..machine.tree import Tree
 
 _TOOL_SECONDS = 30
 # Debian keeps each driver's libraries in a folder of its own and leads to one of them by alternatives.
@@ -23,14 +23,10 @@ _LIBRARIES = (
 _PACKAGE_FORMAT = "${Package}\\t${Version}\\t${db:Status-Abbrev}\\t${Maintainer}\\n"
 
 
-def _output(outcome: Outcome | None) -> str:
-    return outcome.output if outcome and outcome.status == 0 else ""
-
-
 def installed_packages(tree: Tree) -> list[dict[str, str]]:
     """Return the driver's packages of which anything is there, with name, version, status and maintainer."""
     argv = ["dpkg-query", "-W", "-f", _PACKAGE_FORMAT]
-    return parse.read_packages(_output(tree.command("dpkg-query", argv, _TOOL_SECONDS)))
+    return parse.read_packages(tree.output("dpkg-query", argv) or "")
 
 
 def _runfile(tree: Tree) -> str:
@@ -46,16 +42,16 @@ def _modules(tree: Tree, kernels: Sequence[str], names: Sequence[str]) -> dict[s
         found[kernel] = parse.read_modinfo("")
         # modinfo prints nothing for a kernel that is not installed.
         for name in names if tree.captured or tree.exists(f"/lib/modules/{kernel}") else ():
-            outcome = tree.command(f"modinfo.{kernel}.{name}", ["modinfo", "-k", kernel, name], _TOOL_SECONDS)
-            if outcome and outcome.status == 0:
-                found[kernel] = parse.read_modinfo(outcome.output)
+            output = tree.output(f"modinfo.{kernel}.{name}", ["modinfo", "-k", kernel, name])
+            if output is not None:
+                found[kernel] = parse.read_modinfo(output)
                 break
     return found
 
 
 def _dkms(tree: Tree) -> list[dict[str, str]]:
     """Return what dkms has, and sources that it could build but that nobody has told it of."""
-    found = parse.read_dkms(_output(tree.command("dkms", ["dkms", "status"], _TOOL_SECONDS)))
+    found = parse.read_dkms(tree.output("dkms", ["dkms", "status"]) or "")
     known = {(one["module"], one["version"]) for one in found}
     for name in tree.names("/usr/src"):
         module, _, version = name.rpartition("-")
@@ -100,7 +96,7 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
         "version": parse.installed_version(packages, runfile),
         "packages": {one["name"]: one["version"] for one in packages},
         "broken": sorted(one["name"] for one in packages if one["status"][1:2] != "i"),
-        "held": parse.read_held(_output(tree.command("apt-mark", ["apt-mark", "showhold"], _TOOL_SECONDS))),
+        "held": parse.read_held(tree.output("apt-mark", ["apt-mark", "showhold"]) or ""),
         "runfile": runfile,
         "loaded": loaded,
         "flavour": flavour or next((one["flavour"] for one in modules.values() if one["flavour"]), ""),

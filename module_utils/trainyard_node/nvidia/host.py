@@ -16,15 +16,8 @@ from ...trainyard.nvidia import hardware as parse
 from ..cluster.node import container
 from ..machine.tree import Tree
 
-_TOOL_SECONDS = 30
 _FOLDERS = ("/", "/usr", "/boot", "/var")
 _EFI_VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-
-
-def _run(tree: Tree, name: str, argv: list[str]) -> str | None:
-    """Return what a command printed, None where it is missing or failed."""
-    outcome = tree.command(name, argv, _TOOL_SECONDS)
-    return outcome.output if outcome and outcome.status == 0 else None
 
 
 def _pci(tree: Tree) -> tuple[list[dict[str, str]], int]:
@@ -66,14 +59,14 @@ def _headers_available(tree: Tree, release: str) -> bool | None:
     lists = [name for name in tree.names("/var/lib/apt/lists") if "_Packages" in name]
     if not lists:
         return None
-    output = _run(tree, "apt-cache.headers", ["apt-cache", "policy", f"linux-headers-{release}"])
+    output = tree.output("apt-cache.headers", ["apt-cache", "policy", f"linux-headers-{release}"])
     return None if output is None else parse.read_candidate(output)
 
 
 def _secure_boot(tree: Tree) -> str:
     efi = tree.exists("/sys/firmware/efi")
     variable = tree.text(_EFI_VARIABLE) if efi else None
-    mokutil = _run(tree, "mokutil.sb-state", ["mokutil", "--sb-state"]) if efi and not variable else None
+    mokutil = tree.output("mokutil.sb-state", ["mokutil", "--sb-state"]) if efi and not variable else None
     return parse.secure_boot(efi, variable, mokutil)
 
 
@@ -117,7 +110,7 @@ def read_host(
     return {
         "host": host,
         "os": parse.read_os(tree.text("/etc/os-release") or tree.text("/usr/lib/os-release")),
-        "arch": (_run(tree, "uname.machine", ["uname", "-m"]) or "").strip(),
+        "arch": (tree.output("uname.machine", ["uname", "-m"]) or "").strip(),
         "kernel": {
             "running": running,
             "headers": _headers(tree),
@@ -128,9 +121,9 @@ def read_host(
         "nvswitches": switches,
         "secure_boot": _secure_boot(tree),
         "nouveau": parse.module_loaded(tree.text("/proc/modules"), "nouveau"),
-        "gcc": parse.first_version(_run(tree, "gcc.version", ["gcc", "-dumpfullversion", "-dumpversion"])),
-        "apt": {**parse.read_packages(_run(tree, "dpkg-query.status", query)), "kept": _held(tree, records)},
+        "gcc": parse.first_version(tree.output("gcc.version", ["gcc", "-dumpfullversion", "-dumpversion"])),
+        "apt": {**parse.read_packages(tree.output("dpkg-query.status", query)), "kept": _held(tree, records)},
         "cuda": _toolkits(tree, toolkits),
-        "free_mib": parse.read_free(folders, _run(tree, "df", ["df", "-Pk", *folders])),
+        "free_mib": parse.read_free(folders, tree.output("df", ["df", "-Pk", *folders])),
         "rdma_ports": _rdma_ports(tree),
     }

@@ -64,8 +64,7 @@ def read_part(tree: Tree, name: str, root: str, place: str, machine: str) -> dic
     home = next((each for each in searched if tree.path(f"{each}/{marker}").exists()), "")
     version = ""
     if home and name == "cuda":
-        outcome = tree.command("nvcc.version", [f"{home}/{marker}", "--version"], _ANSWER_SECONDS)
-        version = nvcc_version(outcome.output) if outcome and outcome.status == 0 else ""
+        version = nvcc_version(tree.output("nvcc.version", [f"{home}/{marker}", "--version"], _ANSWER_SECONDS) or "")
     elif home:
         version = header_version(tree.text(f"{home}/{marker}") or "", part.defines)
     own = home not in ("", "/usr")
