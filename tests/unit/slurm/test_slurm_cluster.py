@@ -24,9 +24,8 @@ def cluster_node(host, **changed):
 
 def test_the_files_of_a_cluster_are_rendered(golden):
     gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
-    files, findings = slurm_files(
-        ClusterSettings("lab", "n1", "10.0.0.1"), [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
-    )
+    nodes = [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
+    files, findings = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)
     assert findings == []
     for name, text in files.items():
         golden(text, f"slurm/{name}")
@@ -49,14 +48,8 @@ def test_memory_is_shared_by_cpus():
 
 # Captured in a container with a second, writable mount of cgroup v1; without that mount it is an ordinary one.
 WRITABLE = (OUTPUTS / "cgroups_v1_writable.txt").read_text()
-
-
 READ_ONLY = "".join(line for line in WRITABLE.splitlines(keepends=True) if " cgroup rw," not in line)
-
-
 V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec,relatime,nsdelegate 0 0\ncpuset cpu io memory pids\n"
-
-
 ALL = "CapEff:\t000001ffffffffff\n"
 
 
@@ -81,9 +74,8 @@ ALL = "CapEff:\t000001ffffffffff\n"
 def test_a_node_that_cannot_confine_jobs_is_a_finding(cgroups, found):
     assert missing(cgroups) == found
     findings = confinement_findings([{"host": "n1", "cgroups": cgroups}])
-    assert [(finding.host, finding.check, finding.found) for finding in findings] == (
-        [("n1", "slurm_confinement", found)] if found else []
-    )
+    expected = [("n1", "slurm_confinement", found)] if found else []
+    assert [(finding.host, finding.check, finding.found) for finding in findings] == expected
     assert all("slurm_confinement: none" in finding.action for finding in findings)
 
 
@@ -179,12 +171,8 @@ def test_slurmd_is_neither_newer_nor_too_old(controller, version, rejected):
 def test_nodes_are_built_from_registered_results():
     bare = {"name": "n1", "__slurm_conf": {"failed": True}, "__slurm_cgroups": {"skipped": True}}
     conf = base64.b64encode(b"ClusterName=lab\n").decode()
-    complete = {
-        **bare,
-        "ansible_host": "10.0.0.1",
-        "__slurm_conf": {"content": conf},
-        "__slurm_version": {"stdout": "slurm 22.05.8"},
-    }
+    version = {"stdout": "slurm 22.05.8"}
+    complete = {**bare, "ansible_host": "10.0.0.1", "__slurm_conf": {"content": conf}, "__slurm_version": version}
     first, second = nodes_of([bare, complete])
     assert (first["address"], first["conf"], first["cgroups"], first["version"]) == ("n1", "", None, None)
     assert (second["address"], second["conf"], second["version"]) == ("10.0.0.1", "ClusterName=lab\n", "slurm 22.05.8")

@@ -209,20 +209,15 @@ def test_the_package_that_python_is_to_run_as_a_module(words, package):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "starter"),
+    ("job", "starter"),
     [
-        ("torchrun", "torch"),
-        ("msrun", "mindspore.parallel.cluster.run"),
-        ("oneflow", "oneflow"),
-        ("direct", ""),
-        ("mindspore", ""),
+        ({"launcher": "torchrun"}, "torch"),
+        ({"launcher": "msrun"}, "mindspore.parallel.cluster.run"),
+        ({"launcher": "oneflow"}, "oneflow"),
+        ({"launcher": "oneflow", "oneflow_style": "address_list"}, ""),
+        *(({"launcher": name}, "") for name in ("direct", "mindspore")),
     ],
 )
-def test_each_node_plan_names_the_program_that_starts_ranks(launcher, starter):
-    node_plans = make_plan(make_job(launcher=launcher), [member(0), member(1)]).node_plans([])
+def test_each_node_plan_names_the_program_that_starts_ranks(job, starter):
+    node_plans = make_plan(make_job(**job), [member(0), member(1)]).node_plans([])
     assert {each["starter"] for each in node_plans.values()} == {starter}
-
-
-def test_oneflow_with_a_list_of_addresses_needs_no_starter():
-    job = make_job(launcher="oneflow", oneflow_style="address_list")
-    assert make_plan(job, [member(0)]).node_plans([])["n1"]["starter"] == ""

@@ -114,8 +114,8 @@ def test_the_authority_is_made_once_and_for_its_owner_only(call, tmp_path):
 
 def test_two_first_launches_at_once_have_one_authority(tmp_path, monkeypatch):
     """The launch that waits for the other must not make a second authority."""
-    met, looked = threading.Barrier(2), tls_authority.Authority.unknown
-    monkeypatch.setattr(tls_authority.Authority, "unknown", lambda self, jobs: (met.wait(60), looked(self, jobs))[1])
+    met, unknown = threading.Barrier(2), tls_authority.Authority.unknown
+    monkeypatch.setattr(tls_authority.Authority, "unknown", lambda self, jobs: (met.wait(60), unknown(self, jobs))[1])
 
     def launch(job):
         result, params = {"env": {}, "files": {}}, params_of(tmp_path / "tls_ca", job_id=job)
@@ -293,18 +293,10 @@ OLD_CURVE = ec.generate_private_key(ec.SECP192R1())
     [
         ("client", {"days": -0.5}, "the client certificate DIR/client.p12 expired on "),
         ("server", {"since": -1}, "the server certificate DIR/server.p12 is valid from "),
-        (
-            "server",
-            {"chain": True},
-            "the server certificate DIR/server.p12 comes with 1 other certificates in its file",
-        ),
+        ("server", {"chain": True}, "the server certificate DIR/server.p12 comes with 1 other certificates"),
         ("client", {"key": SHORT}, "the client certificate DIR/client.p12 has 2048 bits"),
         ("client", {"key": OLD_CURVE}, "the client certificate DIR/client.p12 has 192 bits"),
-        (
-            "client",
-            {"signer": FOREIGN},
-            "the client certificate DIR/client.p12 is not signed by the authority DIR/ca.pem",
-        ),
+        ("client", {"signer": FOREIGN}, "the client certificate DIR/client.p12 is not signed by the authority DIR/ca"),
         ("client", {"keyid": False}, "the client certificate DIR/client.p12 has no authorityKeyIdentifier"),
         ("revoked", {}, "the server certificate DIR/server.p12 is revoked by the revocation list DIR/crl.pem"),
         ("list", {"days": -1}, "the revocation list DIR/crl.pem was due to be replaced on "),

@@ -43,12 +43,8 @@ def test_every_rank_finds_itself_in_the_table_whatever_the_order_of_the_inventor
     found = environments(plan)
     assert [(env["HCCL_IF_IP"], env["DEVICE_ID"]) for env in found] == ranks_of(table)
     for rank, env in enumerate(found):
-        sizes = {
-            "RANK_SIZE": 7 * devices,
-            "WORLD_SIZE": 7 * devices,
-            "DEVICE_NUM": devices,
-            "LOCAL_WORLD_SIZE": devices,
-        }
+        sizes = dict.fromkeys(("RANK_SIZE", "WORLD_SIZE"), 7 * devices)
+        sizes |= dict.fromkeys(("DEVICE_NUM", "LOCAL_WORLD_SIZE"), devices)
         place = {"RANK_ID": rank, "RANK": rank, "LOCAL_RANK": rank % devices, "GROUP_RANK": rank // devices}
         expected = {name: str(number) for name, number in {**sizes, **place, "HCCL_WHITELIST_DISABLE": 1}.items()}
         expected |= {"RANK_TABLE_FILE": TABLE, "MASTER_ADDR": addresses[0]}
@@ -56,9 +52,8 @@ def test_every_rank_finds_itself_in_the_table_whatever_the_order_of_the_inventor
         assert "ASCEND_RT_VISIBLE_DEVICES" not in env
     processes = [process for node in plan["nodes"] for process in node["processes"]]
     assert [process["ranks"] for process in processes] == [[rank] for rank in range(len(found))]
-    assert [process["log"] for process in processes] == [
-        f"{JOB_DIR}/logs/rank_{rank}.log" for rank in range(len(found))
-    ]
+    logs = [f"{JOB_DIR}/logs/rank_{rank}.log" for rank in range(len(found))]
+    assert [process["log"] for process in processes] == logs
 
 
 def test_one_file_for_all_nodes_with_its_digest():
@@ -100,7 +95,7 @@ def test_a_table_for_super_pods():
     assert [pod["super_pod_id"] for pod in table["super_pod_list"]] == ["7"]
 
 
-def test_the_network_between_servers_may_be_said_for_a_host():
+def test_a_host_may_have_its_own_address_for_hccl():
     plan = make_plan(table_job(), [server(0), server(1, env={"HCCL_IF_IP": "10.99.0.2"})]).as_dict()
     assert {env["HCCL_IF_IP"] for env in environments(plan)} == {"10.77.0.1", "10.99.0.2"}
 

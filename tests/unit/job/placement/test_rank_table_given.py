@@ -58,38 +58,33 @@ def test_servers_of_a_given_table_may_be_known_by_their_host_ip():
 
 
 def test_the_only_server_of_a_given_table_may_be_127_0_0_1():
-    def at_home(table):
-        table["server_list"][0]["server_id"] = "127.0.0.1"
-
-    plan = make_plan(given_job([server(3)], at_home), [server(3)]).as_dict()
-    assert [env["RANK_ID"] for env in environments(plan)] == list("01234567")
+    job = given_job([server(3)], changed_table(0, None, server_id="127.0.0.1"))
+    assert [env["RANK_ID"] for env in environments(make_plan(job, [server(3)]).as_dict())] == list("01234567")
     # Such a table is refused for two servers.
-    _, findings = planned(given_job([server(3)], at_home), [server(3), server(4)])
+    _, findings = planned(job, [server(3), server(4)])
     assert ("", f"8 ranks on 1 server in {PATH}") in [(item.host, item.found) for item in findings]
 
 
-def with_another_network(table):
-    table["server_list"][0]["host_ip"] = "10.99.0.1"
+def changed_table(number, device, **values):
+    """Return a change of the table's server `number`, or of one of its devices."""
 
+    def change(table):
+        entry = table["server_list"][number]
+        (entry if device is None else entry["device"][device]).update(values)
 
-def with_old_addresses(table):
-    table["server_list"][1]["device"][3]["device_ip"] = "192.4.0.77"
+    return change
 
 
 def with_errors(table):
     table["status"] = "initializing"
-    table["server_list"][1]["device"][0]["rank_id"] = 8
-
-
-def with_two_addresses(table):
-    table["server_list"][0]["device"][0]["device_ip"] = "192.1.0.1,fd00::1"
+    changed_table(1, 0, rank_id=8)(table)
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (with_another_network, [("n1", f"host_ip 10.99.0.1 of server 10.77.0.1 in {PATH}")]),
-        (with_old_addresses, [("n2", f"device 3 with device_ip 192.4.0.77 in {PATH}")]),
+        (changed_table(0, None, host_ip="10.99.0.1"), [("n1", f"host_ip 10.99.0.1 of server 10.77.0.1 in {PATH}")]),
+        (changed_table(1, 3, device_ip="192.4.0.77"), [("n2", f"device 3 with device_ip 192.4.0.77 in {PATH}")]),
         (with_errors, [("n2", RANK_8), ("", f'table of {PATH}: status "initializing"')]),
     ],
 )
@@ -100,7 +95,8 @@ def test_a_table_that_does_not_fit_is_refused(change, found):
 
 
 def test_a_device_with_a_second_address_has_its_own_address():
-    _, findings = planned(given_job([server(0), server(1)], with_two_addresses), [server(0), server(1)])
+    two = changed_table(0, 0, device_ip="192.1.0.1,fd00::1")
+    _, findings = planned(given_job([server(0), server(1)], two), [server(0), server(1)])
     # The rules about addresses have findings, but the table does not differ from the device.
     assert findings and not any("with device_ip" in item.found for item in findings)
 

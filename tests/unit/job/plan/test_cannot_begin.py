@@ -1,4 +1,4 @@
-"""What keeps a job from its beginning, in the words of who knows: a full disk, a monitor that cannot be loaded."""
+"""Obstacles to the start of a job: a full disk, a monitor that cannot be loaded."""
 
 import getpass
 from types import SimpleNamespace
@@ -13,9 +13,9 @@ def test_a_full_disk_is_a_finding_and_leaves_no_half_of_a_plan(tmp_path):
     run_dir = tmp_path / "digits-1"
     run_dir.mkdir()
     (run_dir / "plan.json").symlink_to("/dev/full")
-    wanted = SimpleNamespace(asked_by="me", check=False, runs_dir=tmp_path)
+    requested = SimpleNamespace(asked_by="me", check=False, runs_dir=tmp_path)
     planned = SimpleNamespace(as_dict=lambda: {"job_id": "digits-1"}, submitted={})
-    [finding] = planning._written(wanted, planned, Source(()), run_dir, []).findings
+    [finding] = planning._written(requested, planned, Source(()), run_dir, []).findings
     assert finding.found == f"{run_dir}: No space left on device"
     assert finding.action == f"make room in {tmp_path}, or set trainyard_runs to another folder"
     assert not run_dir.exists()

@@ -104,7 +104,7 @@ def test_missing_packages_are_findings_with_the_way_to_install_them(spec, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("lacking", "venv", "action"),
+    ("missing", "venv", "action"),
     [
         (["sklearn", "cv2"], "pytorch", "add scikit-learn, opencv-python-headless to pytorch_extra_packages"),
         (["torchvision"], "pytorch", "set pytorch_torchvision: auto, and run site.yml"),
@@ -113,8 +113,8 @@ def test_missing_packages_are_findings_with_the_way_to_install_them(spec, tmp_pa
         (["yaml"], "mine", "install PyYAML for that Python on the nodes"),
     ],
 )
-def test_each_missing_package_has_an_action(lacking, venv, action):
-    found = rules.finding("n1", "train.py", lacking, f"/v/{venv}/bin/python", f"/v/{venv}")
+def test_each_missing_package_has_an_action(missing, venv, action):
+    found = rules.finding("n1", "train.py", missing, f"/v/{venv}/bin/python", f"/v/{venv}")
     assert found.action.startswith(action)
 
 

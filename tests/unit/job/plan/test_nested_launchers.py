@@ -23,18 +23,14 @@ ALONE = "#!/bin/bash\n# torchrun\nset -e\ntorchrun --nproc_per_node 2 \\\n  trai
 @pytest.mark.parametrize(
     ("job", "found", "action"),
     [
-        ({}, " for one node, and runs on 2 nodes", "write the script alone in job_command"),
-        (
-            {"launcher": "torchrun"},
-            " inside job_launcher: torchrun, which starts the ranks itself",
-            "job_launcher: direct",
-        ),
-        ({"nodes": 1, "devices": 2}, " in each of the 2 processes of a node", "job_ranks_per_node: 1"),
+        ({}, "for one node, and runs on 2 nodes", "write the script alone in job_command"),
+        ({"launcher": "torchrun"}, "inside job_launcher: torchrun", "job_launcher: direct"),
+        ({"nodes": 1, "devices": 2}, "in each of the 2 processes of a node", "job_ranks_per_node: 1"),
     ],
 )
 def test_a_script_that_calls_a_launcher_again_is_a_finding(job, found, action):
     ((text, advice),) = findings(run=ALONE, **job)
-    assert text == f"run.sh, line 4, calls torchrun{found}" and action in advice
+    assert text.startswith(f"run.sh, line 4, calls torchrun {found}") and action in advice
 
 
 @pytest.mark.parametrize("launcher", ["direct", "torchrun"])
@@ -47,7 +43,7 @@ def test_the_only_rank_of_a_job_may_call_a_launcher(launcher):
     [
         ("NNODES=1\nNODE_RANK=0\ntorchrun --nnodes $NNODES --node_rank $NODE_RANK train.py", "line 3, calls torchrun"),
         (
-            "ARGS=(\n    --nproc_per_node 2  # GPUs\n    --nnodes ${N:-1}\n)\ntorchrun ${ARGS[@]} x",
+            "ARGS=(\n  --nproc_per_node 2  # GPUs\n  --nnodes ${N:-1}\n)\ntorchrun ${ARGS[@]} x",
             "line 5, calls torchrun",
         ),
         (

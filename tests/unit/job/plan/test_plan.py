@@ -47,12 +47,15 @@ def check_precedence(plan, job_env, members):
         assert {name: process["env"][name] for name in expected} == expected, node["host"]
 
 
+def gpu_nodes(counts, envs):
+    """Return nodes with these numbers of GPUs and, as far as there are some, these variables."""
+    pairs = itertools.zip_longest(counts, envs[: len(counts)], fillvalue={})
+    return [member(number, devices=count, env=env) for number, (count, env) in enumerate(pairs)]
+
+
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=12), environments, st.lists(environments, max_size=12))
 def test_direct_gives_every_rank_its_place(slots, job_env, node_envs):
-    members = [
-        member(number, devices=count, env=node_envs[number] if number < len(node_envs) else {})
-        for number, count in enumerate(slots)
-    ]
+    members = gpu_nodes(slots, node_envs)
     plan = make_plan(make_job(launcher="direct", env=job_env), members).as_dict()
     check_every_process(plan, members, slots)
     check_precedence(plan, job_env, members)
@@ -71,10 +74,7 @@ def test_direct_gives_every_rank_its_place(slots, job_env, node_envs):
 
 @given(st.integers(1, 12), st.integers(1, 8), environments, st.lists(environments, max_size=12))
 def test_torchrun_gives_every_node_one_agent(nodes, slots, job_env, node_envs):
-    members = [
-        member(number, devices=slots, env=node_envs[number] if number < len(node_envs) else {})
-        for number in range(nodes)
-    ]
+    members = gpu_nodes([slots] * nodes, node_envs)
     plan = make_plan(make_job(env=job_env), members).as_dict()
     check_every_process(plan, members, [slots] * nodes)
     check_precedence(plan, job_env, members)
@@ -191,6 +191,8 @@ def test_all_faults_of_all_nodes_are_found_at_once():
 BROKEN = {"vendor": "nvidia", "devices": [], "problems": ["nvidia-smi: could not communicate"]}
 TWIN = Member("n2", "10.77.0.1", node_facts(0, hostname="n2"), {}, {})
 FOUR = {"launcher": "direct", "ranks_per_node": 4}
+MANY, ON_CPU = {"ranks_per_node": 500}, {"ranks_per_node": 17, "devices": "none"}
+SAME, PAIR = "address 10.77.0.1, which ", (("n1", "n2"), ("n2", "n1"))
 
 
 def gpus(*counts):
@@ -209,23 +211,10 @@ def gpus(*counts):
         ({}, [member(0, accelerators=BROKEN)], "devices", {"n1": "nvidia-smi: could not communicate"}),
         # A launcher that needs as many devices on each node.
         ({}, gpus(4, 2, 4), "devices", {"n1": "4 devices", "n3": "4 devices"}),
-        (
-            {"ranks_per_node": 500},
-            [member(0, cpus=2), member(1, cpus=32)],
-            *("job_ranks_per_node", {"n1": "500 processes on 2 processors"}),
-        ),
-        (
-            {"ranks_per_node": 17, "devices": "none"},
-            [member(0, cpus=1, devices=4)],
-            *("job_ranks_per_node", {"n1": "17 processes on 1 processor"}),
-        ),
+        (MANY, [member(0, cpus=2), member(1, cpus=32)], "job_ranks_per_node", {"n1": "500 processes on 2 processors"}),
+        (ON_CPU, [member(0, cpus=1, devices=4)], "job_ranks_per_node", {"n1": "17 processes on 1 processor"}),
         ({"network": "10.99.0.0/16"}, gpus(0, 0), "network", {"n1": "eth0 10.77.0.1/16", "n2": "eth1 10.77.0.2/16"}),
-        (
-            {},
-            [member(0), TWIN],
-            "network",
-            {"n1": "address 10.77.0.1, which n2 has too", "n2": "address 10.77.0.1, which n1 has too"},
-        ),
+        ({}, [member(0), TWIN], "network", {host: f"{SAME}{other} has too" for host, other in PAIR}),
         ({"venv": ""}, gpus(0), "job_venv", {"": "nothing"}),
     ],
 )
@@ -278,7 +267,7 @@ def test_every_node_plan_names_the_folder_of_environments():
     assert {part["venvs"] for part in plan.node_plans([]).values()} == {"/opt/trainyard/venvs"}
 
 
-def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known():
+def test_the_health_check_runs_a_collective_on_two_gpus_or_more():
     program = "/opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi"
 
     def sums(*members, **changes):
@@ -290,11 +279,8 @@ def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known(
 
     here, there = sums(member(0, devices=2), member(1, devices=2, env={"NCCL_P2P_DISABLE": "1"}), env={"A": "b"})
     assert here["argv"] == there["argv"] and here["argv"][0] == program and here["argv"][-2:] == ["-g", "2"]
-    assert here["env"] == {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": "0,1",
-        "NCCL_SOCKET_IFNAME": "=eth0",
-    }
+    devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert here["env"] == {**devices, "NCCL_SOCKET_IFNAME": "=eth0"}
     assert there["env"] == {**here["env"], "NCCL_SOCKET_IFNAME": "=eth1", "NCCL_P2P_DISABLE": "1"}
     *_, spare = sums(*(member(number, devices=2) for number in range(3)), spares=1, max_restarts=1)
     assert spare["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"

@@ -1,4 +1,4 @@
-"""Plans for captured machines, and what is said of a plan."""
+"""Plans for captured machines, and their texts."""
 
 import json
 from dataclasses import replace
@@ -14,10 +14,7 @@ from job_samples import captured_member, make_job, make_plan, member, planned, p
 
 @pytest.fixture
 def gpu_members(tmp_path):
-    return [
-        captured_member(tmp_path, "gpu8_infiniband", "gpu1", "10.20.0.11"),
-        captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12"),
-    ]
+    return [captured_member(tmp_path, "gpu8_infiniband", f"gpu{at}", f"10.20.0.1{at}") for at in (1, 2)]
 
 
 def test_the_plan_of_a_captured_machine_is_the_reviewed_one(gpu_members, golden):
@@ -63,22 +60,19 @@ def in_a_super_pod(facts):
 
 @pytest.mark.parametrize("tree", sorted(path.stem for path in NODES.glob("*.tree")))
 def test_cached_facts_make_the_same_plan_as_all_facts(tmp_path, tree):
-    """The facts of all nodes are held at once: most of what a node with 8 GPUs says is nothing to a plan."""
+    """The facts of all nodes are held at once, and a plan needs few facts of a node with 8 GPUs."""
     software = {"packages": {"torch": "2.13.0"}, "mpi": {"version": "4.1.4", "path": "/opt/mpi/bin/mpirun"}}
-    read = [
-        captured_member(tmp_path, tree, name, at, **software)
-        for name, at in (("n1", "10.20.0.11"), ("n2", "10.20.0.12"))
-    ]
+    read = [captured_member(tmp_path, tree, f"n{at}", f"10.20.0.1{at}", **software) for at in (1, 2)]
     for change, address in ((dict, ""), (in_a_container, "10.99.0.1"), (with_links_down, ""), (in_a_super_pod, "")):
-        whole = [replace(each, facts=change(each.facts), address=address or each.address) for each in read]
-        said = [answers.checked("probe", {"node": each.facts}, each.host)["node"] for each in whole]
-        # Ports are drawn by who plans.
-        kept = [replace(each, facts={**own, "free_ports": [29500, 29501]}) for each, own in zip(whole, said)]
-        names = json.dumps([each.facts for each in kept])
+        complete = [replace(each, facts=change(each.facts), address=address or each.address) for each in read]
+        reported = [answers.checked("probe", {"node": each.facts}, each.host)["node"] for each in complete]
+        # The planner draws the ports.
+        cached = [replace(each, facts={**own, "free_ports": [29500, 29501]}) for each, own in zip(complete, reported)]
+        names = json.dumps([each.facts for each in cached])
         assert "mac" not in names and "uuid" not in names and "fingerprint" in names
         for launcher in ("direct", "torchrun", "mpirun", "mindspore", "oneflow", "rank_table"):
             job = make_job(launcher=launcher, packages=["torch"])
-            (plan, findings), (same, again) = planned(job, whole), planned(job, kept)
+            (plan, findings), (same, again) = planned(job, complete), planned(job, cached)
             assert again == findings
             assert (same and same.as_dict()) == (plan and plan.as_dict())
             assert (same and same.node_plans([])) == (plan and plan.node_plans([]))

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard_node.job.plan import preflight as checks
-from ansible.module_utils.trainyard_node.job.run import health_gate as gate
-from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run import health_gate, processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
 from job_samples import briefly
@@ -102,7 +101,7 @@ def test_programs_of_the_source_the_path_or_by_their_own_path(spec, program):
 
 
 def test_too_little_room(spec, tmp_path):
-    (finding,) = gate.disk_findings({**spec, "min_disk_mib": 1 << 40})
+    (finding,) = health_gate.disk_findings({**spec, "min_disk_mib": 1 << 40})
     assert finding.check == "disk" and finding.expected.startswith(f"at least {1 << 40} MiB")
     assert finding.found.endswith(f" MiB free in {tmp_path}")
 
@@ -121,7 +120,7 @@ def test_a_folder_that_cannot_be_written(spec, tmp_path, monkeypatch, flag, user
     size = {"f_bavail": free.f_bavail, "f_frsize": free.f_frsize}
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flag, **size))
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert briefly(gate.disk_findings(spec)) == [("", check, found.format(tmp_path))]
+    assert briefly(health_gate.disk_findings(spec)) == [("", check, found.format(tmp_path))]
 
 
 def test_records_for_recovery_can_be_written(spec, tmp_path):

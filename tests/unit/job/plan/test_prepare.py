@@ -26,10 +26,10 @@ class Nodes:
     def __init__(self, *hosts):
         self.facts = {host: {**node_facts(number), "fingerprint": "a"} for number, host in enumerate(hosts)}
         self.checks = {}
-        self.asked = []
+        self.queries = []
 
     def __call__(self, question, own):
-        self.asked.append((question, list(own)))
+        self.queries.append((question, list(own)))
         return {host: self._answer(question, host, given) for host, given in own.items()}
 
     def _answer(self, question, host, given):
@@ -43,8 +43,8 @@ class Nodes:
         return {**answer, "node": facts} if stale or answer["findings"] else answer
 
     def visits(self):
-        asked, self.asked = self.asked, []
-        return asked
+        queries, self.queries = self.queries, []
+        return queries
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def nodes():
 
 
 @pytest.fixture
-def wanted(tmp_path):
+def requested(tmp_path):
     source = tmp_path / "source"
     (source / "__pycache__").mkdir(parents=True)
     (source / "__pycache__" / "train.pyc").touch()
@@ -70,15 +70,15 @@ def wanted(tmp_path):
 
 
 @pytest.fixture
-def cached(wanted, nodes):
+def cached(requested, nodes):
     """Return what a first launch made, whose facts of the nodes are cached."""
-    made = planning.prepare(wanted(), nodes)
+    made = planning.prepare(requested(), nodes)
     nodes.visits()
     return made
 
 
-def test_a_plan_is_written_with_the_source(wanted, nodes):
-    made = planning.prepare(wanted(), nodes)
+def test_a_plan_is_written_with_the_source(requested, nodes):
+    made = planning.prepare(requested(), nodes)
     assert made.findings == []
     assert nodes.visits() == [("probe", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
     written = json.loads((made.run_dir / "plan.json").read_text())
@@ -92,78 +92,78 @@ def test_a_plan_is_written_with_the_source(wanted, nodes):
     assert made.not_sent == "__pycache__/ (never sent)"
 
 
-def test_a_link_that_leaves_the_source_is_refused_before_anything_is_sent(wanted, nodes, tmp_path):
+def test_a_link_that_leaves_the_source_is_refused_before_anything_is_sent(requested, nodes, tmp_path):
     (tmp_path / "key").write_text("a private key")
     (tmp_path / "source" / "data.txt").symlink_to(tmp_path / "key")
-    made = planning.prepare(wanted(), nodes)
+    made = planning.prepare(requested(), nodes)
     (finding,) = made.findings
     assert f"data.txt -> {tmp_path}/key" in finding.found
     assert not any(b"private" in path.read_bytes() for path in tmp_path.glob("runs/**/*") if path.is_file())
 
 
-def test_a_script_that_is_left_out_is_named_with_the_reason(wanted, nodes, tmp_path):
+def test_a_script_that_is_left_out_is_named_with_the_reason(requested, nodes, tmp_path):
     (tmp_path / "source" / ".gitignore").write_text("train.py\n")
-    (finding,) = planning.prepare(wanted(), nodes).findings
+    (finding,) = planning.prepare(requested(), nodes).findings
     assert finding.check == "job_command" and finding.found.endswith("as train.py is left out (.gitignore)")
 
 
-def test_ranks_that_cannot_be_followed_keep_a_job_from_starting(wanted, nodes):
-    assert planning.prepare(wanted(follow="0,1", live=True), nodes).findings == []
-    made = planning.prepare(wanted(follow="5"), nodes)
+def test_ranks_that_cannot_be_followed_keep_a_job_from_starting(requested, nodes):
+    assert planning.prepare(requested(follow="0,1", live=True), nodes).findings == []
+    made = planning.prepare(requested(follow="5"), nodes)
     assert [(finding.check, finding.found) for finding in made.findings] == [("follow", "'5'")]
     assert made.headline == planning.NO_JOB
 
 
-def test_with_cached_facts_one_visit_is_enough(wanted, nodes, cached):
-    second = planning.prepare(wanted(), nodes)
+def test_with_cached_facts_one_visit_is_enough(requested, nodes, cached):
+    second = planning.prepare(requested(), nodes)
     assert nodes.visits() == [("preflight", ["n1", "n2"])]
     assert second.run_dir.name != cached.run_dir.name and second.findings == []
     # The facts of one environment say nothing of another one.
-    planning.prepare(wanted({"job_venv": "/other"}), nodes)
+    planning.prepare(requested({"job_venv": "/other"}), nodes)
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
 
 
-def test_only_nodes_without_cached_facts_are_probed(wanted, nodes):
-    planning.prepare(wanted(hosts=["n1"]), nodes)
+def test_only_nodes_without_cached_facts_are_probed(requested, nodes):
+    planning.prepare(requested(hosts=["n1"]), nodes)
     nodes.visits()
-    assert planning.prepare(wanted(), nodes).findings == []
+    assert planning.prepare(requested(), nodes).findings == []
     assert nodes.visits() == [("probe", ["n2"]), ("preflight", ["n1", "n2"])]
 
 
-def test_a_changed_node_is_planned_with_its_new_facts(wanted, nodes, cached):
+def test_a_changed_node_is_planned_with_its_new_facts(requested, nodes, cached):
     nodes.facts["n2"] = {**node_facts(1, cpus=4), "fingerprint": "b"}
-    made = planning.prepare(wanted(), nodes)
+    made = planning.prepare(requested(), nodes)
     # Its answer has the new facts, so there is no second probe.
     assert nodes.visits() == [("preflight", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
     assert made.findings == []
-    planning.prepare(wanted(), nodes)
+    planning.prepare(requested(), nodes)
     assert nodes.visits() == [("preflight", ["n1", "n2"])]
 
 
-def test_findings_from_cached_facts_are_checked_again(wanted, nodes, cached):
+def test_findings_from_cached_facts_are_checked_again(requested, nodes, cached):
     nodes.checks["n1"] = {"findings": [DISK]}
-    refused = planning.prepare(wanted(), nodes)
+    refused = planning.prepare(requested(), nodes)
     assert [finding.check for finding in refused.findings] == ["disk"]
     assert nodes.visits() == [("preflight", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
     assert [item["check"] for item in json.loads((refused.run_dir / "findings.json").read_text())] == ["disk"]
     assert refused.headline == planning.NO_JOB
 
 
-def test_a_dead_node_is_probed_once(wanted, nodes, tmp_path, cached):
+def test_a_dead_node_is_probed_once(requested, nodes, tmp_path, cached):
     del nodes.facts["n2"]
-    refused = planning.prepare(wanted(), nodes)
+    refused = planning.prepare(requested(), nodes)
     assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "reach")]
     assert [hosts for _, hosts in nodes.visits()].count(["n1", "n2"]) == 1
     # A node without an answer is not checked.
     (tmp_path / "facts.json").unlink()
-    assert [finding.host for finding in planning.prepare(wanted(), nodes).findings] == ["n2"]
+    assert [finding.host for finding in planning.prepare(requested(), nodes).findings] == ["n2"]
     assert ("preflight", ["n1", "n2"]) not in nodes.visits()
 
 
-def test_earlier_findings_come_with_the_rest(wanted, nodes):
+def test_earlier_findings_come_with_the_rest(requested, nodes):
     nodes.checks["n1"] = {"findings": [DISK]}
     tls = Finding(check="tls", found="old", expected="new", action="renew")
-    refused = planning.prepare(wanted(found=[tls], env={"n2": {"RANK": "1"}}), nodes)
+    refused = planning.prepare(requested(found=[tls], env={"n2": {"RANK": "1"}}), nodes)
     assert [(each.host, each.check) for each in refused.findings] == [
         ("n2", "job_node_env"),
         ("", "tls"),
@@ -171,10 +171,10 @@ def test_earlier_findings_come_with_the_rest(wanted, nodes):
     ]
 
 
-def test_check_mode_writes_the_plan_and_the_last_one_stays(wanted, nodes, tmp_path):
-    started = planning.prepare(wanted(), nodes)
+def test_check_mode_writes_the_plan_and_the_last_one_stays(requested, nodes, tmp_path):
+    started = planning.prepare(requested(), nodes)
     other = {"job_name": "digits-2"}
-    previews = [planning.prepare(wanted(job, check=True), nodes) for job in (other, {}, {}, {})]
+    previews = [planning.prepare(requested(job, check=True), nodes) for job in (other, {}, {}, {})]
     kept = {path.parent.name: json.loads(path.read_text())["check"] for path in tmp_path.glob("runs/*/plan.json")}
     assert kept == {started.run_dir.name: False, previews[0].run_dir.name: True, previews[-1].run_dir.name: True}
 
@@ -194,51 +194,53 @@ def test_check_mode_writes_the_plan_and_the_last_one_stays(wanted, nodes, tmp_pa
         ({"env": {"n1": ["A=1"]}}, "job_node_env", "a list"),
     ],
 )
-def test_a_job_that_cannot_run_leaves_nothing(wanted, nodes, tmp_path, changes, check, found):
+def test_a_job_that_cannot_run_leaves_nothing(requested, nodes, tmp_path, changes, check, found):
     changes = {**changes, "job": {**changes.get("job", {}), "job_hosts": "gpus"}}
-    refused = planning.prepare(wanted(**changes), nodes)
+    refused = planning.prepare(requested(**changes), nodes)
     assert [(finding.check, finding.found) for finding in refused.findings] == [(check, found)]
     assert refused.run_dir is None and not (tmp_path / "runs").exists()
 
 
-def test_an_invalid_job_file_probes_no_node(wanted, nodes):
-    planning.prepare(wanted({"job_port": 1}), nodes)
+def test_an_invalid_job_file_probes_no_node(requested, nodes):
+    planning.prepare(requested({"job_port": 1}), nodes)
     assert nodes.visits() == []
 
 
-def test_an_invalid_source_is_a_finding(wanted, nodes, tmp_path, monkeypatch):
+def test_an_invalid_source_is_a_finding(requested, nodes, tmp_path, monkeypatch):
     monkeypatch.setattr(ssh, "MAX_SOURCE", 1 << 20)
     (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
-    (finding,) = planning.prepare(wanted(), nodes).findings
+    (finding,) = planning.prepare(requested(), nodes).findings
     assert (finding.check, finding.found) == ("job_source", "2 MiB, packed")
 
 
-def test_hosts_that_limit_excludes_are_findings(wanted):
+def test_hosts_that_limit_excludes_are_findings(requested):
     def ask(question, own):
         every = {"probe": {"node": node_facts()}, "preflight": GOOD}[question]
         return {host: every if host == "n1" else {} for host in own}
 
-    refused = planning.prepare(wanted(limit="n1,localhost"), ask)
+    refused = planning.prepare(requested(limit="n1,localhost"), ask)
     assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "limit")]
 
 
-def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes):
+def test_two_launches_do_not_begin_with_the_same_port(requested, nodes):
     """Ports come from the whole range, also with cached facts: 64 ports were too few for five launches."""
     for facts in nodes.facts.values():
         facts["unused_ports"] = "10000-32767,61000-65535"
-    planning.prepare(wanted(), nodes)
-    ports = {planning.prepare(wanted(), nodes).plan["head"]["port"] for _ in range(8)}
+    planning.prepare(requested(), nodes)
+    ports = {planning.prepare(requested(), nodes).plan["head"]["port"] for _ in range(8)}
     assert max(ports) - min(ports) > 64
 
 
 @pytest.mark.parametrize("version", ["unreadable", "older"])
-def test_cached_facts_that_are_unreadable_or_of_another_version_are_replaced(wanted, nodes, tmp_path, cached, version):
+def test_cached_facts_that_are_unreadable_or_of_another_version_are_replaced(
+    requested, nodes, tmp_path, cached, version
+):
     facts = json.loads((tmp_path / "facts.json").read_text())
     facts["key"]["facts"].remove("unused_ports")
     for each in facts["nodes"].values():
         del each["facts"]["unused_ports"]
     (tmp_path / "facts.json").write_text(json.dumps(facts) if version == "older" else "{half")
-    assert planning.prepare(wanted(), nodes).findings == []
+    assert planning.prepare(requested(), nodes).findings == []
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
 
 
@@ -246,14 +248,14 @@ SPARE = {"job_spares": 1, "job_max_restarts": 1}
 
 
 @pytest.mark.parametrize(("faulty", "trains"), [("n1", ["n2", "n3"]), ("n2", ["n1", "n3"]), ("n3", ["n1", "n2"])])
-def test_an_excluded_host_is_replaced_by_a_spare(wanted, faulty, trains):
+def test_an_excluded_host_is_replaced_by_a_spare(requested, faulty, trains):
     nodes = Nodes("n1", "n2", "n3")
     nodes.checks[faulty] = {"findings": [{**DISK, "host": faulty}]}
-    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    made = planning.prepare(requested(SPARE, ("n1", "n2", "n3")), nodes)
     assert made.findings == [] and [finding.host for finding in made.left_out] == [faulty]
     assert [node["host"] for node in made.plan["nodes"]] == trains and made.plan["spares"] == []
     nodes.checks = {}
-    again = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    again = planning.prepare(requested(SPARE, ("n1", "n2", "n3")), nodes)
     assert [node["host"] for node in again.plan["spares"]] == ["n3"] and again.left_out == ()
 
 
@@ -261,13 +263,13 @@ SICK = {"host": "n2", "check": "GPU ECC errors", "found": "GPU 1: 2 uncorrected"
 UNHEALTHY = {"findings": [SICK], "unhealthy": ["GPU ECC errors: GPU 1: 2 uncorrected"]}
 
 
-def test_an_unhealthy_host_stays_excluded_until_it_passes(wanted, tmp_path):
+def test_an_unhealthy_host_stays_excluded_until_it_passes(requested, tmp_path):
     file = tmp_path / "runs" / ".excluded-lab.json"
     hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
     nodes.checks = {host: {"unhealthy": []} for host in hosts}
 
     def launch(job=SPARE, **changes):
-        return planning.prepare(wanted(job, hosts, excluded_file=file, known=[*hosts, "n4"], **changes), nodes)
+        return planning.prepare(requested(job, hosts, excluded_file=file, known=[*hosts, "n4"], **changes), nodes)
 
     assert launch().readmitted == [] and not file.exists()
     nodes.checks["n2"] = UNHEALTHY
@@ -295,12 +297,12 @@ def test_an_unhealthy_host_stays_excluded_until_it_passes(wanted, tmp_path):
     assert excluded_record.read(file) == {} and launch().readmitted == []
 
 
-def test_a_clock_that_is_off_excludes_its_host(wanted):
+def test_a_clock_that_is_off_excludes_its_host(requested):
     hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
 
     def launch(offsets, margin=0.5, **job):
         nodes.checks = {host: {"clock": {"offset_s": offset, "margin_s": margin}} for host, offset in offsets.items()}
-        return [(each.host, each.check, each.found) for each in planning.prepare(wanted(job, hosts), nodes).findings]
+        return [(each.host, each.check, each.found) for each in planning.prepare(requested(job, hosts), nodes).findings]
 
     off = {"n1": 0.2, "n2": -61.0, "n3": 0.0}
     assert launch(off) == [("n2", "clock", "-61 s from the median of the nodes")]
@@ -322,22 +324,22 @@ def test_a_visit_measures_the_clock_within_its_margin(offset, there, at_work, ba
     assert found["margin_s"] <= (there + back) / 2 + 0.001
 
 
-def test_an_unwritable_record_is_a_warning(wanted, nodes, tmp_path):
+def test_an_unwritable_record_is_a_warning(requested, nodes, tmp_path):
     nodes.checks["n2"] = {"findings": [], "unhealthy": ["memory: 3 MiB available"]}
-    made = planning.prepare(wanted(excluded_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
+    made = planning.prepare(requested(excluded_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
     assert made.plan and made.warning.startswith("the record of excluded hosts cannot be written: ")
 
 
-def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spares(wanted, tmp_path):
+def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spares(requested, tmp_path):
     nodes = Nodes("n1", "n2", "n3")
     nodes.facts.pop("n2")
     nodes.checks = {"n1": {"unhealthy": []}}
     file = tmp_path / "excluded.json"
-    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3"), excluded_file=file, known=["n1", "n2", "n3"]), nodes)
+    made = planning.prepare(requested(SPARE, ("n1", "n2", "n3"), excluded_file=file, known=["n1", "n2", "n3"]), nodes)
     assert made.findings == [] and [(finding.host, finding.check) for finding in made.left_out] == [("n2", "reach")]
     assert excluded_record.read(file)["n2"]["reason"].startswith("reach: Connection timed out")
     nodes.checks["n3"] = {"findings": [{**DISK, "host": "n3"}]}
-    refused = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    refused = planning.prepare(requested(SPARE, ("n1", "n2", "n3")), nodes)
     assert {finding.host for finding in refused.findings} >= {"n2"} and refused.left_out == ()
     # A problem of the job itself belongs to no host.
-    assert planning.prepare(wanted({**SPARE, "job_source": "/nowhere"}, ("n1", "n3")), nodes).findings
+    assert planning.prepare(requested({**SPARE, "job_source": "/nowhere"}, ("n1", "n3")), nodes).findings

@@ -62,12 +62,12 @@ ALL = {
 def lose(plan, places):
     """Return the restart record of a job that lost the hosts of these places in turn, and the changed addresses."""
     count = len(plan["nodes"])
-    book = Restarts(len(places), 300, None, hosts(plan)[:count], hosts(plan)[count:])
+    restarts = Restarts(len(places), 300, None, hosts(plan)[:count], hosts(plan)[count:])
     for place in places:
-        book.history.append({})
-        assert book.replace(book.members[place], hosts(plan), "lost", 1.0)
+        restarts.history.append({})
+        assert restarts.replace(restarts.members[place], hosts(plan), "lost", 1.0)
     addresses = node_plans(plan)[hosts(plan)[0]]["addresses"]
-    return book, {addresses[old]: addresses[new] for old, new in book.replaced.items()}
+    return restarts, {addresses[old]: addresses[new] for old, new in restarts.replaced.items()}
 
 
 def put(node, moved):
@@ -92,11 +92,11 @@ def test_with_the_addresses_of_spares_the_plan_is_that_of_the_members(case, data
     job = {"command": ["python", "train.py", "-H", "10.77.0.2", "10.77.0.3"], "max_restarts": 1, **ALL[case]}
     members = [member(number, mpi=MPI, devices=2, env={"JOB_N": str(number)}) for number in range(nodes + standing_by)]
     plan = make_plan(make_job(spares=standing_by, **job), members).as_dict()
-    book, moved = lose(plan, places)
+    restarts, moved = lose(plan, places)
     by_host = {each.host: each for each in members}
-    expected = make_plan(make_job(**job), [by_host[host] for host in book.members]).as_dict()
+    expected = make_plan(make_job(**job), [by_host[host] for host in restarts.members]).as_dict()
     spares = {spare["host"]: spare for spare in plan["spares"]}
-    for place, host in enumerate(book.members):
+    for place, host in enumerate(restarts.members):
         there = spares[host]["places"][str(place)] if host in spares else plan["nodes"][place]
         found = put(there, moved)
         assert found == put(expected["nodes"][place], {})
@@ -148,14 +148,14 @@ def test_a_rank_table_has_the_devices_of_a_spare_with_the_ranks_and_the_name_of_
     lost = [1 + place % (nodes - 1) for place in lost]
     members = [server(number, devices=2, chip=chip) for number in range(nodes + len(lost))]
     plan = make_plan(table_job(max_restarts=1, spares=len(lost)), members).as_dict()
-    book, moved = lose(plan, lost)
+    restarts, moved = lose(plan, lost)
     (planned_file,) = plan["files"]
     table, before = json.loads(file(planned_file, planned_file["content"], moved)), json.loads(planned_file["content"])
     assert file(planned_file, json.dumps(table), moved) == rank_table.dumps(table)
     assert rank_table.validate(table, chip) == []
     assert [*entries(table)] == [*entries(before)] == [node["address"] for node in plan["nodes"]]
     spares = {spare["host"]: spare for spare in plan["spares"]}
-    for place, (host, had, has) in enumerate(zip(book.members, entries(before).values(), entries(table).values())):
+    for place, (host, had, has) in enumerate(zip(restarts.members, entries(before).values(), entries(table).values())):
         number = int(host[1:])
         assert has == [(f"192.{index + 1}.0.{number}", rank) for index, (_, rank) in enumerate(had)]
         found = spares[host]["places"][str(place)] if host in spares else plan["nodes"][place]
@@ -247,14 +247,14 @@ def test_a_lost_node_is_replaced_at_once_and_one_whose_ranks_fail_the_second_tim
 
 
 def test_the_restart_history_knows_places_and_replacements():
-    book = Restarts(3, 300, None, ["n1", "n2", "n3"], ["n4", "n5"])
-    assert book.take([{"kind": "silent", "host": "n2", "after_s": 15}], 1.0, 60.0)
-    assert not book.replace("n1", {"n4", "n5"}, "lost", 1.0)
-    assert not book.replace("n2", set(), "lost", 1.0)
-    assert book.excluded == {}
-    assert book.replace("n2", {"n5"}, "node n2: no report for 15 s", 1.0)
-    assert restart_text(book.history[-1]).endswith("so the whole job starts again; n5 takes the place of n2")
-    again = Restarts(3, 300, book.as_dict(), ["n1", "n2", "n3"], ["n4", "n5"])
+    restarts = Restarts(3, 300, None, ["n1", "n2", "n3"], ["n4", "n5"])
+    assert restarts.take([{"kind": "silent", "host": "n2", "after_s": 15}], 1.0, 60.0)
+    assert not restarts.replace("n1", {"n4", "n5"}, "lost", 1.0)
+    assert not restarts.replace("n2", set(), "lost", 1.0)
+    assert restarts.excluded == {}
+    assert restarts.replace("n2", {"n5"}, "node n2: no report for 15 s", 1.0)
+    assert restart_text(restarts.history[-1]).endswith("so the whole job starts again; n5 takes the place of n2")
+    again = Restarts(3, 300, restarts.as_dict(), ["n1", "n2", "n3"], ["n4", "n5"])
     assert (again.members, again.spares, again.place("n5")) == (["n1", "n5", "n3"], ["n4"], 1)
     assert again.place("n3") is again.place("n4") is None
     # A spare is replaced as any other.

@@ -159,7 +159,7 @@ def test_a_cluster_that_does_not_answer_is_a_finding(command):
 
 
 @pytest.fixture
-def wanted(tmp_path):
+def requested(tmp_path):
     """Return a factory of requests for Slurm from the host `login`."""
     job = {
         "job_name": "digits", "job_scheduler": "slurm", "job_launcher": "direct", "job_command": ["python", "x.py"],
@@ -177,8 +177,8 @@ def wanted(tmp_path):
     return make
 
 
-def test_a_job_is_planned_for_the_cluster(cluster, wanted):
-    made = planning.prepare(wanted(check=True), ask)
+def test_a_job_is_planned_for_the_cluster(cluster, requested):
+    made = planning.prepare(requested(check=True), ask)
     assert made.findings == []
     assert (made.plan["launcher"], made.plan["engine"]["kind"], made.plan["engine"]["nodes"]) == ("direct", "slurm", 2)
     script = (made.run_dir / "job.sbatch").read_text()
@@ -186,27 +186,27 @@ def test_a_job_is_planned_for_the_cluster(cluster, wanted):
     assert "scheduler slurm, launcher direct" in made.text and "job.sbatch" in made.text
 
 
-def test_all_findings_come_at_once_and_leave_no_folder(cluster, wanted):
-    refused = planning.prepare(wanted(job={"job_nodes": 9, "job_partition": "nowhere", "job_source": "/none"}), ask)
+def test_all_findings_come_at_once_and_leave_no_folder(cluster, requested):
+    refused = planning.prepare(requested(job={"job_nodes": 9, "job_partition": "nowhere", "job_source": "/none"}), ask)
     assert {finding.check for finding in refused.findings} == {"job_source", "job_partition"}
-    assert not wanted().runs_dir.exists()
-    stranger = planning.prepare(wanted(submit_host="lgoin"), ask)
+    assert not requested().runs_dir.exists()
+    stranger = planning.prepare(requested(submit_host="lgoin"), ask)
     assert "job_login_host" in {finding.check for finding in stranger.findings}
 
 
-def test_a_missing_login_host_is_a_finding(wanted):
+def test_a_missing_login_host_is_a_finding(requested):
     def silent(question, own):
         return {host: {"unreachable": True, "msg": "Connection timed out"} for host in own}
 
-    assert ("login", "reach") in {(each.host, each.check) for each in planning.prepare(wanted(), silent).findings}
-    left_out = planning.prepare(wanted(limit="n1"), lambda question, own: {host: {} for host in own})
+    assert ("login", "reach") in {(each.host, each.check) for each in planning.prepare(requested(), silent).findings}
+    left_out = planning.prepare(requested(limit="n1"), lambda question, own: {host: {} for host in own})
     assert ("login", "limit") in {(each.host, each.check) for each in left_out.findings}
 
 
 @pytest.fixture
-def job(cluster, wanted):
+def job(cluster, requested):
     """A planned job with number 42 in Slurm."""
-    made = planning.prepare(wanted(), ask)
+    made = planning.prepare(requested(), ask)
     note_submitted(made.run_dir, "42")
     return scheduler_clients.external_job(made.plan, made.run_dir.parent, ask), made.run_dir
 
