@@ -68,6 +68,13 @@ def faults(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if not isinstance(finding, Warned)]
 
 
+def refusal(findings: Sequence[Finding]) -> str:
+    """Say that a job could not run, with the first finding."""
+    first = findings[0]
+    where = f" on {first.host}" if first.host else ""
+    return f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}"
+
+
 def connection_reason(message: str) -> str:
     """Reduce Ansible's message about a host that it could not reach to ssh's own reason, on one line."""
     for words in ("Make sure this host can be reached over ssh:", "Failed to connect to the host via ssh:"):

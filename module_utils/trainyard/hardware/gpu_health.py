@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse the health of NVIDIA GPUs: `nvidia-smi -q -x`, and Xid lines of the kernel log.
 
-Pure parsing. Element names differ by driver: throttle reasons became event reasons in 535, ECC errors are counted by
-memory (sram, dram) from Ampere on and by number of bits before, where whole pages were retired instead of rows. A value
-that is `N/A` or missing is None: unknown, never zero.
+Element names differ by driver: throttle reasons became event reasons in 535, ECC errors are counted by memory (sram,
+dram) from Ampere on and by number of bits before, where whole pages were retired. `N/A` or a missing value is None.
 """
 
 from __future__ import annotations

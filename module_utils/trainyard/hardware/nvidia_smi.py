@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse pasted outputs of nvidia-smi: the table without options, and `nvidia-smi -L`.
 
-Pure parsing, memory in MiB. Tables of drivers 418 to 590: two rows for a GPU, a third one from 450 on, which says MIG.
-Programs ask by --query-gpu (accelerators.py), which is exact; here names may be cut short, and UUIDs are in one of the
-two forms only. An unknown value is None, never a guess.
+Memory in MiB. Tables of drivers 418 to 590: two rows for a GPU, from 450 on a third one for MIG. Nodes use --query-gpu
+(accelerators.py), which is exact; here names may be cut, and only one of the forms has UUIDs. Unknown values are None.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
+from ..findings.spans import spans
 from .accelerators import Accelerators, Device, device, first_missing, no_accelerators, pci_address
 from .pasted import excerpt, lines_of
 
@@ -100,14 +99,10 @@ def _counted(found: Accelerators, source: str) -> None:
     indexes = [gpu["index"] for gpu in found["devices"]]
     twice = sorted({index for index in indexes if indexes.count(index) > 1})
     if twice:
-        found["problems"].append(f"{source} has GPU {_named(twice)} more than once: give the output of one machine")
+        found["problems"].append(f"{source} has GPU {spans(twice)} more than once: give the output of one machine")
     missing = first_missing(indexes)
     if missing:
-        found["problems"].append(f"{source} has no GPU {_named(missing)}, but later ones")
-
-
-def _named(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+        found["problems"].append(f"{source} has no GPU {spans(missing)}, but later ones")
 
 
 def joined(table: Accelerators | None, listed: Accelerators | None) -> Accelerators | None:
@@ -123,7 +118,7 @@ def joined(table: Accelerators | None, listed: Accelerators | None) -> Accelerat
     odd = sorted(seen ^ set(by_index))
     table["problems"].extend(listed["problems"])
     if odd:
-        table["problems"].append(f"GPU {_named(odd)}: in one of nvidia-smi's table and nvidia-smi -L only")
+        table["problems"].append(f"GPU {spans(odd)}: in one of nvidia-smi's table and nvidia-smi -L only")
         table["devices"].extend(by_index[index] for index in odd if index in by_index)
     table["devices"].sort(key=lambda gpu: gpu["index"])
     table["notes"] = [note for note in table["notes"] if "cuts the name" not in note]

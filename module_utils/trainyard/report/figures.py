@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a verification's page: bandwidth between pairs of nodes, and over the message size. GB/s are 1e9 bytes/s.
 
-A figure is what plotly.js is given, as plain data: {id, data, layout}. plotly's Python classes would say the same after
-a quarter of a second of imports. Texts of machines are escaped, as plotly.js reads a little HTML in them.
+A figure is plain data for plotly.js: {id, data, layout}. plotly's Python classes would cost a quarter of a second of
+imports. Texts of machines are escaped, as plotly.js reads a little HTML in them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in report.html of a job (templates/report/job.html.j2), from summary.json and metrics.jsonl.
-
-How it ended, loss and rate, the state of each rank.
-"""
+"""The content of report.html of a job (templates/report/job.html.j2), from summary.json and metrics.jsonl."""
 
 from __future__ import annotations
 

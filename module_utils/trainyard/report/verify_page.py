@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in report.html of a verification (templates/report/verify.html.j2), from report.json."""
+"""The content of report.html of a verification (templates/report/verify.html.j2), from report.json."""
 
 from __future__ import annotations
 

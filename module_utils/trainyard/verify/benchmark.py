@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..findings.checks import shown
-from ..findings.findings import Finding, counted, grouped, host_list
+from ..findings.findings import Finding, counted, grouped, host_list, refusal
 from ..hardware.interfaces import port_name
 from ..hardware.traffic import Traffic
 from ..nvidia import nccl_tests_faults
@@ -304,11 +304,8 @@ def _path(output: Output, request: Request, backend: str, hosts: Sequence[str]) 
 
 def refused(findings: Sequence[Finding], collective: str) -> dict[str, Any]:
     """Return the record of a benchmark that could not run, as its job was refused."""
-    first = findings[0]
-    where = f" on {first.host}" if first.host else ""
-    reason = f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}"
     texts = [f"{finding.check}, {finding.host}, {finding.found}" for finding in findings]
-    return _record(reason=reason, collective=collective, findings=texts)
+    return _record(reason=refusal(findings), collective=collective, findings=texts)
 
 
 def nodes_of(plan: Mapping[str, Any], known: Mapping[str, Any]) -> list[dict[str, Any]]:

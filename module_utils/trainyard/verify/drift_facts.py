@@ -34,20 +34,12 @@ _ROLE = "run site.yml for all nodes, which installs one version everywhere"
 FACTS: Mapping[str, Fact] = {
     "kernel": Fact("kernel", "hardware", _SAME_SYSTEM, "uname -r"),
     "os": Fact("operating system", "hardware", _SAME_SYSTEM, "cat /etc/os-release"),
-    "machine": Fact(
-        "architecture", "cluster", "put nodes of one architecture into one cluster", "uname -m", optional=True
-    ),
-    "container": Fact(
-        "container engine", "hardware", "run all nodes the same way", "systemd-detect-virt", optional=True
-    ),
+    "machine": Fact("architecture", "cluster", "use nodes of one architecture", "uname -m", optional=True),
+    "container": Fact("container engine", "hardware", "run nodes the same way", "systemd-detect-virt", optional=True),
     "product": Fact("machine model", "hardware", _GROUP, "cat /sys/class/dmi/id/product_name", optional=True),
     "cpu": Fact("CPU", "hardware", _GROUP, "lscpu", optional=True),
-    "cpus": Fact(
-        "number of CPUs", "hardware", "look for CPUs that are offline, or SMT switched off in the BIOS", "lscpu"
-    ),
-    "memory_mib": Fact(
-        "memory", "hardware", "look for a memory module that is gone (BIOS log, dmidecode)", "free -m", 0.03
-    ),
+    "cpus": Fact("number of CPUs", "hardware", "look for offline CPUs, or SMT switched off in the BIOS", "lscpu"),
+    "memory_mib": Fact("memory", "hardware", "look for a lost memory module (BIOS log, dmidecode)", "free -m", 0.03),
     "governor": Fact(
         "CPU governor",
         "hardware",
@@ -62,9 +54,7 @@ FACTS: Mapping[str, Fact] = {
         "run site.yml for the group nvidia (or ascend), then restart the odd ones",
         "nvidia-smi --query-gpu=driver_version --format=csv",
     ),
-    "gpus": Fact(
-        "accelerators", "hardware", "look for one that fell off the bus (lspci, Xid in the kernel log)", "nvidia-smi -L"
-    ),
+    "gpus": Fact("accelerators", "hardware", "look for one that fell off the bus (lspci, Xid)", "nvidia-smi -L"),
     "vbios": Fact(
         "GPU VBIOS", "hardware", _FIRMWARE, "nvidia-smi --query-gpu=vbios_version --format=csv", optional=True
     ),
@@ -92,12 +82,7 @@ FACTS: Mapping[str, Fact] = {
         "ip -brief link",
         unreadable="the driver of this network card knows no speed, as in virtual machines",
     ),
-    "mtu": Fact(
-        "MTU of the job's interface",
-        "cluster",
-        "set one MTU on all nodes and switch ports: large packets vanish between different ones",
-        "ip link",
-    ),
+    "mtu": Fact("MTU of the job's interface", "cluster", "set one MTU on all nodes and switch ports", "ip link"),
     "nic_firmware": Fact("NIC driver and firmware", "hardware", _FIRMWARE, "lspci -nn", optional=True),
     "hca_firmware": Fact(
         "RDMA firmware", "hardware", _FIRMWARE, "grep -r . /sys/class/infiniband/*/fw_ver", optional=True

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..findings.checks import shown, worst
 from ..findings.findings import Finding, counted, grouped
+from ..findings.findings import refusal as refusal_text
 from . import stragglers
 from .straggler_limits import Limits
 
@@ -117,10 +118,8 @@ def verify(
 
 def refusal(checked: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the result of pairs that could not be measured, because the job was refused."""
-    first = findings[0]
-    where = f" on {first.host}" if first.host else ""
     more = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
-    reason = f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}{more}"
+    reason = f"{refusal_text(findings)}{more}"
     return {**checked, "state": "fail", "reason": reason, "retest": []}
 
 
