@@ -2,7 +2,7 @@
 """Listen as the processes of a job would, and connect from this node to all others that do. Times are seconds.
 
 A node listens on two ports of its address on the job network: one outside the ephemeral range, as rendezvous and
-monitor do, and one that the kernel gives, as Gloo and NCCL do. A peer that connects is sent a token and enough bytes for
+monitor do, and one that the kernel gives, as Gloo and NCCL do. A peer that connects gets a token and enough bytes for
 packets of every size up to 9,000 octets: a switch port with a smaller MTU lets only the connection through.
 
 The listener is forked twice to outlive its module, and ends by itself: alarm(2) is set before it serves anything.
