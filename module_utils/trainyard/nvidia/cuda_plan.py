@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
+from ..software.requirements import is_sha256, source
 from .cuda import NVCC_BUILDS, State, gcc_fits, newest_gcc, numbers, release
 
 Record = Mapping[str, Any]
@@ -21,7 +22,6 @@ PROVIDERS = ("distro", "network_repo", "runfile", "wheel", "none")
 _METAPACKAGES = re.compile(r"cuda((-runtime|-demo-suite)?(-\d+-\d+)?)|cuda-drivers(-.*)?|nvidia-.*")
 _UNVERSIONED = re.compile(r"cuda-toolkit(-\d+)?")
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def home(record: Record, root: str) -> str:
@@ -37,14 +37,9 @@ def home(record: Record, root: str) -> str:
 
 def sources(records: Sequence[Mapping[str, Any]], root: str) -> list[dict[str, str]]:
     """Return where the installers of toolkits come from, to check them before anything is touched."""
+    variables = "cuda_toolkit_url or cuda_toolkit_local_file"
     return [
-        {
-            "what": f"CUDA {record.get('version', '')}",
-            "unless": f"{home(record, root)}/bin/nvcc",
-            "variables": "cuda_toolkit_url or cuda_toolkit_local_file",
-            "url": "" if record.get("local_file") else str(record.get("url") or ""),
-            **{name: str(record.get(name) or "") for name in ("local_file", "sha256")},
-        }
+        source(f"CUDA {record.get('version', '')}", f"{home(record, root)}/bin/nvcc", variables, record)
         for record in records
         if record.get("provider") == "runfile" and (record.get("url") or record.get("local_file"))
     ]
@@ -124,7 +119,7 @@ def _record_findings(record: Record, pins: Mapping[str, Sequence[str]]) -> Itera
     if provider == "runfile":
         if version.count(".") != 2:
             yield wrong(f"version {version!r} of the provider runfile", "the exact version of the file, as 12.4.1")
-        if not _SHA256.fullmatch(str(record.get("sha256", ""))):
+        if not is_sha256(str(record.get("sha256", ""))):
             yield wrong(f"sha256 {record.get('sha256', '')!r} of {name}", "64 hexadecimal digits")
         if not record.get("local_file") and not re.match(r"(https?|file)://", str(record.get("url", ""))):
             yield wrong(f"url {record.get('url', '')!r} of {name}", "an address, or local_file on the controller")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
+from ..software.requirements import is_sha256
 from .driver import VERSION, has_module, package_version
 from .hardware import branch_of
 
@@ -28,7 +29,6 @@ FIRST_SKIP_LOAD = 535
 # The first branches whose packages have no branch in their names.
 _PLAIN_DRIVER = 590
 _PLAIN_FABRIC_MANAGER = 580
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _BRANCH = re.compile(r"(\d{3})?")
 # A compute node needs these of Debian's packages, and no X server.
 _LIBRARIES = ("cuda1", "ml1", "cfg1", "ptxjitcompiler1")
@@ -160,7 +160,7 @@ def _wrong_input(host: Host, settings: Host) -> Iterator[Finding]:
     machine = next((one for one in ("x86_64", "aarch64") if one in name), "")
     if machine and machine != host["facts"]["arch"]:
         yield wrong("nvidia_driver_url", name, f"a runfile for {host['facts']['arch']}")
-    if not _SHA256.fullmatch(settings["sha256"]):
+    if not is_sha256(settings["sha256"]):
         yield wrong("nvidia_driver_sha256", repr(settings["sha256"]), "64 hexadecimal digits: sha256sum of the runfile")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
+from ..software.requirements import is_sha256, source
 from .library import LIBRARIES, Library
 
 Request = Mapping[str, Any]
@@ -31,7 +32,7 @@ def input_findings(request: Request) -> Iterator[Finding]:
     if provider == "archive" and bool(request["url"]) == bool(request["local_file"]):
         action = "set one of them"
         yield _finding(name, f"{name}_provider is archive", f"either {name}_url or {name}_local_file", action)
-    if provider == "archive" and not re.fullmatch(r"[0-9a-f]{64}", request["sha256"]):
+    if provider == "archive" and not is_sha256(request["sha256"]):
         yield _finding(name, f"{name}_sha256 is {request['sha256']!r}", "the archive's sha256, 64 hexadecimal digits")
     if provider == "wheel" and exact and built:
         yield from _without_wheel(library, version, cuda.split(".")[0])
@@ -54,14 +55,9 @@ def plan(request: Request) -> dict[str, Any]:
     wheel = f"nvidia-{library.name}-cu{major}=={request['version']}" if usable and provider == "wheel" else ""
     # One environment for each CUDA: two distributions in one environment would share a folder.
     venv = f"{root}/venvs/{library.name}-cu{major}"
-    archive = {
-        "what": f"{library.title} {request['version']}",
-        "unless": f"{root}/{library.name}-archive/{request['sha256'][:12]}/include/{library.name}.h",
-        "variables": f"{library.name}_url or {library.name}_local_file",
-        "url": "" if request["local_file"] else request["url"],
-        "local_file": request["local_file"],
-        "sha256": request["sha256"],
-    }
+    header = f"{root}/{library.name}-archive/{request['sha256'][:12]}/include/{library.name}.h"
+    variables = f"{library.name}_url or {library.name}_local_file"
+    archive = source(f"{library.title} {request['version']}", header, variables, request)
     environment = {"path": venv, "packages": [wheel], "min_free_mb": library.wheel_mb, **request["pip"]}
     return {
         "title": library.title,

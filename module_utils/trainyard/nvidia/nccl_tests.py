@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..findings.findings import Finding
 from ..software.builds import Record, State, place_findings, share_out
+from ..software.requirements import is_sha256, setting_finding
 from . import gencode
 from .hardware import describe_gpus
 
@@ -28,37 +30,34 @@ _SET_GENCODE = "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm
 
 def input_findings(settings: Mapping[str, Any], from_git: bool) -> Iterator[Finding]:
     """Yield what is wrong with the variables of the role nccl_tests, by their names without the role's."""
+    wrong = partial(setting_finding, "nccl_tests", settings)
     repository, url = settings["repository"], settings["url"]
     if from_git and not re.fullmatch(r"[0-9a-f]{40}", settings["commit"]):
-        yield _input(settings, "commit", "a full commit (40 hexadecimal digits), as `git ls-remote` shows it")
+        yield wrong("commit", "a full commit (40 hexadecimal digits), as `git ls-remote` shows it")
     if from_git and not re.match(r"(https?|ssh|git|file)://|[\w.-]+@[\w.-]+:", repository):
-        yield _input(settings, "repository", "a git address such as https://git.example.org/nccl-tests.git")
+        yield wrong("repository", "a git address such as https://git.example.org/nccl-tests.git")
     if any(re.match(r"[a-z]+://[^/@]*:[^/@]*@", each) for each in (repository, url)):
         expected = "none, as logs would show it"
         action = "remove it, and use git's credential store or ~/.netrc on the building node"
         yield Finding("input of nccl_tests", "nccl_tests_repository or nccl_tests_url has a password", expected, action)
-    if not from_git and not re.fullmatch(r"[0-9a-f]{64}", settings["sha256"]):
-        yield _input(settings, "sha256", "the sha256 of the archive (64 hexadecimal digits)")
+    if not from_git and not is_sha256(settings["sha256"]):
+        yield wrong("sha256", "the sha256 of the archive (64 hexadecimal digits)")
     if not from_git and not settings["local_file"] and not re.match(r"(https?|file)://", url):
-        yield _input(settings, "url", "an address that begins with https://, or nccl_tests_local_file")
+        yield wrong("url", "an address that begins with https://, or nccl_tests_local_file")
     flags = r"(-gencode[= ]arch=compute_\d{2,3}[af]?,code=\S+ *)+"
     if settings["gencode"] != "auto" and not re.fullmatch(flags, settings["gencode"]):
-        yield _input(settings, "gencode", "auto, or flags such as -gencode=arch=compute_90,code=sm_90")
-    wrong = [each for each in settings["make_options"] if _RESERVED.match(each) or not re.match(r"[A-Z_]+=", each)]
-    if wrong:
+        yield wrong("gencode", "auto, or flags such as -gencode=arch=compute_90,code=sm_90")
+    options = [each for each in settings["make_options"] if _RESERVED.match(each) or not re.match(r"[A-Z_]+=", each)]
+    if options:
         expected = "variables of make such as DEBUG=1"
         action = "use this role's variables for homes, flags of nvcc and names"
-        yield Finding("input of nccl_tests", f"nccl_tests_make_options has {', '.join(wrong)}", expected, action)
+        yield Finding("input of nccl_tests", f"nccl_tests_make_options has {', '.join(options)}", expected, action)
     if not settings["programs"]:
-        yield _input(settings, "programs", "names such as all_reduce")
+        yield wrong("programs", "names such as all_reduce")
     prefix = settings["prefix"]
     shared = ("/usr/local", "/usr/bin", "/usr/lib", settings["software"])
     if not re.fullmatch(r"/([^/]+/)+[^/]+", prefix) or prefix in shared:
-        yield _input(settings, "prefix", "a folder of its own such as /opt/trainyard/nccl-tests")
-
-
-def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
-    return Finding("input of nccl_tests", f"nccl_tests_{name} is {settings[name]!r}", expected, "correct it")
+        yield wrong("prefix", "a folder of its own such as /opt/trainyard/nccl-tests")
 
 
 def header_version(text: str, names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
 from ..findings.visible import visible
+from ..software.requirements import is_sha256
 from . import driver as rules
 from .cuda_verify import works
 from .driver_plan import installer_arguments
@@ -28,7 +29,6 @@ Entry = Mapping[str, Any]
 UNDONE = ("installing", "rebooting", "going back", "reboot due", "rolled back", "failed")
 # In these states a node may be half installed; its entry has what it had before.
 HALFWAY = ("installing", "rebooting", "going back", "reboot due", "failed")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 # Upper bound for a reason in the table, in characters.
 _MAX_WHY = 300
 _WAY_BACK = ", or set nvidia_driver_upgrade_without_way_back: true"
@@ -125,7 +125,7 @@ def _setting_findings(settings: Node, nodes: Mapping[str, Node]) -> Iterator[Fin
         check, expected = "nvidia_driver_upgrade_serial", "a number from 1 on, or a percentage such as 25%"
         yield Finding(check, repr(settings["serial"]), expected, f"correct {check}")
     for one in settings["runfiles"]:
-        exact = rules.VERSION.fullmatch(str(one.get("version", ""))) and _SHA256.fullmatch(str(one.get("sha256", "")))
+        exact = rules.VERSION.fullmatch(str(one.get("version", ""))) and is_sha256(str(one.get("sha256", "")))
         if not exact or bool(one.get("file")) == bool(one.get("url")):
             check = "nvidia_driver_upgrade_runfiles"
             found = ", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry"

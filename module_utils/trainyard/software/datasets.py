@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
+from .requirements import is_sha256, source
 
 KINDS = ("digits", "cifar10", "generated")
 FORMATS = ("binary", "python")
@@ -122,19 +123,12 @@ def sources(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
     `unless` is a file below the folder of all data sets that is there when the set is.
     """
+    urls = {"cifar10": "url", "digits": "dataset_index_url,"}
     return [
-        {
-            "what": f"data set {entry['name']}",
-            "unless": f"{entry['name']}/{MANIFEST}",
-            "variables": (
-                f"url or local_file of {entry['name']} in dataset_sets"
-                if entry["kind"] == "cifar10"
-                else f"dataset_index_url, or local_file of {entry['name']} in dataset_sets"
-            ),
-            **{name: entry[name] for name in ("url", "local_file", "sha256")},
-        }
+        source(f"data set {name}", f"{name}/{MANIFEST}", f"{urls[kind]} or local_file of {name} in dataset_sets", entry)
         for entry in sets
-        if entry["kind"] != "generated"
+        for name, kind in [(entry["name"], entry["kind"])]
+        if kind in urls
     ]
 
 
@@ -173,7 +167,7 @@ def _findings(stated: set[str], done: Mapping[str, Any]) -> Iterator[Finding]:
         yield _finding(f"{name}: {kind} has a url, sha256 or format", "these for cifar10 alone")
     if {"url", "local_file"} <= stated:
         yield _finding(f"{name} has a url and a local_file", "one of them")
-    if done["sha256"] and not re.fullmatch(r"[0-9a-f]{64}", done["sha256"]):
+    if done["sha256"] and not is_sha256(done["sha256"]):
         yield _finding(f"{name}: sha256 is {done['sha256']!r}", "64 hexadecimal digits")
     if train < MIN_TRAIN or test < MIN_TEST:
         found = f"{name}: {train} train_records and {test} test_records"

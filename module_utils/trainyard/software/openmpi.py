@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
 from .builds import place_findings, share_out
+from .requirements import is_sha256, setting_finding
 
 State = Mapping[str, Any]
 
@@ -38,37 +40,34 @@ def input_findings(settings: Mapping[str, Any], link: str, sums: Mapping[str, st
 
     `link` is the path of the link to the Open MPI in use; `sums` are the known sums by version.
     """
+    wrong = partial(setting_finding, "openmpi", settings)
     source, provider, prefix = settings["provider"] == "source", settings["provider"], settings["prefix"]
     if not re.fullmatch(r"\d+\.\d+\.\d+[a-z0-9]*", settings["version"]) and (settings["version"] or source):
-        yield _input(settings, "version", "an exact release such as 4.1.8")
+        yield wrong("version", "an exact release such as 4.1.8")
     if provider == "distro" and not settings["manage_system"]:
         found = "openmpi_provider is 'distro', and trainyard_manage_system is false"
         action = "set openmpi_provider to source, or to existing where the nodes have one"
         yield Finding("input of openmpi", found, "root's permission to install packages", action)
-    if source and not re.fullmatch(r"[0-9a-f]{64}", settings["sha256"]):
+    if source and not is_sha256(settings["sha256"]):
         known = f"64 hexadecimal digits; the sums of {', '.join(sums)} are built in"
-        yield _input(settings, "sha256", f"the sha256 of the archive ({known})")
+        yield wrong("sha256", f"the sha256 of the archive ({known})")
     if source and not settings["local_file"] and not re.match(r"(https?|file)://", settings["url"]):
-        yield _input(settings, "url", "an address that begins with https://, or openmpi_local_file")
+        yield wrong("url", "an address that begins with https://, or openmpi_local_file")
     if source and (not re.fullmatch(r"/([^/]+/)+[^/]+", prefix) or prefix in (*_SHARED_FOLDERS, link)):
-        yield _input(settings, "prefix", "a folder of its own such as /opt/trainyard/openmpi-4.1.8")
+        yield wrong("prefix", "a folder of its own such as /opt/trainyard/openmpi-4.1.8")
     if provider == "existing" and (not prefix.startswith("/") or prefix == link):
         examples = "/usr/mpi/gcc/openmpi-4.1.7a1 (MLNX_OFED) or the ompi folder of HPC-X"
-        yield _input(settings, "prefix", f"the folder that has bin/mpirun on every node, such as {examples}")
-    wrong = [each for each in settings["configure_options"] if not re.match(r"--(?!prefix)[a-z]|[A-Z]+=", each)]
-    if wrong:
+        yield wrong("prefix", f"the folder that has bin/mpirun on every node, such as {examples}")
+    options = [each for each in settings["configure_options"] if not re.match(r"--(?!prefix)[a-z]|[A-Z]+=", each)]
+    if options:
         expected = "arguments such as --with-slurm or CFLAGS=-O2"
         action = "correct it; the prefix is openmpi_prefix"
-        yield Finding("input of openmpi", f"openmpi_configure_options has {', '.join(wrong)}", expected, action)
+        yield Finding("input of openmpi", f"openmpi_configure_options has {', '.join(options)}", expected, action)
     for name in ("cuda", "ucx"):
         if not re.match(r"auto$|none$|/", settings[name]):
-            yield _input(settings, name, "auto, none, or the path of a folder")
+            yield wrong(name, "auto, none, or the path of a folder")
     if settings["verify_slots"] <= 0:
-        yield _input(settings, "verify_slots", "1 or more")
-
-
-def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
-    return Finding("input of openmpi", f"openmpi_{name} is {settings[name]!r}", expected, "correct it")
+        yield wrong("verify_slots", "1 or more")
 
 
 def _record(state: State, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:

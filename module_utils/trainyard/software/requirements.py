@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import eq, ge, gt, le, lt, ne
+from typing import Any
 from urllib.parse import unquote
 
 from ..findings.findings import Finding
@@ -52,6 +53,27 @@ class Pin:
         public, _, local = installed.partition("+")
         own, _, own_local = self.version.partition("+")
         return _same(public) == _same(own) and (not own_local or _local(own_local) == _local(local))
+
+
+def is_sha256(text: str) -> bool:
+    """Return whether a text is a sha256 in hexadecimal digits."""
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def source(what: str, unless: str, variables: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a file comes from, as the module can_install takes it; a file on the controller goes first.
+
+    `unless` is a path that exists when it is installed, `variables` are those that name the file.
+    """
+    names = ("url", "local_file", "sha256")
+    texts = {name: str(entry.get(name) or "") for name in names}
+    address = {"url": ""} if texts["local_file"] else {}
+    return {"what": what, "unless": unless, "variables": variables, **texts, **address}
+
+
+def setting_finding(role: str, settings: Mapping[str, Any], name: str, expected: str) -> Finding:
+    """Return a finding about one variable of a role, by its name without the role's."""
+    return Finding(f"input of {role}", f"{role}_{name} is {settings[name]!r}", expected, "correct it")
 
 
 def normal(name: str) -> str:
@@ -118,7 +140,7 @@ def input_finding(role: str, found: str, expected: str, action: str = "") -> Fin
 
 def wheel_setting_findings(role: str, url: str, sha256: str) -> Iterator[Finding]:
     """Yield what is wrong with ROLE_wheel_url and ROLE_wheel_sha256."""
-    if url and not re.fullmatch(r"[0-9a-f]{64}", sha256):
+    if url and not is_sha256(sha256):
         expected = "the 64 hexadecimal digits of the wheel's sum"
         yield input_finding(role, f"{role}_wheel_sha256 is {sha256!r}", expected, "correct it")
     if sha256 and not url:
