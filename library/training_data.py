@@ -89,6 +89,7 @@ work:
 """
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -119,16 +120,16 @@ ARGUMENTS: dict[str, Any] = {
 def filler(params: dict[str, Any]) -> Callable[[Path], None]:
     """Check the source of the data set, and return the function that writes its files."""
     if params["kind"] == "generated":
-        return dataset_files.generate(params["seed"], params["train_records"], params["test_records"])
+        return partial(dataset_files.generate, params["seed"], params["train_records"], params["test_records"])
     if params["source"] is None:
         raise dataset_files.DatasetFailure(f"data set {params['kind']} is placed from a file: name it as source")
     source = Path(params["source"])
     if not source.is_file():
         raise dataset_files.DatasetFailure(f"there is no file {source} to place data set {params['kind']} from")
     if params["kind"] == "digits":
-        return dataset_files.take_digits(source)
+        return partial(dataset_files.take_digits, source)
     dataset_files.check_sha256(source, params["sha256"])
-    return dataset_files.unpack_cifar10(source, params["format"])
+    return partial(dataset_files.unpack_cifar10, source, params["format"])
 
 
 def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> list[str]:

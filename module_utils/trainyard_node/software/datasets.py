@@ -159,69 +159,54 @@ def check_sha256(file: Path, expected: str) -> None:
         )
 
 
-def unpack_cifar10(archive: Path, archive_format: str) -> Callable[[Path], None]:
-    """Return what unpacks CIFAR-10's archive: the files that belong to it, and nothing else from it.
+def unpack_cifar10(archive: Path, archive_format: str, folder: Path) -> None:
+    """Unpack from CIFAR-10's archive the files that belong to it.
 
-    Programs expect them in the folder that the archive has or in the folder that they are given: the first has the
-    files, the second a link to each.
+    Programs expect them in the archive's own folder or above it: the first has the files, the second a link to each.
     """
-
-    def fill(folder: Path) -> None:
-        layout = datasets.layout(archive_format)
-        problems = []
-        inner = folder / layout.folder
-        inner.mkdir()
-        try:
-            with tarfile.open(archive) as tar:
-                members = {member.name: member for member in tar if member.isfile()}
-                for name in (*layout.needed, *layout.optional):
-                    member = members.get(f"{layout.folder}/{name}")
-                    stream = tar.extractfile(member) if member else None
-                    if stream is not None:
-                        _write(inner / name, stream)
-                        (folder / name).symlink_to(f"{layout.folder}/{name}")
-                        problems.append(datasets.wrong_size(archive_format, name, (inner / name).stat().st_size))
-                    elif name in layout.needed:
-                        problems.append(f"{layout.folder}/{name} is not in it")
-        except (tarfile.TarError, EOFError, OSError) as error:
-            raise DatasetFailure(f"{archive.name} cannot be unpacked: {error}; fetch it again") from error
-        problems = [problem for problem in problems if problem]
-        if problems:
-            raise DatasetFailure(
-                f"{archive.name} is not CIFAR-10 in the {archive_format} format: {'; '.join(problems)}"
-            )
-
-    return fill
+    layout = datasets.layout(archive_format)
+    problems = []
+    inner = folder / layout.folder
+    inner.mkdir()
+    try:
+        with tarfile.open(archive) as tar:
+            members = {member.name: member for member in tar if member.isfile()}
+            for name in (*layout.needed, *layout.optional):
+                member = members.get(f"{layout.folder}/{name}")
+                stream = tar.extractfile(member) if member else None
+                if stream is not None:
+                    _write(inner / name, stream)
+                    (folder / name).symlink_to(f"{layout.folder}/{name}")
+                    problems.append(datasets.wrong_size(archive_format, name, (inner / name).stat().st_size))
+                elif name in layout.needed:
+                    problems.append(f"{layout.folder}/{name} is not in it")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DatasetFailure(f"{archive.name} cannot be unpacked: {error}; fetch it again") from error
+    found = "; ".join(filter(None, problems))
+    if found:
+        raise DatasetFailure(f"{archive.name} is not CIFAR-10 in the {archive_format} format: {found}")
 
 
-def take_digits(source: Path) -> Callable[[Path], None]:
-    """Return what takes the digits out of scikit-learn's wheel, or from a copy of the file itself."""
-
-    def fill(folder: Path) -> None:
-        file = folder / datasets.DIGITS_FILE
-        if zipfile.is_zipfile(source):
-            with zipfile.ZipFile(source) as wheel:
-                if datasets.DIGITS_MEMBER not in wheel.namelist():
-                    raise DatasetFailure(f"{source.name} holds no {datasets.DIGITS_MEMBER}: give scikit-learn's wheel")
-                with wheel.open(datasets.DIGITS_MEMBER) as stream:
-                    _write(file, stream)
-        else:
-            shutil.copyfile(source, file)
-        check_sha256(file, datasets.DIGITS_SHA256)
-
-    return fill
+def take_digits(source: Path, folder: Path) -> None:
+    """Take the digits out of scikit-learn's wheel, or from a copy of the file itself."""
+    file = folder / datasets.DIGITS_FILE
+    if zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as wheel:
+            if datasets.DIGITS_MEMBER not in wheel.namelist():
+                raise DatasetFailure(f"{source.name} holds no {datasets.DIGITS_MEMBER}: give scikit-learn's wheel")
+            with wheel.open(datasets.DIGITS_MEMBER) as stream:
+                _write(file, stream)
+    else:
+        shutil.copyfile(source, file)
+    check_sha256(file, datasets.DIGITS_SHA256)
 
 
-def generate(seed: int, train_records: int, test_records: int) -> Callable[[Path], None]:
-    """Return what writes made-up records in CIFAR-10's binary format."""
-
-    def fill(folder: Path) -> None:
-        for name, count in datasets.generated_files(train_records, test_records).items():
-            with (folder / name).open("wb") as stream:
-                for record in datasets.generated_records(seed, name, count):
-                    stream.write(record)
-
-    return fill
+def generate(seed: int, train_records: int, test_records: int, folder: Path) -> None:
+    """Write made-up records in CIFAR-10's binary format."""
+    for name, count in datasets.generated_files(train_records, test_records).items():
+        with (folder / name).open("wb") as stream:
+            for record in datasets.generated_records(seed, name, count):
+                stream.write(record)
 
 
 def _write(file: Path, stream: Any) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import tarfile
 import zipfile
+from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard.software import datasets
@@ -21,7 +22,7 @@ def planned(**entry):
 
 def place(folder, **changes):
     source = {**GENERATED, **changes}
-    dataset_files.place(folder, "generated", source, "", dataset_files.generate(**source))
+    dataset_files.place(folder, "generated", source, "", partial(dataset_files.generate, *source.values()))
 
 
 def reasons(folder, source=GENERATED):
@@ -163,7 +164,7 @@ def test_only_the_files_of_cifar10_are_taken_from_an_archive(tmp_path):
         link = tarfile.TarInfo("cifar-10-batches-py/readme.html")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
-    dataset_files.place(tmp_path / "d", "cifar10", {}, "", dataset_files.unpack_cifar10(archive, "python"))
+    dataset_files.place(tmp_path / "d", "cifar10", {}, "", partial(dataset_files.unpack_cifar10, archive, "python"))
     inner = tmp_path / "d/cifar-10-batches-py"
     assert sorted(file.name for file in inner.iterdir()) == sorted(wanted)
     names = sorted([*wanted, "manifest.json", "cifar-10-batches-py"])
@@ -180,7 +181,7 @@ def test_only_the_files_of_cifar10_are_taken_from_an_archive(tmp_path):
 def test_a_download_that_is_no_archive_is_named(tmp_path):
     (tmp_path / "c.tar.gz").write_text("<html>not found</html>")
     with pytest.raises(dataset_files.DatasetFailure, match=r"c\.tar\.gz cannot be unpacked"):
-        dataset_files.unpack_cifar10(tmp_path / "c.tar.gz", "binary")(tmp_path)
+        dataset_files.unpack_cifar10(tmp_path / "c.tar.gz", "binary", tmp_path)
 
 
 def test_other_digits_than_scikit_learns_are_refused(tmp_path):
@@ -188,8 +189,8 @@ def test_other_digits_than_scikit_learns_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
         wheel.writestr(datasets.DIGITS_MEMBER, "1,2,3")
     with pytest.raises(dataset_files.DatasetFailure, match=r"digits\.csv\.gz has sha256"):
-        dataset_files.take_digits(tmp_path / "w.whl")(tmp_path / "out")
+        dataset_files.take_digits(tmp_path / "w.whl", tmp_path / "out")
     with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
         wheel.writestr("other", "")
     with pytest.raises(dataset_files.DatasetFailure, match="give scikit-learn's wheel"):
-        dataset_files.take_digits(tmp_path / "w.whl")(tmp_path / "out")
+        dataset_files.take_digits(tmp_path / "w.whl", tmp_path / "out")
