@@ -132,7 +132,7 @@ def commands(inventory):
         *drift.check_nodes(nodes, inventory=inventory),
         *check_clocks({HOSTS[0]: None}, 1.0, inventory),
         *reach.verify(broken, {}, {}, {}, rows, user="train", inventory=inventory)[0],
-        *reach.check_ssh(rows, "train", inventory)[0],
+        *reach.check_ssh(rows, "train", inventory),
         *benchmark_checks(record, again),
         *straggler_checks(checked, again),
         *software.check_role("pytorch", HOSTS, {HOSTS[0]: {"fault": "gone", "all": False}}, again),
