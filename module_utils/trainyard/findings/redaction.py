@@ -24,7 +24,7 @@ _ASSIGNED = re.compile(rf"(?i)({_WORD}[\w-]{{0,200}}[\"']?\s?[=:]\s?)(\"[^\"]*\"
 _IN_ADDRESS = re.compile(r"(?i)([a-z][a-z0-9+.-]{0,30}://)[^\s/@]+@")
 _BEARER = re.compile(r"(?i)(\b(?:bearer|basic) )[a-z0-9._~+/=-]{8,}")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
-# Also those that no XML file may hold, and those that turn the direction of text.
+# Control characters, those that no XML file may hold, and those that turn the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _COLOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

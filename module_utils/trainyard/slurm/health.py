@@ -74,7 +74,7 @@ def read_node(record: str) -> Node:
 
 
 def recall(stored: Any, boot_id: str | None) -> Memory:
-    """Return the memory of the previous check from the content of its file, whatever that holds."""
+    """Return the memory of the previous check from the content of its file, which may be damaged."""
     saved = stored if isinstance(stored, dict) else {}
     same_boot = saved if saved.get("boot_id") == boot_id else {}
 

@@ -75,7 +75,7 @@ def findings(
 
 
 def of_text(text: str) -> str:
-    """Write a command that is given as one text as the list that a job file wants; "" where it has no words."""
+    """Write a command in one text as the list for a job file; "" for a text without words."""
     _, instead = _shell_in_words([text])
     return as_list(instead or [text]) if text.strip() else ""
 

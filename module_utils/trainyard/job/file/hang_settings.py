@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a job counts as hung: the variables `job_hang_*`."""
+"""Read when a job counts as hung: the variables `job_hang_*`."""
 
 from __future__ import annotations
 

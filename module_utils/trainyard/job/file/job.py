@@ -12,7 +12,7 @@ from ...ascend.given_rank_table import GivenTable
 
 @dataclass(frozen=True)
 class Restarts:
-    """How a job goes on after a failure. `checkpoints` is a folder below the job's folder, or an absolute path."""
+    """Restarts after a failure. `checkpoints` is a folder below the job's folder, or an absolute path."""
 
     most: int = 0
     spares: int = 0
@@ -25,7 +25,7 @@ class Restarts:
 
 @dataclass(frozen=True)
 class Hang:
-    """When a job counts as hung. `after_s` is None where the run itself tells how long a step takes (auto)."""
+    """Times without progress after which a job counts as hung; `after_s` is None for auto, by the longest step."""
 
     after_s: int | None
     first_s: int

@@ -28,7 +28,7 @@ AUTHORITY = f"{FOLDER}/ca.pem"
 REVOCATION_LIST = f"{FOLDER}/crl.pem"
 BUNDLES: Mapping[str, str] = {"server": f"{FOLDER}/server.p12", "client": f"{FOLDER}/client.p12"}
 
-# What MindSpore 2 knows (ps/constants.h in its source); with any other name it ends with "The cipher is wrong.".
+# The suites of MindSpore 2 (ps/constants.h in its source); with any other name it ends with "The cipher is wrong.".
 CIPHERS = (
     "ECDHE-RSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -45,7 +45,7 @@ DEFAULT_CIPHERS = tuple(name for name in CIPHERS if "-PSK-" not in name)
 # Minimum of security level 3: handshakes with shorter keys fail.
 RSA_BITS = 3072
 _BITS = {"RSA": RSA_BITS, "EC": 256}
-# What MindSpore accepts as cert_expire_warning_time_in_day.
+# Range of MindSpore's cert_expire_warning_time_in_day.
 MIN_WARNING_DAYS, MAX_WARNING_DAYS = 7, 180
 # Days that a job's own certificates outlive its time limit: MindSpore warns of their last 7 days at the latest, and a
 # job of Slurm or Kubernetes may wait in a queue.
@@ -144,7 +144,7 @@ def meaning(lines: Sequence[str]) -> str:
 
 
 def day(moment: float) -> str:
-    """Write a moment as people speak of the end of certificates, in UTC."""
+    """Write a moment in UTC, to the minute."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
@@ -223,7 +223,7 @@ def bundle_findings(
 
 
 def revocation_findings(revoked: RevocationList, authority: Certificate, now: float) -> list[Finding]:
-    """Find what makes a revocation list useless for a job: with an old one OpenSSL accepts nobody."""
+    """Find what makes a revocation list useless for a job; with an old one OpenSSL accepts no certificate."""
     other = f"{revoked.name} is not signed by {authority.name}"
     old = f"{revoked.name} was due to be replaced on {day(revoked.next_update)}"
     is_old = revoked.signed and revoked.next_update <= now

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job goes on after a failure: job_max_restarts, job_spares, job_recovery and job_checkpoints."""
+"""Read how a job continues after a failure: job_max_restarts, job_spares, job_recovery and job_checkpoints."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ...findings.findings import Finding, counted
 from ...findings.visible import unwritable
 from ..run.progress import DEFAULT_PATTERN, check_pattern
 from . import command as commands
-from . import event_receivers, hang_settings, node_paths, restart_settings, slurm_settings
+from . import event_receivers, hang_settings, restart_settings, slurm_settings
 from . import mindspore_tls as tls
 from .given_environment import environment
 from .job import Events, Job, Kubernetes, Mpi
@@ -25,6 +25,10 @@ RENAMED = {
 }
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+# Variables with paths on the nodes.
+_NODE_PATHS = (
+    "job_venv", "job_data", "job_checkpoints", "job_recovery_path", "job_metrics_folder", "job_folder", "job_command",
+)  # fmt: skip
 
 
 def unknown_keys(given: Iterable[str]) -> list[Finding]:
@@ -45,7 +49,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         # No other finding could quote such a value.
         return None, findings
     values = Values(given)
-    values.findings += node_paths.findings(given)
+    values.findings += _home_paths(given)
     scheduler, launcher = values.text("job_scheduler"), values.text("job_launcher")
     name, command = _name(values), _command(values)
     devices, ranks_per_node = _devices_and_ranks(values)
@@ -106,6 +110,25 @@ def _unwritable(given: Mapping[str, Any]) -> list[Finding]:
     expected = "text in UTF-8 and numbers of a usual length"
     found = {key: unwritable(given[key]) for key in sorted(set(given) & set(VARIABLES))}
     return [Finding(key, problem, expected, f"correct {key}") for key, problem in found.items() if problem]
+
+
+def _home_paths(given: Mapping[str, Any]) -> list[Finding]:
+    """Find paths on nodes that begin with `~`, which no shell expands there."""
+    paths = []
+    for key in _NODE_PATHS:
+        value = given.get(key)
+        words = value if isinstance(value, (list, tuple)) else [value]
+        # Further words of the command are the program's own.
+        paths += [(key, word) for word in (words[:1] if key == "job_command" else words) if isinstance(word, str)]
+    expected, action = (
+        "a whole path: only a shell knows ~",
+        "write the path on the nodes, such as {{ trainyard_state }}",
+    )
+    return [
+        Finding(key, path, expected, f"{action}/{path.partition('/')[2] or 'data'}")
+        for key, path in paths
+        if path.startswith("~")
+    ]
 
 
 def _name(values: Values) -> str:

@@ -87,7 +87,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         "MS_SCHED_PORT": str(placement.port),
     }
     version, device = release(node)
-    # Where a whole number is not the rank, MindSpore hands out ranks in the order of arrival.
+    # Releases that do not read a number as the rank assign ranks in the order of arrival.
     numbered = not version or mindspore.supports(version, device, "rank_from_node_id")
     scheduler = Process(
         name="scheduler",

@@ -10,7 +10,7 @@ from ..placement.process import Process, agent_log
 from .mindspore import cluster_environment, release_findings
 
 MODULE = "mindspore.parallel.cluster.run"
-# What msrun starts as it is; before any other word it puts `python`.
+# Programs that msrun starts directly; it puts `python` before any other word.
 _PROGRAMS = ("python", "python3", "pytest")
 _INSTEAD = "use job_launcher: mindspore"
 

@@ -87,7 +87,7 @@ def parse(text: str) -> tuple[list[MpiHost], dict[int, list[str]]]:
     hosts: list[MpiHost] = []
     problems: dict[int, list[str]] = {}
     lines_of: dict[str, int] = {}
-    # Where in hosts those are that came without a number.
+    # Index in `hosts` of each name without a number.
     bare: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         # Open MPI allows blanks around the equals sign.

@@ -64,7 +64,7 @@ class Node:
     # The network of `address` as CIDR, and `version` and `path` of the node's mpirun.
     network: str = ""
     mpi: Mapping[str, str] = field(default_factory=dict)
-    # The fact `npu`: Ascend devices with what a rank table says of them, empty where there are none.
+    # The fact `npu`: Ascend devices with their data for rank tables, empty without such devices.
     npu: Mapping[str, Any] = field(default_factory=dict)
     # For a spare that replaces a node: the node's address, which the rank table contains.
     known_as: str = ""
@@ -326,7 +326,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
 
 
 def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
-    """Build what every process of a node gets, whatever the launcher. Later entries win: job_env, then job_node_env."""
+    """Return the variables of every process of a node. Later entries win: job_env, then job_node_env."""
     env = {
         "PATH": SYSTEM_PATH,
         "LANG": "C.UTF-8",
@@ -345,7 +345,7 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
     if node.vendor in VISIBLE_DEVICES:
         env[VISIBLE_DEVICES[node.vendor]] = ",".join(map(str, node.devices))
     if node.vendor == "ascend" and node.devices:
-        # Or HCCL takes the first network that it finds, and refuses servers that are in no list of its own.
+        # Without these, HCCL takes the first network that it finds, and refuses servers that are in no list of its own.
         env.update({"HCCL_IF_IP": node.address, "HCCL_WHITELIST_DISABLE": "1"})
     return {
         **env,

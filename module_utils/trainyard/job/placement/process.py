@@ -62,7 +62,7 @@ def words(options: Mapping[str, str]) -> list[str]:
 
 
 def host_port(address: str, port: int) -> str:
-    """Join address and port as URLs and rendezvous endpoints want it: an IPv6 address stands in brackets."""
+    """Join address and port, with an IPv6 address in brackets, as URLs and rendezvous endpoints have it."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 

@@ -90,7 +90,7 @@ def table_findings(placement: Placement, given: GivenTable | None, mindspore: bo
 
 
 def _problems(table: object, of_chip: str) -> list[Finding]:
-    # device_set_findings reports the sets of devices, whatever the launcher is.
+    # device_set_findings reports the sets of devices, for every launcher.
     return [each for each in rank_table.validate(table, of_chip) if each.check != "device_set"]
 
 

@@ -21,7 +21,7 @@ from ..placement.process import File, Process
 
 @dataclass(frozen=True)
 class Spare:
-    """A node that stands by, and what it runs and has in the place of another, by that one's node rank."""
+    """A spare node with the processes and files that it would have, by the node rank whose place it takes."""
 
     node: Node
     places: Mapping[int, tuple[Sequence[Process], Sequence[File]]]

@@ -156,7 +156,7 @@ def _shown(content: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Where:
-    """The environment of a plan: names, and facts that the controller knows about the cluster."""
+    """The environment of a plan: names, and the controller's facts about the cluster."""
 
     job_id: str
     created: str

@@ -62,45 +62,41 @@ def test_a_full_job_file():
     assert (job.min_disk_mib, job.progress_pattern) == (512, "at (?P<step>[0-9]+)")
 
 
+# Wrong values of a variable, each with what is found.
+WRONG = {
+    "name": {"": "nothing", None: "nothing", "Digits": "'Digits'", "a" * 41: repr("a" * 41), "ends-": "'ends-'"},
+    "launcher": {"mpi": "'mpi'", "?": "'?'"},
+    "command": {"python train.py": "'python train.py'", 5: "5"},
+    "devices": {"[4,4)": "'[4,4)'", "[0,99999999999)": "'[0,99999999999)'", 3: "3", "gpu0": "'gpu0'"},
+    "ranks_per_node": {0: "0", True: "True"},
+    "mpi_placement": {"rankfile": "'rankfile'"},
+    "port": {80: "80", "http": "'http'"},
+    "max_restarts": {-1: "-1"},
+    "timeout": {0: "0", "auto": "'auto'"},
+    "min_disk_mib": {"some": "'some'"},
+    "progress_pattern": {
+        "a(": "not a regular expression: missing ), unterminated subpattern at position 1",
+        "step [0-9]+": "a regular expression without named groups, such as (?P<step>[0-9]+)",
+        "a{99999999999}": "not a regular expression: the repetition number is too large",
+    },
+    "data": {"/data/digits": "'/data/digits'"},
+}
+# Lists and dictionaries that are found as they are written.
+SHOWN = {
+    "command": ([" "], [], {"python": "train.py"}, ["python", None], ["python", "a\0b"]),
+    "devices": ([0, 0], [-1], [], [True], [0.5], [float("inf")]),
+    "packages": ([["torch"]],),
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"name": ""}, "nothing"),
-        ({"name": None}, "nothing"),
-        ({"name": "Digits"}, "'Digits'"),
-        ({"name": "a" * 41}, repr("a" * 41)),
-        ({"name": "ends-"}, "'ends-'"),
+        *(({key: value}, found) for key, values in WRONG.items() for value, found in values.items()),
+        *(({key: value}, repr(value)) for key, values in SHOWN.items() for value in values),
         ({"name": "two\n"}, r"'two\n'"),
-        ({"launcher": "mpi"}, "'mpi'"),
-        ({"launcher": "?"}, "'?'"),
-        ({"command": "python train.py"}, "'python train.py'"),
-        ({"command": [" "]}, "[' ']"),
-        ({"command": []}, "[]"),
-        ({"command": 5}, "5"),
-        ({"command": {"python": "train.py"}}, "{'python': 'train.py'}"),
-        ({"command": ["python", None]}, "['python', None]"),
-        ({"command": ["python", "a\0b"]}, r"['python', 'a\x00b']"),
-        ({"devices": "[4,4)"}, "'[4,4)'"),
-        ({"devices": "[0,99999999999)"}, "'[0,99999999999)'"),
-        ({"devices": [0, 0]}, "[0, 0]"),
-        ({"devices": [-1]}, "[-1]"),
-        ({"devices": []}, "[]"),
-        ({"devices": 3}, "3"),
-        ({"devices": [True]}, "[True]"),
-        ({"devices": [0.5]}, "[0.5]"),
-        ({"devices": [float("inf")]}, "[inf]"),
-        ({"devices": "gpu0"}, "'gpu0'"),
-        ({"ranks_per_node": 0}, "0"),
-        ({"ranks_per_node": True}, "True"),
         ({"ranks_per_node": 3, "devices": [0, 1]}, "3 processes for 2 devices [0, 1]"),
-        ({"mpi_placement": "rankfile"}, "'rankfile'"),
         ({"mpi_parameters": ["btl"]}, "a list"),
-        ({"port": 80}, "80"),
-        ({"port": "http"}, "'http'"),
-        ({"max_restarts": -1}, "-1"),
-        ({"timeout": 0}, "0"),
-        ({"timeout": "auto"}, "'auto'"),
-        ({"min_disk_mib": "some"}, "'some'"),
         ({"env": {"A-B": 1}}, "variable name 'A-B'"),
         ({"env": {"A\n": 1}}, r"variable name 'A\n'"),
         ({"env": {7: 1}}, "variable name 7"),
@@ -111,11 +107,6 @@ def test_a_full_job_file():
         ({"env": {"A": [1]}}, "A is a list"),
         ({"env": ["A=1"]}, "a list"),
         ({"env": {"KEY": 1}, "secret_env": ["KEY"]}, "KEY in job_env and in job_secret_env"),
-        ({"progress_pattern": "a("}, "not a regular expression: missing ), unterminated subpattern at position 1"),
-        ({"progress_pattern": "step [0-9]+"}, "a regular expression without named groups, such as (?P<step>[0-9]+)"),
-        ({"progress_pattern": "a{99999999999}"}, "not a regular expression: the repetition number is too large"),
-        ({"data": "/data/digits"}, "'/data/digits'"),
-        ({"packages": [["torch"]]}, "[['torch']]"),
     ],
 )
 def test_each_rule_has_a_finding(changes, found):
