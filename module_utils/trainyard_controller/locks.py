@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lock files and folders on the controller against other playbooks."""
+"""Protect files and folders on the controller from other playbooks and other users."""
 
 from __future__ import annotations
 
@@ -34,3 +34,10 @@ def locked_secrets(folder: Path) -> Iterator[None]:
     (folder / ".lock").touch()
     with locked(folder / ".lock"):
         yield
+
+
+def exposed(path: Path) -> str:
+    """Return a message if others may read a private key, or ""."""
+    mode = path.stat().st_mode & 0o777
+    found = f"{path} can be read by others (mode {mode:o}); expected 600. Set it, and consider who may have read it"
+    return found if mode & 0o077 else ""

@@ -25,6 +25,7 @@ from ..trainyard.cluster.ssh_mesh import (
     revocation_list,
 )
 from ..trainyard_node.machine.json_files import write_text
+from .locks import exposed
 
 # A node's clock may be behind the controller's by this much and still accept a fresh certificate.
 _BACKDATE_S = 3600
@@ -78,11 +79,8 @@ class Authority:
                 # An earlier run was interrupted between the two files.
                 self._write(f"{path.name}.pub", _keygen(["-y", "-f", str(path)]))
                 made.append(f"public half of {path}")
-            if path.stat().st_mode & 0o077:
-                raise AuthorityError(
-                    f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected "
-                    "600. Set it, and consider who may have read it"
-                )
+            if problem := exposed(path):
+                raise AuthorityError(problem)
         return made
 
     def _make_key(self, path: Path, comment: str) -> None:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..trainyard.job.file import mindspore_tls as tls
+from .locks import exposed
 
 AUTHORITY_DAYS = 5 * 365
 KINDS = {"RSA": rsa.RSAPublicKey, "EC": ec.EllipticCurvePublicKey}
@@ -76,6 +77,20 @@ def describe(name: str, certificate: Any, authority: Any = None, beside: int = 0
     )
 
 
+def _builder(
+    issuer: x509.Name, subject: x509.Name, key: Any, until: float, constraints: x509.BasicConstraints, *usages: str
+) -> x509.CertificateBuilder:
+    """Return the builder of a certificate with what all have."""
+    return (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(moment(time.time() - tls.BACKDATE_S))
+        .not_valid_after(moment(until))
+        .add_extension(constraints, critical=True)
+        .add_extension(x509.KeyUsage(**{**NO_USAGE, **dict.fromkeys(usages, True)}), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
 class Authority:
     """The folder: ca.pem and ca.key; `issued` and `revoked` with one certificate per line, serial number first."""
 
@@ -107,11 +122,8 @@ class Authority:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
             self.write("ca.key", private)
-        if path.stat().st_mode & 0o077:
-            raise OSError(
-                f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected 600. Set it, and "
-                "consider who may have read it"
-            )
+        if problem := exposed(path):
+            raise OSError(problem)
         key = serialization.load_pem_private_key(path.read_bytes(), None)
         # A launch may have been interrupted between the two.
         if self.certificate is None:
@@ -122,17 +134,10 @@ class Authority:
 
     def certify(self, key: Any) -> None:
         """Create the authority's certificate."""
-        now = time.time()
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"trainyard {self.cluster}"[:64])])
-        self.certificate = (
-            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-            .not_valid_before(moment(now - tls.BACKDATE_S))
-            .not_valid_after(moment(now + AUTHORITY_DAYS * tls.DAY_S))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(x509.KeyUsage(**{**NO_USAGE, "key_cert_sign": True, "crl_sign": True}), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
+        until = time.time() + AUTHORITY_DAYS * tls.DAY_S
+        builder = _builder(name, name, key, until, x509.BasicConstraints(True, 0), "key_cert_sign", "crl_sign")
+        self.certificate = builder.sign(key, hashes.SHA256())
         self.write("ca.pem", self.certificate.public_bytes(serialization.Encoding.PEM))
 
     def records(self, name: str) -> list[list[str]]:
@@ -191,16 +196,10 @@ class Authority:
             ]
         )
         own = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        issuer, constraints = self.certificate.subject, x509.BasicConstraints(False, None)
         certificate = (
-            x509.CertificateBuilder(self.certificate.subject, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(moment(time.time() - tls.BACKDATE_S))
-            .not_valid_after(moment(until))
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(
-                x509.KeyUsage(**{**NO_USAGE, "digital_signature": True, "key_encipherment": True}), critical=True
-            )
+            _builder(issuer, subject, key, until, constraints, "digital_signature", "key_encipherment")
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own), critical=False)
             .sign(signer, hashes.SHA256())
         )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a report's page does: it unpacks plotly.js, draws, follows the system's colours, and reads cells out.
-// All texts of machines reach the page as JSON and are set as text, or escaped where plotly reads a little HTML.
+// The page of a report: unpacks plotly.js, draws, follows the system's colours, and reads cells out.
+// All texts of machines come as JSON and are set as text, or escaped where plotly reads a little HTML.
 (async () => {
   "use strict";
   const byId = (name) => document.getElementById(name);
@@ -12,10 +12,10 @@
     if (!text) return;
     const rows = [...document.querySelectorAll("#filtered tbody tr")];
     const apply = () => {
-      const wanted = text.value.toLowerCase();
+      const searched = text.value.toLowerCase();
       for (const row of rows) {
         const other = state.value === "!pass" ? row.dataset.state === "pass" : row.dataset.state !== state.value;
-        row.hidden = (state.value && other) || !row.textContent.toLowerCase().includes(wanted);
+        row.hidden = (state.value && other) || !row.textContent.toLowerCase().includes(searched);
       }
       count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
     };
@@ -51,9 +51,9 @@
     return `${figure.hosts[cell.row]} with ${figure.hosts[cell.column]}: ${found}, ${cell.state}${note}`;
   };
 
-  // Arrows go to the next pair that was measured in that direction: in a sparse matrix most cells hold nothing.
+  // Arrows go to the next measured pair in that direction, as most cells of a sparse matrix are empty.
   const readByKeyboard = (figure, place) => {
-    const { cells } = figure, said = byId("pairs-cell");
+    const { cells } = figure, status = byId("pairs-cell");
     const worst = cells.filter((cell) => cell.state !== "pass").sort((a, b) => (a.busbw ?? -1) - (b.busbw ?? -1));
     let at = null;
     const nearest = (same, along, sign) => cells
@@ -62,15 +62,15 @@
     const furthest = (sign) => cells
       .filter((cell) => cell.row === at.row)
       .sort((a, b) => sign * (a.column - b.column))[0];
-    const wanting = (step) => {
+    const nextWorst = (step) => {
       const index = worst.indexOf(at);
       return worst[index < 0 ? 0 : (index + step + worst.length) % worst.length];
     };
     const show = (cell) => {
       at = cell;
-      said.textContent = describe(figure, cell);
+      status.textContent = describe(figure, cell);
       const { row, column } = cell;
-      // Around cells that are smaller than a dot, a frame of a size that is seen.
+      // Cells smaller than a dot get a frame of a visible size.
       const edges = figure.hosts.length > 60
         ? { xsizemode: "pixel", ysizemode: "pixel", xanchor: column, yanchor: row, x0: -7, x1: 7, y0: -7, y1: 7 }
         : { x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5 };
@@ -80,7 +80,7 @@
     const moves = {
       ArrowRight: () => nearest("row", "column", 1), ArrowLeft: () => nearest("row", "column", -1),
       ArrowDown: () => nearest("column", "row", 1), ArrowUp: () => nearest("column", "row", -1),
-      Home: () => furthest(1), End: () => furthest(-1), PageDown: () => wanting(1), PageUp: () => wanting(-1),
+      Home: () => furthest(1), End: () => furthest(-1), PageDown: () => nextWorst(1), PageUp: () => nextWorst(-1),
     };
     place.addEventListener("focus", () => { if (!at) show(worst[0] ?? cells[0]); });
     place.addEventListener("keydown", (event) => {
@@ -130,8 +130,8 @@
     await loadLibrary();
     for (const figure of figures) await draw(figure);
   } catch (error) {
-    const said = `This browser cannot draw the figure (${error.message}); the tables have its numbers.`;
-    for (const figure of figures) byId(figure.id).textContent = said;
+    const message = `This browser cannot draw the figure (${error.message}); the tables have its numbers.`;
+    for (const figure of figures) byId(figure.id).textContent = message;
     throw error;
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
