@@ -155,7 +155,7 @@ class FanOut:
     def silent_findings(self, answers: Mapping[str, Answer]) -> list[Finding]:
         """Return the findings for hosts without an answer."""
         silent = {host: answer for host, answer in answers.items() if is_silent(answer)}
-        # As it is written: a template may be what failed.
+        # Not templated, because a template may have caused the failure.
         addresses = {host: str(self._variables(host).get("ansible_host") or host) for host in silent}
         return unreachable.findings(silent, addresses)
 
@@ -398,6 +398,6 @@ def _with_descendants(process: int) -> Iterator[int]:
 
 def _kill(processes: Iterable[int]) -> None:
     for process in list(processes):
-        # What runs as another user ends with the connection.
+        # Processes of another user end with the connection.
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)

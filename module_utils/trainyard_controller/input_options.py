@@ -25,7 +25,7 @@ CONTROLLER_PATHS = frozenset({"job_source", "job_rank_table"})
 
 
 def read_options(run: InputRun) -> list[Finding]:
-    """Read the options -e, whose lists Ansible splits at blanks; of several for a variable the last one holds."""
+    """Read the options -e, whose lists Ansible splits at blanks; the last value of a variable holds."""
     options = [each for each in context.CLIARGS.get("extra_vars") or () if each.strip()]
     whole = inputs.whole_options(options, run.documented, run.loader.load)
     given: dict[str, Any] = {}

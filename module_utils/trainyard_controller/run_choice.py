@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs that this controller has started: which one is meant, and where it stands."""
+"""Find the requested run among those that this controller started, and its state."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def find(
     """Return the requested run: job_id, job_dir, run_dir, `over` (its record is final), `engine` (its scheduler).
 
     `note` lists other active runs. Without both names it chooses among all runs, unless `must_name`. With `ask`, nodes
-    report which of several runs are active, where no record says how these ended. `must_name` also finds a run that is
-    `launching`: nothing of it has been started. Raises UnusableError with the existing runs.
+    report which runs without a final record are active. `must_name` also finds a run that is `launching`: it has
+    started nothing yet. Raises UnusableError with the existing runs.
     """
     begun, launched = read_plans(runs_dir), launches(runs_dir) if must_name else []
     launching, plans = [plan["job_id"] for plan in launched], [*begun, *launched]
@@ -50,13 +50,13 @@ def _record_is_final(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
 
 
 def _has_ended(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
-    """Tell whether nothing of a run can run any more, as far as this controller knows."""
-    gone = "engine" in plan and read_submitted(runs_dir, plan["job_id"]).get("removed")
-    return bool(gone) or _record_is_final(runs_dir, plan)
+    """Tell whether a run has ended, as far as this controller knows."""
+    removed = "engine" in plan and read_submitted(runs_dir, plan["job_id"]).get("removed")
+    return bool(removed) or _record_is_final(runs_dir, plan)
 
 
 def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask, launching: Sequence[str] = ()) -> runs.Answers:
-    """Ask each head once about all its jobs, and the schedulers about each of theirs; nobody about a launch."""
+    """Query each head once for all its jobs, and the schedulers for each of theirs, but nobody for a launch."""
     running: dict[str, str] = {}
     unknown: dict[str, str] = {}
     of_heads: dict[str, list[dict[str, str]]] = {}

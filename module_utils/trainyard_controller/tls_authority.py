@@ -80,7 +80,7 @@ def describe(name: str, certificate: Any, authority: Any = None, beside: int = 0
 def _builder(
     issuer: x509.Name, subject: x509.Name, key: Any, until: float, constraints: x509.BasicConstraints, *usages: str
 ) -> x509.CertificateBuilder:
-    """Return the builder of a certificate with what all have."""
+    """Return the common builder of all certificates."""
     return (
         x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(moment(time.time() - tls.BACKDATE_S))

@@ -22,11 +22,11 @@ from .scheduler_clients import Answer, Ask, external_job
 
 # Maximum silence of a head, in seconds; its nodes give up earlier (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
-# Seconds that an answer may take beyond the requested wait, and after which the user is told.
+# Seconds that an answer may take beyond the requested wait, and after which silence is shown.
 LIMIT_S, TELL_S = 30.0, 20.0
 # Seconds between two polls for lines of ranks, and the longest wait for a slow node.
 FOLLOW_S = 1.0
-# Seconds that a node may take for an answer, and for which a node without one is not asked again.
+# Seconds that a node may take for an answer, and for which a silent node is not queried again.
 ANSWER_S = 10.0
 # Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2

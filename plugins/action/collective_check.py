@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check what the ranks of a collective check gathered. Documentation: library/collective_check.py."""
+"""Check the values that ranks have gathered. Documentation: library/collective_check.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,5 @@ class ActionModule(Documented):
         if given["refused"]:
             return refuse_collective(given["refused"], given["name"], given["command"])
         if not given["run_dir"]:
-            raise UnusableError(
-                "neither run_dir nor refused is given, expected the folder of a run, or why there is none"
-            )
+            raise UnusableError("neither run_dir nor refused is given, expected the folder of a run, or its findings")
         return check_collective(Path(given["run_dir"]), given["name"], given["command"])

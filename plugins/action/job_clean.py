@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remove what job_clean_plan chose, and note it in runs/. Documentation: library/job_clean.py."""
+"""Remove the choice of job_clean_plan, and record it in runs/. Documentation: library/job_clean.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ActionModule(OnceForAll):
         return {"changed": any(chosen[name] for name in ("remove", "objects", "records"))}
 
     def _remove(self, given: dict[str, Any], chosen: dict[str, Any], runs_dir: Path) -> None:
-        """Record how jobs ended whose record is open, then remove. Raises FindingsError with what stays."""
+        """Complete open records of jobs, then remove their folders. Raises FindingsError."""
         ask = self.fan_out().ask
         names = unrecorded(chosen["remove"], chosen["objects"], chosen["records"], runs_dir)
         lines, findings = record_ends(names, runs_dir, ask, int(given["log_limit"]), Path(given["excluded_file"]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read or write how the nodes of an upgrade stand. Documentation: library/nvidia_upgrade_table.py."""
+"""Read or write the table of an upgrade. Documentation: library/nvidia_upgrade_table.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check nodes by what pairs of them measured. Documentation: library/pair_stragglers.py."""
+"""Find slow nodes by measurements of pairs. Documentation: library/pair_stragglers.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare what all nodes have. Documentation: library/verify_drift.py."""
+"""Compare the facts of all nodes. Documentation: library/verify_drift.py."""
 
 from __future__ import annotations
 
