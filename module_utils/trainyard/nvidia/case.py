@@ -71,25 +71,19 @@ class Case:
         return self.version or (f"{self.branch}.x" if self.branch else "")
 
     @property
-    def is_installed(self) -> bool:
-        """Whether the requested driver is installed already, with its module for every kernel."""
+    def installs_driver(self) -> bool:
+        """Whether a run installs a driver: the requested one is not there, or has no module for a kernel."""
+        if self.provider == "none" or self.without:
+            return False
         installed = str(self.state.get("version", ""))
         same = installed == self.version if self.version else self.branch in ("", nvidia.branch_of(installed))
-        return bool(installed and same) and all(nvidia_driver.has_module(self.state, kernel) for kernel in self.kernels)
-
-    @property
-    def installs_driver(self) -> bool:
-        """Whether a run installs a driver on this host."""
-        return self.provider != "none" and not self.without and not self.is_installed
+        return not (installed and same and all(nvidia_driver.has_module(self.state, each) for each in self.kernels))
 
     def parts_from(self, provider: str) -> dict[str, bool]:
         """Return which of driver, CUDA and NCCL this host gets from a provider."""
+        parts = {"cuda": self.toolkit, "nccl": self.nccl}
         driver = self.provider == provider and not self.without
-        return {
-            "driver": driver,
-            "cuda": self.toolkit["provider"] == provider,
-            "nccl": self.nccl["provider"] == provider,
-        }
+        return {"driver": driver, **{name: part["provider"] == provider for name, part in parts.items()}}
 
     def source(self, row: Row) -> str:
         """Return the source of a row for a message."""
