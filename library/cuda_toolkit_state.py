@@ -9,16 +9,15 @@ DOCUMENTATION = r"""
 module: cuda_toolkit_state
 short_description: Read which CUDA toolkits a node has
 description:
-  - Returns the toolkits in C(/usr/local/cuda-X.Y), below O(cuda_root) and in O(homes) with their own versions, which of
-    them is the default, the host compiler, and Open MPI and NCCL that programs could be built with.
-  - Reads only.
+  - Returns the toolkits in C(/usr/local/cuda-X.Y), below O(cuda_root) and in O(homes), the default among them, the host
+    compiler, Open MPI and NCCL.
 options:
   cuda_root:
     description: Folder of the link C(cuda) to the default toolkit, and of the toolkits that the role installs.
     type: path
     required: true
   homes:
-    description: Further folders to look at.
+    description: Further folders of toolkits.
     type: list
     elements: str
     default: []
@@ -44,7 +43,7 @@ EXAMPLES = r"""
 RETURN = r"""
 state:
   description: >-
-    What the node has. Fields: C(host), C(os), C(family), C(arch), C(root), C(toolkits), C(default),
+    C(host), C(os), C(family), C(arch), C(root), C(toolkits), C(default),
     C(default_kind), C(compiler), C(compilers), C(free_mib), C(gpus), C(mpi), C(session), C(nccl).
   returned: success
   type: dict

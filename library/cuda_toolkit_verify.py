@@ -73,13 +73,12 @@ EXAMPLES = r"""
 RETURN = r"""
 program:
   description: >-
-    C(build) and C(run), each V(pass), V(fail), V(unknown) or V(skipped) (a node that declares no GPU), C(detail) in
-    words, and C(with), what the program was linked with besides CUDA.
+    C(build) and C(run), each V(pass), V(fail), V(unknown) or V(skipped) (a node that declares no GPU), C(detail), and
+    C(with), the libraries besides CUDA.
   returned: success
   type: dict
 findings:
-  description: >-
-    What somebody has to do about it, each with host, check, found, expected and action.
+  description: All findings, each with host, check, found, expected and action.
   returned: success
   type: list
   elements: dict

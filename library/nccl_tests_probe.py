@@ -1,18 +1,16 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the nccl-tests of a node for their libraries and flags, and run one rank of them."""
+"""Read libraries and flags of the nccl-tests of a node, and run one rank of them."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nccl_tests_probe
-short_description: Ask the nccl-tests of a node for their libraries and flags, and run one rank of them
+short_description: Read libraries and flags of the nccl-tests of a node, and run one rank of them
 description:
-  - Asks every program for its libraries (C(ldd)) and its flags (C(--help)), as the training user and without an
-    C(LD_LIBRARY_PATH); then runs the first one as a single rank over eight bytes. Without a GPU that run ends with
-    CUDA's word for that.
-  - Changes nothing.
+  - Reads the libraries (C(ldd)) and flags (C(--help)) of every program, as the training user and without an
+    C(LD_LIBRARY_PATH); then runs the first one as a single rank over eight bytes.
 options:
   prefix:
     description: Where nccl-tests are; the programs lie in C(bin).
@@ -31,7 +29,7 @@ extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""
-- name: Ask the programs
+- name: Read the programs
   nccl_tests_probe:
     host: "{{ inventory_hostname }}"
     prefix: /opt/trainyard/nccl-tests
@@ -42,8 +40,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 probe:
-  description: >-
-    What was found. Fields: C(host), C(prefix), C(bin), C(record), C(prefix_kind), C(gpus), C(programs), C(run).
+  description: C(host), C(prefix), C(bin), C(record), C(prefix_kind), C(gpus), C(programs) and C(run).
   returned: success
   type: dict
 """

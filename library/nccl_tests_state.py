@@ -9,28 +9,26 @@ DOCUMENTATION = r"""
 module: nccl_tests_state
 short_description: Read what nccl-tests were built from on a node, and what building them would find there
 description:
-  - Returns CUDA, NCCL and Open MPI with their versions, the tools that a build needs and the node lacks, and what is in
-    the prefix.
-  - Reads only; starts C(nvcc --version).
+  - Returns CUDA, NCCL and Open MPI with their versions, the missing tools of a build, and the content of the prefix.
 options:
   prefix:
     description: Where nccl-tests are to be.
     type: path
     required: true
   software:
-    description: Folder of the links C(cuda), C(nccl) and C(openmpi), which are looked at first.
+    description: Folder of the links C(cuda), C(nccl) and C(openmpi), which are read first.
     type: path
     default: /opt/trainyard
   cuda_home:
-    description: The CUDA toolkit's folder; empty to look for it.
+    description: The CUDA toolkit's folder; empty to search it.
     type: str
     default: ""
   nccl_home:
-    description: Folder of NCCL's C(include) and C(lib); empty to look for it.
+    description: Folder of NCCL's C(include) and C(lib); empty to search it.
     type: str
     default: ""
   mpi_home:
-    description: Folder of Open MPI's C(include) and C(lib); empty to look for it.
+    description: Folder of Open MPI's C(include) and C(lib); empty to search it.
     type: str
     default: ""
   tools:
@@ -53,8 +51,7 @@ EXAMPLES = r"""
 RETURN = r"""
 state:
   description: >-
-    What the node has. Fields: C(host), C(platform), C(cpus), C(free_mb), C(record), C(prefix_kind), C(cuda),
-    C(nccl), C(mpi), C(missing).
+    C(host), C(platform), C(cpus), C(free_mb), C(record), C(prefix_kind), C(cuda), C(nccl), C(mpi), C(missing) (tools).
   returned: success
   type: dict
 """

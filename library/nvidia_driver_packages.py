@@ -9,10 +9,9 @@ DOCUMENTATION = r"""
 module: nvidia_driver_packages
 short_description: Find all packages of one version of the NVIDIA driver
 description:
-  - With O(roots), looks up which version is meant and which packages belong to it, those asked for and what they depend
-    on, so that all of them can be installed at exactly this version and held. Changes nothing.
-  - With O(before), brings the driver's packages back to what they were, also from the middle of an installation that
-    failed, so that apt works again. In check mode tells what could not be brought back.
+  - With O(roots), finds the version and all packages that belong to it, with their dependencies. Changes nothing.
+  - With O(before), restores the driver's packages, also in the middle of a failed installation. In check mode returns
+    what could not be restored.
 options:
   roots:
     description: Packages to ask for, each a list of names of which the first that is offered is meant.

@@ -10,7 +10,7 @@ module: nvidia_host
 short_description: Read what a node is for NVIDIA's driver, CUDA and NCCL
 description:
   - Reads the GPUs from the PCI bus, so no driver is needed, and everything else that decides which driver and which
-    CUDA the node can have. The filter C(nvidia_stack_plan) compares it with what is wanted.
+    CUDA the node can have. The filter C(nvidia_stack_plan) compares it with the stack.
   - Reads only. Starts a few short processes (C(uname), C(gcc), C(df), C(dpkg-query), C(apt-cache), C(mokutil)).
 options:
   toolkits:

@@ -9,14 +9,14 @@ DOCUMENTATION = r"""
 module: nvidia_packages
 short_description: Install packages at exact versions from one source, and keep them there
 description:
-  - Finds the one version that is meant among those that O(provider)'s source offers, has apt simulate it all
-    and returns as findings what stops it, in check mode; outside of check mode findings are failures.
+  - Finds the versions that O(provider)'s source offers, and has apt simulate the transaction. In check mode, what stops
+    it is returned as findings; otherwise it is a failure.
   - Upgrades and downgrades. Installed packages are held and pinned one by one. Holds of others stay.
 options:
   packages:
-    description:
-      - Each has C(name) and C(version), whole or without epoch and packaging suffix. Without a version what is there
-        stays, and else the newest is taken.
+    description: >-
+      Each has C(name) and C(version), perhaps without epoch and packaging suffix. Without a version, the installed one
+      stays, or the newest is taken.
     type: list
     elements: dict
     required: true
@@ -39,11 +39,11 @@ options:
     type: str
     required: true
   state_dir:
-    description: Folder, of root alone, where is written down what was installed for whom.
+    description: Folder of root alone with the records of installed packages.
     type: path
     default: /var/lib/trainyard-root
   remove_unwanted:
-    description: Whether what is no longer wanted is removed, if it was not there before.
+    description: Whether packages that are no longer requested are removed, if this module installed them.
     type: bool
     default: false
   may_remove:
@@ -56,15 +56,15 @@ options:
     type: bool
     default: false
   refresh:
-    description:
-      - Whether package lists are fetched anew before something is installed, also in check mode. Without it, and while
-        apt has no list of the source yet, RV(pending) is true and nothing is judged.
+    description: >-
+      Fetch package lists before something is installed, also in check mode. Without it, and while apt has no list of
+      the source, RV(pending) is true.
     type: bool
     default: false
 attributes:
   check_mode:
     support: full
-    description: Simulates the transaction. Fetches package lists if O(refresh).
+    description: Simulates the transaction.
 extends_documentation_fragment: inventory_name
 """
 
@@ -96,11 +96,11 @@ due:
   returned: success
   type: bool
 pending:
-  description: Whether nothing could be judged yet, as apt does not know the source.
+  description: Whether nothing could be checked yet, as apt does not know the source.
   returned: success
   type: bool
 findings:
-  description: All faults, each with host, check, found, expected and action.
+  description: All findings, each with host, check, found, expected and action.
   returned: success
   type: list
   elements: dict

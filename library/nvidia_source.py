@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Have apt know where NVIDIA's packages come from: the vendor's repository, or the distribution's own components."""
+"""Add a source of NVIDIA's packages to apt: the vendor's repository, or the distribution's own components."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ module: nvidia_source
 short_description: Configure where apt has NVIDIA's packages from
 description:
   - Writes key, source and pin of NVIDIA's repository or of a mirror of it, or the source of the distribution's
-    components that have NVIDIA's packages, at the mirrors that the node uses already.
-  - In check mode what is new is tried out first, apart from the system's own lists. A key with another fingerprint, a
-    repository that does not answer or whose signature does not fit, and a second source of the same packages are
-    findings. Outside of check mode they are failures, and the files are as before.
+    components with NVIDIA's packages, at the mirrors of the node.
+  - In check mode a new source is tried apart from the system's own lists. A key with another fingerprint, a repository
+    without an answer or with a wrong signature, and a second source of the same packages are findings. Outside of check
+    mode they are failures, and the files stay.
 options:
   provider:
     description: V(network_repo) for NVIDIA's repository or a mirror, V(distro) for components of the distribution.
@@ -64,7 +64,7 @@ options:
 attributes:
   check_mode:
     support: full
-    description: Nothing is changed; what would be new is tried out in a temporary folder.
+    description: Nothing is changed; a new source is tried in a temporary folder.
 extends_documentation_fragment: inventory_name
 """
 
@@ -77,12 +77,12 @@ EXAMPLES = r"""
     key_url: https://mirror.example.org/cuda/repos/debian12/x86_64/3bf863cc.pub
     fingerprints: [EB693B3035CD5710E231E123A4B469963BF863CC]
   check_mode: true
-  register: look
+  register: source
 """
 
 RETURN = r"""
 findings:
-  description: All faults, each with host, check, found, expected and action.
+  description: All findings, each with host, check, found, expected and action.
   returned: success
   type: list
   elements: dict
