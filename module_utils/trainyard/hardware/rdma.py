@@ -22,6 +22,10 @@ State = Mapping[str, Any]
 
 _CABLE = "look at cable, switch port and subnet manager (ibstat; for Ethernet ethtool NETDEV), then run the role again"
 _SPEED = "look at cable, optical module and the switch port's speed, or correct the declared rate"
+_CORRECT = {
+    "link_layer": "set the port's type (mlxconfig LINK_TYPE_P1) and restart the adapter, or correct the declaration",
+    "netdev": "see the names of the interfaces (udev, bonds), or correct the declaration",
+}
 _CONTAINERS = ("docker", "podman", "container", "containerd", "lxc", "systemd-nspawn", "openvz", "kubernetes")
 
 
@@ -105,13 +109,8 @@ def _same(found: Any, target: Any) -> bool:
 
 
 def _action(wrong: Sequence[str]) -> str:
-    if "link_layer" in wrong:
-        return "set the port's type (mlxconfig LINK_TYPE_P1) and restart the adapter, or correct the declaration"
-    if "netdev" in wrong:
-        return "see the names of the interfaces (udev, bonds), or correct the declaration"
-    if wrong == ["rate_gbps"]:
-        return _SPEED
-    return _CABLE
+    named = next((key for key in ("link_layer", "netdev") if key in wrong), "")
+    return _CORRECT[named] if named else _SPEED if wrong == ["rate_gbps"] else _CABLE
 
 
 def _number_findings(state: State) -> list[Finding]:

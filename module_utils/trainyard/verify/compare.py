@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.checks import MADE
-from ..findings.findings import counted, host_list
+from ..findings.findings import counted, host_list, some_of
 from ..findings.redaction import safe
 from .measured import size_text
 from .report import SCHEMA
@@ -237,20 +237,17 @@ def _text(result: Mapping[str, Any]) -> str:
     for title, hosts in (("new nodes", result["hosts"]["new"]), ("nodes that are gone", result["hosts"]["gone"])):
         if hosts:
             lines.append(f"  {title}: {host_list(hosts)}")
-    sections = (
-        ("slower", [_speed(change) for change in result["slower"]]),
-        ("new", [_finding(finding) for finding in result["new"]]),
-        ("not compared", [*result["not_compared"], *(_finding(finding) for finding in result["unseen"])]),
-        ("faster", [_speed(change) for change in result["faster"]]),
-        ("gone", [_finding(finding) for finding in result["gone"]]),
-        ("changed", [_changed(change) for change in result["changed"]]),
-    )
-    for title, entries in sections:
-        if entries:
-            lines.append(f"  {title}")
-            lines += [f"    {entry}" for entry in entries[:_MAX_LINES]]
-            if len(entries) > _MAX_LINES:
-                lines.append(f"    ... {len(entries) - _MAX_LINES} more")
+    sections = {
+        "slower": map(_speed, result["slower"]),
+        "new": map(_finding, result["new"]),
+        "not compared": [*result["not_compared"], *map(_finding, result["unseen"])],
+        "faster": map(_speed, result["faster"]),
+        "gone": map(_finding, result["gone"]),
+        "changed": map(_changed, result["changed"]),
+    }
+    for title, texts in sections.items():
+        entries = some_of(list(texts), _MAX_LINES)
+        lines += [f"  {title}", *(f"    {entry}" for entry in entries)] if entries else []
     if result["stayed"]:
         lines.append(f"  as before: {counted(result['stayed'], 'finding')}")
     return "\n".join(lines)

@@ -30,18 +30,17 @@ def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skippe
     A phase without checks was stopped by something. The worst check decides; where all were skipped, they say why.
     `again` is the command that verifies the cluster once more.
     """
-    if checks is None:
-        checks = []
-        if not skipped:
-            action = "read what this run of ansible-playbook printed"
-            check = Check(phase, phase, "unknown", reason="the phase did not finish", action=action, command=again)
-            checks = [check.as_dict()]
+    if checks is None and not skipped:
+        action = "read what this run of ansible-playbook printed"
+        check = Check(phase, phase, "unknown", reason="the phase did not finish", action=action, command=again)
+        checks = [check.as_dict()]
+    checks = list(checks or ())
     states = [check["state"] for check in checks]
     state = worst(states)
     reasons = [str(check["reason"]) for check in checks] if state == "skipped" else []
     reason = skipped or "; ".join(dict.fromkeys(reasons))
     text = f"does not apply, {reason}" if state == "skipped" else f"{state.replace('_', ' ')}, {outcomes(states)}"
-    return {"checks": list(checks), "state": state, "reason": reason, "text": text}
+    return {"checks": checks, "state": state, "reason": reason, "text": text}
 
 
 def verified_roles(

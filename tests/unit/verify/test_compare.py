@@ -198,7 +198,7 @@ def test_many_entries_are_shortened_in_the_text_only(before, after):
         found(after, "drift", f"setting {number}", ["n1"])
     result = compare(before, after)
     assert len(result["new"]) == 30
-    assert "    ... 10 more" in result["text"]
+    assert "    ... (10 more)" in result["text"]
 
 
 def test_other_files_are_refused(before):
