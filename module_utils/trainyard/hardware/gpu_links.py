@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..findings.checks import Check
+from ..findings.findings import grouped
 from .device_checks import Reading, Rule
 from .pasted import lines_of
 
@@ -50,10 +51,8 @@ def parse_nvlinks(output: str) -> list[NvLinks]:
 
 def _usual(nodes: Sequence[Sequence[NvLinks]]) -> dict[str, int]:
     """Return how many links most GPUs of a model use; in a tie, the higher number."""
-    votes: dict[str, Counter[int]] = {}
-    for node in nodes:
-        for gpu in node:
-            votes.setdefault(gpu["model"], Counter())[gpu["active"]] += 1
+    numbers = grouped((gpu["model"], gpu["active"]) for node in nodes for gpu in node)
+    votes = {model: Counter(active) for model, active in numbers.items()}
     return {model: max(counts, key=lambda number: (counts[number], number)) for model, counts in votes.items()}
 
 

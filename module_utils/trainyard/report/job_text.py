@@ -66,11 +66,10 @@ def _where(summary: Data) -> str:
     """
     failure: Data = summary.get("failure") or {}
     holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
-    if not failure.get("ranks"):
-        # What has no ranks, MindSpore's scheduler, names one of another process.
-        return str(holders[0] if holders else failure.get("host") or summary["nodes"][0]["host"])
-    spread = len(failure["ranks"]) > max(len(node["ranks"]) for node in summary["nodes"])
-    return str(holders[0] if holders and spread else failure.get("host") or summary["nodes"][0]["host"])
+    # A process without ranks, such as MindSpore's scheduler, names the rank of another process.
+    ranks = failure.get("ranks")
+    elsewhere = not ranks or len(ranks) > max(len(node["ranks"]) for node in summary["nodes"])
+    return str((holders and elsewhere and holders[0]) or failure.get("host") or summary["nodes"][0]["host"])
 
 
 def _killed(summary: Data, failure: Data, host: str) -> list[str]:

@@ -47,9 +47,8 @@ def _without_stacks(lines: Sequence[str]) -> list[str]:
         if other or _FRAME.match(line) or (stack and not line.strip()):
             stack.append(line)
             continue
-        found += _shortened(stack)
+        found += [*_shortened(stack), line]
         stack = []
-        found.append(line)
     return found + _shortened(stack)
 
 

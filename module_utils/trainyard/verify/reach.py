@@ -77,13 +77,12 @@ def usable(hosts: Sequence[str], failures: Iterable[Failure]) -> list[str]:
     """Return hosts among which no connection failed: the host with the most failures is left out, again and again."""
     order = {host: number for number, host in enumerate(hosts)}
     partners = _partners_of(one for one in failures if one.source in order and one.target in order)
-    left_out = set()
     while partners:
         # If two are equal, the later one goes: the first host is the head of a job.
         worst = max(partners, key=lambda host: (len(partners[host]), order[host]))
-        left_out.add(worst)
+        del order[worst]
         _leave_out(partners, worst)
-    return [host for host in hosts if host not in left_out]
+    return list(order)
 
 
 def _number(things: Collection[object], name: str) -> str:

@@ -13,8 +13,6 @@ from typing import Any
 
 from ..findings.checks import Check
 
-PHASE = "software"
-
 
 def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, Any]], again: str) -> list[Check]:
     """Return the checks of one role over its hosts, one for each different message.
@@ -28,7 +26,7 @@ def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[s
         if outcome and outcome["fault"]:
             # A message about all nodes names its nodes itself.
             faults.setdefault(str(outcome["fault"]).strip(), []).extend([] if outcome.get("all") else [host])
-    check = partial(Check, PHASE, role)
+    check = partial(Check, "software", role)
     expected = f"what the role {role} has installed, as it was verified then"
     action = f"fix what it names, or run the role again: {again} --tags {role}"
     checks = [
