@@ -33,7 +33,7 @@ GPUS = ["gpu-01", "gpu-02"]
 @pytest.mark.parametrize(
     ("name", "collective", "ranks", "hosts", "rows", "form"),
     [
-        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 11, OLD),
+        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 3, OLD),
         ("2.10-all_gather-8-v100.txt", "", 8, ["v100-1"], 3, OLD),
         ("2.10-alltoall-8-v100.txt", "", 8, ["v100-1"], 3, OLD),
         ("2.10-broadcast-8-v100-unchecked.txt", "", 8, ["v100-1"], 3, OLD),
@@ -41,12 +41,12 @@ GPUS = ["gpu-01", "gpu-02"]
         ("2.17-all_reduce-16-h100-tagged.txt", "all_reduce", 16, ["gpu-1", "gpu-2"], 6, TEXT),
         ("2.19-all_reduce-16-h100.txt", "all_reduce", 16, GPUS, 17, TEXT),
         ("2.19-all_reduce-16-h100-srun.txt", "all_reduce", 16, GPUS, 11, TEXT),
-        ("2.19-all_reduce-16-h100-openmpi5.txt", "all_reduce", 16, GPUS, 11, TEXT),
+        ("2.19-all_reduce-16-h100-openmpi5.txt", "all_reduce", 16, GPUS, 3, TEXT),
         ("2.19-all_reduce-16-h100.json", "all_reduce", 16, GPUS, 11, "nccl-tests json"),
         ("2.19-all_reduce-2-processes-of-8.json", "all_reduce", 16, GPUS, 5, "nccl-tests json"),
-        ("2.19-alltoall-16-h100.txt", "alltoall", 16, GPUS, 8, TEXT),
-        ("2.19-all_reduce-per-iteration.txt", "all_reduce", 16, GPUS, 8, TEXT),
-        ("2.19-all_reduce-timestamps.txt", "all_reduce", 16, GPUS, 8, TEXT),
+        ("2.19-alltoall-16-h100.txt", "alltoall", 16, GPUS, 3, TEXT),
+        ("2.19-all_reduce-per-iteration.txt", "all_reduce", 16, GPUS, 3, TEXT),
+        ("2.19-all_reduce-timestamps.txt", "all_reduce", 16, GPUS, 3, TEXT),
         ("2.19-all_reduce-tcp.txt", "all_reduce", 16, GPUS, 6, TEXT),
         ("trainyard-all_reduce-gloo.txt", "all_reduce", 4, ["n1", "n2"], 8, "trainyard text"),
     ],
@@ -132,7 +132,7 @@ def test_wrong_and_infinite_results():
 @pytest.mark.parametrize(
     ("name", "rows", "broken", "footer"),
     [
-        ("2.19-all_reduce-killed.txt", 8, 1, False),
+        ("2.19-all_reduce-killed.txt", 3, 1, False),
         ("2.19-all_reduce-nccl-failure.txt", 3, 1, False),
         ("2.19-all_reduce-ended-early.json", 4, 0, False),
         ("2.19-all_reduce-killed.json", 0, 0, False),
