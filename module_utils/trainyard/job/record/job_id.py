@@ -18,5 +18,5 @@ def make(name: str, moment: str, digits: str) -> str:
 
 
 def is_valid(name: str) -> bool:
-    """Tell whether a text may be a job's id."""
+    """Return whether a text may be a job's id."""
     return bool(_PATTERN.fullmatch(name))

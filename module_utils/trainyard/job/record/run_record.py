@@ -38,7 +38,7 @@ def settle(record: Data | None, answer: Data) -> dict[str, Any]:
     if record is None:
         return dict(answer)
     # The record of an older version has fewer fields.
-    known = {**answer, **record}
+    complete = {**answer, **record}
     if record["state"] in FINAL:
         # Some nodes were still ending their processes: add how these exited.
         now = {node["host"]: node for node in answer["nodes"] if node["state"] == "ended"}
@@ -46,10 +46,10 @@ def settle(record: Data | None, answer: Data) -> dict[str, Any]:
             _ended(node, now[node["host"]]) if node["state"] == "running" and node["host"] in now else node
             for node in record["nodes"]
         ]
-        return {**known, "nodes": nodes}
+        return {**complete, "nodes": nodes}
     if answer["state"] == "lost":
         # The nodes know nothing that the record does not say.
-        return {**known, "state": "lost", "ranks_running": 0, "nodes": answer["nodes"]}
+        return {**complete, "state": "lost", "ranks_running": 0, "nodes": answer["nodes"]}
     return dict(answer)
 
 

@@ -19,15 +19,15 @@ _MASK = b"*"
 Forms = tuple[bytes, ...]
 
 
-def forms(spec: Mapping[str, Any]) -> Forms:
+def forms(node_plan: Mapping[str, Any]) -> Forms:
     """Return the forms in which the secrets of a node_plan.json may be printed, the longest first.
 
     Secrets are the job's token and the values of job_secret_env, and each line of a value: plain, and as JSON, Python,
     URL and base64 write them.
     """
-    known = spec.get("secret_env")
+    secret_env = node_plan.get("secret_env")
     # The job's user can change the file.
-    values = [*(known.values() if isinstance(known, Mapping) else ()), spec.get("token")]
+    values = [*(secret_env.values() if isinstance(secret_env, Mapping) else ()), node_plan.get("token")]
     found: set[str] = set()
     for value in (value for value in values if isinstance(value, str)):
         for each in {value, *value.splitlines()}:

@@ -232,8 +232,8 @@ def checked(query: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
     A node speaks only for itself: its findings get its own name, and their actions are marked. Each text is one line.
     """
     if answer.get("failed"):
-        kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
-        return {name: value if name == "exception" else _on_lines(value) for name, value in kept.items()}
+        shown = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
+        return {name: value if name == "exception" else _on_lines(value) for name, value in shown.items()}
     shape = SHAPES[query]
     wrong = misfit(answer, shape)
     if wrong:
@@ -285,12 +285,12 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_of(names: Collection[str], what: str) -> Shape:
-    def named(value: Any) -> None:
+    def one_of(value: Any) -> None:
         if not isinstance(value, str) or value not in names:
             raise ValueError(value)
 
-    named.__doc__ = what
-    return named
+    one_of.__doc__ = what
+    return one_of
 
 
 def _unusable(wrong: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class AttemptWatch:
         self._ranks_done_at: float | None = None
 
     def time_up(self, now: float) -> bool:
-        """Tell whether the job's time is up."""
+        """Return whether the job's time is up."""
         return bool(now - self._started_s > self._plan["timeout_s"])
 
     def check(self, now: Now, local: Local) -> Result | None:

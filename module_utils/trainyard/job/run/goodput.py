@@ -65,7 +65,7 @@ def _resumed(pace: Pace, others: Sequence[Pace]) -> float:
 
 
 def _comparable(old: Pace, new: Pace) -> bool:
-    """Tell whether steps of two attempts count from the same start: not where they begin again with each epoch."""
+    """Return whether steps of two attempts count from the same start: not where they begin again with each epoch."""
     if not (old["rising"] and new["rising"]) or new["first_s"] < old["last_s"]:
         return False
     return old["last_epoch"] == new["first_epoch"] or bool(old["over"] or new["over"])

@@ -97,7 +97,7 @@ class Watch:
         self._lines, self._points, self._changes, self._pausing = lines, points, changes, pausing
 
     def unread(self, now: float) -> bool:
-        """Tell whether rank 0 prints lines with other numbers, none of which is read as progress, for long enough."""
+        """Return whether rank 0 prints lines with other numbers, none of which is read as progress, for long enough."""
         enough = self._unread >= ENOUGH_CHANGES
         return enough and (not self._seen or now - self._progress_at > self.limit()[0])
 

@@ -114,7 +114,7 @@ class HeadState:
             return [End(self.end)]
         before, self._orders = self._for_nodes(), []
         if saved := self.nodes.checkpoints():
-            self.restarts.saw(saved["newest"])
+            self.restarts.note_checkpoint(saved["newest"])
         result = None if self._pending else self.attempt.check(now, local)
         if result and result.final:
             self.finish(result.state, now, **result.details)
@@ -230,7 +230,7 @@ class HeadState:
                 self._replace(host, now, reason, local)
 
     def _replaced_are_leaving(self, now: float, local: Local) -> bool:
-        """Tell whether a replaced node is still here to end its ranks.
+        """Return whether a replaced node is still here to end its ranks.
 
         A node that was frozen or cut off closes no connection; a restart must not wait until it is back.
         """

@@ -55,7 +55,7 @@ class NodeReports:
         }
 
     def ranks_done(self, current: Mapping[str, Message]) -> bool:
-        """Tell whether all ranks have ended; `current` are the reports of the present attempt."""
+        """Return whether all ranks have ended; `current` are the reports of the present attempt."""
         return len(current) == len(self._restarts.members) and all(report.get("done") for report in current.values())
 
     def failures(self, current: Mapping[str, Message]) -> list[Message]:
@@ -64,7 +64,7 @@ class NodeReports:
         return [record for record in found if record["ranks"]] if self.ranks_done(current) else found
 
     def reports_in_time(self, host: str, now: float) -> bool:
-        """Tell whether a node has reported lately."""
+        """Return whether a node has reported lately."""
         return self.silent_for(host, now) <= self.silent_after_s
 
     def silent_for(self, host: str, now: float) -> float:

@@ -167,18 +167,18 @@ def _place(place: Mapping[str, float | None]) -> str:
     return "a line without a step" if elapsed_s is None else clock(elapsed_s)
 
 
-def not_a_number_text(known: Mapping[str, Any], name: str = "loss") -> str:
+def not_a_number_text(lost: Mapping[str, Any], name: str = "loss") -> str:
     """Return where in the run a metric is or was not a number: `loss is not a number since step 11 (of 25)`."""
-    since, first, last = known["since"], known["first"], known["last"]
-    end = f" (of {number(known['steps'])})" if known["steps"] and first.get("step") is not None else ""
+    since, first, last = lost["since"], lost["first"], lost["last"]
+    end = f" (of {number(lost['steps'])})" if lost["steps"] and first.get("step") is not None else ""
     if since:
         # If steps restart in each epoch, the step alone is ambiguous.
         epoch = f", epoch {number(since['epoch'])}" if since.get("epoch") is not None else ""
-        before = f"; before that, too, first at {_place(first)}" if known["stretches"] > 1 else ""
+        before = f"; before that, too, first at {_place(first)}" if lost["stretches"] > 1 else ""
         return f"{name} is not a number since {_place(since)}{end}{epoch}{before}"
     if first == last:
         return f"{name} was not a number at {_place(first)}{end}"
-    often = "" if known["stretches"] == 1 else "off and on "
+    often = "" if lost["stretches"] == 1 else "off and on "
     to = _place(last).removeprefix("step ")
     if first.get("epoch") != last.get("epoch"):
         to = f"step {to} of epoch {number(last['epoch'])}" if last.get("epoch") is not None else to

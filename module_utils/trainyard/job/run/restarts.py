@@ -136,7 +136,7 @@ class Restarts:
             "gathering": self.gathering_since is not None,
         }
 
-    def saw(self, checkpoint: Mapping[str, Any] | None) -> None:
+    def note_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Take the newest complete checkpoint; the one of the first poll is older than this job."""
         if self.polled and further(checkpoint, self.saved):
             self.saved_new = True

@@ -83,7 +83,7 @@ class HeadLoop:
             return
         self._poll_checkpoints()
         if newest := self.state.nodes.checkpoints():
-            self.state.restarts.saw(newest["newest"])
+            self.state.restarts.note_checkpoint(newest["newest"])
         self.save_cluster()
         self._send_all()
         self.server.close()

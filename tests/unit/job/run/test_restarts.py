@@ -135,17 +135,17 @@ def test_each_restart_knows_how_long_it_took():
 def test_a_new_checkpoint_is_further_one_that_was_there_is_not():
     book = Restarts(100, 300.0)
     for number in range(1, 3):
-        book.saw(checkpoint(10))
+        book.note_checkpoint(checkpoint(10))
         assert book.take([KILLED], float(number), float(number))
     assert book.fruitless == 2
-    book.saw(checkpoint(20))
+    book.note_checkpoint(checkpoint(20))
     book = Restarts(100, 300.0, json.loads(json.dumps(book.as_dict())))
     # The same step saved again is no further.
-    book.saw(checkpoint(20, time=9.0))
+    book.note_checkpoint(checkpoint(20, time=9.0))
     assert book.take([KILLED], 3.0, 3.0) and book.fruitless == 0
     assert book.history[-1]["checkpoint"] == "step_20.pt"
     assert restart_text(book.history[-1]).endswith("; newest checkpoint at the restart: step_20.pt")
-    book.saw(checkpoint(20, time=19.0))
+    book.note_checkpoint(checkpoint(20, time=19.0))
     assert book.take([KILLED], 4.0, 4.0) and book.fruitless == 1
 
 
@@ -156,7 +156,7 @@ def pace(step, at=16.0):
 
 def test_a_restart_names_the_checkpoint_that_the_program_loaded():
     book = Restarts(100, 300.0)
-    book.saw(checkpoint(20))
+    book.note_checkpoint(checkpoint(20))
     book.take([KILLED], 1.0, 1.0)
     assert went_on_text(book.history[0]) == ""
     book.keep_pace(None, 2.0, "=> loaded checkpoint 'step_10.pt'")
