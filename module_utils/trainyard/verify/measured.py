@@ -79,7 +79,10 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
         if node["state"] in ("fail", "unknown"):
             expected = "" if gate is None else f"at least {gate:.2f} GB/s with every partner"
             data = {"confidence": node["confidence"], "measurements": node["measurements"]}
-            texts = (_relative(node), expected, node["reason"], node["action"], again)
+            found = "no bandwidth with any partner"
+            if node["score"] is not None:
+                found = f"{node['score']:.0%} of the bandwidth of the others, confidence {node['confidence']:.0%}"
+            texts = (found, expected, node["reason"], node["action"], again)
             checks.append(check(node["state"], (node["host"],), *texts, data=data))
     # Bad pairs of which no single node can be blamed are a fault all the same.
     if state not in {each.state for each in checks}:
@@ -92,9 +95,3 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
             action = next((str(node["action"]) for node in stragglers["nodes"] if node["state"] == "skipped"), "")
         checks.insert(0, check(state, found=found, reason=reason, action=action, command=again))
     return checks
-
-
-def _relative(node: Record) -> str:
-    if node["score"] is None:
-        return "no bandwidth with any partner"
-    return f"{node['score']:.0%} of the bandwidth of the others, confidence {node['confidence']:.0%}"
