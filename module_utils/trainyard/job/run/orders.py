@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Union
 
 from .messages import Message
@@ -15,11 +16,14 @@ class Now(NamedTuple):
     epoch_s: float
 
 
-class PollCheckpoints(NamedTuple):
+# Two tuples without fields would be equal, whatever their classes.
+@dataclass(frozen=True)
+class PollCheckpoints:
     """Poll the checkpoints once more, then decide again: a failure is about to be answered."""
 
 
-class Inform(NamedTuple):
+@dataclass(frozen=True)
+class Inform:
     """Send each node what it has to do (HeadState.message_for), as that has changed."""
 
 

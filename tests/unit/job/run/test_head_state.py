@@ -284,3 +284,7 @@ def test_only_checkpoints_that_the_job_names_are_in_its_state():
         job = SimulatedJob(checkpoints=place)
         job.changes["n2"] = {"checkpoints": found}
         assert cluster_state(job.run(1).state, job.time())["checkpoints"] == expected
+
+
+def test_orders_without_fields_differ():
+    assert PollCheckpoints() != Inform()
