@@ -73,6 +73,9 @@ def test_an_invalid_range_is_one_finding(devices):
     assert found(plan, "check", "found", "action") == [("devices", repr(devices), "correct rank_table_devices")]
 
 
+ILL = record(0, device3={"health": "Alarm"}, device4={"link": "down"})
+
+
 def test_all_that_keeps_a_table_from_being_written_comes_at_once():
     plain = {**record(2), "__asked_devices": {"npu": {}}}
     silent = {**record(3), "__asked_devices": {"unreachable": True, "msg": "ssh: Connection refused"}}
@@ -93,21 +96,18 @@ def test_all_that_keeps_a_table_from_being_written_comes_at_once():
 
 
 @pytest.mark.parametrize(
-    ("records", "settings", "expected"),
+    ("records", "settings", "host", "expected"),
     [
-        (
-            [record(0, device3={"health": "Alarm"}, device4={"link": "down"}), record(1)],
-            {},
-            [("n1", "devices", "device 3 with health Alarm"), ("n1", "devices", "device 4 with its link down")],
-        ),
-        ([record(0), record(2), record(1, chip="910")], {}, [("n2", "devices", "chip 910")]),
-        ([record(0, chip="910")], {"devices": [0, 1, 2]}, [("n1", "devices", "3 devices: 0, 1, 2 (chip 910)")]),
+        ([ILL, record(1)], {}, "n1", ["device 3 with health Alarm", "device 4 with its link down"]),
+        ([record(0), record(2), record(1, chip="910")], {}, "n2", ["chip 910"]),
+        ([record(0, chip="910")], {"devices": [0, 1, 2]}, "n1", ["3 devices: 0, 1, 2 (chip 910)"]),
         # HCCL takes these: the module that writes the table warns.
-        ([record(0, chip="910")], {"devices": [0, 4]}, []),
+        ([record(0, chip="910")], {"devices": [0, 4]}, "n1", []),
     ],
 )
-def test_devices_that_a_job_could_not_use_are_in_no_table(records, settings, expected):
-    assert found(cluster_files.plan_rank_table(records, {**SETTINGS, **settings})) == expected
+def test_devices_that_a_job_could_not_use_are_in_no_table(records, settings, host, expected):
+    plan = cluster_files.plan_rank_table(records, {**SETTINGS, **settings})
+    assert found(plan) == [(host, "devices", text) for text in expected]
 
 
 def test_a_hostfile_has_the_addresses_and_the_number_of_devices():
@@ -163,6 +163,7 @@ def test_different_slots_are_noted_at_each_host():
     assert notes == ["n1:  # 8 slots", "n2:  # 4 slots"]
 
 
+AT = "of /ops/hostfile"
 TWICE = "n1 is in line 1 already"
 NO_NUMBER = "slots 'x' is no number of processes"
 
@@ -170,11 +171,7 @@ NO_NUMBER = "slots 'x' is no number of processes"
 @pytest.mark.parametrize(
     ("text", "settings", "expected"),
     [
-        (
-            "n1 slots=8\nn1 slots=4\nn2 slots=x\n",
-            {},
-            [f"line {line} of /ops/hostfile: {text}" for line, text in ((2, TWICE), (3, NO_NUMBER))],
-        ),
+        ("n1 slots=8\nn1 slots=4\nn2 slots=x\n", {}, [f"line 2 {AT}: {TWICE}", f"line 3 {AT}: {NO_NUMBER}"]),
         ("# none\n", {}, ["no host in /ops/hostfile"]),
         ("n_1 slots=8\n", {"folder": False}, ["/ops/hosts.yml, in no folder that is there"]),
         ("ip6-localhost slots=8\n", {}, ["host 'ip6-localhost' in /ops/hostfile"]),

@@ -63,31 +63,23 @@ def test_notations():
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    ("line", "problem"),
     [
         ("n1 slots=2", "n1 is in line 1 already"),
-        ("n2 slots=0", "n2: slots is 0; expected 1 or more"),
-        ("n2:0", "n2: slots is 0; expected 1 or more"),
+        *((f"n2{slots}", "n2: slots is 0; expected 1 or more") for slots in (" slots=0", ":0")),
         ("n2 max-slots=0", "n2: max_slots is 0; expected 1 or more"),
         ("n2 slots=4 max_slots=2", "n2: max_slots 2 is less than slots 4"),
         ("n2 slot=4", "unknown key 'slot'; expected slots or max_slots"),
-        ("n2 4", "stray word '4'"),
-        ("n2 slots", "stray word 'slots'"),
-        ("n2 slots=", "slots '' is no number of processes"),
-        ("n2 slots=-1", "slots '-1' is no number of processes"),
-        ("n2 slots=four", "slots 'four' is no number of processes"),
-        ("n2 slots=" + "9" * 5000, f"slots '{'9' * 5000}' is no number of processes"),
-        ("n2 slots=1 slots=2", "slots twice"),
-        ("n2:2 slots=2", "slots twice"),
+        *((f"n2 {word}", f"stray word '{word}'") for word in ("4", "slots")),
+        *((f"n2 slots={text}", f"slots '{text}' is no number of processes") for text in ("", "-1", "four", "9" * 5000)),
         ("n2:", "slots '' is no number of processes"),
-        ("n2,n3", "'n2,n3' is no host name or address"),
-        ("slots=4", "'slots=4' is no host name or address"),
+        *((line, "slots twice") for line in ("n2 slots=1 slots=2", "n2:2 slots=2")),
+        *((name, f"'{name}' is no host name or address") for name in ("n2,n3", "slots=4")),
     ],
 )
-def test_each_fault_has_its_line(line, fault):
+def test_each_problem_has_its_line(line, problem):
     hosts, problems = parse(f"n1\n# remark\n{line}\nn9 slots=1\n")
-    assert problems == {3: [fault]}
-    assert hosts == [MpiHost("n1"), MpiHost("n9", 1)]
+    assert (hosts, problems) == ([MpiHost("n1"), MpiHost("n9", 1)], {3: [problem]})
 
 
 def test_all_faults_are_found_at_once():

@@ -37,7 +37,7 @@ def test_other_open_files_do_not_count(proc, opened):
     assert in_use.holders([], folder) == {}
 
 
-def test_the_drivers_own_services_do_not_count_and_those_that_the_site_names(proc):
+def test_services_of_the_driver_and_of_the_site_do_not_count(proc):
     folder, add = proc
     for pid, name in enumerate(in_use.SERVICES, start=20):
         add(pid, name, "/dev/nvidia0")
@@ -53,7 +53,7 @@ def test_a_node_of_kubernetes_is_known_by_its_kubelet(proc, name, has):
     assert in_use.has_kubelet(folder) is has
 
 
-def test_jobs_of_slurm_and_processes_are_named_and_not_all_of_hundreds(monkeypatch, tmp_path):
+def test_jobs_of_slurm_and_the_first_processes_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(set_aside, "node_name", lambda: "n2")
     monkeypatch.setattr(set_aside, "jobs_of", lambda node: ["12"])
     monkeypatch.setattr(in_use, "holders", lambda services: dict.fromkeys(range(20, 20 + len(services)), "python3"))

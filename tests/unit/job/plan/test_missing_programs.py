@@ -1,4 +1,4 @@
-"""Launchers, modules and programs that the job's Python lacks, with real virtual environments on this machine."""
+"""Missing launchers, modules and programs of the job's Python, with real virtual environments on this machine."""
 
 import os
 import pwd

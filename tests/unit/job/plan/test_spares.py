@@ -26,7 +26,7 @@ def planned(nodes=4, **job):
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "direct", "mindspore", "msrun"])
-def test_in_a_place_a_spare_runs_what_the_node_would_and_at_its_own_address(launcher):
+def test_a_spare_runs_the_processes_of_a_place_at_its_own_address(launcher):
     plan = planned(launcher=launcher)
     assert [node["host"] for node in plan["nodes"]] == ["n1", "n2", "n3"] and plan["world_size"] == 3
     (spare,) = plan["spares"]
@@ -77,15 +77,14 @@ def put(node, moved):
     return processes, files
 
 
-def test_a_spare_with_other_devices_is_found_with_every_launcher():
+def test_every_launcher_is_among_the_cases():
     assert {each["launcher"] for each in ALL.values()} | {"rank_table"} == set(launchers.LAUNCHERS)
 
 
 @pytest.mark.parametrize("case", ALL)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_with_the_addresses_of_spares_the_plan_is_that_of_the_members(case, data):
-    """After any replacement each node has what a new plan for these members would give it."""
+def test_after_any_replacement_the_plan_is_that_of_a_new_plan_for_the_members(case, data):
     nodes, standing_by = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
     places = data.draw(st.lists(st.integers(1, nodes - 1), min_size=1, max_size=standing_by))
     # Addresses in the user's own command do not change.
@@ -115,7 +114,7 @@ def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_
         assert daemon["path"].endswith("/mpi_daemon") and daemon["mode"] == "0755"
         assert had["processes"] == [] and (script["mode"], script["path"].rpartition("/")[2]) == ("0755", "mpi_rank")
         assert f"export GROUP_RANK={place}\n" in script["content"]
-    # The health check asks it, as it must be reachable when it is needed.
+    # Preflight checks the login to the spare, which must be reachable when it is needed.
     assert plan.node_plans([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
 
 
