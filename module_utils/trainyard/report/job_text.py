@@ -69,7 +69,7 @@ def _where(summary: Data) -> str:
     # A process without ranks, such as MindSpore's scheduler, names the rank of another process.
     ranks = failure.get("ranks")
     elsewhere = not ranks or len(ranks) > max(len(node["ranks"]) for node in summary["nodes"])
-    return str((holders and elsewhere and holders[0]) or failure.get("host") or summary["nodes"][0]["host"])
+    return str(holders[0] if holders and elsewhere else failure.get("host") or summary["nodes"][0]["host"])
 
 
 def _killed(summary: Data, failure: Data, host: str) -> list[str]:

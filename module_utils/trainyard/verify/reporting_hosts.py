@@ -38,9 +38,8 @@ def check_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
         command = ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become")
         checks.append(check("fail", tuple(group), found, expected, reason, action, command))
     broken = {host: failure_reason(silent[host]) for host, why in causes.items() if not why}
-    for found, group in by_reason(
-        {host: why or "it was left out by an earlier step" for host, why in broken.items()}
-    ).items():
+    reasons = {host: text or "it was left out by an earlier step" for host, text in broken.items()}
+    for found, group in by_reason(reasons).items():
         unread, action = "it answers, but its facts could not be read", "run the command and read its message"
         command = ansible(group, inventory, "verify_facts", become=True)
         checks.append(check("unknown", tuple(group), found, "facts of the node", unread, action, command))
