@@ -39,73 +39,73 @@ _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.+)$", re.MUL
 # Runs on any Python of a node, so it uses no syntax that an old one would not understand.
 _BOOTSTRAP = r"""
 import json, os, shutil, stat, sys, time
-hear = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else sys.stdin
-head = json.loads(hear.readline().decode())
-def say(answer):
+received = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else sys.stdin
+head = json.loads(received.readline().decode())
+def send(answer):
     sys.stdout.write("\n" + head["mark"] + " " + json.dumps(answer) + "\n")
     sys.stdout.flush()
-def own(path):
+def is_private(path):
     s = os.lstat(path)
     return stat.S_ISDIR(s.st_mode) and s.st_uid == os.geteuid() and not s.st_mode & 0o022
-def keep(folder):
+def unpack(parent):
     import io, tempfile, zipfile
-    new = tempfile.mkdtemp(prefix="new-", dir=folder)
+    new = tempfile.mkdtemp(prefix="new-", dir=parent)
     zipfile.ZipFile(io.BytesIO(agent)).extractall(new)
     return new
 if sys.version_info < tuple(head["oldest"]):
-    say({"failed": True, "msg": "requires a minimum of Python %d.%d. Current version: %s"
+    send({"failed": True, "msg": "requires a minimum of Python %d.%d. Current version: %s"
          % (head["oldest"][0], head["oldest"][1], sys.version.split()[0])})
     sys.exit(0)
-home = "/var/cache" if os.geteuid() == 0 else os.path.join(os.path.expanduser("~"), ".cache")
-home = os.path.join(home, "trainyard")
-where, passing = os.path.join(home, head["agent"]), ""
-agent = hear.read(head["size"])
+base = "/var/cache" if os.geteuid() == 0 else os.path.join(os.path.expanduser("~"), ".cache")
+base = os.path.join(base, "trainyard")
+folder, temporary = os.path.join(base, head["agent"]), ""
+agent = received.read(head["size"])
 try:
-    known = own(home) and own(where)
+    cached = is_private(base) and is_private(folder)
 except OSError:
-    known = False
-if not known and not agent:
-    say({"agent_missing": True})
+    cached = False
+if not cached and not agent:
+    send({"agent_missing": True})
     sys.exit(0)
 try:
-    if not known:
+    if not cached:
         try:
-            os.makedirs(home, 0o755)
+            os.makedirs(base, 0o755)
         except OSError:
             pass
         try:
-            if not own(home):
-                raise OSError(home + " belongs to another user, or others may write there")
-            new = keep(home)
+            if not is_private(base):
+                raise OSError(base + " belongs to another user, or others may write there")
+            new = unpack(base)
             try:
-                os.rename(new, where)
+                os.rename(new, folder)
             except OSError:
                 shutil.rmtree(new)
-                if not own(where):
+                if not is_private(folder):
                     raise
-            for name in os.listdir(home):
-                if os.stat(os.path.join(home, name)).st_mtime < time.time() - 30 * 86400:
-                    shutil.rmtree(os.path.join(home, name), True)
+            for name in os.listdir(base):
+                if os.stat(os.path.join(base, name)).st_mtime < time.time() - 30 * 86400:
+                    shutil.rmtree(os.path.join(base, name), True)
         except OSError:
-            where = passing = keep(None)
-    os.utime(where)
-    sys.path.insert(0, where)
+            folder = temporary = unpack(None)
+    os.utime(folder)
+    sys.path.insert(0, folder)
     try:
         from agent.trainyard_node.agent import answer
     except ImportError:
-        if passing:
+        if temporary:
             raise
-        shutil.rmtree(where)
-        say({"agent_missing": True})
+        shutil.rmtree(folder)
+        send({"agent_missing": True})
         sys.exit(0)
-    arguments = json.loads(hear.readline().decode())
-    arguments.update(json.loads(hear.readline().decode()))
-    say(answer(head["question"], arguments, head["limit_s"]))
+    arguments = json.loads(received.readline().decode())
+    arguments.update(json.loads(received.readline().decode()))
+    send(answer(head["question"], arguments, head["limit_s"]))
 except OSError as error:
-    say({"failed": True, "msg": "the agent cannot run here: " + str(error)})
+    send({"failed": True, "msg": "the agent cannot run here: " + str(error)})
 finally:
-    if passing:
-        shutil.rmtree(passing, True)
+    if temporary:
+        shutil.rmtree(temporary, True)
 """
 
 
