@@ -18,16 +18,9 @@ State = Mapping[str, Any]
 # NVIDIA's installation guides ("host compiler support policy"); 13.0's own crt/host_config.h says the same. gcc 11.2
 # passes the check of 11.4 and 11.5, and then its <functional> does not compile.
 NEWEST_GCC = (
-    ((10, 2), (8,)),
-    ((11, 0), (9,)),
-    ((11, 4, 0), (10,)),
-    ((11, 5), (11, 1)),
-    ((11, 8), (11,)),
-    ((12, 3), (12,)),
-    ((12, 6), (13,)),
-    ((12, 9), (14,)),
-    ((13, 2), (15,)),
-)
+    ((10, 2), (8,)), ((11, 0), (9,)), ((11, 4, 0), (10,)), ((11, 5), (11, 1)), ((11, 8), (11,)), ((12, 3), (12,)),
+    ((12, 6), (13,)), ((12, 9), (14,)), ((13, 2), (15,)),
+)  # fmt: skip
 # Last number of nvcc's own version by release of the toolkit, from the labels of NVIDIA's conda channel: what tells
 # 12.4.0 from 12.4.1 where no version.json is, as in wheels and Debian's packages.
 NVCC_BUILDS = {

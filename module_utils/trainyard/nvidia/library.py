@@ -152,7 +152,8 @@ def _check_node(library: Library, state: State, request: Mapping[str, Any]) -> I
     if state["kind"] != "ours" or state["error"] or (unloaded and str(request["gpus"]) != "0"):
         found = state["error"] or unloaded or f"nothing of this role at {home}"
         missing = re.search(r"Error: (lib\S+): cannot open", found)
-        action = _bring(missing[1], again) if missing else again
+        software = "NVIDIA driver (role nvidia_driver)" if DRIVER in found else "CUDA toolkit (role cuda_toolkit)"
+        action = f"install the {software}, which has {missing[1]}, and {again}" if missing else again
         yield Finding(title, found, f"a library that can be loaded and a header below {home}", action)
         return
     # A library reports three numbers; the fourth of a cuDNN release names a build.
@@ -171,13 +172,6 @@ def _check_node(library: Library, state: State, request: Mapping[str, Any]) -> I
         expected = cuda if exact else f"{cuda.split('.')[0]}.x"
         action = f"correct {name}_cuda, or take the build for it"
         yield Finding(f"CUDA that {title} was built with", built, expected, action)
-
-
-def _bring(missing: str, again: str) -> str:
-    """Name the role that installs a library that another one needs."""
-    if missing == DRIVER:
-        return f"install the NVIDIA driver, which brings {missing} (role nvidia_driver), and {again}"
-    return f"install the CUDA toolkit that has {missing} (role cuda_toolkit), and {again}"
 
 
 def check_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:

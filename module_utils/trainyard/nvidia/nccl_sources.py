@@ -74,10 +74,8 @@ def _of_repository(case: Case, version: str, cuda: str) -> Iterator[Result]:
     found = f"NCCL {version}+cuda{cuda} from NVIDIA's repository for {case.os}"
     if not row.get("nccl"):
         expected = "a system for which that repository is known to have NCCL" + case.source({"source": "nccl"})
-        action = "go on (the role nccl lists what there is before it changes anything), or " + alternatives(
-            case, version, cuda
-        )
-        yield case.warn("NCCL", found, expected, action)
+        action = "go on (the role nccl lists what there is before it changes anything), or "
+        yield case.warn("NCCL", found, expected, action + alternatives(case, version, cuda))
     elif not within(nvidia.number(version), row["nccl"]):
         expected = f"NCCL {range_text(row['nccl'])}" + case.source({"source": "nccl_systems"})
         yield case.stop("NCCL", found, expected, alternatives(case, version, cuda))

@@ -70,65 +70,38 @@ def component_sources(
 
 # Why `apt-get update` failed: what apt prints, what that means, what to do.
 _FAULTS: tuple[tuple[str, str, str], ...] = (
-    (
-        r"SHA1 is not considered secure",
-        "this system refuses the repository's key, which is signed with SHA-1 only",
-        "take the repository and the key of this release of the system (for Debian 13 NVIDIA has another key), or a "
-        "mirror that signs anew",
-    ),
-    (
-        r"NO_PUBKEY|Missing key|Signing key on \w+ is not in|No keyring installed",
-        "it is signed by another key than the one given",
-        "compare nvidia_repository_key_fingerprint with the key that the repository is signed with",
-    ),
-    (
-        r"BADSIG|signatures were invalid|Clearsigned file isn't valid|Bad Signature|Message has been manipulated",
-        "its signature does not fit its content",
-        "somebody or a broken mirror has changed it: take another mirror, do not switch the check off",
-    ),
-    (
-        r"Hash Sum mismatch|File has unexpected size|Hashes of (expected|received) file",
-        "its package list does not fit the signed sums",
-        "a mirror that is being synchronised, a proxy's old copy, or tampering: wait for it, or take another mirror",
-    ),
-    (
-        r"doesn't have the component '([^']+)'",
-        "it has no component {0}",
-        "take a mirror that carries it, or the provider network_repo",
-    ),
-    (
-        r"Conflicting values set for option (\S+) regarding source (\S+)",
-        "another source names {1} with another {0}",
-        "remove one of the two in /etc/apt/sources.list.d",
-    ),
-    (
-        r"changed its '(\w+)' value",
-        "its {0} has changed",
-        "look whether it is the right repository, then apt-get update",
-    ),
-    (
-        r"is expired|Release file .* is not valid yet|not live until",
-        "its Release file is expired, or the clock of the node is wrong",
-        "set the clock, or bring the mirror up to date",
-    ),
-    (
-        r"Could not (?:connect|resolve)|Connection (?:refused|timed out|failed)|Temporary failure resolving"
-        r"|Network is unreachable|No route to host|Unable to connect|Cannot initiate the connection",
-        "it does not answer",
-        "start it, or see how the node reaches it (name, proxy, firewall)",
-    ),
-    (
-        r"404 +(?:File n|N)ot (?:found|Found)|does not have a Release file",
-        "there is no repository at this address",
-        "correct nvidia_repository_url, nvidia_repository_distro and nvidia_repository_arch",
-    ),
-    (
-        r"[Cc]ertificate verification failed|SSL",
-        "its TLS certificate is not accepted",
-        "install the certificate of the authority on the node",
-    ),
-    (r"is not signed", "it is not signed", "sign the mirror and name its key"),
-)
+    (r"SHA1 is not considered secure", "this system refuses the repository's key, which is signed with SHA-1 only",
+     "take the repository and the key of this release of the system (for Debian 13 NVIDIA has another key), or a"
+     " mirror that signs anew"),
+    (r"NO_PUBKEY|Missing key|Signing key on \w+ is not in|No keyring installed",
+     "it is signed by another key than the one given",
+     "compare nvidia_repository_key_fingerprint with the key that the repository is signed with"),
+    (r"BADSIG|signatures were invalid|Clearsigned file isn't valid|Bad Signature|Message has been manipulated",
+     "its signature does not fit its content",
+     "somebody or a broken mirror has changed it: take another mirror, do not switch the check off"),
+    (r"Hash Sum mismatch|File has unexpected size|Hashes of (expected|received) file",
+     "its package list does not fit the signed sums",
+     "a mirror that is being synchronised, a proxy's old copy, or tampering: wait for it, or take another mirror"),
+    (r"doesn't have the component '([^']+)'", "it has no component {0}",
+     "take a mirror that carries it, or the provider network_repo"),
+    (r"Conflicting values set for option (\S+) regarding source (\S+)", "another source names {1} with another {0}",
+     "remove one of the two in /etc/apt/sources.list.d"),
+    (r"changed its '(\w+)' value", "its {0} has changed",
+     "look whether it is the right repository, then apt-get update"),
+    (r"is expired|Release file .* is not valid yet|not live until",
+     "its Release file is expired, or the clock of the node is wrong",
+     "set the clock, or bring the mirror up to date"),
+    (r"Could not (?:connect|resolve)|Connection (?:refused|timed out|failed)|Temporary failure resolving"
+     r"|Network is unreachable|No route to host|Unable to connect|Cannot initiate the connection",
+     "it does not answer",
+     "start it, or see how the node reaches it (name, proxy, firewall)"),
+    (r"404 +(?:File n|N)ot (?:found|Found)|does not have a Release file", "there is no repository at this address",
+     "correct nvidia_repository_url, nvidia_repository_distro and nvidia_repository_arch"),
+    (r"[Cc]ertificate verification failed|SSL", "its TLS certificate is not accepted",
+     "install the certificate of the authority on the node"),
+    (r"is not signed", "it is not signed",
+     "sign the mirror and name its key"),
+)  # fmt: skip
 
 
 def explain_update(output: str, where: str) -> Finding:

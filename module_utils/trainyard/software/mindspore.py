@@ -159,7 +159,7 @@ def combinations() -> str:
         ]
         text = f"for {', '.join(by_device)}, Python {release.pythons[0]} to {release.pythons[1]}"
         groups.setdefault(text, []).append(name)
-    return "; ".join(f"{_names(names)} {text}" for text, names in groups.items())
+    return "; ".join(f"{' to '.join(dict.fromkeys((names[0], names[-1])))} {text}" for text, names in groups.items())
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,3 @@ def plan(settings: Settings) -> dict[str, Any]:
         "driver": cuda.driver if cuda else "",
         "needs": f"CUDA {settings.cuda}, cuDNN {cuda.cudnn}, NVIDIA driver {cuda.driver} or newer" if cuda else "",
     }
-
-
-def _names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -34,7 +34,7 @@ def findings(
         if not due:
             return []
         system = os_release()
-        uri = f"{url.rstrip('/')}/{distro or _distro(system)}/{arch or _arch()}" if url else ""
+        uri = f"{url.rstrip('/')}/{_folder(system, distro, arch)}" if url else ""
         source, names = rules.Source(uri, tuple(origins)), sorted({name for one in due for name in one["names"]})
         if uri:
             text = apt_sources.unsigned_source(uri)
@@ -54,10 +54,8 @@ def findings(
     return [apt_sources.explain_update(error, str(source))] if error else rules.missing(due, offers, source)
 
 
-def _distro(system: Mapping[str, str]) -> str:
-    """Name a system as the vendor's folders do: debian12, ubuntu2404."""
-    return system.get("ID", "") + system.get("VERSION_ID", "").replace(".", "")
-
-
-def _arch() -> str:
-    return {"aarch64": "sbsa"}.get(platform.machine(), platform.machine())
+def _folder(system: Mapping[str, str], distro: str, arch: str) -> str:
+    """Return a folder of the vendor's repositories: debian12/x86_64, ubuntu2404/sbsa."""
+    release = system.get("ID", "") + system.get("VERSION_ID", "").replace(".", "")
+    machine = {"aarch64": "sbsa"}.get(platform.machine(), platform.machine())
+    return f"{distro or release}/{arch or machine}"

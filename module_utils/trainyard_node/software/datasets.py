@@ -76,7 +76,8 @@ def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list
     if was != (kind, source):
         return ["it comes from another source"]
     wrong = [problem for name, entry in files.items() if (problem := _damage(folder / name, entry))]
-    wrong += [f"{name} is gone" for name, target in links.items() if not _leads_to(folder / name, target)]
+    now = {name: str((folder / name).readlink()) for name in links if (folder / name).is_symlink()}
+    wrong += [f"{name} is gone" for name, target in links.items() if now.get(name) != target]
     if owner and not wrong and (folder / MANIFEST).stat().st_uid != account(owner).pw_uid:
         wrong.append(f"it does not belong to {owner}")
     return wrong
@@ -89,10 +90,6 @@ def _damage(file: Path, entry: dict[str, Any]) -> str:
     if size != entry["size"]:
         return f"{file.name} has {size} bytes instead of {entry['size']}"
     return "" if sha256_of(file) == entry["sha256"] else f"{file.name} was altered"
-
-
-def _leads_to(link: Path, target: str) -> bool:
-    return link.is_symlink() and str(link.readlink()) == target
 
 
 def account(owner: str) -> pwd.struct_passwd:

@@ -127,8 +127,13 @@ DRIVER = "Could not load library libcudnn_ops_infer.so.8. Error: libcuda.so.1: c
     ("odd", "gpus", "found", "action"),
     [
         ({"cuda": "10.2"}, "auto", ["CUDA that cuDNN was built with"], "correct cudnn_cuda"),
-        ({"error": CUBLAS}, "0", ["cuDNN"], "install the CUDA toolkit that has libcublas.so.11 (role cuda_toolkit)"),
-        ({"unloaded": DRIVER}, "auto", ["cuDNN"], "install the NVIDIA driver, which brings libcuda.so.1"),
+        ({"error": CUBLAS}, "0", ["cuDNN"], "install the CUDA toolkit (role cuda_toolkit), which has libcublas.so.11"),
+        (
+            {"unloaded": DRIVER},
+            "auto",
+            ["cuDNN"],
+            "install the NVIDIA driver (role nvidia_driver), which has libcuda.so.1",
+        ),
         # A host that is declared to have no GPU has no driver.
         ({"version": "", "cuda": "", "unloaded": DRIVER}, "0", [], ""),
         ({"version": "", "cuda": "", "unloaded": DRIVER, "header": "8.4.1"}, "0", ["version of cuDNN"], "run site.yml"),

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip
@@ -190,7 +191,7 @@ def test_unchanged_data_sets_are_complete(tmp_path):
         return can_install(requests={"dataset": {"data": data}})["seen"]
 
     assert seen() == {}
-    datasets.place(tmp_path / "made", "generated", datasets.identity(made), "", datasets.generate(1, 5, 1))
+    datasets.place(tmp_path / "made", "generated", datasets.identity(made), "", partial(datasets.generate, 1, 5, 1))
     assert seen() == {"dataset": {}}
     (tmp_path / "made" / "test_batch.bin").write_bytes(b"x")
     assert seen() == {}
