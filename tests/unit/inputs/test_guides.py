@@ -18,7 +18,7 @@ from captured_tree import unfold
 PAGES = [path.read_text() for path in (PROJECT / "docs").glob("guide*.md")]
 # The guides' pages by title, and the composed machine that stands for the hosts of each guide where GPUs decide.
 SECTIONS = {text.partition("\n")[0].removeprefix("# "): text for text in PAGES if "```yaml" in text}
-MACHINES = {"MindSpore on GPUs": "v100_ubuntu2204", "PyTorch on V100 with InfiniBand": "v100_ubuntu2204"}
+MACHINES = {"MindSpore on GPUs": "v100", "PyTorch on V100 with InfiniBand": "v100"}
 BUILDS = "https://mirror.example.org/pytorch"
 # Checks that only this machine fails, as it is not one of the guide's hosts, and addresses that it may not reach.
 OF_THIS_MACHINE = re.compile(r"host name|operating system|packages|space|package repository|source of |Python of ")
@@ -85,6 +85,8 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path, monkeyp
     if title in MACHINES:
         # The modules that read a machine for NVIDIA's stack read the composed one.
         tree = unfold(MACHINES[title], tmp_path / "machine", PROJECT / "tests/fixtures/nvidia_hosts")
+        release = tree / "etc/os-release"
+        release.write_text(release.read_text().replace("20.04", "22.04"))
         (tmp_path / "library").mkdir()
         for name in ("nvidia_host.py", "nvidia_driver_state.py"):
             module = (PROJECT / "library" / name).read_text()

@@ -35,7 +35,6 @@ def read(tmp_path):
     ("name", "gpus", "generation", "switches", "ports", "system", "arch"),
     [
         ("v100", "8x V100 SXM2 32GB", "volta", 0, 4, "ubuntu 20.04", "x86_64"),
-        ("v100_ubuntu2204", "8x V100 SXM2 32GB", "volta", 0, 4, "ubuntu 22.04", "x86_64"),
         ("a100", "8x A100 SXM4 80GB", "ampere", 6, 8, "ubuntu 22.04", "x86_64"),
         ("h100_nvswitch", "8x H100 SXM5 80GB", "hopper", 4, 8, "ubuntu 24.04", "x86_64"),
         ("b200", "8x B200", "blackwell", 4, 8, "ubuntu 24.04", "x86_64"),
