@@ -7,6 +7,7 @@ Secure Boot without a key, missing GPUs) come from driver_plan.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ..findings.findings import host_list
@@ -139,13 +140,12 @@ def _space(case: Case) -> Iterator[Result]:
     if provider in row["cuda"] and name not in map(toolkits.release, case.facts["cuda"]):
         needs.append(row["cuda"][provider])
     free: Mapping[str, int] = case.facts["free_mib"]
-    together: dict[int, dict[str, int]] = {}
+    together: dict[int, Counter[str]] = {}
     for need in needs:
         for folder, size in need.items():
             if folder in free:
                 # Folders of one file system show the same free space.
-                folders = together.setdefault(free[folder], {})
-                folders[folder] = folders.get(folder, 0) + size
+                together.setdefault(free[folder], Counter())[folder] += size
     for available, folders in together.items():
         needed = sum(folders.values())
         if available < needed:

@@ -30,27 +30,17 @@ class Kind(NamedTuple):
 
 _REPOSITORIES, _FILE = ("distro", "network_repo"), ("url", "sha256")
 KINDS = {
-    "driver": Kind(
-        "driver",
-        ("provider", "version", "branch", "flavour", *_FILE),
-        (*_REPOSITORIES, "runfile", "none"),
-        r"\d{3}\.\d+(\.\d+)*|",
-    ),
-    "cuda": Kind(
-        "CUDA", ("provider", "version", *_FILE), (*_REPOSITORIES, "runfile", "wheel", "none"), r"\d+\.\d+(\.\d+)?|"
-    ),
-    "nccl": Kind(
-        "NCCL", ("provider", "version", "cuda", *_FILE), (*_REPOSITORIES, "wheel", "archive", "none"), r"\d+\.\d+\.\d+|"
-    ),
-    "cudnn": Kind(
-        "cuDNN",
-        ("provider", "version", "cuda", *_FILE),
-        ("network_repo", "wheel", "archive", "none"),
-        r"\d+\.\d+\.\d+\.\d+|",
-    ),
+    "driver": Kind("driver", ("provider", "version", "branch", "flavour", *_FILE), (*_REPOSITORIES, "runfile", "none"),
+                   r"\d{3}\.\d+(\.\d+)*|"),
+    "cuda": Kind("CUDA", ("provider", "version", *_FILE), (*_REPOSITORIES, "runfile", "wheel", "none"),
+                 r"\d+\.\d+(\.\d+)?|"),
+    "nccl": Kind("NCCL", ("provider", "version", "cuda", *_FILE), (*_REPOSITORIES, "wheel", "archive", "none"),
+                 r"\d+\.\d+\.\d+|"),
+    "cudnn": Kind("cuDNN", ("provider", "version", "cuda", *_FILE), ("network_repo", "wheel", "archive", "none"),
+                  r"\d+\.\d+\.\d+\.\d+|"),
     "openmpi": Kind("Open MPI", ("provider", "version"), ("distro", "source"), r"\d+\.\d+\.\d+|"),
     "framework": Kind("framework", ("name", "version", "build", "cuda"), (), r"\d+\.\d+\.\d+\S*|"),
-}
+}  # fmt: skip
 FRAMEWORKS = ("pytorch", "mindspore", "none")
 # Checks of the machine itself, which another stack does not fix.
 _MACHINE_CHECKS = ("GPUs", "nvidia_gpus", "container", "driver from elsewhere", "kernel headers", "packages",

@@ -208,11 +208,13 @@ def plan(nodes: Sequence[Node], settings: Node, previous_table: Mapping[str, Ent
         entries[host]["why"] = ", ".join(uses)[:_MAX_WHY]
         # A failed node keeps its state: it must be tried again before the others follow.
         entries[host]["state"] = state if state in UNDONE else "in use"
-    if to_do and not free:
-        findings += _in_use(used, "at least one idle node")
-    elif settings["busy"] != "wait":
-        canaries = {host: uses for host, uses in used.items() if host in settings["canary"]}
-        findings += _in_use(canaries, "an idle canary")
+    blocked, expected = used, "at least one idle node"
+    if free or not to_do:
+        waits = settings["busy"] == "wait"
+        blocked = {host: uses for host, uses in used.items() if host in settings["canary"] and not waits}
+        expected = "an idle canary"
+    action = "wait for them, end them, or set nvidia_driver_upgrade_busy: wait"
+    findings += [Finding("in use", ", ".join(uses), expected, action, host=host) for host, uses in blocked.items()]
     for host in free:
         findings += [each.on(host) for each in _node_findings(to_do[host], entries[host], settings)]
     return {
@@ -220,12 +222,6 @@ def plan(nodes: Sequence[Node], settings: Node, previous_table: Mapping[str, Ent
         "batches": [] if findings else _batches(entries, free, settings),
         "findings": [finding.as_dict() for finding in findings],
     }
-
-
-def _in_use(used: Mapping[str, Sequence[str]], expected: str) -> Iterator[Finding]:
-    for host, uses in used.items():
-        action = "wait for them, end them, or set nvidia_driver_upgrade_busy: wait"
-        yield Finding("in use", ", ".join(uses), expected, action, host=host)
 
 
 def settle(node: Node) -> dict[str, Any]:

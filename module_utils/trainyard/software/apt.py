@@ -20,6 +20,8 @@ _MAX_VERSIONS = 12
 _CORRECT = "correct the version, or bring the repository or mirror to where it has it"
 # Debian Policy 5.6.7 and 5.6.12, as dpkg and apt take them.
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?")
+# A field of a stanza with its further lines, which are indented.
+_FIELD = re.compile(r"^([^\s:][^:\n]*):(.*(?:\n[ \t].*)*)", re.MULTILINE)
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+:~-]*")
 
 
@@ -107,22 +109,11 @@ def same_uri(one: str, other: str) -> bool:
 
 def read_stanzas(text: str) -> list[dict[str, str]]:
     """Read `Name: value` stanzas, as of Release files and `apt-get indextargets`; names in lower case."""
-    stanzas: list[dict[str, str]] = []
+    stanzas = []
     for block in re.split(r"\n\s*\n", text.strip()):
-        stanza: dict[str, str] = {}
-        last = ""
-        for line in block.splitlines():
-            if line[:1].isspace():
-                if last:
-                    stanza[last] += "\n" + line.strip()
-                continue
-            name, colon, value = line.partition(":")
-            if colon:
-                last = name.lower()
-                stanza[last] = value.strip()
-        if stanza:
-            stanzas.append(stanza)
-    return stanzas
+        fields = _FIELD.findall(block)
+        stanzas.append({name.lower(): "\n".join(map(str.strip, value.split("\n"))) for name, value in fields})
+    return list(filter(None, stanzas))
 
 
 def read_installed(listing: str) -> Installed:
