@@ -60,7 +60,7 @@ class ActionModule(OnceForAll):
             limit=str(self.task_vars.get("ansible_limit") or ""),
             check=self._task.check_mode,
             found=[
-                *root_ranks.refused(given["user"], bool(self._task.become)),
+                *root_ranks.findings(given["user"], bool(self._task.become)),
                 *(Finding.from_dict(finding) for finding in given.get("found") or ()),
             ],
             known=given["known_hosts"],

@@ -38,5 +38,5 @@ def test_the_warning_has_the_hosts_and_an_action():
 
 
 def test_ranks_as_root_are_refused_where_ansible_becomes_root():
-    assert [each.found for each in root_ranks.refused("root", becomes=True)] == ["root"]
-    assert root_ranks.refused("root", becomes=False) == root_ranks.refused("train", becomes=True) == []
+    assert [each.found for each in root_ranks.findings("root", becomes=True)] == ["root"]
+    assert root_ranks.findings("root", becomes=False) == root_ranks.findings("train", becomes=True) == []

@@ -244,11 +244,10 @@ def _code_findings(values: Mapping[str, Any], source: bool) -> list[Finding]:
 
 
 def _queue_findings(values: Mapping[str, Any]) -> list[Finding]:
-    if not values["queue"]:
-        return []
-    if (values["resource"], values["queue_system"]) == ("Job", "volcano"):
+    pair = (values["resource"], values["queue_system"]) if values["queue"] else None
+    if pair == ("Job", "volcano"):
         return [_problem("queue_system", "volcano with a plain Job", "kueue, which can hold back a complete Job")]
-    if (values["resource"], values["queue_system"]) == ("MSJob", "kueue"):
+    if pair == ("MSJob", "kueue"):
         # Kueue does not know MSJob, so its pods would bypass the queue.
         return [_problem("queue_system", "kueue with an MSJob", "volcano", "set queue_system: volcano")]
     return []
