@@ -122,12 +122,10 @@ def _held(case: Case) -> Iterator[Result]:
         yield case.warn("packages", f"{', '.join(headers)} on hold", text, action)
     driver = [name for name in foreign if nvidia_driver.is_driver_package(name.partition(":")[0])]
     if driver and case.installs_driver:
-        yield case.stop(
-            "packages",
-            f"{host_list(driver)} on hold, and not by this project",
-            f"driver packages that can change to {case.driver_name}",
-            f"apt-mark unhold them, or keep the installed driver: {override('driver', provider='none')}",
-        )
+        found = f"{host_list(driver)} on hold, and not by this project"
+        expected = f"driver packages that can change to {case.driver_name}"
+        action = f"apt-mark unhold them, or keep the installed driver: {override('driver', provider='none')}"
+        yield case.stop("packages", found, expected, action)
 
 
 def _space(case: Case) -> Iterator[Result]:
@@ -163,13 +161,6 @@ def _advisories(case: Case) -> Iterator[Result]:
             yield case.by_row(row, "driver's faults", f"driver {case.version}, which {row['fault']}", expected, action)
 
 
-def machine_rules(case: Case) -> Iterator[Result]:
-    """Yield the results of rules that apply to every machine, with or without GPUs."""
-    for rule in (_machine, _held, _space, _compiler):
-        yield from rule(case)
-
-
-def driver_rules(case: Case) -> Iterator[Result]:
-    """Yield the results of rules about this driver on this machine."""
-    for rule in (_kernel, _advisories):
-        yield from rule(case)
+# Rules about every machine, with or without GPUs, and about this driver on this machine.
+MACHINE_RULES = (_machine, _held, _space, _compiler)
+DRIVER_RULES = (_kernel, _advisories)

@@ -13,7 +13,7 @@ from . import nccl_sources
 from .case import Case, Host, Parts, Result, Row, Rules, override, range_text, row_of, within
 from .cuda import release
 from .hardware import GENERATIONS, UNKNOWN, branch_of, number
-from .machine_rules import driver_rules, machine_rules
+from .machine_rules import DRIVER_RULES, MACHINE_RULES
 
 
 def _cudas(case: Case) -> list[tuple[str, str]]:
@@ -237,11 +237,8 @@ def _cudnn(case: Case) -> Iterator[Result]:
 def check(node: Host, parts: Parts, rules: Rules) -> Iterator[Result]:
     """Yield the results of all rules for one host; `node` is as in stack.choose_all."""
     case = Case(node, parts, rules)
-    yield from machine_rules(case)
-    yield from _distro_sources(case)
-    yield from _repository_sources(case)
-    yield from nccl_sources.sources(case)
+    machine = (*MACHINE_RULES, _distro_sources, _repository_sources, nccl_sources.sources)
     # Rules of GPUs and drivers do not apply to a host that is declared to have no GPU.
-    if not case.without:
-        for rule in (_generations, _cuda_and_driver, _pytorch, _mindspore, _nccl, _cudnn, driver_rules):
-            yield from rule(case)
+    gpus = (_generations, _cuda_and_driver, _pytorch, _mindspore, _nccl, _cudnn, *DRIVER_RULES)
+    for rule in machine if case.without else (*machine, *gpus):
+        yield from rule(case)

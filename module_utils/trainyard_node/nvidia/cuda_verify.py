@@ -22,22 +22,15 @@ _GRACE_SECONDS = 10
 
 def _run(argv: list[str], seconds: int, settings: dict[str, Any]) -> tuple[int, str]:
     """Return exit status and output; a program that takes longer is ended with all that it has started."""
+    both: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            **settings,
-        )
+        process = subprocess.Popen(argv, start_new_session=True, **both, **settings)
     except OSError as error:
         return 126, str(error)
     try:
-        output, _ = process.communicate(timeout=seconds)
+        output = process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
-        output = _end(process)
-        return parse.TIMED_OUT, output.decode("utf-8", "replace")
+        return parse.TIMED_OUT, _end(process).decode("utf-8", "replace")
     return process.returncode, output.decode("utf-8", "replace")
 
 
@@ -75,9 +68,8 @@ def nccl_flags(home: str) -> list[str]:
     """Return nvcc's flags for NCCL in a home."""
     if home == "/usr":
         return ["-DWITH_NCCL", "-lnccl"]
-    lib = next(
-        (f"{home}/{name}" for name in ("lib", "lib64") if Path(home, name, "libnccl.so").exists()), f"{home}/lib"
-    )
+    folders = [f"{home}/{name}" for name in ("lib", "lib64") if Path(home, name, "libnccl.so").exists()]
+    lib = folders[0] if folders else f"{home}/lib"
     return ["-DWITH_NCCL", f"-I{home}/include", f"-L{lib}", "-Xlinker", f"-rpath,{lib}", "-lnccl"]
 
 
