@@ -16,9 +16,9 @@ from ansible_run import PROJECT, run_ansible
 from captured_tree import unfold
 
 PAGES = [path.read_text() for path in (PROJECT / "docs").glob("guide*.md")]
-# The guides' pages by title, and the composed machine that stands for the hosts of each guide where GPUs decide.
+# The guides' pages by title, and those where GPUs decide: the composed machine v100 stands for their hosts.
 SECTIONS = {text.partition("\n")[0].removeprefix("# "): text for text in PAGES if "```yaml" in text}
-MACHINES = {"MindSpore on GPUs": "v100", "PyTorch on V100 with InfiniBand": "v100"}
+OF_V100 = ("MindSpore on GPUs", "PyTorch on V100 with InfiniBand")
 BUILDS = "https://mirror.example.org/pytorch"
 # Checks that only this machine fails, as it is not one of the guide's hosts, and addresses that it may not reach.
 OF_THIS_MACHINE = re.compile(r"host name|operating system|packages|space|package repository|source of |Python of ")
@@ -72,7 +72,7 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path, monkeyp
     text = SECTIONS[title]
     block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1].replace(BUILDS, f"{index}/whl")
     groups = set(re.findall(r"`(nvidia|rdma)`", "".join(re.findall(r"Hosts also stand in the group.*?\.", text))))
-    assert (title in MACHINES) == ("nvidia" in groups)
+    assert (title in OF_V100) == ("nvidia" in groups)
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     hosts = {"compute": {"hosts": {"node1": host}}, **{group: {"hosts": {"node1": None}} for group in groups}}
     (tmp_path / "group_vars").mkdir()
@@ -82,9 +82,9 @@ def test_each_block_of_the_guides_fits_its_hosts(title, index, tmp_path, monkeyp
         monkeypatch.delenv(name)
     environment = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
     (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}/simple\n")
-    if title in MACHINES:
+    if title in OF_V100:
         # The modules that read a machine for NVIDIA's stack read the composed one.
-        tree = unfold(MACHINES[title], tmp_path / "machine", PROJECT / "tests/fixtures/nvidia_hosts")
+        tree = unfold("v100", tmp_path / "machine", PROJECT / "tests/fixtures/nvidia_hosts")
         release = tree / "etc/os-release"
         release.write_text(release.read_text().replace("20.04", "22.04"))
         (tmp_path / "library").mkdir()
