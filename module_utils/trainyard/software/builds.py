@@ -44,15 +44,12 @@ def share_out(members: Sequence[tuple[State, Record]]) -> dict[str, dict[str, An
 
     The first node builds, unless another one has it already.
     """
-    source = next((state["host"] for state, mine in members if state["record"] == mine), members[0][0]["host"])
-    return {
-        state["host"]: {
-            "action": "none" if state["record"] == mine else "build" if state["host"] == source else "copy",
-            "source": source,
-            "record": mine,
-        }
-        for state, mine in members
-    }
+    source = next((state["host"] for state, record in members if state["record"] == record), members[0][0]["host"])
+    shares = {}
+    for state, record in members:
+        action = "none" if state["record"] == record else "build" if state["host"] == source else "copy"
+        shares[state["host"]] = {"action": action, "source": source, "record": record}
+    return shares
 
 
 def member_fault(member: tarfile.TarInfo, above: Mapping[str, bool], links: Collection[str]) -> str:

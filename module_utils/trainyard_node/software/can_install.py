@@ -26,15 +26,8 @@ from .python_environment import EnvironmentFailure, Verification
 _PLAIN: dict[str, Any] = {
     **dict.fromkeys(("python_min", "python_max", "index_url", "lock", "verify_script", "verify_user"), ""),
     **{name: [] for name in ("constraints", "extra_index_urls", "find_links", "pip_args", "libraries")},
-    **{
-        "wheels": {},
-        "verify_environment": {},
-        "interpreter": "python3",
-        "no_index": False,
-        "min_free_mb": 0,
-        "verify_timeout": 0,
-        "verify": False,
-    },
+    **{"wheels": {}, "verify_environment": {}, "interpreter": "python3", "no_index": False, "verify": False},
+    **{"min_free_mb": 0, "verify_timeout": 0},
 }
 
 # Upper bound for reading a data set, in seconds; its role reads a larger one.
@@ -113,19 +106,14 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
     try:
         work = Work(params)
     except EnvironmentFailure as error:
-        found = Finding(f"Python of {name}", error.found, "an interpreter that runs", error.action)
-        return None, [found]
+        return None, [Finding(f"Python of {name}", error.found, "an interpreter that runs", error.action)]
     faults = [replace(finding, check=f"{finding.check} of {name}") for finding in work.findings]
     if work.remake and not work.interpreter.can_make_environments and not part.get("manage_system"):
         major, minor = work.interpreter.minor
-        faults.append(
-            Finding(
-                f"Python of {name}",
-                f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing",
-                "Python's venv module, as trainyard_manage_system is false",
-                f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it",
-            )
-        )
+        found = f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing"
+        expected = "Python's venv module, as trainyard_manage_system is false"
+        action = f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it"
+        faults.append(Finding(f"Python of {name}", found, expected, action))
     for package, address in params["wheels"].items() if work.install else ():
         variables = f"{part['prefix']}_wheel_url"
         faults += _source({"what": f"the wheel of {package}", "url": address, "variables": variables})

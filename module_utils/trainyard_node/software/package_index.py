@@ -11,6 +11,7 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import package_index as rules
@@ -35,24 +36,11 @@ def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Of
 def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
     """Return what `pip`, as it is called, finds of a package; `sources` is the environment that names indexes."""
     argv = [*pip, "index", "versions", name, "--json", *arguments]
-    environment = {
-        "PIP_TIMEOUT": str(SILENCE_S),
-        "PIP_RETRIES": "1",
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_NO_INPUT": "1",
-        "LC_ALL": "C.UTF-8",
-    }
+    once = dict.fromkeys(("PIP_RETRIES", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_INPUT"), "1")
+    environment = {**os.environ, **once, "PIP_TIMEOUT": str(SILENCE_S), "LC_ALL": "C.UTF-8", **sources}
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-            cwd="/",
-            env={**os.environ, **environment, **sources},
-        )
+        done = subprocess.run(argv, timeout=LIMIT_S, check=False, cwd="/", env=environment, **pipes)
     except (OSError, subprocess.TimeoutExpired):
         return rules.Offered(known=False)
     return rules.read_offered(done.returncode, done.stdout, done.stderr)
