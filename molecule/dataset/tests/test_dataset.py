@@ -60,24 +60,18 @@ def test_the_digits_are_those_of_scikit_learn(host):
     assert lines == "1797"
 
 
-def test_the_data_belongs_to_the_training_user(host):
+def test_the_data_belongs_to_the_training_user_and_nothing_of_the_download_stays(host):
     for path in ("digits", "digits/digits.csv.gz", "generated", "generated/test_batch.bin"):
         assert host.file(f"{DATA}/{path}").user == "train"
     assert host.file(f"{DATA}/digits").mode == 0o755
+    assert host.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
 
 
-def test_generated_records_have_the_wanted_number_and_format(host):
+def test_generated_records_have_their_number_and_format_and_are_the_same_on_all_nodes(host, first):
     assert host.file(f"{DATA}/generated/test_batch.bin").size == 100 * 3073
     sizes = [host.file(f"{DATA}/generated/data_batch_{number}.bin").size for number in range(1, 6)]
     assert sizes == [100 * 3073] * 5
-
-
-def test_generated_data_is_the_same_on_all_nodes(host, first):
     assert content(host, f"{DATA}/generated") == content(first, f"{DATA}/generated")
-
-
-def test_nothing_of_the_download_stays(host):
-    assert host.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
 
 
 def test_a_damaged_file_is_named_and_placed_again(run_playbook, node_names, node):
@@ -120,14 +114,11 @@ def test_an_archive_on_the_controller_is_unpacked(run, node, tmp_path):
     assert node.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
 
 
-def test_an_archive_with_another_sum_is_not_copied(run, node, tmp_path):
+def test_an_archive_with_another_sum_is_not_copied_and_a_missing_one_is_named(run, node, tmp_path):
     archive, sha256 = small_archive(tmp_path)
     done = run(name="small", kind="cifar10", local_file=archive, sha256="0" * 64)
     done.fails(f"{archive} on the controller has sha256 {sha256}, expected {'0' * 64}. Nothing was copied")
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
-
-
-def test_a_missing_file_on_the_controller_is_named(run):
     done = run(name="small", kind="cifar10", local_file="/nowhere/small.tar.gz", sha256="0" * 64)
     done.fails("/nowhere/small.tar.gz on the controller does not exist")
 

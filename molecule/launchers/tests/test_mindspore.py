@@ -72,15 +72,11 @@ def one(play, nodes):
     return run.wait()
 
 
-def test_a_killed_worker_is_named_and_ends_the_job(one, left):
-    assert one.rc == 2, one.output
-    assert "  rank 1 on n1 failed first: killed by SIGKILL" in one.lines
-    assert f"  last lines of {one.job_dir}/logs/worker_1.log on n1:" in one.lines
+def test_a_killed_worker_beside_the_scheduler_is_named_and_ends_the_job(one, left):
+    last = f"  last lines of {one.job_dir}/logs/worker_1.log on n1:"
+    one.shows(2, "  rank 1 on n1 failed first: killed by SIGKILL", last)
     assert one.summary["failure"]["rank"] == 1
     assert left(one.job_id) == {}
-
-
-def test_one_node_has_the_scheduler_and_all_workers(one):
     (node,) = one.file("plan.json")["nodes"]
     assert [process["name"] for process in node["processes"]] == ["scheduler", "rank0", "rank1"]
     assert re.search(r"2/2 ranks running   step \d+", one.output)
@@ -109,17 +105,12 @@ def absent(play, nodes):
     return {name: run.wait() for name, run in runs.items()}
 
 
-def test_a_killed_scheduler_ends_the_job(absent, left):
-    run = absent["headless"]
-    run.shows(2, "  scheduler on n1 failed first: killed by SIGKILL")
-    assert left(run.job_id) == {}
-
-
-def test_a_budget_that_is_used_up_ends_the_job(absent, left):
+def test_a_killed_scheduler_or_a_budget_that_is_used_up_ends_the_job(absent, left):
     """test_recovery.py has the recovery of processes that train."""
-    run = absent["budget"]
-    run.shows(2, "  rank 0 on n1 failed first: killed by SIGKILL", "  started again 1 of at most 1 time")
-    assert left(run.job_id) == {}
+    killed, used_up = absent["headless"], absent["budget"]
+    killed.shows(2, "  scheduler on n1 failed first: killed by SIGKILL")
+    used_up.shows(2, "  rank 0 on n1 failed first: killed by SIGKILL", "  started again 1 of at most 1 time")
+    assert left(killed.job_id) == left(used_up.job_id) == {}
 
 
 def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(absent, left):
@@ -140,8 +131,7 @@ def test_a_worker_that_never_joins_ends_the_job_in_time(absent, left):
 
 
 def test_a_scheduler_that_never_exits_is_ended_after_the_workers(absent, left):
-    run = absent["stays"]
-    assert run.rc == 0, run.output
+    run = absent["stays"].expect(0)
     processes = [process for node in run.summary["nodes"] for process in node["processes"]]
     assert [(process["name"], process["exit_code"]) for process in processes[1:]] == [("rank0", 0), ("rank1", 0)]
     assert left(run.job_id) == {}

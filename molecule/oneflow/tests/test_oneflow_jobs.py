@@ -63,8 +63,9 @@ def test_scripts_that_configure_themselves_train_the_same(two, play, nodes, left
     assert left(run.job_id) == {}
 
 
-def test_two_ranks_on_one_node_train_the_same(two, play, left):
-    run = play.launch(LAUNCH, job_nodes=1, job_ranks_per_node=2).expect(0)
+@pytest.mark.parametrize("given", [{"job_nodes": 1, "job_ranks_per_node": 2}, {"job_launcher": "direct"}])
+def test_two_ranks_on_one_node_and_ranks_that_start_one_by_one_train_the_same(two, play, left, given):
+    run = play.launch(LAUNCH, **given).expect(0)
     assert checksums(run) == checksums(two)
     assert left(run.job_id) == {}
 
@@ -72,15 +73,9 @@ def test_two_ranks_on_one_node_train_the_same(two, play, left):
 def test_one_node_trains_alone_in_either_style(play):
     runs = [play.launch(file, job_nodes=1) for file in (LAUNCH, ADDRESS_LIST)]
     for run in runs:
-        assert run.rc == 0, run.output
+        run.expect(0)
         assert [rank for rank, _ in checksums(run)] == ["0"]
     assert checksums(runs[0]) == checksums(runs[1])
-
-
-def test_ranks_that_start_one_by_one_train_the_same(two, play, left):
-    run = play.launch(LAUNCH, job_launcher="direct").expect(0)
-    assert checksums(run) == checksums(two)
-    assert left(run.job_id) == {}
 
 
 # Two ranks on each node; rank 3 fails when all are there. The launch module then kills its whole process group.
@@ -94,10 +89,9 @@ exit 7
 
 
 def test_a_rank_that_fails_is_named_and_ends_the_job_everywhere(play, left):
-    run = play.launch(LAUNCH, job_ranks_per_node=2, job_command=["sh", "-c", FAILING], job_source="").expect(2)
-    assert "  rank 3 on n2 failed first: exit code 7" in run.lines, run.output
-    assert f"  last lines of {run.job_dir}/logs/rank_3.log on n2:" in run.lines
-    assert "    | no device answers" in run.lines
+    run = play.launch(LAUNCH, job_ranks_per_node=2, job_command=["sh", "-c", FAILING], job_source="")
+    last = f"  last lines of {run.job_dir}/logs/rank_3.log on n2:"
+    run.shows(2, "  rank 3 on n2 failed first: exit code 7", last, "    | no device answers")
     assert left(run.job_id) == {}
 
 
