@@ -308,14 +308,16 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Record
             continue
         with contextlib.suppress(OSError), open_regular(job_dir / "logs" / name) as log:
             size = log.seek(0, os.SEEK_END)
-            known = max(0, size - FIRST_BYTES) if offset is None else offset if offset <= size else 0
+            # A log that is shorter than before was written anew.
+            done = offset if offset is not None and offset <= size else 0
+            known = max(0, size - FIRST_BYTES) if offset is None else done
             begin = max(known, size - MAX_BYTES)
             content = read_masked(log, begin, MAX_BYTES, hidden)
             lines, read = cut(content)
-            if begin > (0 if offset is None else known) and len(lines) > 1:
+            if begin > done and len(lines) > 1:
                 # The first line is incomplete.
                 del lines[0]
-            skipped = 0 if offset is None else begin - known
+            skipped = 0 if offset is None else begin - done
             skipped += sum(len(line.encode()) + 1 for line in lines[:-MAX_FOLLOWED])
             found[name] = {"lines": lines[-MAX_FOLLOWED:], "offset": begin + read, "skipped": skipped}
     return found

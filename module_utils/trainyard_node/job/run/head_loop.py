@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....trainyard.job.record import metrics as prometheus
@@ -101,8 +101,7 @@ class HeadLoop:
             orders = state.decide(now(), local._replace(polled=True))
         self._carry_out(orders)
 
-    def _carry_out(self, orders: Iterable[Order]) -> None:
-        orders = list(orders)
+    def _carry_out(self, orders: Sequence[Order]) -> None:
         for order in orders:
             if isinstance(order, Disconnect):
                 self.server.connections[order.host].abort()

@@ -27,7 +27,7 @@ from .rank_exits import Exit, from_status, lost, read_attempts, read_exits, turn
 END_S = 3.0
 # How long a process may take to begin before systemd is queried about it, and how often then, in seconds.
 BEGIN_S, QUERY_S = 60.0, 2.0
-# Held by a thread that waits for children of its own, which must not be reaped as adopted ones.
+# A thread holds it while it waits for children of its own, which must not be reaped as adopted ones.
 OWN_CHILDREN = threading.Lock()
 
 
