@@ -10,13 +10,12 @@ import os
 import pwd
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings.findings import Finding
 from ...cluster.ssh_logins import reach
-from ...machine import as_user
+from ...machine import as_user, commands
 from ...machine.as_user import JobError
 from ...machine.tree import open_file
 from ..run import folders, processes
@@ -205,14 +204,7 @@ def _lacks(python: str, module: str, user: str) -> bool:
 
 
 def _does_not_find(python: str, module: str) -> bool:
-    argv = [python, "-c", _FIND, module]
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, stdin=subprocess.DEVNULL, cwd="/", check=False, timeout=PYTHON_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == _NOT_FOUND
+    return commands.run([python, "-c", _FIND, module], PYTHON_S, cwd="/").status == _NOT_FOUND
 
 
 def starter_findings(node_plan: NodePlan, user: str) -> list[Finding]:

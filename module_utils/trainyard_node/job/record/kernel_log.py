@@ -7,11 +7,11 @@ The journal is tried first, as the ring buffer loses old lines.
 from __future__ import annotations
 
 import math
-import subprocess
 import time
 from typing import Any
 
 from ....trainyard.job.run import kernel_messages
+from ...machine import commands
 
 _LIMIT_S = 20
 # How long before the end of a job messages are of interest, in seconds.
@@ -38,11 +38,8 @@ def read(since: float, until: float) -> list[dict[str, Any]]:
     journal = ["journalctl", "-k", "-q", "--no-pager", "-o", "short-unix"]
     journal += ["--since", f"@{since:.0f}", "--until", f"@{until + 1:.0f}"]
     for argv in (journal, ["dmesg"]):
-        try:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=True)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        found = kernel_messages.parse(done.stdout.decode("utf-8", "replace").splitlines(), since, until, booted)
+        outcome = commands.run(argv, _LIMIT_S)
+        found = kernel_messages.parse(outcome.output.splitlines(), since, until, booted) if not outcome.status else []
         if found:
             return found
     return []

@@ -8,10 +8,10 @@ processes of the user, so they are reported and never ended.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Collection, Iterable
 
+from ...machine import commands
 from . import processes
 
 # Upper bound for the processes that are named.
@@ -42,8 +42,5 @@ def _above(pid: int, proc: str) -> Iterable[int]:
 def _manager(uid: int) -> int:
     """Return the process id of a user's systemd; 0 where none runs."""
     command = ["systemctl", "show", "--property=MainPID", "--value", f"user@{uid}.service"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
-        return int(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return 0
+    output = commands.run(command, 5).output.strip()
+    return int(output) if output.isdecimal() else 0
