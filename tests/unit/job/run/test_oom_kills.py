@@ -55,7 +55,7 @@ def test_a_failure_counts_from_the_start_of_its_attempt(cluster, tmp_path, monke
     assert (failed["oom_kills"], failed["oom_of_job"]) == (1, False)
     # This node knows nothing about ranks that mpirun started on other nodes.
     node.spec["ranks_of"] = {"n2": [0]}
-    part.plan.update(node.spec)
+    part.node_plan.update(node.spec)
     assert "oom_kills" not in part.failure(process, from_status(-signal.SIGKILL))
 
 
