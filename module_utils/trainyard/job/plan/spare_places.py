@@ -96,7 +96,7 @@ def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) ->
 
 def hosts(plan: Mapping[str, Any]) -> list[str]:
     """Return all hosts of plan.json, spares last."""
-    return list(devices(plan))
+    return [node["host"] for node in (*plan["nodes"], *plan.get("spares", ()))]
 
 
 def devices(plan: Mapping[str, Any]) -> dict[str, list[int]]:
