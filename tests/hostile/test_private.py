@@ -186,7 +186,7 @@ def test_what_no_role_has_written_is_no_record(tmp_path, forged):
     apt.place({kept.record: json.dumps(forged).encode()})
     with pytest.raises(apt.AptError, match=r"cannot be read: .*; remove it, and the holds are taken over anew"):
         kept.read()
-    with pytest.raises(ValueError, match=r"it |name"):
+    with pytest.raises(ValueError, match=r"it |name|libc6 has "):
         rules.read_record(json.dumps(forged).encode())
 
 
