@@ -60,10 +60,7 @@ def starter_log(summary: Data) -> str:
 
 
 def _where(summary: Data) -> str:
-    """Name the host whose log tells of the failure: that of the rank, which mpirun may have started from another one.
-
-    An agent names its own ranks.
-    """
+    """Name the host with the log of the failure: that of the rank, which mpirun may have started from another host."""
     failure: Data = summary.get("failure") or {}
     holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
     # A process without ranks, such as MindSpore's scheduler, names the rank of another process.

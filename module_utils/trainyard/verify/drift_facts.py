@@ -30,7 +30,6 @@ _GROUP = "declare them as groups of their own: verify_group"
 _BASELINE = "run site.yml (role node_baseline)"
 _ROLE = "run site.yml for all nodes, which installs one version everywhere"
 
-
 FACTS: Mapping[str, Fact] = {
     "kernel": Fact("kernel", "hardware", _SAME_SYSTEM, "uname -r"),
     "os": Fact("operating system", "hardware", _SAME_SYSTEM, "cat /etc/os-release"),

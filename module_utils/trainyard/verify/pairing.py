@@ -14,7 +14,6 @@ from ..findings.findings import counted
 
 Pair = tuple[str, str]
 Round = list[Pair]
-
 MAX_ROUNDS = 1000
 
 
