@@ -95,10 +95,10 @@ def slurm(tmp_path, monkeypatch):
     scontrol = tmp_path / "bin/scontrol"
     scontrol.write_text(SCONTROL)
     scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{scontrol.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    monkeypatch.setenv("SLURM_RECORD", str(tmp_path / "record"))
-    monkeypatch.setenv("SLURM_UPDATE", str(tmp_path / "update"))
+    files = {"SLURM_RECORD": str(tmp_path / "record"), "SLURM_UPDATE": str(tmp_path / "update")}
+    path = f"{scontrol.parent}{os.pathsep}{os.environ['PATH']}"
+    for name, value in {"PATH": path, "SLURMD_NODENAME": "n2", **files}.items():
+        monkeypatch.setenv(name, value)
     return lambda gres="gpu:2": NodeOfSlurm(tmp_path, gres)
 
 

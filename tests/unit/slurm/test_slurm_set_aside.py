@@ -55,8 +55,7 @@ def test_an_idle_node_is_drained_and_resumed(slurm):
 def test_a_node_that_others_drained_stays_drained(slurm, reason):
     record, update = slurm
     record("DRAINED", reason)
-    assert not set_aside.set_aside("n2", OURS)
-    assert not set_aside.give_back("n2", OURS)
+    assert not set_aside.set_aside("n2", OURS) and not set_aside.give_back("n2", OURS)
     assert update() == []
 
 

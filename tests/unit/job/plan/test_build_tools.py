@@ -62,8 +62,8 @@ def test_missing_build_tools_are_warnings_with_an_action():
 def test_triton_needs_no_ninja_and_a_job_may_bring_its_own_compiler():
     files = {"train.py": "import triton"}
     assert warnings(files, ["Python.h", "c++"]) == {}
-    assert warnings(files, [], env={"CXX": "/opt/gcc/bin/g++"}) == {}
-    assert warnings(files, [], env={"CC": "/opt/gcc/bin/gcc"}) == {}
+    for variable in ("CC", "CXX"):
+        assert warnings(files, [], env={variable: "/opt/gcc/bin/g++"}) == {}
 
 
 def test_facts_without_build_tools_give_no_warning_and_a_circle_of_imports_ends():

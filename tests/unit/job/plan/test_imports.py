@@ -23,16 +23,10 @@ ME = pwd.getpwuid(os.getuid()).pw_name
         (["python", "train.py", "--lr=1"], "train.py"),
         (["/opt/venv/bin/python3.11", "-u", "-X", "dev", "./src/train.py"], "./src/train.py"),
         (["python", "/srv/train.py"], "/srv/train.py"),
-        (["python", "-m", "train"], ""),
         (["python", "-c", "import x", "train.py"], ""),
-        (["python", "-I", "train.py"], ""),
-        (["python", "--version"], ""),
-        (["python"], ""),
         (["bash", "-c", "exec python train.py"], ""),
-        (["bash", "run.sh"], ""),
-        (["./train.py"], ""),
-        (["pythonic", "train.py"], ""),
-        (["conda", "run", "python", "train.py"], ""),
+        *((line.split(), "") for line in ("python -m train", "python -I train.py", "python --version", "python")),
+        *((line.split(), "") for line in ("bash run.sh", "./train.py", "pythonic t.py", "conda run python train.py")),
     ],
 )
 def test_the_script_that_python_itself_runs(command, script):

@@ -49,8 +49,7 @@ def test_without_tls_there_is_nothing_of_it():
         ({"packages": ["torch"]}, "job_packages", "['torch'] with job_tls"),
         ({"env": {"MS_TLS_CLIENT_PASSWORD": "x"}}, "job_env", "MS_TLS_CLIENT_PASSWORD"),
         ({"env": {"MS_TLS_CONFIG": "/x"}}, "job_env", "MS_TLS_CONFIG=/x"),
-        ({"tls_warning_days": 6}, "job_tls_warning_days", "6"),
-        ({"tls_warning_days": 181}, "job_tls_warning_days", "181"),
+        *(({"tls_warning_days": days}, "job_tls_warning_days", str(days)) for days in (6, 181)),
     ],
 )
 def test_variables_that_a_job_with_tls_must_not_set(changes, check, found):
