@@ -40,25 +40,22 @@ PROJECT = Path(__file__).resolve().parents[4]
         ("env X=1 sh -c 'torchrun t.py'", "torchrun"),
         ("bash -c 'source env.sh && exec torchrun t.py --lr=1'", "torchrun"),
         ("bash -euo pipefail -c 'cd x\nOMP_NUM_THREADS=1 torchrun $OPTS t.py'", "torchrun"),
-        # Other programs, scripts and arguments that have a launcher's name in them.
-        ("python my_torchrun_like.py torchrun", None),
-        ("./mpirun.sh", None),
-        ("bash run.sh torchrun", None),
-        ("python -c 'import torchrun'", None),
-        ("python train.py --launcher mpirun", None),
-        ("env A=1 ./submit mpirun", None),
-        ("bash -c 'echo torchrun'", None),
-        ("accelerate env", None),
-        ("ray start --head", None),
-        ('bash -c "don\'t"', None),
-        ("env", None),
-        ("bash -c", None),
-        ("python -m", None),
     ],
 )
 def test_launchers_in_a_command(words, called):
-    found = launcher_programs.find(shlex.split(words))
-    assert (found and found.called) == called
+    assert launcher_programs.find(shlex.split(words)).called == called
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("python my_torchrun_like.py torchrun", "./mpirun.sh", "bash run.sh torchrun", "python -c 'import torchrun'"),
+        *("python train.py --launcher mpirun", "env A=1 ./submit mpirun", "bash -c 'echo torchrun'", "accelerate env"),
+        *("ray start --head", 'bash -c "don\'t"', "env", "bash -c", "python -m"),
+    ],
+)
+def test_other_programs_scripts_and_arguments_with_the_name_of_a_launcher(words):
+    assert launcher_programs.find(shlex.split(words)) is None
 
 
 ALONE = "write the script alone in job_command"
@@ -197,11 +194,8 @@ def test_any_words_can_be_checked(words):
     [
         (["python", "-m", "pytest", "-s", "-v", "file.py"], "pytest"),
         (["/opt/venv/bin/python3.11", "-u", "-m", "pytest.__main__"], "pytest"),
-        (["python", "-m", "mine.train"], ""),
-        (["python", "-m", "single"], ""),
-        (["python", "train.py", "-m", "resnet"], ""),
-        (["pytest", "-m", "slow"], ""),
-        (["python", "-c", "pass"], ""),
+        *((line.split(), "") for line in ("python -m mine.train", "python -m single", "python train.py -m resnet")),
+        *((line.split(), "") for line in ("pytest -m slow", "python -c pass")),
     ],
 )
 def test_the_package_that_python_is_to_run_as_a_module(words, package):

@@ -243,11 +243,9 @@ def test_a_missing_source_is_a_finding(source, files, check, found):
 @pytest.mark.parametrize(
     ("job", "facts"),
     [
-        ({"command": ["python", "./train.py"]}, {}),
-        ({"command": ["python", "/opt/train.py"]}, {}),
+        *(({"command": ["python", script]}, {}) for script in ("./train.py", "/opt/train.py")),
         ({"command": ["python", "/opt/train.py", "--config=eval.py"]}, {}),
-        ({"command": ["python", "-m", "train"]}, {}),
-        ({"command": ["./train.py"]}, {}),
+        *(({"command": command}, {}) for command in (["python", "-m", "train"], ["./train.py"])),
         # A driver that does not answer stops only a job that uses devices.
         ({"devices": "none"}, {"accelerators": BROKEN}),
         # A few processes for each processor are how one tries a program; with devices each process has its own.

@@ -18,6 +18,7 @@ from job_samples import job_file, make_request, node_facts
 GOOD = {"findings": [], "programs": {}, "stale": False}
 DISK = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "action": "make room"}
 GONE = {"unreachable": True, "msg": "Connection timed out"}
+INVALID = (("job_nodes", "two"), ("job_nodes", -1), ("job_port", 1), ("job_scheduler", "k8s"))
 
 
 class Nodes:
@@ -184,12 +185,9 @@ def test_check_mode_writes_the_plan_and_the_last_one_stays(requested, nodes, tmp
     [
         ({"available": 0, "hosts": []}, "job_hosts", "no host in 'gpus'"),
         ({"job": {"job_nodes": 3}}, "job_nodes", "3 nodes requested, 2 in group gpus"),
-        ({"job": {"job_nodes": "two"}}, "job_nodes", "'two'"),
-        ({"job": {"job_nodes": -1}}, "job_nodes", "-1"),
         ({"given": ["job_nmae"]}, "job file", "unknown variable job_nmae"),
         ({"job": {"job_source": "/nowhere"}}, "job_source", "no folder '/nowhere' on the controller"),
-        ({"job": {"job_port": 1}}, "job_port", "1"),
-        ({"job": {"job_scheduler": "k8s"}}, "job_scheduler", "'k8s'"),
+        *(({"job": {key: value}}, key, repr(value)) for key, value in INVALID),
         ({"env": {"n2": {"RANK": "1"}}}, "job_node_env", "RANK=1"),
         ({"env": {"n1": ["A=1"]}}, "job_node_env", "a list"),
     ],
