@@ -66,17 +66,13 @@ def packages(record: Record) -> list[dict[str, str]]:
 
 def offers(records: Sequence[Record], provider: str) -> list[dict[str, Any]]:
     """Return which packages a provider is to offer, as apt_offers takes them, before anything is touched."""
-    return [
-        {
-            "names": [one["name"]],
-            "version": one["version"],
+    found = []
+    for record in records:
+        if record.get("provider") == provider:
             # The one package of a distribution's toolkit: a release has one version.
-            "begins": str(record.get("version", "")) if provider == "distro" and not record.get("packages") else "",
-        }
-        for record in records
-        if record.get("provider") == provider
-        for one in packages(record)
-    ]
+            begins = str(record.get("version", "")) if provider == "distro" and not record.get("packages") else ""
+            found += [{"names": [one["name"]], "version": one["version"], "begins": begins} for one in packages(record)]
+    return found
 
 
 def matches(record: Record, found: Mapping[str, Any]) -> bool:

@@ -235,14 +235,9 @@ def _apart(folder: Path, source: str) -> list[str]:
     """Return options with which apt knows one source alone, and keeps its lists in a folder."""
     write(str(folder / "trial.sources"), source.encode())
     (folder / "lists").mkdir(mode=0o755)
-    settings = {
-        "Dir::Etc::sourcelist": folder / "trial.sources",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::State::lists": folder / "lists",
-        "Dir::Cache::pkgcache": "",
-        "Dir::Cache::srcpkgcache": "",
-    }
-    return options(settings)
+    own = {"Dir::Etc::sourcelist": folder / "trial.sources", "Dir::State::lists": folder / "lists"}
+    none = {"Dir::Etc::sourceparts": "/dev/null", "Dir::Cache::pkgcache": "", "Dir::Cache::srcpkgcache": ""}
+    return options({**own, **none})
 
 
 def offered_by(source: str, names: Sequence[str]) -> tuple[dict[str, list[apt.Offer]], str]:

@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ...trainyard.software import datasets
 from ..machine.as_user import JobError, Owner, named, run
@@ -69,10 +69,8 @@ def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list
     except (OSError, ValueError, KeyError, TypeError):
         if (folder / MANIFEST).exists():
             return [f"{MANIFEST} is damaged"]
-        raise DatasetFailure(
-            f"{folder} is there and was not placed by trainyard (it has no {MANIFEST}); move it away, or give the data "
-            "set another name"
-        ) from None
+        found = f"{folder} is there and was not placed by trainyard (it has no {MANIFEST})"
+        raise DatasetFailure(f"{found}; move it away, or give the data set another name") from None
     if was != (kind, source):
         return ["it comes from another source"]
     wrong = [problem for name, entry in files.items() if (problem := _damage(folder / name, entry))]
@@ -97,10 +95,8 @@ def account(owner: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(owner)
     except KeyError:
-        raise DatasetFailure(
-            f"the data set is to belong to user {owner!r}, which this host does not have; create the user first (role "
-            "node_baseline) or name another owner"
-        ) from None
+        found = f"the data set is to belong to user {owner!r}, which this host does not have"
+        raise DatasetFailure(f"{found}; create the user first (role node_baseline) or name another owner") from None
 
 
 def whose_rights(folder: Path, owner: str) -> Owner:
@@ -207,6 +203,5 @@ def generate(seed: int, train_records: int, test_records: int, folder: Path) -> 
 
 
 def _write(file: Path, stream: Any) -> None:
-    target: BinaryIO
     with file.open("wb") as target:
         shutil.copyfileobj(stream, target, _BLOCK)
