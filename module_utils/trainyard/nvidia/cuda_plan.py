@@ -177,17 +177,14 @@ def _all_compiler_findings(state: State, records: Sequence[Record], compiler: st
 
 
 def _space_findings(state: State, steps: Sequence[Record], min_mib: Mapping[str, int]) -> Iterator[Finding]:
+    system = {"distro": "/usr", "network_repo": "/usr/local"}
     for folder, free in state["free_mib"].items():
-        here = [step for step in steps if step["install"] and folder == _place(step, state["root"])]
+        here = [step for step in steps if step["install"] and folder == system.get(step["provider"], state["root"])]
         needed = sum(int(min_mib.get(step["provider"], 0)) for step in here)
         if free < needed:
             expected = f"{needed} MiB for CUDA {', '.join(step['version'] or step['provider'] for step in here)}"
             action = "make room, or give cuda_toolkit_min_free_mib less if you know better"
             yield Finding("disk", f"{free} MiB free in {folder}", expected, action)
-
-
-def _place(step: Record, root: str) -> str:
-    return {"distro": "/usr", "network_repo": "/usr/local"}.get(step["provider"], root)
 
 
 def _removals(state: State, records: Sequence[Record], default: str, absent: Sequence[str]) -> Iterator[Any]:

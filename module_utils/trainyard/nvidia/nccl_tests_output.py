@@ -149,7 +149,8 @@ def streams(text: str) -> dict[str, str]:
     A mark may stand in the middle of a line, where a rank was interrupted by another one.
     """
     parts: dict[str, list[str]] = {"": []}
-    labels = _labelled(text)
+    # srun marks also the comments of nccl-tests.
+    labels = re.search(r"^ *\d+: ?(?:#| *(?:Rank +\d|size +count))", text, re.M)
     for line in text.splitlines(keepends=True):
         if labels:
             match = _LABEL.match(line)
@@ -162,11 +163,6 @@ def streams(text: str) -> dict[str, str]:
             position, key = match.end(), match["rank"]
         parts.setdefault(key, []).append(line[position:])
     return {key: "".join(chunks) for key, chunks in parts.items()}
-
-
-def _labelled(text: str) -> bool:
-    """Return whether srun marked the lines: a comment of nccl-tests has a mark before it."""
-    return re.search(r"^ *\d+: ?(?:#| *(?:Rank +\d|size +count))", text, re.M) is not None
 
 
 def _joined(text: str, nccl_lines: list[str]) -> Iterator[str]:

@@ -73,12 +73,6 @@ def _run_findings(probe: Probe) -> Iterator[Finding]:
     yield Finding(_CHECK, f"{run['name']} {ended} and said: {run['said']}", expected, f"run it there: {run['command']}")
 
 
-def _described(record: Mapping[str, Any]) -> str:
-    parts = [str(record.get("source"))]
-    parts += [f"{name} {record[name]}" for name in ("CUDA", "NCCL", "Open MPI") if record.get(name)]
-    return ", ".join(parts)
-
-
 def check(probes: Sequence[Probe]) -> list[Finding]:
     """Find nodes without the programs, with programs of another build, or with programs that do not run."""
     findings, sources = [], {}
@@ -89,7 +83,9 @@ def check(probes: Sequence[Probe]) -> list[Finding]:
         if record:
             sources[host] = str(record.get("source"))
             # Nodes with another system or CUDA have a build of their own.
-            builds.setdefault((record.get("platform"), record.get("CUDA")), {})[host] = _described(record)
+            parts = [f"{name} {record[name]}" for name in ("CUDA", "NCCL", "Open MPI") if record.get(name)]
+            build = ", ".join([sources[host], *parts])
+            builds.setdefault((record.get("platform"), record.get("CUDA")), {})[host] = build
         else:
             place = "none in {prefix}" if probe["prefix_kind"] == "none" else "{prefix} of somebody else"
             found, expected = place.format_map(probe), "nccl-tests that the role nccl_tests built"

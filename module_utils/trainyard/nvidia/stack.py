@@ -207,11 +207,11 @@ def _stacks(names: Mapping[str, str], chosen: Mapping[str, Parts], catalog: Cata
         if not parts:
             continue
         guide = catalog.get(names[host], {}).get("guide", {})
-        words = [
-            f"{kind.title} {_version(part)} ({part['provider']}{_guided(part, guide.get(name))})"
-            for name, kind in KINDS.items()
-            if (part := Part(parts.get(name, {}))).used
-        ]
+        words = []
+        for name, kind in KINDS.items():
+            part, guided = Part(parts.get(name, {})), guide.get(name)
+            note = f"; its guide has {guided}" if guided and guided != part["version"] else ""
+            words += [f"{kind.title} {_version(part)} ({part['provider']}{note})"] if part.used else []
         framework = Part(parts.get("framework", {}))
         if framework["name"] not in ("", "none"):
             build = framework["build"] or (f"cuda{framework['cuda']}" if framework["cuda"] else "")
@@ -219,11 +219,6 @@ def _stacks(names: Mapping[str, str], chosen: Mapping[str, Parts], catalog: Cata
         lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
-
-
-def _guided(part: Part, version: str | None) -> str:
-    """Return the version of a part's guide where that differs."""
-    return f"; its guide has {version}" if version not in (None, "", part["version"]) else ""
 
 
 def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tuple[str, ...]:

@@ -67,7 +67,10 @@ def plan(settings: Settings) -> dict[str, Any]:
     versions = {"torch": "torch %s", "numpy": "numpy %s"}
     pins = [f"torch=={settings.version}{local}"]
     if settings.torchvision:
-        pins += [f"torchvision=={_torchvision(settings)}{local}", _PILLOW]
+        _, minor, patch = settings.version.split(".")
+        # 0.(M + 15).P belongs to torch 2.M.P.
+        release = f"0.{int(minor) + 15}.{patch}" if settings.torchvision == "auto" else settings.torchvision
+        pins += [f"torchvision=={release}{local}", _PILLOW]
         versions["torchvision"] = "torchvision %s"
     cuda = re.fullmatch(r"cu(\d+)(\d)", settings.build)
     return {
@@ -79,11 +82,3 @@ def plan(settings: Settings) -> dict[str, Any]:
         # CUDA of the build, such as 12.6 of cu126.
         "cuda": f"{cuda[1]}.{cuda[2]}" if cuda else "",
     }
-
-
-def _torchvision(settings: Settings) -> str:
-    """Return the release of torchvision: 0.(M + 15).P belongs to torch 2.M.P."""
-    if settings.torchvision != "auto":
-        return settings.torchvision
-    _, minor, patch = settings.version.split(".")
-    return f"0.{int(minor) + 15}.{patch}"

@@ -29,12 +29,6 @@ def installed_packages(tree: Tree) -> list[dict[str, str]]:
     return parse.read_packages(tree.output("dpkg-query", argv) or "")
 
 
-def _runfile(tree: Tree) -> str:
-    """Return the version that the vendor's installer has installed; its uninstaller goes with it."""
-    version = parse.read_installer_log(tree.text("/var/lib/nvidia/log"))
-    return version if tree.exists("/usr/bin/nvidia-uninstall") else ""
-
-
 def _modules(tree: Tree, kernels: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return for each kernel the module that it would load, under the first name that it has."""
     found = {}
@@ -79,7 +73,9 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
     running = tree.text("/proc/sys/kernel/osrelease") or platform.release()
     kernels = kernels or [running]
     packages = installed_packages(tree)
-    runfile = _runfile(tree)
+    # The vendor's installer leaves its log, but its uninstaller goes with the driver.
+    installed = tree.exists("/usr/bin/nvidia-uninstall")
+    runfile = parse.read_installer_log(tree.text("/var/lib/nvidia/log")) if installed else ""
     loaded, flavour = parse.read_proc_version(tree.text("/proc/driver/nvidia/version"))
     loaded = tree.text("/sys/module/nvidia/version") or loaded
     dkms = _dkms(tree)

@@ -134,7 +134,8 @@ class Work:
         except EnvironmentFailure:
             after = python_environment.inspect(self.path)
             if not self.remake and after and after[1] == (before[1] if before else {}):
-                python_environment.withdraw(self.path)
+                # Nothing was changed.
+                (self.path / python_environment.BUILDING).unlink(missing_ok=True)
             raise
         found = python_environment.inspect(self.path)
         if found is None:

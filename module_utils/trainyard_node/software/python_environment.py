@@ -268,11 +268,6 @@ def write_record(
     (path / BUILDING).unlink(missing_ok=True)
 
 
-def withdraw(path: Path) -> None:
-    """Take back `install`'s announcement: nothing was changed."""
-    (path / BUILDING).unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class Verification:
     """A Python program that must succeed in the environment, run by an ordinary user where root makes it."""
