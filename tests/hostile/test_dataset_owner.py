@@ -34,14 +34,10 @@ def test_in_the_users_folder_a_data_set_is_made_with_the_users_rights(run, place
     made = dataset_files.generate
 
     def swap(*given):
-        fill = made(*given)
-
-        def filled(fresh):
-            fill(fresh)
-            fresh.rename(fresh.with_name("aside"))
-            fresh.symlink_to(place.roots)
-
-        return filled
+        made(*given)
+        *_, fresh = given
+        fresh.rename(fresh.with_name("aside"))
+        fresh.symlink_to(place.roots)
 
     before = place.secret.stat()
     monkeypatch.setattr(dataset_files, "generate", swap)
