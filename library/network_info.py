@@ -36,7 +36,7 @@ networks:
     C(interfaces) with C(name), C(up), C(state), C(mtu), C(mac), C(kind) (physical, bond, bridge, virtual or loopback),
     C(speed_mbps) and C(addresses) with prefix lengths; C(rdma) ports with C(device), C(port), C(state),
     C(physical_state), C(rate_gbps), C(link_layer), C(netdev) and C(active); files (C(nccl_conf)) and settings
-    (C(nccl_settings)) of NCCL; C(problems). What is unknown is null.
+    (C(nccl_settings)) of NCCL; C(problems). Unknown values are null.
   returned: success
   type: dict
 """

@@ -29,7 +29,7 @@ from .slow_ranks import SlowRanks
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
 HELD_S = 30.0
 _ALONE = Local()
-# What a node waits for (NodeReports.in_the_way).
+# Why a node waits (NodeReports.in_the_way).
 _WHY = {"held": "waits for its devices", "excluded": "does not pass the health check"}
 
 

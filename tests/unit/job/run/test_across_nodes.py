@@ -132,7 +132,7 @@ def test_a_script_that_differs_on_one_node_is_named():
     (finding,) = preflight.compare_programs(answers)
     assert (finding.host, finding.check, finding.found) == ("n3", "scripts", "/srv/train.py sha256 bbbbbbbbbbbb")
     assert finding.expected.endswith("sha256 aaaaaaaaaaaa, as on n1 and 2 more")
-    # Of two that differ, the first counts.
+    # The first of two that differ counts.
     (finding,) = preflight.compare_programs({"n1": program("a"), "n2": program("b")})
     assert finding.host == "n2" and finding.expected.endswith(" as on n1")
 

@@ -107,7 +107,7 @@ def test_a_log_is_read_on_from_where_it_was_read(tmp_path):
     # Written anew, it is read from its beginning.
     log.write_text("new\n")
     assert follow_one(tmp_path, 14)["lines"] == ["new"]
-    # Of a long log, the end is read and the rest counted.
+    # The end of a long log is read, and the rest counted.
     log.write_text("".join(f"line {number:05d}\n" for number in range(20000)))
     first = follow_one(tmp_path, None)
     assert (first["lines"][-1], first["offset"], first["skipped"]) == ("line 19999", 220000, 0)
