@@ -53,16 +53,21 @@ def node_names(inventory: dict[str, Any]) -> list[str]:
     return list(inventory["compute"]["hosts"])
 
 
+def host_of(inventory_path: Path, name: str) -> Any:
+    """Return the testinfra host of a node."""
+    return testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
+
+
 @pytest.fixture(scope="session")
 def node(inventory_path: Path) -> Callable[[str], Any]:
     """Return a function that gives the testinfra host of a node."""
-    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
+    return lambda name: host_of(inventory_path, name)
 
 
 @pytest.fixture(scope="session")
-def first(node: Callable[[str], Any], node_names: list[str]) -> Any:
+def first(inventory_path: Path, node_names: list[str]) -> Any:
     """Return the testinfra host of the first node."""
-    return node(node_names[0])
+    return host_of(inventory_path, node_names[0])
 
 
 @pytest.fixture(scope="session")
@@ -72,9 +77,9 @@ def last_name(node_names: list[str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def last(node: Callable[[str], Any], last_name: str) -> Any:
+def last(inventory_path: Path, last_name: str) -> Any:
     """Return the testinfra host of the last node."""
-    return node(last_name)
+    return host_of(inventory_path, last_name)
 
 
 @pytest.fixture(scope="session")
