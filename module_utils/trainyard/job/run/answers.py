@@ -157,14 +157,7 @@ MACHINE = {
     **dict.fromkeys(("devices", "?facts", "?environments", "?network"), Each(object)),
     "?hardware": [object],
 }
-SLURM = {
-    "version": str,
-    "config": Each(str),
-    "partitions": [Each(str)],
-    "nodes": [Each(str)],
-    "mpi": [str],
-    "folder_writable": bool,
-}
+SLURM = {"version": str, "partitions": [Each(str)], "nodes": [Each(str)], "mpi": [str], "folder_writable": bool}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},
     "preflight": {

@@ -9,6 +9,7 @@ import pwd
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.job.run.answers import checked
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard_controller import planning, scheduler_clients
@@ -22,8 +23,8 @@ UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
 
 
 def ask(question, own, *, limit_s=60):
-    """Query the agent of this machine for each host."""
-    return {host: agent.answer(question, given, limit_s) for host, given in own.items()}
+    """Query the agent of this machine for each host; its answers are checked as those of nodes are."""
+    return {host: checked(question, agent.answer(question, given, limit_s), host) for host, given in own.items()}
 
 
 def one(question, **given):
