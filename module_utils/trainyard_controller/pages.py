@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from markupsafe import Markup
 
 from ..trainyard.report import job_page as of_job
 from ..trainyard.report import verify_page as of_cluster
+from ..trainyard.report.job_text import Story
 from .templates import FOLDER, render
 
 NO_FIGURES = (
@@ -38,12 +40,17 @@ def plotly_js() -> bytes:
     return b""
 
 
-def job_page(summary: of_job.Data, series: of_job.Series, text: str, library: bytes, reload_s: float = 0.0) -> str:
-    """Return the page of a job with the `text` that also ends the playbook; `library` is plotly.js.
+def job_page(
+    summary: of_job.Data, series: of_job.Series, story: Story, launch: of_job.Data, reload_s: float = 0.0
+) -> str:
+    """Return the page of a job with the `story` that also ends the playbook; `launch` is that of plan.json.
 
     The browser reloads the page of a running job every `reload_s`, unless that is 0.
     """
-    return page("report/job.html.j2", of_job.content(summary, series, text, reload_s), library)
+    job = launch.get("job")
+    variables = yaml.safe_dump(dict(job), sort_keys=False, width=100, allow_unicode=True) if job else ""
+    content = of_job.content(summary, series, story, {**launch, "variables": variables}, reload_s)
+    return page("report/job.html.j2", content, b"")
 
 
 def verify_page(report: of_cluster.Data, library: bytes) -> str:

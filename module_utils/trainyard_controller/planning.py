@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import pwd
 import random
 import shutil
 import time
@@ -38,6 +36,7 @@ from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
 from . import excluded_record, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import CachedFacts
+from .launch_record import launch_record
 from .scheduler_clients import Answer, Ask
 
 # Ports per job: the rendezvous, the monitor, and a spare one in case job_port is among them.
@@ -360,22 +359,13 @@ def _imported(job: Job, source: Source) -> list[str]:
         return []
 
 
-def launched_by() -> str:
-    """Return user@host of this controller's process, by the user's number if it has no name."""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
-    return f"{user}@{os.uname().nodename}"
-
-
 def _written(request: Request, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder; a file with the findings marks a run that was never started."""
     plan = {
         **planned.as_dict(),
         "source_left_out": dict(source.left_out),
         "asked_by": request.asked_by,
-        "launched_by": launched_by(),
+        "launch": launch_record(request.job, source.archive),
         "check": request.check,
     }
     try:

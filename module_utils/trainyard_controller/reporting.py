@@ -22,14 +22,14 @@ from ..trainyard.job.run.answers import METRICS
 from ..trainyard.job.run.shapes import Each, Text, misfit
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
-from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, telling_log
+from ..trainyard.report.job_text import TAIL_LINES, starter_log, tell, telling_log, text_of
 from ..trainyard.report.log_end import telling
 from ..trainyard_node.machine.json_files import end_of, read_json
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from . import excluded_record
 from .inventory_options import inventory_given
 from .locks import locked
-from .pages import NO_FIGURES, job_page, plotly_js
+from .pages import job_page
 from .run_folder import read_removed, write_whole
 
 # Bytes of a log that are read for its last lines, and characters of each line that are shown.
@@ -81,13 +81,12 @@ def nccl_networks(logs: Path) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Reported:
-    """The report on a run: its record, the nodes on which something is left, the text, and a warning."""
+    """The report on a run: its record, the nodes on which something is left, and the text."""
 
     summary: dict[str, Any]
     left: list[str]
     text: str
     changed: bool
-    warning: str = ""
 
 
 def report(
@@ -149,18 +148,17 @@ def _report(
     final = run_record.is_final(previous)
     shown = run_record.with_nodes(summary, answer) if previous and previous["state"] in run_record.FINAL else summary
     log, tail = _tail(run_dir, shown)
-    page, warning = run_dir / "report.html", ""
+    page = run_dir / "report.html"
     write = not check and not (final and page.exists())
-    text = explain(shown, str(run_dir), "" if removed else plan["job_dir"], tail, notes, log, inventory_given())
+    job_dir = "" if removed else plan["job_dir"]
+    story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given())
     if write:
-        library = plotly_js()
-        warning = "" if library else NO_FIGURES
-        write_whole(page, job_page(summary, series, text, library, reload_s))
+        write_whole(page, job_page(summary, series, story, plan.get("launch") or {}, reload_s))
         # The record comes last: where it exists, the rest does, too.
         if not final:
             write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     left = [node["host"] for node in shown["nodes"] if node["state"] != "ended"]
-    return Reported(shown, left, text, write, warning)
+    return Reported(shown, left, text_of(shown, story, str(run_dir), job_dir), write)
 
 
 def _answer_over_ssh(

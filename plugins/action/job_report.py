@@ -37,8 +37,6 @@ class ActionModule(OnceForAll):
         )
         result: dict[str, Any] = {"state": reported.summary["state"], "left": reported.left}
         result["changed"] = reported.changed and purpose != "record"
-        if reported.warning:
-            result["warnings"] = [reported.warning]
         if is_bad(purpose, reported):
             result.update(failed=True, msg=reported.text)
         elif purpose != "record":

@@ -24,6 +24,58 @@
     apply();
   };
 
+  // Ranks that need no attention: thousands are rows only when they are looked at.
+  const unfold = () => {
+    const place = byId("folded"), held = byId("folded-rows");
+    if (!place) return;
+    const { rank_log: pattern, rows } = JSON.parse(held.textContent);
+    const cells = (entry, rank) => {
+      const [host, , , name, state, text, after, log] = entry;
+      const file = log || `logs/${pattern.replaceAll("{rank}", rank)}`;
+      return [name || `rank${rank}`, rank < 0 ? "" : String(rank), host, state, text, after, file];
+    };
+    const all = rows.flatMap((entry) =>
+      Array.from({ length: entry[2] - entry[1] + 1 }, (_, number) => cells(entry, entry[1] + number)));
+    const head = [...place.querySelectorAll("th")].map((each) => each.textContent);
+    const body = place.querySelector("tbody"), find = byId("folded-find"), most = 500;
+    const show = () => {
+      const text = find.value.toLowerCase();
+      const found = all.filter((row) => row.join(" ").toLowerCase().includes(text));
+      body.replaceChildren(...found.slice(0, most).map((row) => {
+        const line = document.createElement("tr");
+        row.forEach((value, at) => {
+          const cell = document.createElement(at ? "td" : "th");
+          if (at) cell.dataset.label = head[at];
+          if (at === row.length - 1) {
+            const link = document.createElement("a");
+            link.href = link.textContent = value;
+            cell.append(link);
+          } else {
+            cell.textContent = value;
+          }
+          line.append(cell);
+        });
+        return line;
+      }));
+      byId("folded-count").textContent = `${Math.min(found.length, most)} of ${all.length}`;
+    };
+    find.addEventListener("input", show);
+    place.addEventListener("toggle", () => { if (place.open) show(); });
+  };
+
+  const copyCommands = () => {
+    for (const code of document.querySelectorAll("code.copy")) {
+      const button = document.createElement("button");
+      button.className = "copy-it";
+      button.textContent = "copy";
+      button.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(code.textContent);
+        button.textContent = "copied";
+      });
+      code.after(button);
+    }
+  };
+
   const loadLibrary = async () => {
     const packed = Uint8Array.from(atob(byId("library").textContent), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -125,6 +177,8 @@
   };
 
   filterRows();
+  unfold();
+  copyCommands();
   if (!figures.length) return;
   try {
     await loadLibrary();

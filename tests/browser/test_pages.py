@@ -6,6 +6,7 @@ import functools
 import re
 
 import pytest
+from ansible.module_utils.trainyard.report.job_text import Story
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
 from ansible.module_utils.trainyard_controller.pages import job_page, plotly_js, verify_page
 from composed import HOSTILE, composed
@@ -36,7 +37,10 @@ CONTRAST = """
 
 
 # Whether each figure has lines or the picture of a matrix.
-DRAWN = "return [...document.querySelectorAll('.figure')].map((place) => !!place.querySelector('path.js-line, image'))"
+DRAWN = """
+  return [...document.querySelectorAll('.figure, svg.linear')]
+    .map((place) => !!place.querySelector('path.js-line, image, path[d]'));
+"""
 FETCHED = """
   const far = (entry) => !/^(data|blob):/.test(entry.name);
   return performance.getEntriesByType('resource').filter(far).map((entry) => entry.name);
@@ -52,7 +56,9 @@ def cluster_page(nodes, **options):
 
 @functools.cache
 def job(nodes=2, points=200):
-    return job_page(summary(nodes), series(points), "Job x failed.\n  | <img src=x onerror=alert(1)>", plotly_js())
+    hostile = "<img src=x onerror=alert(1)>"
+    story = Story("failed.", [hostile], [], [hostile], "rank_1.log", "n1", notes=[hostile])
+    return job_page(summary(nodes, 8), series(points), story, {"command": hostile, "job": {"job_name": hostile}})
 
 
 def running(**more):
@@ -60,12 +66,12 @@ def running(**more):
 
 
 def test_the_page_of_a_job_that_runs_follows_it(browser):
-    first = job_page(running(elapsed_s=61.0), series(20), "Job x is running.\n  0:01:01", plotly_js(), 1.0)
+    first = job_page(running(elapsed_s=61.0), series(20), Story("is running.", [], []), {}, 1.0)
     path = browser.open(first)
     assert "As it was 0:01:01 after its start" in browser.run("return document.getElementById('live').textContent")
     # The watcher writes it anew; the browser reloads it until the job has ended.
-    path.write_text(job_page(summary(2, failed=False), series(40), "Job x succeeded.", plotly_js(), 1.0))
-    browser.until("return document.title.startsWith('succeeded') && document.documentElement.dataset.drawn === 'true'")
+    path.write_text(job_page(summary(2, failed=False), series(40), Story("succeeded.", [], []), {}, 1.0))
+    browser.until("return document.title.startsWith('succeeded')")
     assert browser.run("return document.querySelector('meta[http-equiv=refresh], #live')") is None
     assert browser.complaints() == []
 
@@ -142,7 +148,7 @@ def test_names_and_log_lines_are_text(browser):
     scripts = browser.run("return [...document.scripts].map((script) => script.type || 'program')")
     assert sorted(scripts) == ["application/json", "application/octet-stream", "program", "program"]
     browser.open(job())
-    assert "<img src=x onerror=alert(1)>" in browser.one("#told").text
+    assert all("<img src=x onerror=alert(1)>" in browser.one(place).text for place in ("#tail", "#happened", "#left"))
     assert browser.run("return document.images.length") == 0 and browser.complaints() == []
 
 
@@ -175,6 +181,29 @@ def test_a_thousand_nodes_are_usable(browser):
     assert "node0003.cluster.example" in said and "fail" in said
     browser.press(Keys.ENTER)
     assert browser.run("return document.activeElement.dataset.state") == "fail"
+
+
+def test_a_job_of_thousands_of_ranks_is_a_small_page_that_unfolds(browser):
+    content = job_page(summary(1024, 8), series(200), Story("failed.", [], []), {"command": "ansible-playbook x"})
+    assert len(content) < 200_000
+    browser.open(content)
+    height = browser.run("return document.documentElement.scrollHeight")
+    rows = "return document.querySelectorAll('#folded-table tbody tr').length"
+    assert height < 4000 and browser.run(rows) == 0
+    browser.one("#folded summary").click()
+    browser.until(f"return (() => {{ {rows} }})() === 500")
+    browser.one("#folded-find").send_keys("n700")
+    browser.until(f"return (() => {{ {rows} }})() === 8")
+    link = browser.one("#folded-table tbody a")
+    assert link.get_attribute("href").endswith("/logs/rank_5592.log") and browser.complaints() == []
+
+
+def test_a_logarithmic_axis_is_chosen_without_javascript(browser):
+    browser.open(job())
+    shown = "return [...document.querySelectorAll('.metric svg')].slice(0, 2).map((each) => each.checkVisibility())"
+    assert browser.run(shown) == [True, False]
+    browser.one("input.log").click()
+    assert browser.run(shown) == [False, True]
 
 
 def test_without_javascript_the_tables_stay(browser):

@@ -10,6 +10,7 @@ from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, rende
 from ansible.module_utils.trainyard.job.plan.plan import build, node_plans
 from ansible.module_utils.trainyard.job.record.job_id import is_valid
 from ansible.module_utils.trainyard.job.schedulers import ssh
+from ansible.module_utils.trainyard.report.job_text import Story
 from ansible.module_utils.trainyard_controller.pages import job_page
 from job_samples import job_file, make_job, make_plan, member
 
@@ -65,8 +66,14 @@ def ended(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_the_same_elements_whatever_a_host_is_called(name):
     series = [{"elapsed_s": 1.0, "step": 1.0, "loss": 0.5}, {"elapsed_s": 2.0, "step": 2.0, "loss": 0.4}]
-    page = job_page(ended(name), series, f"told of {name}\n  | {name}", b"")
-    assert tags(page) == tags(job_page(ended("n2"), series, "told of n2\n  | n2", b""))
+
+    def made(host):
+        happened, tail = [f"rank 1 on {host} failed"], [f"x {host}"]
+        story = Story("failed.", happened, [], tail, "rank_1.log", host, "hint", ["x"], [host])
+        return job_page(ended(host), series, story, {"command": f"x {host}", "job": {"job_name": host}})
+
+    page = made(name)
+    assert tags(page) == tags(made("n2"))
     assert "<script>alert" not in page and "<img" not in page
 
 

@@ -1,154 +1,238 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of report.html of a job (templates/report/job.html.j2), from summary.json and metrics.jsonl."""
+"""The content of report.html of a job (templates/report/job.html.j2), from plan.json, summary.json and metrics.jsonl.
+
+In the order of the page: how it ended and why, the next command, the end of the log that explains it, tiles, a
+timeline, nodes, curves, ranks, and how the job was run.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from html import escape
-from textwrap import dedent
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from ..findings.adhoc import playbook
+from ..findings.findings import counted
 from ..findings.redaction import safe, safe_text
-from ..findings.spans import stretches
 from ..job.run import checkpoints, goodput
-from ..job.run.progress import clock, followed, not_a_number_text
+from ..job.run.causes import own_error
+from ..job.run.progress import clock, not_a_number_text
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_processes, job_traffic
-from .figures import PALETTE, figure_layout
-from .job_text import size_text
+from .curves import curves
+from .job_text import Story, size_text
 from .text import shown, utc
 
 Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]
 
-# A curve of more points looks the same; of each stretch the least and the greatest stay, so that no peak is lost.
-MAX_POINTS = 2000
-MAX_FIGURES = 6
-MAX_STRETCHES = 50
-_NO_NUMBER = {"fillcolor": "#b3261e", "opacity": 0.15, "line": {"width": 1, "color": "#b3261e"}}
-_PLACES = frozenset({"step", "steps", "epoch", "elapsed_s"})
+# Characters of the error in the first line of the page.
+MAX_ERROR = 200
+# Steps behind which the time of the rest is estimated, and the rate is smoothed.
+RECENT = 20
+# Rows of ranks that need attention; the others are folded.
+MAX_ROWS = 100
+_WORDS = {"failed": "Failed", "timed_out": "Timed out", "lost": "Lost"}
+_EXPECTED = frozenset({"succeeded", "stopped"})
 
 
-def content(summary: Data, series: Series, text: str, reload_s: float = 0.0) -> dict[str, Any]:
-    """Return what stands in templates/report/job.html.j2. `text` is what the user reads at the end.
+def content(summary: Data, series: Series, story: Story, launch: Data, reload_s: float = 0.0) -> dict[str, Any]:
+    """Return what stands in templates/report/job.html.j2. `launch` is that of plan.json.
 
     The page of a running job reloads itself every `reload_s`, unless that is 0, as it is written again and again.
     """
-    summary = safe(summary)
+    summary, launch, story = safe(summary), safe(launch), Story(**safe(asdict(story)))
     lost = summary["loss_not_a_number"]
-    headline, _, rest = safe_text(text).partition("\n")
-    figures, metrics = _curves(series, lost)
-    processes = job_processes.rows(summary)
-    present = sorted({each["filtered"] for each in processes} - {None})
+    running = summary["state"] in ("running", "pending")
+    rows = job_processes.rows(summary)
+    shown_rows = [row for row in rows if row["first"] or row["filtered"] not in _EXPECTED][:MAX_ROWS]
+    folded = [row for row in rows if row not in shown_rows and row["filtered"] is not None]
     return {
         "title": f"{summary['state']}: job {summary['job_id']}",
         "state": shown("unknown" if lost and lost["since"] and summary["state"] == "succeeded" else summary["state"]),
         "state_of_job": shown(summary["state"]),
-        "headline": headline.rstrip(":."),
+        "job_id": summary["job_id"],
+        "rank_log": summary["rank_log"],
+        "headline": headline(summary, story),
+        "about": f"{size_text(summary)} ({summary['launcher']}), {utc(summary['started'])}",
+        "command": next_command(summary, launch),
+        "happened": _joined(story.happened),
+        "left": [*story.left, *(line.strip() for line in story.notes)],
+        "tail": {"lines": story.tail, "log": f"logs/{story.log}", "host": story.host, "hint": story.hint},
+        "tiles": tiles(summary, series),
         "lost": not_a_number_text(lost) if lost else "",
-        "about": _about(summary),
-        "text": dedent(rest) if rest.strip() else "",
-        "figures": figures,
-        "metrics": metrics,
-        "processes": processes,
-        "options": [("", "all"), *((state, state) for state in present)],
+        "timeline": timeline(summary, series),
+        "nodes": _nodes(summary),
+        "curves": curves(series, lost, [each["elapsed_s"] for each in summary["restarts"] if each["elapsed_s"]]),
+        "rows": shown_rows,
+        "folded": {"text": _folded_text(folded), "rows": job_processes.folded(folded, summary["rank_log"])},
         "restarts": _restarts(summary),
-        "reload_s": round(reload_s) if summary["state"] in ("running", "pending") else 0,
+        "traffic": [text for text in (job_traffic.nccl_text(summary), job_traffic.ports_text(summary)) if text],
+        "launch": _launch(launch),
+        "reload_s": round(reload_s) if running else 0,
         "since": clock(summary["elapsed_s"] or 0),
+        "figures": [],
     }
 
 
-def _about(summary: Data) -> list[tuple[str, str]]:
-    saved = summary.get("checkpoints")
-    about = [
-        ("job", summary["job_name"]),
-        ("scheduler", (summary.get("engine") or {}).get("kind", "")),
-        ("launcher", summary["launcher"]),
-        ("size", size_text(summary)),
-        ("began", utc(summary["started"])),
-        ("ended", utc(summary["finished"])),
-        ("took", clock(summary["elapsed_s"]) if summary["elapsed_s"] is not None else ""),
-        ("goodput", goodput.text(summary["goodput"]).removeprefix("goodput ") if summary.get("goodput") else ""),
-        ("checkpoints", "; ".join(checkpoints.texts(saved, summary["finished"])) if saved else ""),
-        ("NCCL", job_traffic.nccl_text(summary)),
-        ("ports, all nodes", job_traffic.ports_text(summary)),
-    ]
-    return [(name, value) for name, value in about if value]
+def headline(summary: Data, story: Story) -> str:
+    """Return how the job ended in one line: `Failed: rank 1 on n2, ValueError: learning rate must be positive`."""
+    if summary["state"] == "running" and story.progress:
+        return f"Running: {' '.join(story.progress[0].split())}"
+    text = story.headline.removeprefix("is ").removeprefix("was ").rstrip(".:")
+    failure, error = summary.get("failure") or {}, own_error(story.tail)
+    word = _WORDS.get(summary["state"])
+    if word and failure.get("kind") == "exit" and failure.get("rank") is not None and error is not None:
+        return f"{word}: rank {failure['rank']} on {story.host}, {story.tail[error].strip()[:MAX_ERROR]}"
+    cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""
+    return f"{word}: {cause}" if cause else text[:1].upper() + text[1:]
 
 
-def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Return figures and texts of metrics: loss and rate first, then the others by name.
-
-    `loss` is where the loss was not a number.
-    """
-    names = {name for point in series for name in point} - _PLACES
-    order = [name for name in ("loss", "rate") if name in names] + sorted(names - {"loss", "rate"})
-    figures: list[dict[str, Any]] = []
-    metrics: list[dict[str, str]] = []
-    for name in order[:MAX_FIGURES]:
-        points = [point for point in series if isinstance(point.get(name), (int, float))]
-        finite = [point for point in points if math.isfinite(point[name])]
-        # The series of a long run does not have every line.
-        lost = (loss if name == "loss" else None) or followed(points, name)
-        metric = {"name": safe_text(name), "lost": "", "figure": ""}
-        if lost:
-            metric["lost"] = not_a_number_text(lost, safe_text(name))
-        if len(finite) >= 2:
-            metric["figure"] = f"curve-{len(figures)}"
-            metric["label"] = f"{name} over the run, from {finite[0][name]:.4g} to {finite[-1][name]:.4g}"
-            figures.append({"id": metric["figure"], **_curve(name, points, PALETTE[len(figures) % len(PALETTE)])})
-        if metric["lost"] or metric["figure"]:
-            metrics.append(metric)
-    return figures, metrics
+def next_command(summary: Data, launch: Data) -> str:
+    """Return the one command that is most likely needed next; "" where none is."""
+    inventory, job = str(launch.get("inventory") or ""), {"job_id": summary["job_id"]}
+    if summary["state"] in ("running", "pending"):
+        return playbook("playbooks/watch.yml", inventory, job)
+    if any(node["state"] == "running" for node in summary["nodes"]):
+        return playbook("playbooks/stop.yml", inventory, job)
+    if summary["state"] == "lost":
+        return playbook("playbooks/status.yml", inventory, job)
+    return str(launch.get("command") or "") if summary["state"] != "succeeded" else ""
 
 
-def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
-    steps = [point.get("step", math.nan) for point in points]
-    rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
-    drawn = thinned([(point["step"] if rising else point.get("elapsed_s", 0.0), point[name]) for point in points])
-    trace = {
-        "type": "scatter",
-        "mode": "lines+markers" if len(drawn) < 60 else "lines",
-        "x": [place for place, _ in drawn],
-        # Where it was not a number, the line is broken.
-        "y": [value if math.isfinite(value) else None for _, value in drawn],
-        "name": escape(name),
-        "line": {"color": color, "width": 2},
-        "marker": {"size": 5},
-    }
-    lost = stretches(at for at, (_, value) in enumerate(drawn) if not math.isfinite(value))
-    shapes = [
-        {"type": "rect", "yref": "paper", "x0": drawn[first][0], "x1": drawn[last][0], "y0": 0, "y1": 1, **_NO_NUMBER}
-        for first, last in lost[:MAX_STRETCHES]
-    ]
-    axis = {"automargin": True, "zeroline": False}
-    title = {"text": "step" if rising else "seconds since the start"}
-    layout = figure_layout(height=360, showlegend=False, shapes=shapes, xaxis={**axis, "title": title}, yaxis=axis)
-    return {"data": [trace], "layout": layout}
+def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
+    """Return the figures on top of the page: name, value, remark."""
+    metrics, found = summary["metrics"] or {}, []
+    step, steps = metrics.get("step"), metrics.get("steps")
+    if step is not None and steps:
+        found.append(("progress", f"{min(step / steps, 1):.0%}", f"step {step:g} of {steps:g}"))
+    elif step is not None or metrics.get("epoch") is not None:
+        name = "step" if step is not None else "epoch"
+        found.append(("progress", f"{name} {metrics[name]:g}", ""))
+    rest_s = remaining_s(series) if summary["state"] == "running" else None
+    if rest_s is not None:
+        found.append(("time left", clock(rest_s), "at the pace of the last steps"))
+    if metrics.get("loss") is not None:
+        found.append(("loss", f"{metrics['loss']:.4g}", "the last one"))
+    rates = [point["rate"] for point in series[-RECENT:] if isinstance(point.get("rate"), (int, float))]
+    if rates:
+        found.append(("rate", f"{statistics.median(rates):.4g}", "median of the last lines"))
+    if summary["elapsed_s"] is not None:
+        found.append(("time", clock(summary["elapsed_s"]), utc(summary["finished"]) or "so far"))
+    if summary.get("goodput"):
+        found.append(("goodput", f"{summary['goodput']['share']:.0%}", goodput.text(summary["goodput"])))
+    if summary["max_restarts"]:
+        found.append(("restarts", str(len(summary["restarts"])), f"of at most {summary['max_restarts']}"))
+    saved = (summary.get("checkpoints") or {}).get("newest")
+    if saved:
+        texts = checkpoints.texts(summary["checkpoints"], summary["finished"])
+        found.append(("checkpoint", str(saved["name"]), "; ".join(texts)))
+    return [(name, safe_text(value), safe_text(remark)) for name, value, remark in found]
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> list[tuple[float, float]]:
-    """Return about `most` of the points: the first and last, of each stretch the least and the greatest, and breaks."""
-    if len(points) <= most:
-        return list(points)
-    length = -(-2 * len(points) // most)
-    remaining = {0, len(points) - 1}
-    for start in range(0, len(points), length):
-        stretch = range(start, min(start + length, len(points)))
-        finite = [index for index in stretch if math.isfinite(points[index][1])]
-        remaining.update(index for index in stretch if not math.isfinite(points[index][1]))
-        if finite:
-            remaining |= {min(finite, key=lambda at: points[at][1]), max(finite, key=lambda at: points[at][1])}
-    return [points[index] for index in sorted(remaining)]
-
-
-def _restarts(summary: Data) -> dict[str, Any] | None:
-    if not summary["max_restarts"]:
+def remaining_s(series: Series) -> float | None:
+    """Return the seconds that the remaining steps take at the pace of the last ones; None where that is not known."""
+    points = [point for point in series[-RECENT:] if {"step", "steps", "elapsed_s"} <= set(point)]
+    if len(points) < 2:
         return None
+    first, last = points[0], points[-1]
+    steps, seconds = last["step"] - first["step"], last["elapsed_s"] - first["elapsed_s"]
+    return max(0.0, (last["steps"] - last["step"]) * seconds / steps) if steps > 0 and seconds > 0 else None
+
+
+def timeline(summary: Data, series: Series) -> dict[str, Any] | None:
+    """Return what happened when, as marks on a line: percentages of the run, texts, and attempts as stretches."""
+    total = summary["elapsed_s"] or 0.0
+    if total <= 0:
+        return None
+    marks: list[tuple[float, str, str]] = [(0.0, "start", "start")]
+    first = next((point.get("elapsed_s") for point in series if point.get("step") is not None), None)
+    if first is not None:
+        marks.append((first, "step", "first step"))
+    saved = (summary.get("checkpoints") or {}).get("newest") or {}
+    if saved.get("time") and summary["started"]:
+        marks.append((saved["time"] - summary["started"], "checkpoint", f"checkpoint {saved['name']}"))
+    begins = [0.0]
+    for restart in summary["restarts"]:
+        if restart["elapsed_s"] is None:
+            continue
+        spare = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
+        marks.append((restart["elapsed_s"], "restart", f"restart: {restart['reason']}{spare}"))
+        begins.append(restart["elapsed_s"] + (restart.get("restart_s") or 0.0))
+    marks.append((total, "end", "now" if summary["state"] == "running" else summary["state"].replace("_", " ")))
+    ends = [*(mark[0] for mark in marks if mark[1] == "restart"), total]
+
+    def part(at: float) -> float:
+        return round(100 * min(max(at, 0.0), total) / total, 2)
+
+    return {
+        "attempts": [(part(begin), max(0.3, part(end) - part(begin))) for begin, end in zip(begins, ends)],
+        "marks": [
+            {"at": part(at), "kind": kind, "clock": clock(max(at, 0.0)), "text": safe_text(text)}
+            for at, kind, text in sorted(marks, key=lambda mark: mark[0])
+        ],
+    }
+
+
+def _nodes(summary: Data) -> list[dict[str, Any]]:
+    """Return a cell for each node, what failed first, then what gave no answer."""
+    failed = (summary.get("failure") or {}).get("host")
+    hosts = set((summary.get("failure") or {}).get("hosts") or ())
+    order = {"fail": 0, "unknown": 1}
+
+    def cell(node: Data) -> dict[str, Any]:
+        state = "failed" if node["host"] == failed or node["host"] in hosts else node["state"]
+        if state == "ended" and summary["state"] == "succeeded":
+            state = "succeeded"
+        text = f"{node['host']}: {node.get('role') or state.replace('_', ' ')} {node['why']}".strip()
+        return {"host": node["host"], "like": shown(state)["like"], "text": text}
+
+    cells = [cell(node) for node in summary["nodes"]]
+    return sorted(cells, key=lambda each: order.get(each["like"], 2))
+
+
+def _folded_text(rows: Sequence[Data]) -> str:
+    """Count the ranks that need no attention, by their state."""
+    states: dict[str, int] = {}
+    for row in rows:
+        states[row["filtered"]] = states.get(row["filtered"], 0) + 1
+    words = {"succeeded": "succeeded", "stopped": "stopped by the job"}
+    return ", ".join(
+        f"{counted(number, 'process', 'processes')} {words.get(state, state)}" for state, number in states.items()
+    )
+
+
+def _joined(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Return lines with those that are indented below them."""
+    found: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if line.startswith(" ") and found:
+            found[-1][1].append(line.strip())
+        else:
+            found.append((line.strip(), []))
+    return found
+
+
+def _restarts(summary: Data) -> list[str]:
     lines = []
     for restart in summary["restarts"]:
-        details = "; ".join(filter(None, (went_on_text(restart), goodput.cost_text(restart))))
-        lines.append("; ".join(filter(None, (restart_text(restart), details))))
-    number = f"{len(lines)} of at most {summary['max_restarts']}."
-    return {"number": number, "lines": [*lines, *gave_up(summary)]}
+        details = filter(None, (restart_text(restart), went_on_text(restart), goodput.cost_text(restart)))
+        lines.append("; ".join(details))
+    return [*lines, *gave_up(summary)] if summary["max_restarts"] else []
+
+
+def _launch(launch: Data) -> list[tuple[str, str, bool]]:
+    """Return how the job was run: name, text, and whether that has several lines."""
+    names = {
+        "command": "command",
+        "folder": "in",
+        "by": "by",
+        "inventory": "inventory",
+        "revision": "revision of job_source",
+        "source_sha256": "sha256 of what was sent",
+        "ansible": "ansible-core",
+        "python": "Python of the controller",
+        "variables": "variables of the job",
+    }
+    return [(title, str(launch[name]), name == "variables") for name, title in names.items() if launch.get(name)]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.spans import spans
@@ -40,6 +40,30 @@ def rows(summary: Data) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: not row["first"])
 
 
+def folded(rows: Sequence[Mapping[str, Any]], rank_log: str) -> list[list[Any]]:
+    """Return rows in a short form for the page's script: successive ranks that ended alike on a host are one.
+
+    Each is [host, first rank, last rank, name, state, text, after, log]; `name` and `log` are "" where they are those
+    of a rank by the pattern `rank_log`. Ranks of other processes are -1.
+    """
+    found: list[list[Any]] = []
+    for row in rows:
+        rank = int(row["ranks"]) if row["ranks"].isdigit() else -1
+        usual = rank >= 0 and row["name"] == f"rank{rank}" and row["log"] == f"logs/{_log(rank_log, rank)}"
+        name, log = ("", "") if usual else (row["name"], row["log"])
+        entry = [row["host"], rank, rank, name, row["state"]["state"], row["text"], row["after"], log]
+        last = found[-1] if found else None
+        if usual and last and not last[3] and last[2] == rank - 1 and [last[0], *last[4:7]] == [entry[0], *entry[4:7]]:
+            last[2] = rank
+        else:
+            found.append(entry)
+    return found
+
+
+def _log(rank_log: str, rank: int) -> str:
+    return rank_log.replace("{rank}", str(rank))
+
+
 def _started(summary: Data, node: Data) -> list[Data]:
     """Return what runs or ended on a node: the ranks under torchrun's agent where they are known, else the processes.
 
@@ -54,7 +78,7 @@ def _started(summary: Data, node: Data) -> list[Data]:
         if not by_rank or _is_first(summary, node, process):
             found.append(process)
         for rank in process["ranks"] if by_rank else ():
-            log = summary["rank_log"].replace("{rank}", str(rank))
+            log = _log(summary["rank_log"], rank)
             named = {"name": f"rank{rank}", "ranks": [rank], "log": log, "agent": process["name"]}
             found.append({**named, **ends.get(rank, {"with_agent": "exit_code" in process})})
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..findings.adhoc import playbook
@@ -261,7 +262,25 @@ _HEADLINES = {
 }
 
 
-def explain(
+@dataclass(frozen=True)
+class Story:
+    """How a job ended, in parts: `tail` are the last lines of the file `log` of `host`, which `hint` explains.
+
+    `left` is what still runs or gave no answer, `notes` are further lines about the run.
+    """
+
+    headline: str
+    happened: Sequence[str]
+    progress: Sequence[str]
+    tail: Sequence[str] = ()
+    log: str = ""
+    host: str = ""
+    hint: str = ""
+    left: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def tell(
     summary: Data,
     run_dir: str,
     job_dir: str,
@@ -269,11 +288,11 @@ def explain(
     notes: Sequence[str] = (),
     log: str | None = None,
     inventory: str = "",
-) -> str:
-    """Write the text that the user reads at the end.
+) -> Story:
+    """Return how a job ended.
 
     `job_dir` is "" where the job has no folder on its nodes. `tail` are the last lines of `log`, by default the one of
-    `telling_log`; `notes` are further lines about the run.
+    `telling_log`.
     """
     headline = _HEADLINES[summary["state"]].format(
         took=clock(summary["elapsed_s"] or 0),
@@ -281,17 +300,36 @@ def explain(
         why=summary.get("engine", {}).get("reason") or "in the queue",
         lost=_lost(summary["nodes"]),
     )
-    about = [*_what_happened(summary, run_dir, job_dir), *_how_far(summary)]
-    if tail:
+    return Story(
+        headline,
+        _what_happened(summary, run_dir, job_dir),
+        _how_far(summary),
+        tail,
+        (log or telling_log(summary) or "") if tail else "",
+        _where(summary) if tail else "",
+        tls.meaning(tail) if tail else "",
+        _left_over(summary, inventory),
+        notes,
+    )
+
+
+def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], **more: Any) -> str:
+    """Write the text that the user reads at the end; the parameters are those of `tell`."""
+    return text_of(summary, tell(summary, run_dir, job_dir, tail, **more), run_dir, job_dir)
+
+
+def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
+    """Write how a job ended as the text that a user reads in a terminal."""
+    about = [*story.happened, *story.progress]
+    if story.tail:
         # A pod's log is no file.
         folder = f"{job_dir}/logs/" if job_dir else ""
-        about.append(f"last lines of {folder}{log or telling_log(summary)} on {_where(summary)}:")
-        about += [f"  | {line}" for line in tail]
-        about += [text for text in [tls.meaning(tail)] if text]
-    about += _left_over(summary, inventory)
-    about += [*notes, f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
+        about.append(f"last lines of {folder}{story.log} on {story.host}:")
+        about += [f"  | {line}" for line in story.tail]
+        about += [story.hint] if story.hint else []
+    about += [*story.left, *story.notes, f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
     about.append(f"report      {run_dir}/report.html")
-    return "\n".join([f"Job {summary['job_id']} {headline}", *(f"  {line}" for line in about)])
+    return "\n".join([f"Job {summary['job_id']} {story.headline}", *(f"  {line}" for line in about)])
 
 
 def _what_happened(summary: Data, run_dir: str, job_dir: str) -> list[str]:

@@ -17,8 +17,6 @@ Data = Mapping[str, Any]
 JOB, VERIFICATION = "job", "verification"
 # States of a job without a final record: its nodes report that it runs, they report nothing, or nobody was asked.
 RUNNING, UNKNOWN = "running", "unknown"
-# Fields of plan.json that differ between any two runs, or that follow from others.
-_OF_ONE_RUN = frozenset({"job_id", "created", "job_dir", "monitor_port", "check", "nodes", "spares", "files", "head"})
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def job(plan: Data, summary: Data | None, line: str | None = None) -> Run:
         ranks=plan["world_size"],
         progress=safe_text(line.strip() if line else " ".join(known)),
         goodput=(record.get("goodput") or {}).get("share"),
-        launched_by=plan.get("launched_by", ""),
+        launched_by=str((plan.get("launch") or {}).get("by", "")),
         where=(plan.get("engine") or {}).get("kind") or plan["head"]["host"],
     )
 
@@ -139,24 +137,16 @@ def content(runs: Sequence[Run], made: float) -> dict[str, Any]:
 
 
 def settings(plan: Data) -> dict[str, str]:
-    """Return the settings of a run as flat texts, without what differs between any two runs."""
-    first = plan["nodes"][0] if plan["nodes"] else {}
-    process: Data = next(iter(first.get("processes") or ()), {})
+    """Return the settings of a job as texts: its variables, hosts and devices, source and versions."""
+    launch = plan.get("launch") or {}
     chosen = {
-        **{name: value for name, value in plan.items() if name not in _OF_ONE_RUN},
-        "nodes": ", ".join(node["host"] for node in plan["nodes"]),
-        "devices": first.get("devices"),
-        "command": " ".join(process.get("argv") or ()),
-        "env": {name: value for name, value in (process.get("env") or {}).items() if "PORT" not in name},
+        **launch.get("job", {}),
+        "world_size": plan["world_size"],
+        "hosts": [node["host"] for node in plan["nodes"]],
+        "devices": plan["nodes"][0]["devices"] if plan["nodes"] else "",
+        **{name: launch.get(name, "") for name in ("source_sha256", "revision", "inventory", "ansible", "python")},
     }
-    own = (plan["job_id"], str((plan.get("head") or {}).get("port")))
-    return {name: _without(text, own) for name, text in _flat(chosen)}
-
-
-def _without(text: str, own: Iterable[str]) -> str:
-    for word in own:
-        text = text.replace(word, "*")
-    return text
+    return dict(_flat(chosen))
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -46,7 +46,7 @@ def test_the_page_of_a_job_that_runs_reloads_itself_and_has_what_is_known(tmp_pa
     LivePage(plan(tmp_path), tmp_path, Nodes()).write()
     page = (tmp_path / "report.html").read_text()
     assert RELOADS in page and "As it was 0:00:10 after its start" in page
-    assert "is running" in page and "step 40" in page and "curve-0" in page
+    assert "Running: " in page and "step 40" in page and "<svg" in page
     assert json.loads((tmp_path / "summary.json").read_text())["state"] == "running"
     assert (tmp_path / "logs" / "rank_0.log").read_text() == "step 40 loss 1.25\n"
 

@@ -1,42 +1,38 @@
 """The page of a job: how it ended, curves, the state of each process."""
 
-import json
 import math
 import re
 import sys
 from pathlib import Path
 
-import plotly.graph_objects as go
 import pytest
-from ansible.module_utils.trainyard.report.job_page import thinned
-from ansible.module_utils.trainyard_controller.pages import job_page, plotly_js
+from ansible.module_utils.trainyard.report import job_page as page
+from ansible.module_utils.trainyard.report.curves import BOTTOM, LEFT, RIGHT, TOP, curves, nice, thinned
+from ansible.module_utils.trainyard.report.job_text import Story, tell
+from ansible.module_utils.trainyard_controller.pages import job_page
 from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
 from composed_job import STARTED, series, summary
 
-TOLD = "Job digits-1 failed.\n  rank 1 on n1 failed first\n    | token=hunter2 <img src=x onerror=alert(1)>"
+STORY = Story("failed.", ["rank 1 on n1 failed first"], [])
+LAUNCH = {"command": "ansible-playbook launch.yml -e @x.yml", "inventory": "-i mine", "job": {"job_name": "x"}}
 LOST = {"exit_code": None, "signal": None, "result": "lost"}
 FAILED = {"exit_code": 3, "signal": None, "result": "exit-code"}
 
 
-def processes(content):
-    """Process, state and how it ended, of each row of the table."""
-    table = content[content.index('<table id="filtered"') :]
-    rows = re.findall(r"<tr data-state.*?</tr>", table[: table.index("</table>")])
-    plain = [re.sub(r"<span aria-hidden.*?</span>", "", row) for row in rows]
-    cells = [[re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in plain]
-    return [(each[0], each[3], each[4]) for each in cells]
-
-
-def figures(content):
-    held = re.search(r'<script type="application/json" id="figures">(.*?)</script>', content)
-    return json.loads(held[1]) if held else []
+def processes(summary):
+    """Process, state and how it ended, of each row: those that need attention, and those that are folded."""
+    made = page.content(summary, [], STORY, {})
+    rows = [(row["name"], row["state"]["state"], row["text"]) for row in made["rows"]]
+    for _host, first, last, name, state, text, _after, _log in made["folded"]["rows"]:
+        rows += [(name or f"rank{rank}", state, text) for rank in range(first, last + 1)]
+    return rows
 
 
 def test_the_rank_that_failed_first_is_on_top():
-    first, *others = processes(job_page(summary(2), [], TOLD, b""))
+    first, *others = processes(summary(2))
     assert first == ("rank1", "failed", "first: killed by SIGKILL (oom-kill)")
     assert others == [(f"rank{rank}", "stopped", "killed by SIGTERM after rank 1 failed") for rank in (0, 2, 3)]
 
@@ -62,13 +58,13 @@ def test_under_torchrun_ranks_are_named_and_the_first_is_on_top():
     ended.update({1: end(100.6, by_signal=15, by_agent=True), 2: end(100.1, by_signal=9, by_agent=True)})
     agents = {"n1": end(101, 1), "n2": end(101, 1)}
     job = of_torchrun(ended, failure={"host": "n2", "rank": 3, "exit_code": 7}, exit=agents)
-    content = job_page(job, [], TOLD, b"")
-    assert processes(content) == [
+    assert processes(job) == [
         ("rank3", "failed", "first: exit code 7"),
         ("rank0", "failed", "exit code 1 after rank 3 failed"),
         ("rank1", "stopped", "ended by torchrun after rank 3 failed"),
         ("rank2", "stopped", "ended by torchrun after rank 3 failed: killed by SIGKILL"),
     ]
+    content = job_page(job, [], STORY, {})
     assert "logs/rank_3.log" in content and "agent_1.log" not in content
 
 
@@ -76,7 +72,7 @@ def test_an_agent_of_torchrun_that_was_killed_is_named_and_its_ranks_with_it():
     agents = {"n1": end(101, 1), "n2": end(100, by_signal=9)}
     ended = {0: end(100.5, 1), 1: end(100.6, 0, by_agent=True)}
     job = of_torchrun(ended, failure={"host": "n2", "rank": None}, exit=agents)
-    assert processes(job_page(job, [], TOLD, b"")) == [
+    assert processes(job) == [
         ("agent", "failed", "first: killed by SIGKILL"),
         ("rank0", "failed", "exit code 1 after the agent on n2 failed"),
         ("rank1", "stopped", "ended by torchrun after the agent on n2 failed: exit code 0"),
@@ -101,38 +97,113 @@ def test_processes_without_an_end(node, exit, state):
     one["failure"] = None
     process = {"name": "rank0", "ranks": [0], "log": "rank_0.log", **exit}
     one["nodes"][0].update(node, processes=[process])
-    assert processes(job_page(one, [], TOLD, b""))[0][1:] == state
+    assert processes(one)[0][1:] == state
 
 
-def test_a_text_is_shown_without_secrets_and_escaped():
-    content = job_page(summary(2), [], TOLD, b"")
-    assert "token=(hidden) &lt;img src=x onerror=alert(1)&gt;" in content and "hunter2" not in content
+def test_texts_are_shown_without_secrets_and_escaped():
+    story = Story("failed.", ["token=hunter2 <img src=x>"], [], ["password=hunter2"], "rank_1.log", "n1")
+    content = job_page(summary(2), [], story, {"command": "x -e api_key=hunter2"})
+    assert "token=(hidden) &lt;img src=x&gt;" in content and "hunter2" not in content
     assert "0:00:40   rank 3 on n2: exit code 1, so the whole job starts again" in content
 
 
-def test_a_page_has_curves_of_loss_rate_and_other_metrics():
+TAIL = ["Traceback (most recent call last):", "ValueError: learning rate must be positive"]
+
+
+@pytest.mark.parametrize(
+    ("job", "tail", "line"),
+    [
+        (summary(2), TAIL, "Failed: rank 1 on n1, ValueError: learning rate must be positive"),
+        (summary(2), [], "Failed: rank 1 on n1 failed first: killed by SIGKILL (oom-kill)"),
+        (summary(2, failed=False), [], "Succeeded in 0:01:42: 4 ranks on 2 nodes"),
+        (summary(2, failed=False, state="running"), [], "Running: 0:01:42 0/4 ranks running step 200 loss 0.04"),
+        (summary(2, failed=False, state="stopped"), [], "Stopped after 0:01:42"),
+    ],
+)
+def test_the_first_line_names_state_and_cause(job, tail, line):
+    assert page.headline(job, tell(job, "runs/x", "", tail)) == line
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({"state": "running"}, "ansible-playbook playbooks/watch.yml -i mine -e job_id=digits-20261121-200000"),
+        ({"state": "lost"}, "ansible-playbook playbooks/status.yml -i mine -e job_id=digits-20261121-200000"),
+        ({"state": "failed"}, LAUNCH["command"]),
+        ({"state": "succeeded"}, ""),
+    ],
+)
+def test_the_next_command_follows_from_the_state(changes, command):
+    assert page.next_command({**summary(2), **changes}, LAUNCH) == command
+
+
+def test_a_node_that_still_runs_the_job_needs_a_stop():
+    job = summary(2)
+    job["nodes"][1]["state"] = "running"
+    assert page.next_command(job, LAUNCH).startswith("ansible-playbook playbooks/stop.yml -i mine")
+
+
+def test_tiles_show_progress_time_left_and_a_smooth_rate():
+    points = [{**point, "steps": 400.0} for point in series(200)]
+    job = {**summary(2, failed=False), "state": "running", "metrics": {"step": 200.0, "steps": 400.0, "loss": 0.04}}
+    tiles = {name: value for name, value, _ in page.tiles(job, points)}
+    assert (tiles["progress"], tiles["time left"], tiles["loss"]) == ("50%", "0:01:40", "0.04")
+    assert 4900 < float(tiles["rate"]) < 5100
+    assert page.remaining_s([]) is None and page.remaining_s(points[:1]) is None
+
+
+def test_the_timeline_has_attempts_and_marks():
+    made = page.timeline(summary(2), series(200))
+    assert [(mark["kind"], mark["clock"]) for mark in made["marks"]] == [
+        ("start", "0:00:00"), ("step", "0:00:00"), ("restart", "0:00:40"), ("end", "0:01:42"),
+    ]  # fmt: skip
+    assert made["attempts"] == [(0.0, 39.22), (39.22, 60.78)]
+    assert page.timeline({**summary(2), "elapsed_s": None}, []) is None
+
+
+def test_thousands_of_ranks_are_folded():
+    made = page.content(summary(1024, 8), [], STORY, {})
+    assert made["folded"]["text"] == "8191 processes stopped by the job" and len(made["rows"]) == 1
+    assert len(made["folded"]["rows"]) == 1025 and made["nodes"][0]["like"] == "fail"
+
+
+def test_curves_are_loss_rate_and_then_others():
     points = [{**point, "accuracy": point["step"] / 200} for point in series(200)]
-    content = job_page(summary(2), points, TOLD, plotly_js())
-    drawn = figures(content)
-    assert [figure["data"][0]["name"] for figure in drawn] == ["loss", "rate", "accuracy"]
-    assert drawn[0]["data"][0]["x"] == list(range(1, 201)) and drawn[0]["layout"]["xaxis"]["title"]["text"] == "step"
-    assert drawn[0]["data"][0]["y"].count(None) == 1
-    assert "<p>loss was not a number at step 67.</p>" in content
-    for figure in drawn:
-        go.Figure(data=figure["data"], layout=figure["layout"])
+    loss, rate, accuracy = curves(points, None, [40.0])
+    assert [loss.name, rate.name, accuracy.name, loss.x_name] == ["loss", "rate", "accuracy", "step"]
+    # Breaks at the value that is no number and at the restart.
+    assert (loss.linear.path.count("M"), len(loss.gaps), len(loss.restarts)) == (3, 1, 1)
+    assert loss.lost == "loss was not a number at step 67" and loss.logarithmic and not rate.logarithmic
 
 
 def test_steps_that_begin_again_are_drawn_over_time():
-    points = [{"elapsed_s": float(n), "step": n % 3, "loss": 1.0} for n in range(9)]
-    (figure,) = figures(job_page(summary(1), points, TOLD, b"library"))
-    assert figure["data"][0]["x"] == list(range(9))
-    assert figure["layout"]["xaxis"]["title"]["text"] == "seconds since the start"
+    (curve,) = curves([{"elapsed_s": float(n), "step": n % 3, "loss": 1.0} for n in range(9)], None)
+    assert curve.x_name == "seconds since the start"
 
 
 @pytest.mark.parametrize("points", [[], [{"elapsed_s": 1.0, "step": 1.0, "loss": 2.0}], [{"loss": math.nan}] * 5])
-def test_a_job_without_a_curve_has_a_small_page(points):
-    content = job_page(summary(2), points, TOLD, plotly_js())
-    assert figures(content) == [] and len(content) < 30_000
+def test_a_job_without_a_curve_has_no_drawing(points):
+    assert "<svg" not in job_page(summary(2), points, STORY, {})
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"elapsed_s": st.floats(0, 1e6), "loss": st.floats()}), max_size=50),
+    st.lists(st.floats(0, 1e6), max_size=3),
+)
+def test_any_series_is_drawn_within_its_frame(points, restarts):
+    for curve in curves(points, None, restarts):
+        for drawing in filter(None, (curve.linear, curve.logarithmic)):
+            numbers = [float(number) for number in re.findall(r"-?[\d.]+", drawing.path)]
+            assert all(LEFT - 1 <= x <= RIGHT + 1 for x in numbers[::2])
+            assert all(TOP - 1 <= y <= BOTTOM + 1 for y in numbers[1::2])
+
+
+@given(st.floats(-1e90, 1e90), st.floats(-1e90, 1e90))
+def test_round_ticks_cover_the_range(one, two):
+    low, high = sorted((one, two))
+    ticks = nice(low, high)
+    assert ticks[0] <= low or math.isclose(ticks[0], low) or abs(ticks[0] - low) < 1e-9
+    assert 2 <= len(ticks) <= 8
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=500), st.integers(min_value=4, max_value=50))

@@ -9,7 +9,7 @@ from ansible.module_utils.trainyard_controller import run_list as runs_of_contro
 from ansible_run import run_ansible
 from job_samples import make_job, make_plan, member
 
-PLAN = {**make_plan(make_job(), [member(0), member(1)]).as_dict(), "launched_by": "jane@laptop"}
+PLAN = {**make_plan(make_job(), [member(0), member(1)]).as_dict(), "launch": {"by": "jane@laptop"}}
 RECORD = {
     "state": "failed",
     "started": 1795000100.0,
@@ -66,11 +66,17 @@ def test_the_table_has_only_columns_with_values():
 
 
 def test_two_plans_differ_in_settings_alone():
-    other = make_plan(make_job(command=["python", "train.py", "--lr=0.2"], timeout=60), [member(0)]).as_dict()
-    found = {name: (one, two) for name, one, two in run_list.differences(PLAN, {**other, "job_id": "digits-9"})}
-    assert found["timeout_s"] == (str(PLAN["timeout_s"]), "60") and found["nodes"] == ("n1, n2", "n1")
-    assert found["command"][1].endswith("train.py --lr=0.2")
-    assert not {"job_id", "created", "monitor_port", "head.port"} & set(found)
+    job = {"job_command": ["python", "train.py"], "job_env": {"LR": "0.1", "SEED": "1"}}
+    one = {**PLAN, "launch": {"job": job, "revision": "abc"}}
+    other = make_plan(make_job(timeout=60), [member(0)]).as_dict()
+    changed = {**job, "job_timeout": 60, "job_env": {"LR": "0.2", "SEED": "1"}}
+    two = {**other, "job_id": "digits-9", "launch": {"job": changed, "revision": "abc"}}
+    assert run_list.differences(one, two) == [
+        ("job_env.LR", "0.1", "0.2"),
+        ("world_size", "2", "1"),
+        ("hosts", "n1, n2", "n1"),
+        ("job_timeout", "", "60"),
+    ]
 
 
 @pytest.fixture

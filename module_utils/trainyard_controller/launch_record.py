@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job was launched: by whom, with what command, versions and source. plan.json and the job's page have it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import pwd
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.release import __version__ as ansible_version
+
+from ..trainyard.findings.redaction import HIDDEN, safe_text
+from ..trainyard.job.file.variables import VARIABLES
+from .inventory_options import inventory_given
+
+# Variables with values that nobody else may read; plan.json has their names.
+_SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret"})
+# Seconds that git may take, for instance on a network file system.
+_GIT_S = 5.0
+
+
+def launched_by() -> str:
+    """Return user@host of this controller's process, by the user's number if it has no name."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"
+
+
+def launch_record(job: Mapping[str, Any], archive: bytes) -> dict[str, Any]:
+    """Return the record of a launch: the command, variables and versions behind it. No secret value is in it.
+
+    `job` are the variables of the job, `archive` is what is sent of its source.
+    """
+    secrets = [str(value) for value in dict(job.get("job_secret_env") or {}).values() if str(value)]
+    source = str(job.get("job_source") or "")
+    return {
+        "by": launched_by(),
+        "command": command(sys.argv, secrets),
+        "folder": str(Path.cwd()),
+        "inventory": inventory_given(),
+        "job": {name: _hidden(name, value) for name, value in sorted(job.items()) if _is_set(name, value)},
+        "source_sha256": hashlib.sha256(archive).hexdigest() if archive else "",
+        "revision": revision(source) if source else "",
+        "ansible": ansible_version,
+        "python": platform.python_version(),
+    }
+
+
+def command(argv: list[str], secrets: list[str]) -> str:
+    """Return a command as a line for a shell, without the values of secrets and of secret variables."""
+    words = [Path(argv[0]).name, *argv[1:]] if argv else []
+    line = " ".join(HIDDEN if any(name in word for name in _SECRET) else shlex.quote(word) for word in words)
+    for secret in secrets:
+        line = line.replace(secret, HIDDEN)
+    return safe_text(line)
+
+
+def _is_set(name: str, value: Any) -> bool:
+    """Tell whether a variable differs from its default; defaults that are templates follow from other variables."""
+    default = VARIABLES[name].default if name in VARIABLES else None
+    return value not in (default, None, "", [], {}) and "{{" not in str(default)
+
+
+def _hidden(name: str, value: Any) -> Any:
+    return HIDDEN if name in _SECRET else value
+
+
+def revision(folder: str) -> str:
+    """Return git's revision of a folder, with `+changes` where files in it differ; "" where git knows nothing of it."""
+    try:
+        hash_of = _git(folder, "rev-parse", "--short=12", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{hash_of}{' +changes' if changed else ''}"
+
+
+def _git(folder: str, *argv: str) -> str:
+    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": _GIT_S, "check": True, "env": env}
+    return str(subprocess.run(["git", "-C", folder, *argv], **options).stdout).strip()

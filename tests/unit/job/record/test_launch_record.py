@@ -1,0 +1,48 @@
+"""How a job was launched: the record has no secret."""
+
+import subprocess
+
+import pytest
+from ansible.module_utils.trainyard_controller import launch_record
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["/usr/bin/ansible-playbook", "launch.yml", "-e", "@a b.yml"], "ansible-playbook launch.yml -e '@a b.yml'"),
+        (["x", "-e", "job_secret_env={KEY: abc}"], "x -e (hidden)"),
+        (["x", "-e", "key=hunter22"], "x -e key=(hidden)"),
+        (["x", "-e", "wandb_api_key=f00"], "x -e wandb_api_key=(hidden)"),
+        ([], ""),
+    ],
+)
+def test_a_command_has_no_secret(argv, line):
+    assert launch_record.command(argv, ["hunter22"]) == line
+
+
+def test_secret_variables_are_hidden_and_defaults_left_out():
+    job = {
+        "job_name": "digits",
+        "job_secret_env": {"KEY": "hunter22"},
+        "job_events_secret": "hunter23",
+        "job_max_restarts": 0,
+        "job_launcher": "torchrun",
+        "job_nodes": 2,
+    }
+    record = launch_record.launch_record(job, b"archive")
+    assert record["job"] == {
+        "job_events_secret": "(hidden)", "job_name": "digits", "job_nodes": 2, "job_secret_env": "(hidden)",
+    }  # fmt: skip
+    assert "hunter" not in str(record) and len(record["source_sha256"]) == 64 and "@" in record["by"]
+
+
+def test_the_revision_names_changes(tmp_path):
+    assert launch_record.revision(str(tmp_path)) == ""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    (tmp_path / "train.py").write_text("1\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    revision = launch_record.revision(str(tmp_path))
+    assert len(revision) == 12
+    (tmp_path / "train.py").write_text("2\n")
+    assert launch_record.revision(str(tmp_path)) == f"{revision} +changes"
