@@ -75,6 +75,15 @@ def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  
     assert (f"{hidden.pid} /bin/sleep 1234" in named) == IS_ROOT
 
 
+def test_processes_of_root_are_never_named(place):
+    """On a laptop a job may run as root: everything that root starts meanwhile would be named."""
+    other = subprocess.Popen(["/bin/sleep", "1234"])
+    found = job.not_ended(place.jobs / "other", "other", "root", HOUR_S)
+    other.kill()
+    other.wait()
+    assert found["count"] == 0
+
+
 def test_a_job_that_renames_its_folder_is_counted_and_ended(place, job_id):  # noqa: F811
     assert start(place, job_id)["known"]
     place.does(lambda: (place.jobs / job_id).rename(place.jobs / "elsewhere"))
