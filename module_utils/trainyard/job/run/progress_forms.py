@@ -3,7 +3,7 @@
 
 A line is progress if it states the loss of the training: `loss: 2.3`, `train_loss=2.3`, `Loss 2.3 (2.4)`,
 `loss is 2.3`, `train-logloss:0.44`. The step, the epoch and the rate are what stands beside it. Two kinds of lines
-count without a loss: bars with a name of training, and DeepSpeed's timers.
+count without a loss: bars with a name of training, DeepSpeed's timers, and the epochs of PyTorch's tutorial on DDP.
 
 A wrong reading is worse than none: no loss of a validation, a checkpoint or a part of a model is read, and no number
 whose comma may mean a decimal or thousands. Every repetition that can fail is bounded, so that a line takes time in
@@ -118,9 +118,13 @@ _NOT_TRAINING = re.compile(
     r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ing|ion))?)?|eval(?:uat(?:e|ing|ion))?|test(?:ing)?|predict(?:ing|ion)?|sanity|"
     r"download(?:ing)?|load(?:ing)?|map|filter|token(?:iz(?:e|ing))?|generat(?:e|ing)|fetch(?:ing)?|sav(?:e|ing))(?:\b|_)"
 )
-_TIMERS = _marked(
-    ("CurrSamplesPerSec=", r"\bglobal_step=(?P<step>\d+), .{0,200}?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)")
+# DeepSpeed's timers, and the epochs of PyTorch's tutorial on DDP.
+_WITHOUT_LOSS = _marked(
+    ("CurrSamplesPerSec=", r"\bglobal_step=(?P<step>\d+), .{0,200}?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)"),
+    ("Batchsize", r"\bEpoch (?P<epoch>\d+) \| Batchsize:? \d+ \| Steps:? \d+"),
 )
+# The number of steps of each epoch, which is no step.
+_EACH_EPOCH = re.compile(r"\bbatchsize:? \d+ \| steps:? \d+")
 _DICTIONARY = re.compile(r"\{'[^{}]*\}")
 _PAIR = re.compile(rf"'([\w./-]{{1,64}})': '?({_NUMBER})'?(?=[,}}])")
 
@@ -194,6 +198,7 @@ def _loss(line: str) -> tuple[float | None, bool]:
 
 def _beside(line: str) -> dict[str, float]:
     """Return the step, the epoch and the rate that stand beside a loss."""
+    line = _EACH_EPOCH.sub("", line)
     behind = _first(_EPOCHS, line)
     named = _first(_STEPS, line)
     if named:
@@ -235,4 +240,4 @@ def read(line: str) -> Found:
     if bar and _TRAINS.search(name) and not _NOT_TRAINING.search(name):
         epoch = {name: text for name, text in _first(_EPOCHS, name.lower()).items() if name == "epoch"}
         return {**bar, **_numbers(epoch, name)}
-    return _numbers(_first(_TIMERS, line), line) or None
+    return _numbers(_first(_WITHOUT_LOSS, line), line) or None

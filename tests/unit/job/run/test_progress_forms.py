@@ -44,6 +44,9 @@ TIMERS = (
         ("steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 31.250", {"step": 10, "loss": 2.301, "rate": 31.25}),
         ("steps: 10 loss: 2.3 aux: 0.1 iter time (s): 0.5 samples/sec: 31.2", {"step": 10, "loss": 2.3, "rate": 31.2}),
         (TIMERS, {"step": 10, "rate": 130.25}),
+        # PyTorch's tutorial on DDP; its number of steps is that of each epoch.
+        ("[GPU0] Epoch 3 | Batchsize: 32 | Steps: 40", {"epoch": 3}),
+        ("Epoch 3 | Batchsize 32 | Steps 40 | Loss 0.0121", {"epoch": 3, "loss": 0.0121}),
         (TITAN, {"step": 1010, "loss": 7.1234, "rate": 5123}),
         # Keras 2; the corpus has Keras 3.
         (" 10/100 [==>.......] - ETA: 12s - loss: 0.4567 - accuracy: 0.81", {"step": 10, "steps": 100, "loss": 0.4567}),
