@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import platform
 import pwd
 import shlex
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,11 +50,22 @@ def launch_record(job: Mapping[str, Any], archive: bytes) -> dict[str, Any]:
         "folder": str(Path.cwd()),
         "inventory": inventory_given(),
         "job": {name: _hidden(name, value) for name, value in sorted(job.items()) if _is_set(name, value)},
-        "source_sha256": hashlib.sha256(archive).hexdigest() if archive else "",
+        "source_sha256": source_digest(archive) if archive else "",
         "revision": revision(source) if source else "",
         "ansible": ansible_version,
         "python": platform.python_version(),
     }
+
+
+def source_digest(archive: bytes) -> str:
+    """Return the sha256 of the files in a tar.gz: their names, links and contents, without their times and owners."""
+    digest = hashlib.sha256()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        for member in sorted(packed.getmembers(), key=lambda each: each.name):
+            file = packed.extractfile(member) if member.isreg() else None
+            content = file.read() if file else member.linkname.encode()
+            digest.update(f"{member.name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def command(argv: list[str], secrets: list[str]) -> str:

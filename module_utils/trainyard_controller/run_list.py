@@ -13,6 +13,7 @@ from ..trainyard.job.record import run_record
 from ..trainyard.report import run_list
 from ..trainyard_node.machine.json_files import read_json, read_object
 from .pages import page
+from .reporting import read_series
 from .run_choice import active
 from .run_folder import read_plans, write_whole
 from .scheduler_clients import Ask
@@ -49,7 +50,7 @@ def _verifications(runs_dir: Path) -> list[dict[str, Any]]:
 
 
 def compare_jobs(runs_dir: Path, job_ids: Sequence[str]) -> str:
-    """Compare two jobs: their ends, and the settings that differ. Raises UnusableError."""
+    """Compare two jobs: their ends, the settings that differ, and curves in runs/compare.html. Raises UnusableError."""
     if len(job_ids) != 2:
         raise UnusableError(f"{len(job_ids)} jobs to compare; expected: the ids of two jobs. See playbooks/jobs.yml")
     plans = [read_object(runs_dir / job_id / "plan.json") for job_id in job_ids]
@@ -58,4 +59,7 @@ def compare_jobs(runs_dir: Path, job_ids: Sequence[str]) -> str:
             raise UnusableError(f"{runs_dir / job_id} is no run of a job; expected: an id of playbooks/jobs.yml")
     records = [run_list.job(plan, _record(runs_dir, plan)) for plan in plans]
     changed = run_list.differences(*plans)
-    return run_list.comparison_text(records, changed)
+    series = [read_series(runs_dir / job_id / "metrics.jsonl") for job_id in job_ids]
+    target = runs_dir / "compare.html"
+    write_whole(target, page("report/compare.html.j2", run_list.comparison(records, changed, series), b""))
+    return f"{run_list.comparison_text(records, changed)}\npage  {target}"

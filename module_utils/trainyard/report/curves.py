@@ -72,9 +72,8 @@ def _curve(name: str, series: Series, loss: Data | None, restarts: Sequence[floa
     # The series of a long run does not have every line.
     lost = loss or followed(points, name)
     text = not_a_number_text(lost, safe_text(name)) if lost else ""
-    steps = [point.get("step", math.nan) for point in points]
-    rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
-    x_name, x_title = ("step", "step") if rising else ("elapsed_s", "seconds since the start")
+    x_name = next((each for each in ("step", "epoch") if _rises(points, each)), "elapsed_s")
+    x_title = "seconds since the start" if x_name == "elapsed_s" else x_name
     finite = [point[name] for point in points if _is_drawn(point[name])]
     if len(finite) < 2:
         return Curve(safe_text(name), x_title, "", text)
@@ -97,6 +96,12 @@ def _curve(name: str, series: Series, loss: Data | None, restarts: Sequence[floa
         [(round(left, 1), round(max(2.0, right - left), 1)) for left, right in edges],
         [round(scale(x), 1) for x in after if x is not None],
     )
+
+
+def _rises(points: Series, name: str) -> bool:
+    """Tell whether each point has a greater value than the one before."""
+    values = [point.get(name, math.nan) for point in points]
+    return all(later > earlier for earlier, later in zip(values, values[1:])) and not any(map(math.isnan, values))
 
 
 def _is_drawn(value: float) -> bool:

@@ -7,6 +7,7 @@ timeline, nodes, curves, ranks, and how the job was run.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -33,6 +34,8 @@ MAX_ERROR = 200
 RECENT = 20
 # Rows of ranks that need attention; the others are folded.
 MAX_ROWS = 100
+# torchrun names the rank in front of each line of an error.
+_RANK = re.compile(r"^\[(?:rank)?\d{1,9}\]:? ?")
 _WORDS = {"failed": "Failed", "timed_out": "Timed out", "lost": "Lost"}
 _EXPECTED = frozenset({"succeeded", "stopped"})
 
@@ -84,7 +87,7 @@ def headline(summary: Data, story: Story) -> str:
     failure, error = summary.get("failure") or {}, own_error(story.tail)
     word = _WORDS.get(summary["state"])
     if word and failure.get("kind") == "exit" and failure.get("rank") is not None and error is not None:
-        return f"{word}: rank {failure['rank']} on {story.host}, {story.tail[error].strip()[:MAX_ERROR]}"
+        return f"{word}: rank {failure['rank']} on {story.host}, {_RANK.sub('', story.tail[error]).strip()[:MAX_ERROR]}"
     cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""
     return f"{word}: {cause}" if cause else text[:1].upper() + text[1:]
 

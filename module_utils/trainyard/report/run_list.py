@@ -10,6 +10,7 @@ from typing import Any
 
 from ..findings.redaction import safe_text
 from ..job.run.progress import clock
+from .curves import curves
 from .text import shown, utc
 
 Data = Mapping[str, Any]
@@ -170,3 +171,23 @@ def comparison_text(runs: Sequence[Run], changed: Sequence[tuple[str, str, str]]
     for name, one, two in changed:
         lines += [name, f"  {one or '(not set)'}", f"  {two or '(not set)'}"]
     return "\n".join(lines if changed else [*lines, "no setting differs"])
+
+
+def comparison(
+    runs: Sequence[Run], changed: Sequence[tuple[str, str, str]], series: Sequence[Sequence[Mapping[str, float]]]
+) -> dict[str, Any]:
+    """Return what templates/report/compare.html.j2 shows: two jobs, their settings, and the curves of both."""
+    drawn = [{curve.name: curve for curve in curves(each, None) if curve.linear} for each in series]
+    names = dict.fromkeys(name for each in drawn for name in each)
+    return {
+        "title": f"{runs[0].id} and {runs[1].id}",
+        "state": shown("skipped"),
+        "head": HEAD,
+        "rows": [{"id": run.id, "state": shown(run.state), "cells": list(_cells(run)[2:])} for run in runs],
+        "changed": [list(map(safe_text, each)) for each in changed],
+        "metrics": [
+            {"name": name, "curves": [(run.id, each[name]) for run, each in zip(runs, drawn) if name in each]}
+            for name in names
+        ],
+        "figures": [],
+    }

@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from ansible.module_utils.trainyard_controller import launch_record
+from job_samples import packed
 
 
 @pytest.mark.parametrize(
@@ -29,11 +30,17 @@ def test_secret_variables_are_hidden_and_defaults_left_out():
         "job_launcher": "torchrun",
         "job_nodes": 2,
     }
-    record = launch_record.launch_record(job, b"archive")
+    record = launch_record.launch_record(job, packed({"train.py": "1"}).archive)
     assert record["job"] == {
         "job_events_secret": "(hidden)", "job_name": "digits", "job_nodes": 2, "job_secret_env": "(hidden)",
     }  # fmt: skip
     assert "hunter" not in str(record) and len(record["source_sha256"]) == 64 and "@" in record["by"]
+
+
+def test_the_digest_of_a_source_depends_on_its_files_alone():
+    one, again, other = (packed({"b": "2", "a": text}).archive for text in ("1", "1", "3"))
+    assert launch_record.source_digest(one) == launch_record.source_digest(again)
+    assert launch_record.source_digest(one) != launch_record.source_digest(other)
 
 
 def test_the_revision_names_changes(tmp_path):

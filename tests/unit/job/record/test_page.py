@@ -107,7 +107,7 @@ def test_texts_are_shown_without_secrets_and_escaped():
     assert "0:00:40   rank 3 on n2: exit code 1, so the whole job starts again" in content
 
 
-TAIL = ["Traceback (most recent call last):", "ValueError: learning rate must be positive"]
+TAIL = ["[rank1]: Traceback (most recent call last):", "[rank1]: ValueError: learning rate must be positive"]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,10 @@ def test_curves_are_loss_rate_and_then_others():
 
 
 def test_steps_that_begin_again_are_drawn_over_time():
-    (curve,) = curves([{"elapsed_s": float(n), "step": n % 3, "loss": 1.0} for n in range(9)], None)
-    assert curve.x_name == "seconds since the start"
+    points = [{"elapsed_s": float(n), "step": n % 3, "epoch": n // 3, "loss": 1.0} for n in range(9)]
+    assert [curve.x_name for curve in curves(points, None)] == ["seconds since the start"]
+    epochs = [{"elapsed_s": float(n), "epoch": n, "loss": 1.0} for n in range(9)]
+    assert [curve.x_name for curve in curves(epochs, None)] == ["epoch"]
 
 
 @pytest.mark.parametrize("points", [[], [{"elapsed_s": 1.0, "step": 1.0, "loss": 2.0}], [{"loss": math.nan}] * 5])

@@ -118,7 +118,9 @@ def test_what_cannot_be_compared_is_named(runs):
         runs_of_controller.compare_jobs(runs, ["digits-1"])
     with pytest.raises(UnusableError, match="verify-1 is no run of a job"):
         runs_of_controller.compare_jobs(runs, ["digits-1", "verify-1"])
+    (runs / "digits-1" / "metrics.jsonl").write_text('{"step": 1.0, "loss": 2.0}\n{"step": 2.0, "loss": 1.0}\n')
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
+    assert (runs / "compare.html").read_text().count("<svg") == 1
 
 
 def test_the_playbook_lists_and_compares(runs):
