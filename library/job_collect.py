@@ -55,6 +55,10 @@ answers:
   description: By host, the result of C(collect) in module_utils/trainyard_node/agent.py, or why there is none.
   returned: where the job runs over ssh
   type: dict
+notes:
+  description: Lines about the files of O(job_outputs) that were written, and about those that were left out.
+  returned: where the job runs over ssh
+  type: list
 job_state:
   description: The state in the job's scheduler (C(JobState) of module_utils/trainyard/job/schedulers).
   returned: where a scheduler runs the job

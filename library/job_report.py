@@ -27,6 +27,11 @@ options:
     description: C(not_started) of M(job_start).
     type: dict
     default: {}
+  notes:
+    description: C(notes) of M(job_collect).
+    type: list
+    elements: str
+    default: []
   job_state:
     description: >-
       Instead of O(answers), C(job_state) of M(job_collect). Without C(state) the scheduler gave no answer, and C(msg)

@@ -16,6 +16,7 @@ from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import run_record
 from ..trainyard.job.run.answers import of_job
 from ..trainyard_node.machine.json_files import read_json
+from .outputs import write_outputs
 from .run_folder import note_submitted, write_logs
 from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, external_job
 
@@ -54,6 +55,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
         return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, final, request)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": request.stop}
     shared |= {"log_limit": request.log_limit, "check": request.check, "user": request.user}
+    shared |= {"outputs": plan.get("outputs", []), "outputs_limit": plan.get("outputs_limit_mib", 0) << 20}
     # A duration, because the node's clock may differ.
     shared["age_s"] = time.time() - datetime.strptime(plan["created"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
     # If one node reports another launch of this id, the others may run it, too: nothing is ended on them.
@@ -65,8 +67,10 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
     if not request.check:
         for of_host in logs.values():
             write_logs(run_dir, of_host, keep=final)
+    notes = [] if request.check else write_outputs(run_dir, answers)
     changed = any(answer.get("changed") for answer in answers.values())
-    return {"changed": changed, "answers": answers, **({"warnings": [others]} if others else {})}
+    warnings = {"warnings": [others]} if others else {}
+    return {"changed": changed, "answers": answers, "notes": notes, **warnings}
 
 
 def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, final: bool, request: Request) -> Answer:

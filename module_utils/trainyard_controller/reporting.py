@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,18 +99,19 @@ def report(
     job_state: Mapping[str, Any] | None = None,
     reload_s: float = 0.0,
     excluded_file: Path | None = None,
+    notes: Sequence[str] = (),
 ) -> Reported:
     """Write summary.json and report.html of a run, and return the text about it.
 
     `answers` are the hosts' answers to the collection of logs, `not_started` those of hosts that could not start their
     ranks. If a scheduler runs the job, `job_state` is its answer (JobState), and `answers` are empty. A final record is
     not written again. `reload_s` is the interval at which the browser reloads the page of a running job.
-    `excluded_file` gets the hosts that the job excluded.
+    `excluded_file` gets the hosts that the job excluded; `notes` are further lines for the text.
     """
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     # A report that began before the end of the job must not overwrite a later one.
     with locked(run_dir / "plan.json"):
-        reported = _report(plan, run_dir, answers, not_started, by_stop, check, job_state, reload_s)
+        reported = _report(plan, run_dir, answers, not_started, by_stop, check, job_state, reload_s, notes)
         if excluded_file is not None and reported.changed:
             _record_excluded(plan, answers, excluded_file)
         return reported
@@ -134,11 +135,12 @@ def _report(
     check: bool,
     job_state: Mapping[str, Any] | None,
     reload_s: float,
+    more_notes: Sequence[str],
 ) -> Reported:
     series = read_series(run_dir / "metrics.jsonl")
     previous = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
-    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.hosts(plan))]
+    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.hosts(plan)), *more_notes]
     if job_state is None:
         answer = _answer_over_ssh(plan, answers, not_started, by_stop)
     else:

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +150,23 @@ def running(*, jobs: list[dict[str, str]]) -> Answer:
 
 
 def collect(
-    *, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False, user: str = "", age_s: float = 0.0
+    *,
+    job_id: str,
+    job_dir: str,
+    stop: bool,
+    log_limit: int,
+    check: bool = False,
+    user: str = "",
+    age_s: float = 0.0,
+    outputs: Sequence[str] = (),
+    outputs_limit: int = 0,
 ) -> Answer:
-    """Return the state of a job on this node, with its logs; with `stop` end what is left of it first.
+    """Return the state of a job on this node, with its logs and `outputs`; with `stop` end what is left of it first.
 
     Then `not_ended` names what its `user` began in the last `age_s` seconds, since the launch, outside of any job.
     """
     from .job.record import kernel_log
+    from .job.record.outputs import read_outputs
     from .job.run import job
     from .job.run.folder import read_logs
     from .machine.as_user import in_folder
@@ -170,6 +180,9 @@ def collect(
     when = kernel_log.window(found["monitor"], found["monitor_alive"], time.time())
     kernel = kernel_log.read(*when) if when else []
     answer = {"changed": changed, **found, "logs": in_folder(folder, {}, read_logs, log_limit), "kernel": kernel}
+    if outputs and not check:
+        nothing = {"files": {}, "left_out": [], "more": 0}
+        answer["outputs"] = in_folder(folder, nothing, read_outputs, outputs, outputs_limit)
     named = stop and user and not check
     return {**answer, "not_ended": job.not_ended(folder, job_id, user, age_s)} if named else answer
 

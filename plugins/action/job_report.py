@@ -34,6 +34,7 @@ class ActionModule(OnceForAll):
             check=self._task.check_mode,
             job_state=given.get("job_state"),
             excluded_file=excluded_file,
+            notes=given.get("notes") or (),
         )
         result: dict[str, Any] = {"state": reported.summary["state"], "left": reported.left}
         result["changed"] = reported.changed and purpose != "record"

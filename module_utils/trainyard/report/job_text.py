@@ -327,7 +327,11 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
         about.append(f"last lines of {folder}{story.log} on {story.host}:")
         about += [f"  | {line}" for line in story.tail]
         about += [story.hint] if story.hint else []
-    about += [*story.left, *story.notes, f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
+    about += [*story.left, *story.notes]
+    if job_dir and "engine" not in summary:
+        hosts = [node["host"] for node in summary["nodes"] if not node.get("role")]
+        about.append(f"folder      {job_dir} on {host_list(hosts)}; files of the script are in its source/")
+    about += [f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
     about.append(f"report      {run_dir}/report.html")
     return "\n".join([f"Job {summary['job_id']} {story.headline}", *(f"  {line}" for line in about)])
 

@@ -100,6 +100,8 @@ class Job:
     venv: str = ""
     packages: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    outputs_limit_mib: int = 64
     min_disk_mib: int = 1024
     min_memory_mib: int = 256
     health_gate: bool = True

@@ -28,6 +28,7 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 # Variables with paths on the nodes.
 _NODE_PATHS = (
     "job_venv", "job_data", "job_checkpoints", "job_recovery_path", "job_metrics_folder", "job_folder", "job_command",
+    "job_outputs",
 )  # fmt: skip
 
 
@@ -82,6 +83,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         venv=str(given.get("job_venv") or ""),
         packages=packages,
         data=values.words("job_data"),
+        outputs=_outputs(values, scheduler),
+        outputs_limit_mib=values.number("job_outputs_limit_mib"),
         min_disk_mib=values.number("job_min_disk_mib"),
         min_memory_mib=values.number("job_min_memory_mib"),
         health_gate=values.flag("job_health_gate"),
@@ -104,6 +107,18 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         ),
     )
     return (None if values.findings else job), values.findings
+
+
+def _outputs(values: Values, scheduler: str) -> tuple[str, ...]:
+    patterns = values.words("job_outputs")
+    wrong = [each for each in patterns if ".." in each.split("/") or not each.strip("/.")]
+    if wrong:
+        expected = "patterns below the working folder such as results/*.csv, or absolute ones, without .."
+        values.wrong("job_outputs", ", ".join(map(repr, wrong)), expected, "correct these patterns")
+    if patterns and scheduler != "ssh":
+        expected = "job_scheduler: ssh, as the files of other schedulers stay where the job writes them"
+        values.wrong("job_outputs", f"job_outputs with job_scheduler {scheduler}", expected, "leave job_outputs out")
+    return patterns
 
 
 def _unwritable(given: Mapping[str, Any]) -> list[Finding]:

@@ -96,6 +96,8 @@ class JobPlan:
             "venv": placement.venv,
             "venvs": self.venvs,
             "data": list(job.data),
+            "outputs": list(job.outputs),
+            "outputs_limit_mib": job.outputs_limit_mib,
             "min_disk_mib": job.min_disk_mib,
             "min_memory_mib": job.min_memory_mib,
             "health_gate": job.health_gate,

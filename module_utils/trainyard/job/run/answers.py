@@ -148,6 +148,7 @@ SEEN = {
     "?verified": Each(object),
 }
 LOGS = Each(Raw())
+OUTPUTS = {"files": Each(Raw()), "left_out": [{"name": str, "size": int}], "more": int}
 KERNEL = {"time": float, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
@@ -172,7 +173,14 @@ SHAPES: dict[str, Shape] = {
     "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
     "running": {"running": Each(str)},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
-    "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL], "?not_ended": NOT_ENDED},
+    "collect": {
+        "changed": bool,
+        **STATUS,
+        "logs": LOGS,
+        "?kernel": [KERNEL],
+        "?not_ended": NOT_ENDED,
+        "?outputs": OUTPUTS,
+    },
     "stacks": {"ranks": Few(rank_shape(_MAX_WORLD), MAX_RANKS), "text": Raw(_MAX_STACKS)},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},

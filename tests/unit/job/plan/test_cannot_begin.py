@@ -13,7 +13,7 @@ def test_a_full_disk_is_a_finding_and_leaves_no_half_of_a_plan(tmp_path):
     run_dir = tmp_path / "digits-1"
     run_dir.mkdir()
     (run_dir / "plan.json").symlink_to("/dev/full")
-    requested = SimpleNamespace(asked_by="me", check=False, runs_dir=tmp_path)
+    requested = SimpleNamespace(asked_by="me", check=False, runs_dir=tmp_path, job={})
     planned = SimpleNamespace(as_dict=lambda: {"job_id": "digits-1"}, submitted={})
     [finding] = planning._written(requested, planned, Source(()), run_dir, []).findings
     assert finding.found == f"{run_dir}: No space left on device"

@@ -98,7 +98,8 @@ def ended(**changes):
     return {**record, "exit_code": 1, "signal": None, "result": "exit-code", **changes}
 
 
-LAST = (f"  logs        {RUN}/logs", f"  summary     {RUN}/summary.json", f"  report      {RUN}/report.html")
+FOLDER = f"  folder      {DIR} on n1, n2; files of the script are in its source/"
+LAST = (FOLDER, f"  logs        {RUN}/logs", f"  summary     {RUN}/summary.json", f"  report      {RUN}/report.html")
 
 
 def both(end, **changes):

@@ -9,7 +9,7 @@ from pathlib import Path
 from ansible.module_utils.trainyard.job.run import goodput, messages
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.report import job_page
-from ansible.module_utils.trainyard.report.job_text import explain
+from ansible.module_utils.trainyard.report.job_text import explain, tell
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import wait_for
@@ -131,19 +131,17 @@ def test_texts_and_page_of_goodput_costs_and_checkpoints():
     job["checkpoints"] = {"place": "saved", "host": "n1", "newest": checkpoint, "unfinished": cut, "problem": ""}
     job["kernel"] = [{"hosts": ["n2"], "time": 1795291299.0, "kind": "link", "text": "eth0: Link down"}]
     text = explain(job, "/runs/x", "/jobs/x", [])
-    page = job_page.content(job, [], text)
-    about = dict(page["about"])
+    page = job_page.content(job, [], tell(job, "/runs/x", "/jobs/x", []), {})
+    remarks = {name: remark for name, _, remark in page["tiles"]}
     for words in (
         "goodput 50.0 %: 51 s went into 200 steps that count, 12 steps were done again",
         "newest complete checkpoint: step_190.pt (step 190, 3 MiB, 12 s before the end)",
         "not known to be complete: checkpoint step_200.pt: its archive has no end: it was cut off",
     ):
-        assert words in text
-        # The row of the page has that word already.
-        assert words.removeprefix("goodput ") in (about["goodput"], *about["checkpoints"].split("; "))
+        assert words in text and words in (remarks["goodput"], *remarks["checkpoint"].split("; "))
     again = "noticed after 0.4 s, all started again 3.1 s later, next step 5 s after that, 12 steps lost, 14.6 s"
-    assert goodput.cost_text(cost) == f"{again} lost in all" and again in text and again in page["restarts"]["lines"][0]
-    assert "the kernel of n2 said 3 s before: eth0: Link down" in text and "Link down" in page["text"]
+    assert goodput.cost_text(cost) == f"{again} lost in all" and again in text and again in page["restarts"][0]
+    assert "the kernel of n2 said 3 s before: eth0: Link down" in text and "Link down" in str(page["happened"])
     assert (goodput.cost_text({}), goodput.cost_text({"lost_steps": 1.0})) == ("", "1 step lost")
     one = goodput.text({**found, "steps": 1.0, "lost_steps": 1.0})
     assert one.endswith("went into 1 step that counts, 1 step was done again")

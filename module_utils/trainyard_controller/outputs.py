@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the files that nodes sent of a job (job_outputs) below runs/<job_id>/outputs, a folder for each host."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.findings.findings import counted
+from ..trainyard.findings.visible import one_line
+from .run_folder import write_whole
+
+Data = Mapping[str, Any]
+# A part of a path: a node chose it, so it is no `..`, nothing hidden by us, and has no control characters.
+_PART = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,200}")
+_MAX_PARTS, _MAX_NAMED = 24, 3
+
+
+def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Take the outputs out of the hosts' answers, write them, and return lines about them. Raises NotWrittenError."""
+    number, total, left_out = 0, 0, []
+    for host, answer in answers.items():
+        outputs = answer.pop("outputs", None) or {}
+        for name, content in outputs.get("files", {}).items():
+            target = _target(run_dir / "outputs" / host, name)
+            if target is None:
+                left_out.append(f"{host}: {one_line(name, 80)}, which is no usual name")
+                continue
+            try:
+                data = base64.b64decode(content, validate=True)
+            except ValueError:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, data)
+            number, total = number + 1, total + len(data)
+        left_out += [f"{host}: {each['name']}, {_mib(each['size'])}" for each in outputs.get("left_out", ())]
+        if outputs.get("more"):
+            left_out.append(f"{host}: {outputs['more']} more")
+    lines = [f"outputs     {run_dir}/outputs: {counted(number, 'file')}, {_mib(total)}"] if number else []
+    if left_out:
+        more = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
+        lines.append(f"not brought: {'; '.join(left_out[:_MAX_NAMED])}{more} (job_outputs_limit_mib)")
+    return lines
+
+
+def _target(folder: Path, name: str) -> Path | None:
+    """Return where a file is written; None for a name that could lead elsewhere."""
+    parts = name.strip("/").split("/")
+    if len(parts) > _MAX_PARTS or not all(_PART.fullmatch(part) for part in parts):
+        return None
+    return folder.joinpath(*parts)
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size / 1024:.1f} KiB"

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the files of a job that its user wants at home (job_outputs). This runs with the rights of the job's user."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ...machine.json_files import open_regular
+
+# Upper bounds: files that are sent, files that are named because they are too large, entries that are visited.
+MAX_FILES, MAX_NAMED, MAX_VISITED = 1000, 100, 100_000
+
+
+def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str, Any]:
+    """Return the files that match patterns below the ranks' working folder, or absolute ones.
+
+    `files` are contents in base64 by name, at most `limit` bytes together, the smallest first. `left_out` are `name`
+    and `size` of those that did not fit. Names are relative to the working folder, or absolute. Links are no files.
+    """
+    files: dict[str, str] = {}
+    left_out: list[dict[str, Any]] = []
+    remaining = limit
+    for size, name, path in sorted(_found(job_dir / "source", patterns)):
+        if size > remaining or len(files) == MAX_FILES:
+            left_out.append({"name": name, "size": size})
+            continue
+        try:
+            with open_regular(path) as file:
+                content = file.read(size)
+        except OSError:
+            continue
+        files[name] = base64.b64encode(content).decode()
+        remaining -= len(content)
+    return {"files": files, "left_out": left_out[:MAX_NAMED], "more": max(0, len(left_out) - MAX_NAMED)}
+
+
+def _found(folder: Path, patterns: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield size, name and path of each file."""
+    seen = set()
+    for pattern in patterns:
+        root = Path("/") if pattern.startswith("/") else folder
+        for path in islice(_files(root, pattern.strip("/")), MAX_VISITED):
+            name = str(path) if root != folder else str(path.relative_to(folder))
+            if name not in seen:
+                seen.add(name)
+                yield path.stat().st_size, name, str(path)
+
+
+def _files(root: Path, pattern: str) -> Iterator[Path]:
+    """Yield the regular files that a pattern matches, and those below folders that it matches."""
+    try:
+        for path in root.glob(pattern):
+            if path.is_symlink():
+                continue
+            if path.is_file():
+                yield path
+            elif path.is_dir():
+                yield from (each for each in path.rglob("*") if each.is_file() and not each.is_symlink())
+    except OSError:
+        return

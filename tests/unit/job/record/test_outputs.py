@@ -1,0 +1,114 @@
+"""Files of ranks that are brought home: which ones a node sends, and where the controller writes them."""
+
+import base64
+import os
+
+import pytest
+from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard_controller.outputs import write_outputs
+from ansible.module_utils.trainyard_node.job.record.outputs import read_outputs
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import make_job, wrong
+
+
+@pytest.fixture
+def job_dir(tmp_path):
+    folder = tmp_path / "jobs" / "digits-1"
+    for name, text in {
+        "results/a.csv": "aa",
+        "results/deep/b.csv": "bbb",
+        "model.pt": "m" * 100,
+        "train.py": "x",
+    }.items():
+        path = folder / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "node_plan.json").write_text("{}")
+    return folder
+
+
+def names(found):
+    return sorted(found["files"])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        (["results/*.csv"], ["results/a.csv"]),
+        (["results"], ["results/a.csv", "results/deep/b.csv"]),
+        (["**/*.csv", "results"], ["results/a.csv", "results/deep/b.csv"]),
+        (["nothing/*"], []),
+        (["model.pt"], ["model.pt"]),
+    ],
+)
+def test_patterns_are_below_the_working_folder(job_dir, patterns, expected):
+    assert names(read_outputs(job_dir, patterns, 1 << 20)) == expected
+
+
+def test_an_absolute_pattern_keeps_its_path(job_dir, tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "plot.svg").write_text("p")
+    assert names(read_outputs(job_dir, [f"{tmp_path}/scratch/*.svg"], 1 << 20)) == [f"{tmp_path}/scratch/plot.svg"]
+
+
+def test_files_beyond_the_limit_are_named_with_their_size(job_dir):
+    found = read_outputs(job_dir, ["results", "model.pt"], 50)
+    assert names(found) == ["results/a.csv", "results/deep/b.csv"]
+    assert (found["left_out"], found["more"]) == ([{"name": "model.pt", "size": 100}], 0)
+
+
+def test_links_devices_and_pipes_are_left_out(job_dir):
+    source = job_dir / "source"
+    (source / "results" / "link.csv").symlink_to("/etc/hostname")
+    (source / "linked").symlink_to("/etc")
+    os.mkfifo(source / "results" / "pipe.csv")
+    assert names(read_outputs(job_dir, ["results", "linked"], 1 << 20)) == ["results/a.csv", "results/deep/b.csv"]
+
+
+def sent(files, left_out=()):
+    return {
+        "files": {name: base64.b64encode(text).decode() for name, text in files.items()},
+        "left_out": list(left_out),
+        "more": 0,
+    }
+
+
+def test_the_controller_writes_a_folder_for_each_host(tmp_path):
+    answers = {
+        "n1": {"outputs": sent({"a/b.csv": b"1", "/scratch/x": b"22"})},
+        "n2": {"outputs": sent({"a/b.csv": b"2"})},
+    }
+    lines = write_outputs(tmp_path, answers)
+    assert lines == [f"outputs     {tmp_path}/outputs: 3 files, 0.0 KiB"]
+    assert (tmp_path / "outputs/n1/scratch/x").read_bytes() == b"22"
+    assert (tmp_path / "outputs/n2/a/b.csv").read_bytes() == b"2" and "outputs" not in answers["n1"]
+
+
+def test_left_out_files_are_reported(tmp_path):
+    lines = write_outputs(tmp_path, {"n1": {"outputs": sent({}, [{"name": "model.pt", "size": 3 << 30}])}, "n2": {}})
+    assert lines == ["not brought: n1: model.pt, 3072.0 MiB (job_outputs_limit_mib)"]
+
+
+@given(st.text(max_size=60) | st.lists(st.sampled_from(["..", ".", "a", "", "/", "~"]), max_size=6).map("/".join))
+def test_no_name_leads_out_of_the_folder_of_its_host(tmp_path_factory, name):
+    run_dir = tmp_path_factory.mktemp("run")
+    write_outputs(run_dir, {"n1": {"outputs": sent({name: b"x"})}})
+    written = [path for path in run_dir.rglob("*") if path.is_file()]
+    assert all(path.is_relative_to(run_dir / "outputs" / "n1") for path in written) and len(written) <= 1
+
+
+def test_an_answer_of_another_shape_is_unusable():
+    answer = {"changed": False, "outputs": {"files": {"a": 1}, "left_out": [], "more": 0}}
+    assert checked("collect", answer, "n1")["failed"]
+
+
+@pytest.mark.parametrize("pattern", ["../x", "a/../../x", "/", ".", ""])
+def test_a_pattern_that_leads_elsewhere_is_a_finding(pattern):
+    (finding,) = wrong(outputs=[pattern])
+    assert finding.check == "job_outputs"
+    assert make_job(outputs=["a/*.csv"]).outputs == ("a/*.csv",)
+
+
+def test_other_schedulers_have_no_outputs():
+    assert "job_outputs" in {finding.check for finding in wrong(outputs=["a"], scheduler="slurm")}
