@@ -35,7 +35,7 @@ def list_runs(runs_dir: Path, ask: Ask | None, given: Mapping[str, Any]) -> dict
     lines += [f"not known: {job_id}, as {why}" for job_id, why in (answers.unknown if answers else {}).items()]
     if found:
         content = run_list.content(run_list.selected(found, now), now)
-        write_whole(runs_dir / "index.html", page("report/runs.html.j2", content, b""))
+        write_whole(runs_dir / "index.html", page("report/runs.html.j2", content))
         lines.append(f"page  {runs_dir / 'index.html'}")
     return {"runs": [vars(run) for run in chosen], "text": "\n".join(lines)}
 
@@ -61,5 +61,5 @@ def compare_jobs(runs_dir: Path, job_ids: Sequence[str]) -> str:
     changed = run_list.differences(*plans)
     series = [read_series(runs_dir / job_id / "metrics.jsonl") for job_id in job_ids]
     target = runs_dir / "compare.html"
-    write_whole(target, page("report/compare.html.j2", run_list.comparison(records, changed, series), b""))
+    write_whole(target, page("report/compare.html.j2", run_list.comparison(records, changed, series)))
     return f"{run_list.comparison_text(records, changed)}\npage  {target}"

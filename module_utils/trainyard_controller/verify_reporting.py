@@ -15,7 +15,7 @@ from ansible.release import __version__ as ansible_version
 
 from ..trainyard.report.junit import junit
 from ..trainyard.verify.report import build, terminal_text
-from .pages import NO_FIGURES, plotly_js, verify_page
+from .pages import verify_page
 
 _NOT_A_RECORD = (
     "A record of the verification is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
@@ -48,14 +48,13 @@ def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
         )
     except (KeyError, TypeError, ValueError) as error:
         return {"failed": True, "msg": _NOT_A_RECORD.format(kind=type(error).__name__, error=error)}
-    library = plotly_js()
     made["text"] = terminal_text(made, str(run_dir))
     # Nobody reads the file of many nodes by eye, and Python indents ten times slower.
     indent = 1 if len(made["hosts"]) <= 100 else None
     written = {
         "report.json": json.dumps(made, indent=indent, ensure_ascii=False, allow_nan=False) + "\n",
         "report.xml": junit(made),
-        "report.html": verify_page(made, library),
+        "report.html": verify_page(made),
     }
     if not check:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -63,4 +62,4 @@ def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
             (run_dir / name).write_text(text, encoding="utf-8")
     result = {key: made[key] for key in ("state", "exit_code", "text", "first")}
     files = [str(run_dir / name) for name in written]
-    return {"changed": not check, **result, "files": files, **({} if library else {"warnings": [NO_FIGURES]})}
+    return {"changed": not check, **result, "files": files}

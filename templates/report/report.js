@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of a report: unpacks plotly.js, draws, follows the system's colours, and reads cells out.
-// All texts of machines come as JSON and are set as text, or escaped where plotly reads a little HTML.
-(async () => {
+// The script of a page: it finds rows, unfolds ranks and copies commands. Texts of machines are set as text.
+(() => {
   "use strict";
   const byId = (name) => document.getElementById(name);
-  const held = byId("figures");
-  const figures = held ? JSON.parse(held.textContent) : [];
 
   const filterRows = () => {
     const text = byId("filter-text"), state = byId("filter-state"), count = byId("filter-count");
     if (!text) return;
     const rows = [...document.querySelectorAll("#filtered tbody tr")];
+    // What is folded in a row, such as its pairs, names other rows.
+    const shown = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "DETAILS");
+    const textOf = (row) => [...row.cells].flatMap(shown).map((node) => node.textContent).join(" ").toLowerCase();
+    const texts = new Map(rows.map((row) => [row, textOf(row)]));
     const apply = () => {
       const searched = text.value.toLowerCase();
       for (const row of rows) {
         const other = state.value === "!pass" ? row.dataset.state === "pass" : row.dataset.state !== state.value;
-        row.hidden = (state.value && other) || !row.textContent.toLowerCase().includes(searched);
+        row.hidden = (state.value && other) || !texts.get(row).includes(searched);
       }
       count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
     };
@@ -64,7 +65,7 @@
   };
 
   const copyCommands = () => {
-    for (const code of document.querySelectorAll("code.copy")) {
+    for (const code of document.querySelectorAll(".copy")) {
       const button = document.createElement("button");
       button.className = "copy-it";
       button.textContent = "copy";
@@ -76,123 +77,7 @@
     }
   };
 
-  const loadLibrary = async () => {
-    const packed = Uint8Array.from(atob(byId("library").textContent), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
-    document.head.append(script);
-  };
-
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-  const colours = () => {
-    const [text, line, back, panel] = ["text", "line", "back", "panel"].map(colour);
-    const found = {
-      paper_bgcolor: back, plot_bgcolor: panel, "font.color": text,
-      "hoverlabel.bgcolor": back, "hoverlabel.bordercolor": text, "hoverlabel.font.color": text,
-    };
-    for (const axis of ["xaxis", "yaxis"]) found[`${axis}.gridcolor`] = found[`${axis}.linecolor`] = line;
-    return found;
-  };
-
-  const describe = (figure, cell) => {
-    const share = figure.median ? `, ${Math.round(100 * cell.busbw / figure.median)} % of the median` : "";
-    const found = cell.busbw === null ? "no bandwidth" : `${Number(cell.busbw.toPrecision(3))} GB/s${share}`;
-    const note = cell.note ? `; ${cell.note}` : "";
-    return `${figure.hosts[cell.row]} with ${figure.hosts[cell.column]}: ${found}, ${cell.state}${note}`;
-  };
-
-  // Arrows go to the next measured pair in that direction, as most cells of a sparse matrix are empty.
-  const readByKeyboard = (figure, place) => {
-    const { cells } = figure, status = byId("pairs-cell");
-    const worst = cells.filter((cell) => cell.state !== "pass").sort((a, b) => (a.busbw ?? -1) - (b.busbw ?? -1));
-    let at = null;
-    const nearest = (same, along, sign) => cells
-      .filter((cell) => cell[same] === at[same] && sign * (cell[along] - at[along]) > 0)
-      .sort((a, b) => sign * (a[along] - b[along]))[0];
-    const furthest = (sign) => cells
-      .filter((cell) => cell.row === at.row)
-      .sort((a, b) => sign * (a.column - b.column))[0];
-    const nextWorst = (step) => {
-      const index = worst.indexOf(at);
-      return worst[index < 0 ? 0 : (index + step + worst.length) % worst.length];
-    };
-    const show = (cell) => {
-      at = cell;
-      status.textContent = describe(figure, cell);
-      const { row, column } = cell;
-      // Cells smaller than a dot get a frame of a visible size.
-      const edges = figure.hosts.length > 60
-        ? { xsizemode: "pixel", ysizemode: "pixel", xanchor: column, yanchor: row, x0: -7, x1: 7, y0: -7, y1: 7 }
-        : { x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5 };
-      const line = { color: colour("text"), width: 3 };
-      window.Plotly.relayout(place, { shapes: [{ type: "rect", line, ...edges }] });
-    };
-    const moves = {
-      ArrowRight: () => nearest("row", "column", 1), ArrowLeft: () => nearest("row", "column", -1),
-      ArrowDown: () => nearest("column", "row", 1), ArrowUp: () => nearest("column", "row", -1),
-      Home: () => furthest(1), End: () => furthest(-1), PageDown: () => nextWorst(1), PageUp: () => nextWorst(-1),
-    };
-    place.addEventListener("focus", () => { if (!at) show(worst[0] ?? cells[0]); });
-    place.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.altKey || event.metaKey) return;
-      if (event.key === "Enter" && at) {
-        byId(`node-${at.row}`)?.focus();
-      } else if (moves[event.key] && at) {
-        const cell = moves[event.key]();
-        if (cell) show(cell);
-      } else {
-        return;
-      }
-      event.preventDefault();
-    });
-    place.on("plotly_click", (event) => {
-      const { row, column } = figure.points[event.points[0].pointNumber] ?? {};
-      const cell = cells.find((other) => other.row === row && other.column === column);
-      if (cell) show(cell);
-    });
-  };
-
-  const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-
-  const draw = async (figure) => {
-    const place = byId(figure.id);
-    for (const [path, color] of Object.entries(colours())) {
-      const names = path.split("."), last = names.pop();
-      names.reduce((part, name) => (part[name] ??= {}), figure.layout)[last] = color;
-    }
-    if (figure.hosts) {
-      const [trace] = figure.data;
-      figure.points = trace.customdata.map((held) => held && {
-        row: held[0], column: held[1], state: held[2], note: held[3], busbw: held[4],
-      });
-      figure.cells = figure.points.filter(Boolean);
-      trace.text = figure.points.map((cell) => (cell ? escaped(describe(figure, cell)) : ""));
-    }
-    place.replaceChildren();
-    if (figure.hosts) figure.data[1].marker.line.color = colour("text");
-    await window.Plotly.newPlot(place, figure.data, figure.layout, { responsive: true, displaylogo: false });
-    if (figure.hosts && figure.cells.length) readByKeyboard(figure, place);
-  };
-
   filterRows();
   unfold();
   copyCommands();
-  if (!figures.length) return;
-  try {
-    await loadLibrary();
-    for (const figure of figures) await draw(figure);
-  } catch (error) {
-    const message = `This browser cannot draw the figure (${error.message}); the tables have its numbers.`;
-    for (const figure of figures) byId(figure.id).textContent = message;
-    throw error;
-  }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const figure of figures) {
-      window.Plotly.relayout(byId(figure.id), colours());
-      if (figure.hosts) window.Plotly.restyle(byId(figure.id), { "marker.line.color": colour("text") }, [1]);
-    }
-  });
-  document.documentElement.dataset.drawn = "true";
 })();

@@ -45,8 +45,6 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.get_log("browser")
         self.driver.get(path.as_uri())
-        if 'id="figures"' in content:
-            self.until("return document.documentElement.dataset.drawn === 'true'")
         return path
 
     def turn(self, *, dark: bool) -> None:

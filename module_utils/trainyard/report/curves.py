@@ -1,28 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a job's page as plain SVG paths, so that the page needs no library, opens at once and prints.
-
-Coordinates are those of a drawing of WIDTH by HEIGHT. A curve has breaks where its values are no number, and where the
-job restarted.
-"""
+"""The curves of a job's page. A curve has breaks where its values are no number, and where the job restarted."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.redaction import safe_text
 from ..findings.spans import stretches
 from ..job.run.progress import followed, not_a_number_text
+from .plot import LEFT, RIGHT, Plot, Point, is_drawn, plot, scale
 
 Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]
-Point = tuple[float, float]
 
-WIDTH, HEIGHT = 900.0, 240.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 880.0, 10.0, 208.0
 # A curve of more points looks the same; of each stretch the least and the greatest stay, so that no peak is lost.
 MAX_POINTS = 1000
 MAX_CURVES = 6
@@ -33,15 +27,6 @@ _PLACES = frozenset({"step", "steps", "epoch", "elapsed_s"})
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A path, and the places and texts of its ticks."""
-
-    path: str
-    x_ticks: list[tuple[float, str]]
-    y_ticks: list[tuple[float, str]]
-
-
-@dataclass(frozen=True)
 class Curve:
     """A metric over the run. `logarithmic` is None where a logarithmic axis would show nothing more."""
 
@@ -49,8 +34,8 @@ class Curve:
     x_name: str
     label: str
     lost: str
-    linear: Drawing | None = None
-    logarithmic: Drawing | None = None
+    linear: Plot | None = None
+    logarithmic: Plot | None = None
     # Left edge and width of each stretch without numbers, and the place of each restart.
     gaps: list[Point] = field(default_factory=list)
     restarts: list[float] = field(default_factory=list)
@@ -74,14 +59,14 @@ def _curve(name: str, series: Series, loss: Data | None, restarts: Sequence[floa
     text = not_a_number_text(lost, safe_text(name)) if lost else ""
     x_name = next((each for each in ("step", "epoch") if _rises(points, each)), "elapsed_s")
     x_title = "seconds since the start" if x_name == "elapsed_s" else x_name
-    finite = [point[name] for point in points if _is_drawn(point[name])]
+    finite = [point[name] for point in points if is_drawn(point[name])]
     if len(finite) < 2:
         return Curve(safe_text(name), x_title, "", text)
     places = [point.get(x_name, 0.0) for point in points]
-    scale = _scale(min(places), max(places), LEFT, RIGHT)
-    drawn = thinned(_with_breaks(points, name, x_name, restarts))
-    gaps = stretches(at for at, point in enumerate(points) if not _is_drawn(point[name]))
-    edges = [(scale(places[first]), scale(places[last])) for first, last in gaps[:MAX_STRETCHES]]
+    to_x = scale(min(places), max(places), LEFT, RIGHT)
+    lines = [(safe_text(name), "main", thinned(_with_breaks(points, name, x_name, restarts)))]
+    gaps = stretches(at for at, point in enumerate(points) if not is_drawn(point[name]))
+    edges = [(to_x(places[first]), to_x(places[last])) for first, last in gaps[:MAX_STRETCHES]]
     after = (
         next((x for x, point in zip(places, points) if point.get("elapsed_s", 0.0) >= at), None) for at in restarts
     )
@@ -91,10 +76,10 @@ def _curve(name: str, series: Series, loss: Data | None, restarts: Sequence[floa
         x_title,
         f"{safe_text(name)} over the run, from {finite[0]:.4g} to {finite[-1]:.4g}",
         text,
-        _drawing(drawn, places, logarithmic=False),
-        _drawing(drawn, places, logarithmic=True) if falls else None,
+        plot(lines),
+        plot(lines, log_y=True) if falls else None,
         [(round(left, 1), round(max(2.0, right - left), 1)) for left, right in edges],
-        [round(scale(x), 1) for x in after if x is not None],
+        [round(to_x(x), 1) for x in after if x is not None],
     )
 
 
@@ -102,11 +87,6 @@ def _rises(points: Series, name: str) -> bool:
     """Tell whether each point has a greater value than the one before."""
     values = [point.get(name, math.nan) for point in points]
     return all(later > earlier for earlier, later in zip(values, values[1:])) and not any(map(math.isnan, values))
-
-
-def _is_drawn(value: float) -> bool:
-    """Tell whether a value has a place on an axis."""
-    return math.isfinite(value) and abs(value) < 1e100
 
 
 def _with_breaks(points: Series, name: str, x_name: str, restarts: Sequence[float]) -> list[Point]:
@@ -123,49 +103,6 @@ def _with_breaks(points: Series, name: str, x_name: str, restarts: Sequence[floa
     return found
 
 
-def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:
-    span = (high - low) or 1.0
-    return lambda value: begin + (value - low) / span * (end - begin)
-
-
-def _drawing(points: Sequence[Point], places: Sequence[float], *, logarithmic: bool) -> Drawing:
-    values = [value for _, value in points if _is_drawn(value)]
-    low, high = min(places), max(places)
-    to_x = _scale(low, high, LEFT, RIGHT)
-    ticks = _powers(min(values), max(values)) if logarithmic else nice(min(values), max(values))
-    axis = math.log10 if logarithmic else float
-    to_y = _scale(axis(ticks[0]), axis(ticks[-1]), BOTTOM, TOP)
-    path, begin = [], True
-    for x, value in points:
-        if _is_drawn(value):
-            path.append(f"{'M' if begin else 'L'}{to_x(x):.1f} {to_y(axis(value)):.1f}")
-        begin = not _is_drawn(value)
-    x_ticks = [(round(to_x(tick), 1), _text(tick)) for tick in nice(low, high, 8) if low <= tick <= high]
-    return Drawing("".join(path), x_ticks, [(round(to_y(axis(tick)), 1), _text(tick)) for tick in ticks])
-
-
-def _powers(low: float, high: float) -> list[float]:
-    """Return powers of ten that cover the range."""
-    least, most = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = -(-(most - least) // 6) or 1
-    return [10.0**power for power in range(least, most + every, every)]
-
-
-def nice(low: float, high: float, most: int = 5) -> list[float]:
-    """Return at most about `most` round numbers that cover the range from `low` to `high`."""
-    rough = max((high - low) or abs(high) or 1.0, 1e-90) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    width = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    first, last = math.floor(low / width), math.ceil(high / width)
-    return [round(number * width, 12) for number in range(first, max(last, first + 1) + 1)]
-
-
-def _text(value: float) -> str:
-    if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
-    return f"{value:.6g}"
-
-
 def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
     """Return about `most` of the points: the first and last, of each stretch the least and the greatest, and breaks."""
     if len(points) <= most:
@@ -174,8 +111,8 @@ def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
     remaining = {0, len(points) - 1}
     for start in range(0, len(points), length):
         stretch = range(start, min(start + length, len(points)))
-        finite = [index for index in stretch if _is_drawn(points[index][1])]
-        remaining.update(index for index in stretch if not _is_drawn(points[index][1]))
+        finite = [index for index in stretch if is_drawn(points[index][1])]
+        remaining.update(index for index in stretch if not is_drawn(points[index][1]))
         if finite:
             remaining |= {min(finite, key=lambda at: points[at][1]), max(finite, key=lambda at: points[at][1])}
     return [points[index] for index in sorted(remaining)]

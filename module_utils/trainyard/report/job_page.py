@@ -75,7 +75,6 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
         "launch": _launch(launch),
         "reload_s": round(reload_s) if running else 0,
         "since": clock(summary["elapsed_s"] or 0),
-        "figures": [],
     }
 
 

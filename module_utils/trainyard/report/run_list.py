@@ -133,7 +133,6 @@ def content(runs: Sequence[Run], made: float) -> dict[str, Any]:
             for run in runs
         ],
         "options": [("", "all"), *((state, state.replace("_", " ")) for state in states)],
-        "figures": [],
     }
 
 
@@ -189,5 +188,4 @@ def comparison(
             {"name": name, "curves": [(run.id, each[name]) for run, each in zip(runs, drawn) if name in each]}
             for name in names
         ],
-        "figures": [],
     }

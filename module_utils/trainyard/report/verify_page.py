@@ -9,8 +9,8 @@ from typing import Any
 from ..findings.findings import counted, grouped, host_list
 from ..job.run.progress import clock
 from ..verify.measured import size_text
-from ..verify.report import counts, first_text, left_out, sentence, why_not
-from .figures import bandwidth_figures, pairs_figure
+from ..verify.report import counts, first_text, left_out, sentence, to_do, why_not
+from .bandwidth_plots import bandwidth_plots
 from .text import digits, shown, utc
 
 Data = Mapping[str, Any]
@@ -18,37 +18,40 @@ MANY_NODES = 100
 NOT_PASSED = "!pass"
 # At most this many benchmarks have all their sizes in a table.
 MAX_SIZES = 12
+# Numbered steps on top of the page, and pairs of a node.
+MAX_TO_DO, MAX_PAIRS = 50, 16
+# Checks of a phase, and benchmarks inside a node, that passed and are shown with their details.
+MAX_DETAILED = 100
 
 
 def content(report: Data) -> dict[str, Any]:
     """Return what stands in templates/report/verify.html.j2."""
-    pairs, not_drawn = pairs_figure(report["hosts"], report["stragglers"] or {})
-    curves = bandwidth_figures(report["benchmarks"])
-    # Benchmarks of single nodes that passed: the figure has them.
+    # Benchmarks of single nodes that passed: the plot has them.
     alike = [each for each in report["benchmarks"] if each["state"] == "pass" and len(each["hosts"]) == 1]
     others = [each for each in report["benchmarks"] if each not in alike]
-    first = report["first"]
+    nodes = _nodes(report)
     return {
         "title": f"{report['state']}: cluster {report['cluster']}, {report['id']}",
         "state": shown(report["state"]),
-        "figures": [
-            {key: value for key, value in each.items() if key not in ("title", "note")}
-            for each in [*([pairs] if pairs else []), *curves]
-        ],
         "headline": sentence(report).removesuffix("."),
         "about": [
             f"{counts(report)}; {counted(len(report['hosts']), 'node')}; {clock(report['elapsed_s'])}.",
             *(f"{word[0].upper()}{word[1:]}: {names}." for word, names in left_out(report)),
         ],
         "made": f"{report['id']}, {utc(report['started'])}, inventory {report['inventory']}",
-        "first": {"text": first_text(first), "action": first["action"] or ""} if first else None,
-        "number_of_nodes": len(report["hosts"]),
-        "pairs": _pairs(report["stragglers"], not_drawn) if pairs else None,
-        "curves": [{key: each[key] for key in ("id", "title", "note")} for each in curves],
+        "first": _first(report["first"]),
+        "to_do": [_check(check) for check in to_do(report)[:MAX_TO_DO]],
+        "more_to_do": max(0, len(to_do(report)) - MAX_TO_DO),
+        "cells": [
+            {key: node[key] for key in ("host", "state", "share", "part")} | {"number": number}
+            for number, node in enumerate(nodes)
+        ],
+        "pairs": _pairs(report["stragglers"]) if report["stragglers"] else None,
+        "plots": bandwidth_plots(report["benchmarks"]),
         "benchmarks": [_benchmark(each) for each in others],
-        "benchmarks_alike": [_benchmark(each) for each in alike],
+        "benchmarks_alike": {"number": len(alike), "rows": [_benchmark(each) for each in alike[:MAX_DETAILED]]},
         "sizes": [_sizes(each) for each in others[:MAX_SIZES] if each.get("sizes")],
-        "nodes": _nodes(report),
+        "nodes": nodes,
         "options": _options(report["nodes"]),
         # A page of many nodes shows at first only those that did not pass.
         "chosen": NOT_PASSED if len(report["nodes"]) > MANY_NODES else "",
@@ -59,11 +62,16 @@ def content(report: Data) -> dict[str, Any]:
     }
 
 
+def _first(first: Data | None) -> dict[str, str] | None:
+    """Return what to do first, unless it is nothing."""
+    return {"text": first_text(first), "action": first["action"] or ""} if first else None
+
+
 def _phase(phase: Data) -> dict[str, Any]:
     """Checks that did not pass come first and are seen, of the others their number."""
     by_state = grouped((check["state"], _check(check)) for check in phase["checks"])
     folded = [
-        {"state": shown(state), "number": counted(len(by_state[state]), "check"), "checks": by_state[state]}
+        {"state": shown(state), "number": counted(len(by_state[state]), "check"), "checks": _brief(by_state[state])}
         for state in ("pass", "skipped", "not_asked")
         if state in by_state
     ]
@@ -77,6 +85,13 @@ def _phase(phase: Data) -> dict[str, Any]:
     }
 
 
+def _brief(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return checks that need no attention; of many only their titles, as report.json has the rest."""
+    if len(checks) <= MAX_DETAILED:
+        return list(checks)
+    return [{**check, "details": [], "command": ""} for check in checks]
+
+
 def _check(check: Data) -> dict[str, Any]:
     words = (("found", "found"), ("expected", "expected"), ("from", "source"), ("why", "reason"), ("do", "action"))
     details = [(word, check[key]) for word, key in words if check[key]]
@@ -88,20 +103,35 @@ def _check(check: Data) -> dict[str, Any]:
         "title": f"{check['name']}{hosts}",
         "details": details,
         "command": check["command"] or "",
-        "open": check["state"] in ("fail", "unknown"),
     }
 
 
-def _pairs(stragglers: Data, not_drawn: str) -> dict[str, Any]:
-    about = [f"Median {stragglers['median']:.4g} GB/s"] if stragglers.get("median") is not None else []
+def _pairs(stragglers: Data) -> dict[str, Any]:
+    about = [f"median of all pairs {stragglers['median']:.4g} GB/s"] if stragglers.get("median") is not None else []
     if stragglers.get("gate"):
-        about.append(f"a pair below {stragglers['gate']:.4g} GB/s is drawn in red and crossed")
-    about.append("empty cells were not measured")
-    return {
-        "state": shown(stragglers["state"]),
-        "reason": stragglers.get("reason") or "",
-        "about": f"{'; '.join(about)}. {not_drawn}",
-    }
+        about.append(f"expected at least {stragglers['gate']:.4g} GB/s")
+    about.append(counted(len(stragglers.get("pairs") or ()), "measurement"))
+    return {"state": shown(stragglers["state"]), "reason": stragglers.get("reason") or "", "about": "; ".join(about)}
+
+
+def _pairs_of_nodes(stragglers: Data) -> dict[str, list[dict[str, Any]]]:
+    """Return the pairs of each node, the slowest first: the partner, GB/s, state, and what went wrong."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for pair in stragglers.get("pairs") or ():
+        wrong = counted(pair["wrong"], "wrong value") if pair.get("wrong") else ""
+        note = ", ".join(filter(None, (wrong, str(pair.get("error") or ""))))
+        for host, partner in (pair["hosts"], pair["hosts"][::-1]):
+            state = shown(str(pair.get("state") or "unknown"))
+            row = {
+                "partner": partner,
+                "busbw": pair["busbw"],
+                "text": digits(pair["busbw"]),
+                "state": state,
+                "note": note,
+            }
+            found.setdefault(host, []).append(row)
+    slowest = {host: sorted(rows, key=lambda row: row["busbw"] or 0.0) for host, rows in found.items()}
+    return {host: rows[:MAX_PAIRS] for host, rows in slowest.items()}
 
 
 def _name(record: Data) -> str:
@@ -139,6 +169,7 @@ def _sizes(record: Data) -> dict[str, Any]:
 
 
 def _nodes(report: Data) -> list[dict[str, Any]]:
+    """Return the row of each node; `part` is its share of the healthy bandwidth from 0 to 1, None if unknown."""
     findings: dict[str, list[dict[str, Any]]] = {}
     for check in (check for phase in report["phases"] for check in phase["checks"]):
         if check["state"] in ("fail", "unknown"):
@@ -146,16 +177,20 @@ def _nodes(report: Data) -> list[dict[str, Any]]:
             line = f"{check['phase']}: {check['name']}{f': {reason}' if reason else ''}"
             for host in check["hosts"]:
                 findings.setdefault(host, []).append({"state": shown(check["state"]), "text": line})
-    checked = {node["host"]: node for node in (report["stragglers"] or {}).get("nodes", ())}
+    stragglers = report["stragglers"] or {}
+    checked = {node["host"]: node for node in stragglers.get("nodes", ())}
+    pairs = _pairs_of_nodes(stragglers)
     rows = []
     for node in report["nodes"]:
-        host, pairs = node["host"], checked.get(node["host"]) or {}
-        score, confidence = pairs.get("score"), pairs.get("confidence")
+        host, found = node["host"], checked.get(node["host"]) or {}
+        score, confidence = found.get("score"), found.get("confidence")
         share = "" if score is None else f"{100 * score:.0f} %"
-        if share and confidence is not None and pairs["state"] != "pass":
+        if share and confidence is not None and found["state"] != "pass":
             share += f" (confidence {confidence:.2f})"
-        row = {"host": host, "address": node["address"], "state": shown(node["state"]), "share": share}
-        rows.append({**row, "findings": findings.get(host, [])})
+        part = None if score is None else round(min(max(score, 0.0), 1.0), 2)
+        row = {"host": host, "address": node["address"], "state": shown(node["state"]), "share": share, "part": part}
+        own = pairs.get(host, [])
+        rows.append({**row, "findings": findings.get(host, []), "pairs": own, "pairs_text": counted(len(own), "pair")})
     return rows
 
 

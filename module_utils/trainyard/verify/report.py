@@ -238,8 +238,7 @@ def terminal_text(report: Data, run_dir: str) -> str:
         state = {"skipped": "n/a", "not_asked": "not asked"}.get(phase["state"], phase["state"])
         row = f"  {phase['name']:<{width}}  {state:<9}{count:<{wide}}{took:>9}  {why_not(phase)}"
         lines.append(row.rstrip())
-    checks = [check for phase in report["phases"] for check in phase["checks"]]
-    bad = [check for state in ("fail", "unknown") for check in checks if check["state"] == state]
+    bad = to_do(report)
     for number, check in enumerate(bad[:MAX_CHECKS], start=1):
         on_hosts = f" on {host_list(check['hosts'])}" if check["hosts"] else ""
         source = f" ({check['source']})" if check["source"] else ""
@@ -254,6 +253,12 @@ def terminal_text(report: Data, run_dir: str) -> str:
     files = [("report", "html"), ("data", "json"), ("for CI", "xml")]
     lines += ["", *(f"  {word:<8} {run_dir}/report.{ending}" for word, ending in files)]
     return "\n".join(lines)
+
+
+def to_do(report: Data) -> list[Data]:
+    """Return the checks that did not pass, in the order in which text and page number them."""
+    checks = [check for phase in report["phases"] for check in phase["checks"]]
+    return [check for state in ("fail", "unknown") for check in checks if check["state"] == state]
 
 
 def _block(word: str, text: str, indent: int = 5) -> list[str]:

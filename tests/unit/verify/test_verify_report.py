@@ -158,7 +158,7 @@ def test_only_phases_with_checks_are_verified():
     )
     assert "not asked for software, bandwidth drift n/a 25 not applicable" in text
     assert "1 passed, 2 not applicable, 1 not asked for verify_ssh is false; there is one node stragglers n/a" in text
-    page = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
+    page = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report), flags=re.DOTALL)
     assert "Not applicable: drift, stragglers." in page and "Not asked for: software, bandwidth." in page
     assert "skipped" not in page + text
 
@@ -215,7 +215,7 @@ def test_stragglers_appear_in_report_and_page():
     report = {**reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=verify(hosts, speeds)), "text": ""}
     assert schema_errors(report) == []
     assert report["first"]["hosts"] == ["n4"] and report["exit_code"] == 2
-    assert 'id="pairs"' in verify_page(report, b"")
+    assert 'class="cells shares' in verify_page(report)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_environments_secrets_and_numbers_that_json_cannot_hold_leave_data():
 def test_a_secret_in_a_check_reaches_no_file():
     report = reported([phase("drift", kernel(found="password=hunter2", data={"env": {"A": "hunter2"}}))])
     report["text"] = verify_report.terminal_text(report, "runs/x")
-    for written in (json.dumps(report), junit(report), verify_page(report, b"")):
+    for written in (json.dumps(report), junit(report), verify_page(report)):
         assert "hunter2" not in written
 
 
@@ -301,9 +301,3 @@ def test_a_malformed_record_is_refused(tmp_path):
     bad = {**LITTLE, "phases": [phase("drift", ("kernel", "good"))]}
     result = verify_reporting.report(tmp_path / "x", bad, check=False)
     assert result["failed"] and "state 'good' of kernel" in result["msg"] and not (tmp_path / "x").exists()
-
-
-def test_without_plotly_the_report_has_no_figures_but_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(verify_reporting, "plotly_js", lambda: b"")
-    result = verify_reporting.report(tmp_path / "x", LITTLE, check=False)
-    assert "has no package plotly" in result["warnings"][0] and (tmp_path / "x" / "report.html").exists()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.report import job_page as page
-from ansible.module_utils.trainyard.report.curves import BOTTOM, LEFT, RIGHT, TOP, curves, nice, thinned
+from ansible.module_utils.trainyard.report.curves import curves, thinned
 from ansible.module_utils.trainyard.report.job_text import Story, tell
+from ansible.module_utils.trainyard.report.plot import BOTTOM, LEFT, RIGHT, TOP, nice
 from ansible.module_utils.trainyard_controller.pages import job_page
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,7 +173,7 @@ def test_curves_are_loss_rate_and_then_others():
     loss, rate, accuracy = curves(points, None, [40.0])
     assert [loss.name, rate.name, accuracy.name, loss.x_name] == ["loss", "rate", "accuracy", "step"]
     # Breaks at the value that is no number and at the restart.
-    assert (loss.linear.path.count("M"), len(loss.gaps), len(loss.restarts)) == (3, 1, 1)
+    assert (loss.linear.lines[0].path.count("M"), len(loss.gaps), len(loss.restarts)) == (3, 1, 1)
     assert loss.lost == "loss was not a number at step 67" and loss.logarithmic and not rate.logarithmic
 
 
@@ -195,7 +196,7 @@ def test_a_job_without_a_curve_has_no_drawing(points):
 def test_any_series_is_drawn_within_its_frame(points, restarts):
     for curve in curves(points, None, restarts):
         for drawing in filter(None, (curve.linear, curve.logarithmic)):
-            numbers = [float(number) for number in re.findall(r"-?[\d.]+", drawing.path)]
+            numbers = [float(number) for number in re.findall(r"-?[\d.]+", drawing.lines[0].path)]
             assert all(LEFT - 1 <= x <= RIGHT + 1 for x in numbers[::2])
             assert all(TOP - 1 <= y <= BOTTOM + 1 for y in numbers[1::2])
 
