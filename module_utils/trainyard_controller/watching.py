@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -28,6 +29,9 @@ LIMIT_S, TELL_S = 30.0, 20.0
 FOLLOW_S = 1.0
 # Seconds that a node may take for an answer, and for which a silent node is not queried again.
 ANSWER_S = 10.0
+# Seconds after which a line of progress is repeated although nothing is new.
+EQUAL_S = 10.0
+_CLOCK = re.compile(r"^[\d:]+ +")
 # Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2
 # Maximum silence of a scheduler, in seconds; the job goes on then.
@@ -276,7 +280,11 @@ class _View:
         self._events = max(self._events, len(events))
         # The reason for waiting is shown when it changes; progress each time.
         running = found["state"] == "running"
-        due = not self._page or not running or time.monotonic() - self._progress_at >= self._wait_s
+        silent_s = time.monotonic() - self._progress_at
+        due = not self._page or not running or silent_s >= self._wait_s
+        # Lines that differ in their time alone tell nothing new.
+        equal = _CLOCK.sub("", found["line"]) == _CLOCK.sub("", self._line)
+        due = due and not (running and equal and silent_s < EQUAL_S)
         if due and found["line"] and (found["line"] != self._line or (running and not self._silences)):
             self._show(f"  {found['line']}")
             self._line, self._progress_at = found["line"], time.monotonic()

@@ -52,9 +52,15 @@ def followed(job):
 def test_progress_is_shown_each_time_and_why_a_job_waits_once(clock):
     waits = runs("waits: Priority", state="pending")
     over = runs("", "restart 1", "restart 2", state="failed")
-    job = Says(waits, waits, runs("step 1"), runs("step 1", "restart 1"), over)
+    job = Says(waits, waits, runs("step 1"), runs("step 2", "restart 1"), over)
     lost, shown, _ = followed(job)
-    assert (lost, shown) == ("", ["  waits: Priority", "  step 1", "  restart 1", "  step 1", "  restart 2"])
+    assert (lost, shown) == ("", ["  waits: Priority", "  step 1", "  restart 1", "  step 2", "  restart 2"])
+
+
+def test_lines_that_differ_in_their_time_alone_are_repeated_after_ten_seconds(in_time):
+    lines = [runs(f"0:00:{second:02}   4/4 ranks running") for second in range(2, 30, 2)]
+    _, shown, _ = followed(Says(*lines, runs("", state="over")))
+    assert [line.split()[0] for line in shown] == ["0:00:02", "0:00:12", "0:00:22"]
 
 
 def test_a_silent_head_is_queried_until_patience_ends(clock):
