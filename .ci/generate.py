@@ -143,7 +143,12 @@ def cells(name: str, variable: Variable) -> Iterator[str]:
 
 def page() -> str:
     """Return the reference page of the docs."""
-    lines = ["# Job variables", "", f"<!-- {NOTE} -->", "[job-file.md](job-file.md) says how a job file is used."]
+    lines = [
+        "# Job variables",
+        "",
+        f"<!-- {NOTE} -->",
+        "After this page you know every variable of a job file. [job-file.md](job-file.md) says how it is used.",
+    ]
     for topic, variables in TOPICS.items():
         lines += ["", f"## {topic}", *([f"Only with {ONLY[topic]}.", ""] if topic in ONLY else [])]
         lines += ["| variable | type | default | meaning |", "|---|---|---|---|"]
