@@ -8,11 +8,12 @@ import io
 import os
 import platform
 import pwd
+import re
 import shlex
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from .inventory_options import inventory_given
 
 # Variables with values that nobody else may read; plan.json has their names.
 _SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret"})
+_EXTRA = ("-e", "--extra-vars")
+# Values that are no secret.
+_PLAIN = re.compile(r"[-+]?[\d.]{1,12}(?:e[-+]?\d{1,3})?|true|false|yes|no", re.IGNORECASE)
 # Seconds that git may take, for instance on a network file system.
 _GIT_S = 5.0
 
@@ -42,11 +46,10 @@ def launch_record(job: Mapping[str, Any], archive: bytes) -> dict[str, Any]:
 
     `job` are the variables of the job, `archive` is what is sent of its source.
     """
-    secrets = [str(value) for value in dict(job.get("job_secret_env") or {}).values() if str(value)]
     source = str(job.get("job_source") or "")
     return {
         "by": launched_by(),
-        "command": command(sys.argv, secrets),
+        "command": command(sys.argv),
         "folder": str(Path.cwd()),
         "inventory": inventory_given(),
         "job": {name: _hidden(name, value) for name, value in sorted(job.items()) if _is_set(name, value)},
@@ -68,13 +71,32 @@ def source_digest(archive: bytes) -> str:
     return digest.hexdigest()
 
 
-def command(argv: list[str], secrets: list[str]) -> str:
-    """Return a command as a line for a shell, without the values of secrets and of secret variables."""
-    words = [Path(argv[0]).name, *argv[1:]] if argv else []
-    line = " ".join(HIDDEN if any(name in word for name in _SECRET) else shlex.quote(word) for word in words)
-    for secret in secrets:
-        line = line.replace(secret, HIDDEN)
-    return safe_text(line)
+def command(argv: Sequence[str]) -> str:
+    """Return a command as a line for a shell.
+
+    Of variables on the command line, the values of those of this project and plain numbers are shown: any other may be
+    the value of a secret.
+    """
+    words, before = [], ""
+    for word in [Path(argv[0]).name, *argv[1:]] if argv else []:
+        option = next((each for each in ("--extra-vars=", "-e") if word.startswith(each) and word != each), "")
+        given = option or before in _EXTRA
+        words.append(f"{option}{_extra(word[len(option) :])}" if given else shlex.quote(word))
+        before = word
+    return safe_text(" ".join(words))
+
+
+def _extra(given: str) -> str:
+    """Return the value of one option -e without what may be secret."""
+    if given.startswith("@"):
+        return shlex.quote(given)
+    names = re.findall(r"[\"']?(\w+)[\"']?\s*[=:]", given)
+    if names and all(name in VARIABLES and name not in _SECRET for name in names):
+        return shlex.quote(given)
+    name, _, value = given.partition("=")
+    if name.isidentifier() and _PLAIN.fullmatch(value):
+        return shlex.quote(given)
+    return f"{name}={HIDDEN}" if name.isidentifier() else HIDDEN
 
 
 def _is_set(name: str, value: Any) -> bool:

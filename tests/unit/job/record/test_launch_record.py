@@ -11,20 +11,27 @@ from job_samples import packed
     ("argv", "line"),
     [
         (["/usr/bin/ansible-playbook", "launch.yml", "-e", "@a b.yml"], "ansible-playbook launch.yml -e '@a b.yml'"),
-        (["x", "-e", "job_secret_env={KEY: abc}"], "x -e (hidden)"),
-        (["x", "-e", "key=hunter22"], "x -e key=(hidden)"),
-        (["x", "-e", "wandb_api_key=f00"], "x -e wandb_api_key=(hidden)"),
+        (["x", "-e", "job_secret_env={KEY: abc}"], "x -e job_secret_env=(hidden)"),
+        (["x", "-e", '{"job_secret_env": {"KEY": "abc"}}'], "x -e (hidden)"),
+        (["x", "-e", "job_nodes=2 job_wait=false"], "x -e 'job_nodes=2 job_wait=false'"),
+        (["x", "-e", "job_devices=[0, 1]"], "x -e 'job_devices=[0, 1]'"),
+        # A variable of the user may be the value of a secret.
+        (["x", "-e", "key=hunter22", "-ekey=hunter22"], "x -e key=(hidden) -ekey=(hidden)"),
+        (["x", "--extra-vars=key=hunter22"], "x --extra-vars=key=(hidden)"),
+        (["x", "--extra-vars", "job_nodes=2 key=hunter22"], "x --extra-vars job_nodes=(hidden)"),
+        (["x", "-e", "lr=0.1", "-e", "warm=true"], "x -e lr=0.1 -e warm=true"),
         ([], ""),
     ],
-)
+)  # fmt: skip
 def test_a_command_has_no_secret(argv, line):
-    assert launch_record.command(argv, ["hunter22"]) == line
+    assert launch_record.command(argv) == line
 
 
-def test_secret_variables_are_hidden_and_defaults_left_out():
+@pytest.mark.parametrize("secrets", [{"KEY": "hunter22"}, ["KEY"]])
+def test_secret_variables_are_hidden_and_defaults_left_out(secrets):
     job = {
         "job_name": "digits",
-        "job_secret_env": {"KEY": "hunter22"},
+        "job_secret_env": secrets,
         "job_events_secret": "hunter23",
         "job_max_restarts": 0,
         "job_launcher": "torchrun",
