@@ -74,8 +74,7 @@ def source_digest(archive: bytes) -> str:
 def command(argv: Sequence[str]) -> str:
     """Return a command as a line for a shell.
 
-    Of variables on the command line, the values of those of this project and plain numbers are shown: any other may be
-    the value of a secret.
+    The values of this project's variables and plain numbers are shown; any other may be the value of a secret.
     """
     words, before = [], ""
     for word in [Path(argv[0]).name, *argv[1:]] if argv else []:
