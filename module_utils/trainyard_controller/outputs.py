@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 
 from ..trainyard.findings.findings import counted
 from ..trainyard.findings.visible import one_line
-from .run_folder import write_whole
+from .run_folder import NotWrittenError, write_whole
 
 Data = Mapping[str, Any]
 # A part of a path: a node chose it, so it is no `..`, nothing hidden by us, and has no control characters.
-_PART = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,200}")
-_MAX_PARTS, _MAX_NAMED = 24, 3
+_PART = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]+")
+# Bytes of a part, as file systems take 255 and a file is written under a longer name first.
+_MAX_PARTS, _MAX_PART, _MAX_NAMED = 24, 200, 3
+# A node sent a file and a folder of the same name.
+_IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[str]:
@@ -33,8 +37,14 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
                 data = base64.b64decode(content, validate=True)
             except ValueError:
                 continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, data)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(target, data)
+            except OSError as error:
+                if error.errno not in _IN_THE_WAY:
+                    raise NotWrittenError(target, error) from error
+                left_out.append(f"{host}: {one_line(name, 80)}, as another file is in its way")
+                continue
             number, total = number + 1, total + len(data)
         left_out += [f"{host}: {each['name']}, {_mib(each['size'])}" for each in outputs.get("left_out", ())]
         if outputs.get("more"):
@@ -49,9 +59,16 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
 def _target(folder: Path, name: str) -> Path | None:
     """Return where a file is written; None for a name that could lead elsewhere."""
     parts = name.strip("/").split("/")
-    if len(parts) > _MAX_PARTS or not all(_PART.fullmatch(part) for part in parts):
+    if len(parts) > _MAX_PARTS or not all(map(_is_part, parts)):
         return None
     return folder.joinpath(*parts)
+
+
+def _is_part(part: str) -> bool:
+    try:
+        return bool(_PART.fullmatch(part)) and len(part.encode()) <= _MAX_PART
+    except UnicodeEncodeError:
+        return False
 
 
 def _mib(size: int) -> str:

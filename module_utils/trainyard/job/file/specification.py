@@ -111,9 +111,13 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
 
 def _outputs(values: Values, scheduler: str) -> tuple[str, ...]:
     patterns = values.words("job_outputs")
-    wrong = [each for each in patterns if ".." in each.split("/") or not each.strip("/.")]
+    wrong = [
+        each
+        for each in patterns
+        if not each.strip("/.") or any(part == ".." or ("**" in part and part != "**") for part in each.split("/"))
+    ]
     if wrong:
-        expected = "patterns below the working folder such as results/*.csv, or absolute ones, without .."
+        expected = "patterns below the working folder such as results/*.csv, or absolute ones, without .., and ** alone"
         values.wrong("job_outputs", ", ".join(map(repr, wrong)), expected, "correct these patterns")
     if patterns and scheduler != "ssh":
         expected = "job_scheduler: ssh, as the files of other schedulers stay where the job writes them"

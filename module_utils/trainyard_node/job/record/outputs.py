@@ -47,7 +47,12 @@ def _found(folder: Path, patterns: Sequence[str]) -> Iterator[tuple[int, str, st
             name = str(path) if root != folder else str(path.relative_to(folder))
             if name not in seen:
                 seen.add(name)
-                yield path.stat().st_size, name, str(path)
+                try:
+                    size = path.stat().st_size
+                except OSError:
+                    # It has disappeared meanwhile.
+                    continue
+                yield size, name, str(path)
 
 
 def _files(root: Path, pattern: str) -> Iterator[Path]:
@@ -60,5 +65,6 @@ def _files(root: Path, pattern: str) -> Iterator[Path]:
                 yield path
             elif path.is_dir():
                 yield from (each for each in path.rglob("*") if each.is_file() and not each.is_symlink())
-    except OSError:
+    except (OSError, ValueError):
+        # No such folder, or no such pattern.
         return

@@ -98,12 +98,24 @@ def test_no_name_leads_out_of_the_folder_of_its_host(tmp_path_factory, name):
     assert all(path.is_relative_to(run_dir / "outputs" / "n1") for path in written) and len(written) <= 1
 
 
+@pytest.mark.parametrize(
+    "names", [["a", "a/b"], ["a/b", "a"], ["\N{SNOWMAN}" * 100], ["\ud800"], ["x" * 300], ["a/" * 30 + "b"]]
+)
+def test_names_that_cannot_be_written_are_left_out(tmp_path, names):
+    lines = write_outputs(tmp_path, {"n1": {"outputs": sent(dict.fromkeys(names, b"x"))}, "n2": {}})
+    assert lines[-1].startswith("not brought: n1: ")
+
+
+def test_a_pattern_that_is_none_matches_nothing(job_dir):
+    assert names(read_outputs(job_dir, ["results**", "model.pt"], 1 << 20)) == ["model.pt"]
+
+
 def test_an_answer_of_another_shape_is_unusable():
     answer = {"changed": False, "outputs": {"files": {"a": 1}, "left_out": [], "more": 0}}
     assert checked("collect", answer, "n1")["failed"]
 
 
-@pytest.mark.parametrize("pattern", ["../x", "a/../../x", "/", ".", ""])
+@pytest.mark.parametrize("pattern", ["../x", "a/../../x", "/", ".", "", "a**"])
 def test_a_pattern_that_leads_elsewhere_is_a_finding(pattern):
     (finding,) = wrong(outputs=[pattern])
     assert finding.check == "job_outputs"
