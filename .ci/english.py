@@ -32,8 +32,8 @@ BANNED = {
 }
 BANNED_WORD = re.compile("|".join(rf"\b(?P<w{number}>{word})\b" for number, word in enumerate(BANNED)), re.IGNORECASE)
 SUBJECT_LENGTH = 72
-# Other people's texts: captured outputs, licenses, lock files.
-FOREIGN = (".ci/english.py", "tests/fixtures/", "LICENSE", "requirements/", "docs/grafana")
+# Other texts than ours: captured outputs, licenses, lock files, pictures.
+FOREIGN = (".ci/english.py", "tests/fixtures/", "LICENSE", "requirements/", "docs/grafana", "docs/images/")
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
