@@ -99,6 +99,7 @@ def site(tmp_path, monkeypatch, bare):
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "cache"))  # pip keeps what an earlier run built
     return Site(tmp_path)
 
 
