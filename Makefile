@@ -1,8 +1,12 @@
 # Every target installs its requirements once; `make` lists the targets.
 
-PYTHON  ?= python3
-# Resolved before .venv/bin is first in PATH.
+VENV    := .venv
+# The environment of VENV keeps its Python. A folder of wheels has files for one Python, so that is for the user to name.
+PYTHON  ?= $(if $(or $(WHEELS),$(wildcard $(VENV)/.python)),python3,$(or $(shell .ci/find-python 14 13 12),python3))
+TORCH   ?= python3
+# Resolved before the programs of VENV are first in PATH.
 PYTHON  := $(or $(shell command -v $(PYTHON)),$(PYTHON))
+TORCH   := $(or $(shell command -v $(TORCH)),$(TORCH))
 LAB     ?= trainyard
 NODES   ?= 4
 SUBNET  ?= 10.77.0.0/24
@@ -18,7 +22,7 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 # The path of the inventory that molecule/default/vars/lab.yml writes.
 LAB_INVENTORY = $(CURDIR)/$(if $(filter trainyard,$(LAB)),inventories/lab,.cache/labs/$(LAB)/inventory)
-export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LAB NODES SUBNET RELEASE LAB_INVENTORY
 export LC_ALL := C.UTF-8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -31,7 +35,7 @@ help: ## show this
 	@echo "Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
 
 .PHONY: demo
-demo: .venv/.controller ## train a small network on this machine: no root, no GPU, no ssh
+demo: $(VENV)/.controller ## train a small network on this machine: no root, no GPU, no ssh
 	@ansible-playbook site.yml -i inventories/localhost
 	@ansible-playbook launch.yml -i inventories/localhost -e @jobs/digits.yml
 
@@ -40,11 +44,11 @@ demo: .venv/.controller ## train a small network on this machine: no root, no GP
 test: LAB := trainyard-test
 test: NODES := 3
 test: SUBNET := 10.76.0.0/24
-test: lab-packages .venv/.test ## lint, unit tests and all Molecule scenarios except the slow ones, on a lab of its own
+test: lab-packages $(VENV)/.test ## lint, unit tests and all Molecule scenarios except the slow ones, on a lab of its own
 	@.ci/test
 
 .PHONY: lint
-lint: .venv/.test ## yamllint, ruff, mypy, plain English, ansible-lint (production)
+lint: $(VENV)/.test ## yamllint, ruff, mypy, plain English, ansible-lint (production)
 	@failed=; \
 	yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
@@ -55,61 +59,61 @@ lint: .venv/.test ## yamllint, ruff, mypy, plain English, ansible-lint (producti
 	echo "lint: passed"
 
 .PHONY: docs
-docs: .venv/.test ## build the docs as a site; warnings and links that lead nowhere are errors
+docs: $(VENV)/.test ## build the docs as a site; warnings and links that lead nowhere are errors
 	@.ci/docs.py
 
 .PHONY: unit
-unit: .venv/.test ## unit tests, in WORKERS processes
+unit: $(VENV)/.test ## unit tests, in WORKERS processes
 	@pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: requirements
-requirements: .venv/.test ## pin the packages of .venv and of nodes with hashes: UPGRADE=1 for newer versions
+requirements: $(VENV)/.test ## pin the packages of .venv and of nodes with hashes: UPGRADE=1 for newer versions
 	@UPGRADE=$(UPGRADE) .ci/requirements.py
 	@git status --short requirements roles/*/files
 
 .PHONY: generate
-generate: .venv/.controller ## write what follows from the table of job variables: defaults, argument_specs, docs
+generate: $(VENV)/.controller ## write what follows from the table of job variables: defaults, argument_specs, docs
 	@.ci/generate.py
 	@git status --short roles/job playbooks/meta docs/job-variables.md
 
 .PHONY: golden
-golden: .venv/.test ## rewrite the texts in tests/fixtures/golden: review the diff
+golden: $(VENV)/.test ## rewrite the texts in tests/fixtures/golden: review the diff
 	@pytest --golden tests/unit
 	@git status --short tests/fixtures/golden
 
 # Without KUBECONFIG this uses the simulated API server of the unit tests.
 .PHONY: test-kubernetes
-test-kubernetes: .venv/.test ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=
+test-kubernetes: $(VENV)/.test ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=
 	@TRAINYARD_TEST_KUBECONFIG="$(abspath $(KUBECONFIG))" TRAINYARD_TEST_NAMESPACE="$(NAMESPACE)" \
 	  TRAINYARD_TEST_IMAGE="$(IMAGE)" pytest tests/kubernetes/test_life.py
 
 # These install only .venv, from the folder WHEELS where the machine reaches no index.
 HARDWARE_TEST = $(foreach name,CUDA NCCL NCCL_TESTS CANN HCCL_TEST,TRAINYARD_TEST_$(name)="$($(name))") \
-	  TRAINYARD_TEST_TORCH="$(or $(TORCH),$(PYTHON))" \
+	  TRAINYARD_TEST_TORCH="$(TORCH)" \
 	  pytest -p no:cacheprovider -o console_output_style=classic -rN --tb=short
 
 .PHONY: test-gpu
-test-gpu: .venv/.hardware ## test this machine with NVIDIA GPUs: TORCH=python CUDA= NCCL= NCCL_TESTS=source
+test-gpu: $(VENV)/.hardware ## test this machine with NVIDIA GPUs: TORCH=python CUDA= NCCL= NCCL_TESTS=source
 	@$(HARDWARE_TEST) tests/hardware/test_gpu.py
 
 .PHONY: test-npu
-test-npu: .venv/.hardware ## test this machine with Ascend NPUs: TORCH=python CANN= HCCL_TEST=source
+test-npu: $(VENV)/.hardware ## test this machine with Ascend NPUs: TORCH=python CANN= HCCL_TEST=source
 	@$(HARDWARE_TEST) tests/hardware/test_npu.py
 
 .PHONY: browser
-browser: browser-packages .venv/.test ## open the pages of reports in a headless Chromium
+browser: browser-packages $(VENV)/.test ## open the pages of reports in a headless Chromium
 	@pytest tests/browser
 
 .PHONY: molecule
-molecule: lab-packages .venv/.test lab ## run Molecule SCENARIO=name (default: all) on the lab LAB, which stays
+molecule: lab-packages $(VENV)/.test lab ## run Molecule SCENARIO=name (default: all) on the lab LAB, which stays
 	@.ci/molecule $(SCENARIO)
 
 .PHONY: lab
-lab: lab-packages .venv/.controller ## make NODES real hosts in containers; inventories/lab reaches them
+lab: lab-packages $(VENV)/.controller ## make NODES real hosts in containers; inventories/lab reaches them
 	@ansible-playbook -i localhost, molecule/default/create.yml
 
 .PHONY: lab-destroy
-lab-destroy: .venv/.controller ## remove the lab LAB
+lab-destroy: $(VENV)/.controller ## remove the lab LAB
 	@ansible-playbook -i localhost, molecule/default/destroy.yml
 
 # Uses a lab of its own, removed at the end unless KEEP is set; PART=stragglers and PART=scale need none.
@@ -117,7 +121,7 @@ lab-destroy: .venv/.controller ## remove the lab LAB
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter stragglers scale,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
+benchmark: $(if $(filter stragglers scale,$(PART)),$(VENV)/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
 	@trap '$(if $(KEEP)$(filter stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # Install missing packages of the lab as root, or name them.
@@ -151,13 +155,15 @@ export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELS))
 endif
 
-.venv/.python:
+$(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true); expected: Python 3.11 or newer. Name another one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true); expected: Python 3.11 or newer. Name another one: make PYTHON=/path/to/python3.13 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || \
+	  echo "$(PYTHON) is Python 3.11, so Ansible is ansible-core 2.19, which gets no fixes after November 2026. With Python 3.12 or newer it is 2.21."
 	@if [ -n "$(WHEELS)" ]; then \
 	  if [ ! -f $(WHEELS)/pip-$(PIP)-py3-none-any.whl ]; then \
 	    echo "no pip-$(PIP)-py3-none-any.whl in WHEELS=$(WHEELS); docs/hardware-test.md says how the folder is made" >&2; exit 1; fi; \
-	  $(PYTHON) -m venv --without-pip .venv; \
+	  $(PYTHON) -m venv --without-pip $(VENV); \
 	  python $(WHEELS)/pip-$(PIP)-py3-none-any.whl/pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/pip.txt; \
 	elif ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
 	  if [ "$$(id -u)" != 0 ]; then \
@@ -165,29 +171,29 @@ endif
 	  echo "Installing with apt: python3-venv"; \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; } >/dev/null; \
 	fi
-	@[ -n "$(WHEELS)" ] || $(PYTHON) -m venv .venv
+	@[ -n "$(WHEELS)" ] || $(PYTHON) -m venv $(VENV)
 	@[ -n "$(WHEELS)" ] || pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/pip.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
-.venv/.controller: .venv/.python requirements/controller.txt
-	@echo "Installing the controller's tools into .venv"
+$(VENV)/.controller: $(VENV)/.python requirements/controller.txt
+	@echo "Installing the controller's tools into $(VENV)"
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .PHONY: kubernetes
-kubernetes: .venv/.kubernetes ## install the packages for job_scheduler: kubernetes
+kubernetes: $(VENV)/.kubernetes ## install the packages for job_scheduler: kubernetes
 
-.venv/.kubernetes: .venv/.controller requirements/kubernetes.txt
-	@echo "Installing the client of Kubernetes into .venv"
+$(VENV)/.kubernetes: $(VENV)/.controller requirements/kubernetes.txt
+	@echo "Installing the client of Kubernetes into $(VENV)"
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt
 	@touch $@
 
-.venv/.hardware: .venv/.controller requirements/hardware.txt
-	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into .venv"
+$(VENV)/.hardware: $(VENV)/.controller requirements/hardware.txt
+	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into $(VENV)"
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
-.venv/.test: .venv/.controller requirements/test.txt
-	@echo "Installing the test tools into .venv"
+$(VENV)/.test: $(VENV)/.controller requirements/test.txt
+	@echo "Installing the test tools into $(VENV)"
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/test.txt
 	@touch $@

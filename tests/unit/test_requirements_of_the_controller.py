@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,36 @@ def test_make_installs_by_hashes_and_from_wheels_alone() -> None:
 def test_the_docs_install_as_make_does() -> None:
     text = " ".join((PROJECT / "docs/start.md").read_text().split())
     assert ".venv/bin/pip install --require-hashes --only-binary :all: -r requirements/controller.txt" in text
+
+
+@pytest.fixture
+def find_python(tmp_path: Path) -> Callable[..., str]:
+    """Return a function that makes Pythons, those that work by True, and gives what .ci/find-python prints."""
+
+    def find(on_path: dict[str, bool], of_pyenv: dict[str, bool], *minors: int) -> str:
+        files = {f"bin/{name}": works for name, works in on_path.items()}
+        files |= {f"versions/{name}/bin/python3": works for name, works in of_pyenv.items()}
+        for name, works in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"#!/bin/sh\nexit {0 if works else 1}\n")
+            path.chmod(0o755)
+        done = subprocess.run(
+            ["/bin/bash", PROJECT / ".ci/find-python", *map(str, minors)],
+            env={"PATH": str(tmp_path / "bin"), "PYENV_ROOT": str(tmp_path)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert not done.stderr and done.returncode == (0 if done.stdout else 1)
+        return done.stdout.strip().removeprefix(f"{tmp_path}/")
+
+    return find
+
+
+def test_make_finds_the_newest_python_that_works(find_python: Callable[..., str]) -> None:
+    assert find_python({}, {}, 14, 13, 12) == ""
+    assert find_python({"python3.13": False, "python3.11": True}, {"3.11.7": True}, 14, 13, 12) == ""
+    assert find_python({"python3.12": True}, {}, 14, 13, 12) == "bin/python3.12"
+    # pyenv puts a command on the PATH that fails while the version is not selected.
+    assert find_python({"python3.13": False}, {"3.13.0": True}, 14, 13, 12) == "versions/3.13.0/bin/python3"
+    assert find_python({}, {"3.14.1": False}, 14, 13, 12) == "versions/3.13.0/bin/python3"
+    assert find_python({}, {}, 11) == "bin/python3.11"
