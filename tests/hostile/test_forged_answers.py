@@ -198,6 +198,30 @@ def test_so_it_is_with_who_takes_part(change):
     assert "expected a host of the job" in answers.of_job(plan, asked("collect", told, "n1"))["msg"]
 
 
+FRAME = ["f", "x.py", 1, "own"]
+
+
+@pytest.mark.parametrize("change", [
+    {"hosts": ["n7"]}, {"ranks": [2]}, {"frames": [["f", "x.py", 1, "mine"]]}, {"frames": [FRAME] * 99},
+])  # fmt: skip
+def test_the_stacks_of_a_hang_are_of_ranks_of_the_job(change):
+    plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
+    group = {
+        "text": "x",
+        "odd": True,
+        "ranks": [1],
+        "hosts": ["n2"],
+        "frames": [["f", "x.py", 1, "own"]],
+        "problem": "",
+    }
+    told = failed()
+    told["cluster"]["stacks"] = {"time": 1.0, "groups": [group], "more": 0}
+    assert "known" in answers.of_job(plan, asked("collect", told, "n1"))
+    told["cluster"]["stacks"]["groups"] = [{**group, **change}]
+    refused = asked("collect", told, "n1")
+    assert "failed" in (refused if "failed" in refused else answers.of_job(plan, refused))
+
+
 def test_a_node_takes_no_other_nodes_place():
     endpoint = {"host": "n1", "address": "10.0.0.2", "ports": {"rendezvous": 1}, "hostname": "n2", "addresses": []}
     assert asked("listen", {"endpoint": endpoint, "pid": 1, "start_time": 1})["endpoint"]["host"] == "n2"

@@ -20,7 +20,7 @@ from ..job.run import checkpoints, goodput
 from ..job.run.causes import own_error
 from ..job.run.progress import clock, not_a_number_text
 from ..job.run.restarts import gave_up, restart_text, went_on_text
-from . import job_processes, job_traffic
+from . import job_processes, job_stacks, job_traffic
 from .curves import curves
 from .job_text import Story, size_text
 from .text import shown, utc
@@ -49,6 +49,7 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
     lost = summary["loss_not_a_number"]
     running = summary["state"] in ("running", "pending")
     rows = job_processes.rows(summary)
+    stacks = job_stacks.content(summary)
     shown_rows = [row for row in rows if row["first"] or row["filtered"] not in _EXPECTED][:MAX_ROWS]
     folded = [row for row in rows if row not in shown_rows and row["filtered"] is not None]
     return {
@@ -60,7 +61,8 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
         "headline": headline(summary, story),
         "about": f"{size_text(summary)} ({summary['launcher']}), {utc(summary['started'])}",
         "command": next_command(summary, launch),
-        "happened": _joined(story.happened),
+        "happened": _joined(job_stacks.others(story.happened, stacks)),
+        "stacks": stacks,
         "left": [*story.left, *(line.strip() for line in story.notes)],
         "tail": {"lines": story.tail, "log": f"logs/{story.log}", "host": story.host, "hint": story.hint},
         "tiles": tiles(summary, series),

@@ -27,7 +27,7 @@ from .shapes import (
     misfit,
     named,
 )  # fmt: skip
-from .stacks import MAX_RANKS, rank_shape
+from .stacks import MAX_RANKS, RECORD, rank_shape
 
 
 def address(value: Any) -> None:
@@ -92,6 +92,7 @@ CLUSTER = {
     "?held": MAYBE_TEXT,
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
+    "?stacks": (RECORD, NOTHING),
     "?events": [RECEIVER],
     "restarts": {
         "history": [RESTART],
@@ -272,6 +273,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         "end": (end, NOTHING),
         "?checkpoints": ({"host": nobody}, NOTHING),
         "?slow_ranks": [{"host": host, "ranks": [rank]}],
+        "?stacks": ({"groups": [{"hosts": [host], "ranks": [rank]}]}, NOTHING),
         "restarts": {
             "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody}],
             "?members": [host],

@@ -6,18 +6,17 @@ Times are seconds on the head's monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from . import stacks
 from .hang import Watch, printing_text
 from .messages import Message
 from .orders import Now
+from .stacks import MAX_LINE
 
 # How long nodes have to take stacks; the job ends without the stacks of nodes that have not sent them by then.
 ANSWER_S = 20.0
-# Upper bound for a line that says where ranks are, in characters.
-MAX_LINE = 500
 
 Ranks = list[dict[str, Any]]
 
@@ -25,8 +24,8 @@ Ranks = list[dict[str, Any]]
 class HangWatch:
     """Whether a job hangs, and where its ranks are then."""
 
-    def __init__(self, node_plan: Message, now: float) -> None:
-        """Take the node plan of the head."""
+    def __init__(self, node_plan: Message, now: float, previous: Mapping[str, Any] | None = None) -> None:
+        """Take the node plan of the head; `previous` is `recorded` before a reboot."""
         self._own, self._world_size = node_plan["host"], node_plan["world_size"]
         self._watch = Watch(node_plan.get("hang"), now)
         # The last line of rank 0 where no progress is read, and whether such lines look like progress.
@@ -35,6 +34,8 @@ class HangWatch:
         self._number = 0
         self._since: float | None = None
         self._stacks: dict[str, Ranks] = {}
+        # The groups of the last hang, for the record of the run.
+        self.recorded = previous
 
     def begin(self, now: float) -> None:
         """Note that an attempt begins, or is about to."""
@@ -85,6 +86,7 @@ class HangWatch:
     def _where(self, reports: Collection[Message], silent: Sequence[str], epoch_s: float) -> Message:
         """Return where the ranks are, and which one is not where the others are."""
         groups = stacks.groups(self._stacks)
+        self.recorded = stacks.recorded(groups, epoch_s) if groups else None
         host, rank = stacks.odd_one(groups)
         odd = next((group.text()[:MAX_LINE] for group in groups if group.odd), "")
         left = stacks.left_early(self._stacks, [report["well"] for report in reports if report.get("well")])

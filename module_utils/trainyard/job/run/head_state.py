@@ -49,7 +49,7 @@ class HeadState:
             node_plan.get("spares", ()),
         )
         self.nodes = NodeReports(node_plan, self.restarts, started.s)
-        self.hang = HangWatch(node_plan, started.s)
+        self.hang = HangWatch(node_plan, started.s, previous.get("stacks"))
         self.slow_ranks = SlowRanks(node_plan.get("slow_ranks", False), started.s, previous.get("slow_ranks") or ())
         # How the job ended, and when.
         self.end: Message = {}
@@ -260,6 +260,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "goodput": restarts.goodput(elapsed_s),
         "slow_ranks": head.slow_ranks.named,
         "printing": head.hang.printing,
+        "stacks": head.hang.recorded,
         "world_size": head.plan["world_size"],
         "ranks_running": sum(report.get("ranks_running", 0) for report in nodes.of_members().values()),
         "nodes": {

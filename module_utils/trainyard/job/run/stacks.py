@@ -29,8 +29,9 @@ Found = Mapping[str, Sequence[Record]]
 
 # Upper bounds for the frames of a rank, and for the characters of a name.
 MAX_FRAMES, MAX_NAME = 24, 120
-# Upper bounds for the ranks of a node whose stacks are taken, and for the lines of groups.
-MAX_RANKS, MAX_LINES = 128, 12
+# Upper bounds for the ranks of a node whose stacks are taken, for the lines of groups, and for the characters of a line
+# in the record of a run.
+MAX_RANKS, MAX_LINES, MAX_LINE = 128, 12, 500
 # Minimum number of samples of a rank to say how often it waits.
 MIN_SAMPLES = 20
 _LARGE = 1 << 32
@@ -60,6 +61,14 @@ def rank_shape(world_size: int) -> Exact:
     )
 
 
+# The groups in the record of a run: the odd ones first, `more` counts those that are left out.
+RECORD = {
+    "time": float,
+    "groups": [
+        {"text": str, "odd": bool, "ranks": [int], "hosts": [str], "frames": Few(_frame, MAX_FRAMES), "problem": str}
+    ],
+    "more": int,
+}
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _PYTHON = re.compile(r"^(?:.*/lib(?:64)?/python\d[\d.]*/|<frozen )")
 # File and function of frames in which a rank waits for others.
@@ -216,6 +225,18 @@ class Group:
         where = f" on {', '.join(hosts[:4])}{' ...' if len(hosts) > 4 else ''}" if self.odd else ""
         return f"{len(ranks)} ranks ({spans(ranks)}){where} {place(first, many=True)}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the group for the record of a run (RECORD)."""
+        first = self.of[0][1]
+        return {
+            "text": self.text()[:MAX_LINE],
+            "odd": self.odd,
+            "ranks": [record["rank"] for _, record in self.of],
+            "hosts": list(dict.fromkeys(host for host, _ in self.of)),
+            "frames": list(first["frames"]),
+            "problem": first["problem"],
+        }
+
 
 def _every(found: Found) -> list[tuple[str, Record]]:
     return [(host, record) for host, records in found.items() for record in records]
@@ -240,6 +261,21 @@ def groups(found: Found) -> list[Group]:
         usual = [of for of in every if _may_wait(of[0][1]["frames"], of[0][1]["state"])]
     made = [Group(of, odd=of not in usual if usual else of in stopped) for of in every]
     return sorted(made, key=lambda group: (group.odd, -len(group.of), group.of[0][1]["rank"]))
+
+
+def recorded(made: Sequence[Group], time_s: float) -> dict[str, Any]:
+    """Return groups for the record of a run, the odd ones first; `time_s` is since the epoch."""
+    odd_first = sorted(made, key=lambda group: not group.odd)
+    return {
+        "time": time_s,
+        "groups": [group.as_dict() for group in odd_first[:MAX_LINES]],
+        "more": max(0, len(made) - MAX_LINES),
+    }
+
+
+def more_text(count: int) -> str:
+    """Return how many places of ranks are left out."""
+    return f"... {count} more places ..."
 
 
 def odd_one(made: Sequence[Group]) -> tuple[str, int | None]:
@@ -320,7 +356,7 @@ def lines(found: Found, world_size: int, silent: Mapping[str, str], left: Mappin
     made = groups(found)
     shown = [group.text() for group in made]
     if len(shown) > MAX_LINES:
-        more = f"... {len(shown) - MAX_LINES} more places ..."
+        more = more_text(len(shown) - MAX_LINES)
         shown = [*shown[: MAX_LINES // 2], more, *shown[-MAX_LINES // 2 :]]
     ranks = {record["rank"] for _, record in _every(found)}
     pace = slow_lines(found)

@@ -136,7 +136,10 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "elapsed_s": round(finished - started, 2) if started and finished else state.get("elapsed_s"),
         "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
         "metrics": strict(state.get("metrics") or {}),
-        **{name: state.get(name) for name in ("loss_not_a_number", "checkpoints", "goodput", "apart", "failure")},
+        **{
+            name: state.get(name)
+            for name in ("loss_not_a_number", "checkpoints", "goodput", "apart", "failure", "stacks")
+        },
         **{name: list(state.get(name) or ()) for name in ("slow_ranks", "kernel", "restarts", "events")},
         "max_restarts": plan["max_restarts"],
         "stopped_on": state.get("stopped_on"),

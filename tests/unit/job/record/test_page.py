@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.job.run.stacks import MAX_LINES
 from ansible.module_utils.trainyard.report import job_page as page
 from ansible.module_utils.trainyard.report.curves import curves, thinned
 from ansible.module_utils.trainyard.report.job_text import Story, tell
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
-from composed_job import STARTED, series, summary
+from composed_job import STARTED, hung, series, summary
 
 STORY = Story("failed.", ["rank 1 on n1 failed first"], [])
 LAUNCH = {"command": "ansible-playbook launch.yml -e @x.yml", "inventory": "-i mine", "job": {"job_name": "x"}}
@@ -166,6 +167,36 @@ def test_thousands_of_ranks_are_folded():
     made = page.content(summary(1024, 8), [], STORY, {})
     assert made["folded"]["text"] == "8191 processes stopped by the job" and len(made["rows"]) == 1
     assert len(made["folded"]["rows"]) == 1025 and made["nodes"][0]["like"] == "fail"
+
+
+def test_a_job_that_hung_has_its_stacks_in_groups():
+    job = hung(2)
+    story = tell(job, "runs/x", "", [])
+    made = page.content(job, [], story, {})
+    odd, waiting = made["stacks"]["groups"]
+    assert (odd["odd"], odd["open"], odd["size"], odd["hosts"]) == (True, True, "1 rank on 1 node", "n2")
+    assert odd["frames"][0] == {"text": "load_batch (cap.py:7)", "own": True}
+    assert (waiting["open"], waiting["size"], waiting["folded"]) == (False, "3 ranks on 2 nodes", False)
+    assert made["stacks"]["after"] == "0:01:40"
+    # The section replaces its lines in what happened; the terminal has them.
+    lines = [line for line, _ in made["happened"]]
+    assert lines[0].startswith("hung: no new progress for 23 s") and odd["text"] not in lines
+    assert {odd["text"], waiting["text"]} <= set(story.happened)
+    assert "Where the ranks were" in job_page(job, [], story, {})
+
+
+def test_a_job_without_stacks_has_no_section_for_them():
+    assert "Where the ranks were" not in job_page(summary(2), [], STORY, {})
+    silent = {**hung(2), "stacks": None}
+    assert "Where the ranks were" not in job_page(silent, [], tell(silent, "runs/x", "", []), {})
+
+
+def test_stacks_of_thousands_of_ranks_fold_their_hosts():
+    job = hung(1024, 8)
+    # Each group that a record may have names all hosts.
+    job["stacks"]["groups"] = job["stacks"]["groups"][-1:] * MAX_LINES
+    content = job_page(job, series(200), tell(job, "runs/x", "", []), {})
+    assert "8191 ranks on 1024 nodes: n1 to n1024" in content and len(content.encode()) < 200_000
 
 
 def test_curves_are_loss_rate_and_then_others():

@@ -9,6 +9,7 @@ from ansible.module_utils.trainyard.job.run.failure import text as failure_text
 from ansible.module_utils.trainyard.job.run.head_state import cluster_state
 from ansible.module_utils.trainyard.job.run.orders import End, Inform, PollCheckpoints
 from simulated_job import EPOCH_S, SimulatedJob, failed
+from test_stacks import record as stack_record
 
 ENDED = {"done": True, "ranks_running": 0}
 HANG = {"after_s": 20, "first_s": 20, "pause_s": 20, "pause_pattern": ""}
@@ -236,6 +237,21 @@ def test_a_job_that_hangs_takes_stacks_and_then_fails_or_starts_again():
         assert job.end.get("state") == end
         failure = job.history[0]["failure"] if budget else job.end["failure"]
         assert (failure["kind"], failure["after_s"]) == ("hung", 21)
+
+
+def test_the_stacks_of_a_hang_are_kept_when_the_head_starts_again():
+    job = SimulatedJob(hang=HANG).run(2)
+    job.stuck.update(job.hosts)
+    while not job.state.hang.number:
+        job.run(1)
+    assert cluster_state(job.state, job.time())["stacks"] is None
+    for rank, host in enumerate(job.hosts):
+        job.send(host, {"stacks": {"number": job.state.hang.number, "ranks": [stack_record(rank, "torch_all_reduce")]}})
+    assert job.run(1).end
+    known = cluster_state(job.state, job.time())
+    assert [group["ranks"] for group in known["stacks"]["groups"]] == [[0, 1]]
+    again = SimulatedJob(hang=HANG, previous={**known, "end": None})
+    assert cluster_state(again.state, again.time())["stacks"] == known["stacks"]
 
 
 def test_a_job_that_hangs_ends_without_the_stacks_of_a_stuck_node():

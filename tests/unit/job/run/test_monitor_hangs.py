@@ -36,6 +36,10 @@ def test_the_rank_that_never_came_is_named_with_all_stacks(hangs, how, where):
     assert failure["groups"][0].startswith("3 ranks (0, 1, 3) are in barrier (rank.py:")
     assert failure["groups"][1].startswith(f"rank 2 on n2 is in {where} (rank.py:")
     assert failure["reason"] == failure["groups"][1]
+    odd, others = job.state()["stacks"]["groups"]
+    assert (odd["odd"], odd["ranks"], odd["hosts"], odd["text"]) == (True, [2], ["n2"], failure["reason"])
+    assert (others["odd"], others["ranks"], others["hosts"]) == (False, [0, 1, 3], ["n1", "n2"])
+    assert any(name == where and owner == "own" for name, _, _, owner in odd["frames"])
     job.all_ended()
     assert job.nodes[1].end()["failure"] == failure
     assert_stacks(job, (0, 1), (2, 3))

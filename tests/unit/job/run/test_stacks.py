@@ -76,6 +76,23 @@ def test_odd_ranks_are_named():
     assert lines(waiting[:1], world_size=3, silent=silent)[-1] == "n2 did not report: no answer within 20 s"
 
 
+def test_the_record_has_the_odd_group_first_and_few_groups():
+    waiting = [record(rank, "torch_all_reduce") for rank in range(4)]
+    found = {"n1": waiting[:2], "n2": [record(2, "sleeps"), waiting[3]]}
+    made = stacks.recorded(stacks.groups(found), 5.0)
+    odd, others = made["groups"]
+    assert misfit(made, stacks.RECORD) == "" and (made["time"], made["more"]) == (5.0, 0)
+    assert (odd["odd"], odd["ranks"], odd["hosts"]) == (True, [2], ["n2"])
+    assert odd["frames"][0] == ["load_batch", "cap.py", 7, "own"]
+    assert (others["odd"], others["ranks"], others["hosts"]) == (False, [0, 1, 3], ["n1", "n2"])
+    # The text is the line that the terminal shows.
+    assert {odd["text"], others["text"]} <= set(stacks.lines(found, 4, {}))
+    many = [record(rank, wchan=f"wait_{rank}") for rank in range(20)]
+    made = stacks.recorded(stacks.groups({"n1": many}), 5.0)
+    assert (len(made["groups"]), made["more"]) == (stacks.MAX_LINES, 8)
+    assert stacks.more_text(8) in stacks.lines({"n1": many}, 20, {})
+
+
 @pytest.mark.parametrize(
     ("first", "second", "odd"),
     [
