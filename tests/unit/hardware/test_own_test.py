@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import tarfile
 from pathlib import Path
 
@@ -50,20 +51,26 @@ class Done:
 
 
 @pytest.fixture
-def run(tmp_path):
+def scratch():
+    """Return a folder with a short path, as Ansible has sockets below TMPDIR, whose paths end at 107 bytes."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def run(tmp_path, scratch):
     """Return a function that runs tests/hardware with the fake of the vendor's tool."""
 
     def run_it(*options, kind="gpu", **environment):
-        (tmp_path / "work").mkdir()
         env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_TEST", "PYTEST"))},
             "PATH": f"{PROJECT / 'tests/fixtures' / STAND_INS[kind]}:{os.environ['PATH']}",
-            **{"TMPDIR": str(tmp_path / "work"), "TRAINYARD_TEST_REPORTS": str(tmp_path / "reports")},
+            **{"TMPDIR": str(scratch), "TRAINYARD_TEST_REPORTS": str(tmp_path / "reports")},
             **{"TRAINYARD_TEST_TORCH": "/absent/python3", "TRAINYARD_TEST_CUDA": "/absent/cuda", **environment},
         }
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/hardware/test_{kind}.py", *options]
         done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
-        assert list((tmp_path / "work").iterdir()) == [], "something was left behind"
+        assert list(scratch.iterdir()) == [], "something was left behind"
         return Done(done, tmp_path / "reports")
 
     return run_it
@@ -151,10 +158,10 @@ print(*(path.read_text() for path in session.report.folder.glob("logs/*-stop.txt
 """
 
 
-def test_an_interrupted_run_ends_its_job_before_it_deletes_the_folder(tmp_path):
+def test_an_interrupted_run_ends_its_job_before_it_deletes_the_folder(tmp_path, scratch):
     (tmp_path / "source").mkdir()
     path = f"{PROJECT / 'tests/fixtures/nvidia_smi'}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}
+    env = {**os.environ, "PATH": path, "TMPDIR": str(scratch)}
     command = [sys.executable, "-c", LEFT_RUNNING, str(tmp_path), str(tmp_path / "source")]
     done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
     assert "nothing of the job is left on localhost" in done.stdout, done.stdout + done.stderr

@@ -15,6 +15,8 @@ def venv(tmp_path):
     """Return an environment whose interpreter is the one that runs the tests."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "lib").symlink_to(os.path.join(sys.prefix, "lib"))
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {os.path.dirname(sys._base_executable)}\n")
     (tmp_path / python_environment.RECORD).write_text(json.dumps({"packages": {}}))
     return tmp_path
 

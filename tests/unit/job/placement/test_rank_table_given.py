@@ -176,7 +176,7 @@ def prepared(tmp_path, table):
     [
         (None, "No such file or directory"),
         (b"\xff\xfe", "no text in UTF-8"),
-        (b'{"version": "1.0",\n}', "no JSON in line 2, column 1"),
+        (b'{"version": "1.0"\n"status"', "no JSON in line 2, column 1"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path, table, reason):
