@@ -8,8 +8,8 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest

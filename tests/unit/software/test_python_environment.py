@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node.software import python_environment
@@ -15,8 +16,8 @@ def venv(tmp_path):
     """Return an environment whose interpreter is the one that runs the tests."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    (tmp_path / "lib").symlink_to(os.path.join(sys.prefix, "lib"))
-    (tmp_path / "pyvenv.cfg").write_text(f"home = {os.path.dirname(sys._base_executable)}\n")
+    (tmp_path / "lib").symlink_to(Path(sys.prefix, "lib"))
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {Path(sys._base_executable).parent}\n")
     (tmp_path / python_environment.RECORD).write_text(json.dumps({"packages": {}}))
     return tmp_path
 
