@@ -27,6 +27,8 @@ options:
   nodes: {description: "Nodes with C(host), C(address) and C(facts).", type: list, elements: dict, default: []}
   benchmarks: {description: Records of M(collective_benchmark)., type: list, elements: dict, default: []}
   stragglers: {description: The result of M(pair_stragglers); empty without pairs., type: dict, default: {}}
+  group_by: {description: Name of the host variable by which nodes are grouped., type: str, default: ""}
+  groups: {description: "Value of O(group_by) by host; a host without one is in no group.", type: dict, default: {}}
   started: {description: "Begin of the verification, in seconds since the epoch.", type: float, required: true}
   finished: {description: "Its end, by default now.", type: float}
 attributes:

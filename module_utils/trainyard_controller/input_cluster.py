@@ -15,7 +15,7 @@ from ..trainyard.cluster.hosts import inventory_findings
 from ..trainyard.findings.findings import Finding
 from ..trainyard.inputs import cluster_values, nothing_to_do
 from ..trainyard.inputs import variables as inputs
-from ..trainyard.inputs.variables import Place
+from ..trainyard.inputs.variables import INVENTORY, Place
 from . import run_folder
 from .input_run import InputRun, places
 from .value_sources import leaves, place_of
@@ -23,6 +23,8 @@ from .value_sources import leaves, place_of
 # Variables that must be the same for all nodes and the controller, which plans with them.
 _SAME = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
 _STACKS = ("nvidia_stack", "nvidia_stack_own")
+# Playbooks that write the report of a verification.
+_VERIFY = ("site.yml", "verify.yml")
 # Playbooks that write to trainyard_runs.
 _KEEP_RUNS = ("launch.yml", "site.yml", *nothing_to_do.HOSTS)
 
@@ -122,6 +124,30 @@ def _value(run: InputRun, host: Any, name: str, place: Place, has_own: bool) -> 
     catalog = yaml.safe_load((run.project / "roles/nvidia_stack/vars/main/stacks.yml").read_text())
     own = run.value(host, "nvidia_stack_own") if has_own else {}
     return cluster_values.stack(run.value(host, name), {**catalog["__nvidia_stack_catalog"], **own}, place)
+
+
+def group_by(run: InputRun) -> list[Finding]:
+    """Find that the nodes have no variable by which the report of a verification can group them."""
+    if not run.is_of_project or run.playbook.name not in _VERIFY:
+        return []
+    controller = run.inventory.get_host("localhost")
+    try:
+        name = str(run.value(controller, "verify_group_by"))
+    except (AnsibleError, KeyError):
+        return []
+    found: dict[str, Any] = {}
+    for host in run.compute().values() if name else ():
+        try:
+            value = run.value(host, name)
+        except KeyError:
+            continue
+        except AnsibleError:
+            # It depends on facts, which a verification does not gather.
+            value = None
+        found = {host.name: value}
+        break
+    place = place_of(run.extra["verify_group_by"]) if "verify_group_by" in run.extra else INVENTORY
+    return cluster_values.group_by(name, found, place) if name else []
 
 
 def runs(run: InputRun) -> list[Finding]:

@@ -44,6 +44,8 @@ def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
             not_asked=given.get("not_asked") or [],
             benchmarks=given.get("benchmarks") or [],
             stragglers=given.get("stragglers") or None,
+            group_by=given.get("group_by") or "",
+            groups=given.get("groups") or {},
             versions={"trainyard": version, "ansible": ansible_version, "python": platform.python_version()},
         )
     except (KeyError, TypeError, ValueError) as error:

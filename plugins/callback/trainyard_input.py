@@ -83,7 +83,7 @@ def check(run: InputRun) -> list[Finding]:
     findings += input_variables.undefined(run) + input_cluster.share_with_controller(run, by_default)
     findings += input_cluster.node_names(run) + input_cluster.values(run, written)
     if not findings:
-        findings = input_variables.not_allowed(run) + input_cluster.runs(run)
+        findings = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
     if not findings and run.playbook == PROJECT / "launch.yml":
         findings = input_launch.findings(run)
     return findings

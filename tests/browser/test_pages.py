@@ -133,6 +133,18 @@ def test_nodes_are_found_by_name_and_state(browser):
     browser.until(f"return (() => {{ {visible} }})() === 1")
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 5, 128, 1024])
+def test_each_node_has_a_small_cell_at_any_width(browser, nodes):
+    for options in ({}, {"racks": 16}):
+        content = cluster_page(nodes, **options)
+        for width in (1400, 390):
+            browser.open(content, width=width)
+            sizes = browser.run("return [...document.querySelectorAll('.shares li')].map((cell) => cell.offsetWidth)")
+            assert len(sizes) == nodes and max(sizes) < 100
+            assert browser.run("return document.documentElement.scrollWidth") <= width
+            assert browser.complaints() == []
+
+
 def test_a_thousand_nodes_are_usable(browser):
     browser.open(cluster_page(1024))
     assert browser.complaints() == [] and browser.one("#filter-count").text == "3 of 1024"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find invalid values of the cluster: folders, the training user's uid, the name of an NVIDIA stack."""
+"""Find invalid values of the cluster: folders, the training user's uid, groups of nodes, an NVIDIA stack."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def uid(value: int, manages: bool, place: Place) -> list[Finding]:
     found = f"{value} {place.text}{', which is root' if not value else ''}"
     action = "choose a number that is free on all nodes, or leave trainyard_uid out"
     return [Finding("trainyard_uid", found, f"the number of an ordinary user, from 1 to {_MAX_UID}", action)]
+
+
+def group_by(name: str, values: Mapping[str, Any], place: Place) -> list[Finding]:
+    """Find a variable by which nodes cannot be grouped; `values` are those of the first host that has it."""
+    host, value = next(iter(values.items()), ("", None))
+    if isinstance(value, (str, int, float)):
+        return []
+    what = f"which is no text or number on {host}" if host else "a variable that no node has"
+    expected = "a variable that the inventory sets for nodes, to a text or a number"
+    action = f"set {name} for hosts or groups of the inventory, or leave verify_group_by out"
+    return [Finding("verify_group_by", f"{name} {place.text}, {what}", expected, action)]
 
 
 def stack(name: Any, catalog: Mapping[str, Any], place: Place) -> list[Finding]:

@@ -42,10 +42,7 @@ def content(report: Data) -> dict[str, Any]:
         "first": _first(report["first"]),
         "to_do": [_check(check) for check in to_do(report)[:MAX_TO_DO]],
         "more_to_do": max(0, len(to_do(report)) - MAX_TO_DO),
-        "cells": [
-            {key: node[key] for key in ("host", "state", "share", "part")} | {"number": number}
-            for number, node in enumerate(nodes)
-        ],
+        "cells": cells(report, nodes),
         "pairs": _pairs(report["stragglers"]) if report["stragglers"] else None,
         "plots": bandwidth_plots(report["benchmarks"]),
         "benchmarks": [_benchmark(each) for each in others],
@@ -60,6 +57,24 @@ def content(report: Data) -> dict[str, Any]:
         "tools": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         "commands": [{key: each[key] for key in ("check", "phase", "command")} for each in report["commands"]],
     }
+
+
+def cells(report: Data, nodes: Sequence[Data]) -> list[dict[str, Any]]:
+    """Return the cells of nodes in groups by the variable `group_by`, those without it last."""
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for number, (node, row) in enumerate(zip(report["nodes"], nodes)):
+        cell = {**{key: row[key] for key in ("host", "state", "share", "part")}, "number": number}
+        by_group.setdefault(node["group"], []).append(cell)
+    variable = report["group_by"]
+    last = f"without {variable}" if variable else ""
+    return [
+        {
+            "name": f"{variable} {group}" if group else last,
+            "label": f"Nodes of {variable} {group}" if group else f"Nodes {last}".rstrip(),
+            "cells": by_group[group],
+        }
+        for group in sorted(by_group, key=lambda group: not group)
+    ]
 
 
 def _first(first: Data | None) -> dict[str, str] | None:

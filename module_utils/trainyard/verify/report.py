@@ -42,12 +42,14 @@ def build(
     benchmarks: Iterable[Data],
     stragglers: Data | None,
     versions: Data,
+    group_by: str = "",
+    groups: Data | None = None,
 ) -> dict[str, Any]:
     """Build report.json from what the phases found.
 
-    `not_asked` are phases that were not requested. A phase's state is the worst of its checks, and of the state that it
-    gives itself. Benchmarks and stragglers without a check in their phases become checks, so that they count. Raises
-    TypeError or ValueError for a check that is none.
+    `not_asked` are phases that were not requested. `groups` has the value of the host variable `group_by` by host. A
+    phase's state is the worst of its checks, and of the state that it gives itself. Benchmarks and stragglers without
+    a check in their phases become checks, so that they count. Raises TypeError or ValueError for a check that is none.
     """
     benchmarks = [safe(record) for record in benchmarks]
     stragglers = safe(stragglers) if stragglers else None
@@ -70,7 +72,14 @@ def build(
         "text": "",
         "first": first_step(checks),
         "hosts": [safe(host) for host in hosts],
-        "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, stragglers, bool(states)),
+        "group_by": safe(group_by),
+        "nodes": [
+            {**node, "group": group}
+            for node, group in zip(
+                _nodes(hosts, {node["host"]: node for node in nodes}, checks, stragglers, bool(states)),
+                _groups(hosts, groups or {}),
+            )
+        ],
         "phases": checked,
         "coverage": _coverage(checked, not_asked),
         "benchmarks": benchmarks,
@@ -171,6 +180,11 @@ def _nodes(
         }
         for host in hosts
     ]
+
+
+def _groups(hosts: Sequence[str], groups: Data) -> list[str]:
+    """Return the group of each host as text; "" for none."""
+    return [safe("" if groups.get(host) is None else str(groups[host])) for host in hosts]
 
 
 def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:

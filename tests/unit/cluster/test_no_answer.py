@@ -173,9 +173,14 @@ def test_a_playbook_reports_all_causes_at_once(silent_hosts, tmp_path, name):
 
 
 def test_a_verification_reports_the_causes_as_checks(silent_hosts, tmp_path):
-    playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}').expect(
+    silent_hosts["compute"]["hosts"]["gpu2"]["rack"] = 7
+    grouped = ["-e", "verify_group_by=rack"]
+    playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}', *grouped).expect(
         2,
         "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected",
         "reach: answer on bare: fail found Python: no /nowhere/python3 expected",
         "reach: answer on loud: fail found login: it prints before the answer",
     )
+    (report,) = (tmp_path / "runs").glob("verify-*/report.json")
+    groups = {node["host"]: node["group"] for node in json.loads(report.read_text())["nodes"]}
+    assert groups == {**dict.fromkeys(silent_hosts["compute"]["hosts"], ""), "gpu2": "7"}

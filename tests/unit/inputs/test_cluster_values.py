@@ -47,6 +47,25 @@ def test_root_is_a_training_user_only_without_managed_users():
     assert cluster_values.uid(2000, True, FILE) == cluster_values.uid(0, False, FILE) == []
 
 
+@pytest.mark.parametrize("value", ["r1", 7, 1.5, ""])
+def test_nodes_are_grouped_by_a_text_or_a_number(value):
+    assert cluster_values.group_by("rack", {"n1": value}, COMMAND_LINE) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, "rack on the command line, a variable that no node has"),
+        ({"n1": ["a"]}, "rack on the command line, which is no text or number on n1"),
+        ({"n1": None}, "rack on the command line, which is no text or number on n1"),
+    ],
+)
+def test_nodes_are_not_grouped_by_what_none_of_them_has(values, found):
+    (finding,) = cluster_values.group_by("rack", values, COMMAND_LINE)
+    assert (finding.check, finding.found) == ("verify_group_by", found)
+    assert finding.action == "set rack for hosts or groups of the inventory, or leave verify_group_by out"
+
+
 def test_an_unknown_stack_is_named_with_the_known_ones():
     (finding,) = cluster_values.stack("cuda99", {"debian12": {}, "mine": {}}, FILE)
     assert finding.found == "'cuda99' in group_vars/all.yml, line 3"

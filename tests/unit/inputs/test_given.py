@@ -50,6 +50,18 @@ def test_all_findings_come_at_once_in_every_playbook(playbook):
     assert "Traceback" not in run.output
 
 
+@pytest.mark.parametrize("book", ["playbooks/verify.yml", "site.yml"])
+def test_a_variable_by_which_nodes_cannot_be_grouped_is_a_finding(playbook, book):
+    no_node = "verify_group_by found rack on the command line, a variable that no node has"
+    playbook(book, "-e", "verify_group_by=rack", inventory=TWO).expect(2, "1 finding in what was given.", no_node)
+    # Its value would need facts.
+    of_facts = "{verify_group_by: rack, rack: '{{ ansible_facts.x }}'}"
+    unset = f"compute: {{vars: {of_facts}, hosts: {{n1: {HERE}}}}}\n"
+    playbook(book, inventory=unset).expect(
+        2, "1 finding in what was given.", "rack in the inventory, which is no text or number on n1"
+    )
+
+
 @pytest.mark.parametrize("option", ["@{}", "job={}"])
 def test_a_relative_source_is_looked_for_beside_the_job_file_first(show, tmp_path, option):
     (tmp_path / "mine").mkdir()

@@ -88,7 +88,30 @@ def test_a_cell_for_each_node_has_its_share_of_the_healthy_bandwidth(nodes):
     scores[1].update(state="fail", score=0.4)
     stragglers = {"state": "fail", "reason": "n1 slow", "median": 45.0, "gate": 36.0, "pairs": [], "nodes": scores}
     made = of_cluster.content(reported([phase("stragglers", ("pairs", "pass"))], hosts=hosts, stragglers=stragglers))
-    assert [cell["part"] for cell in made["cells"]][:3] == [0.98, 0.4, 0.98][:nodes] and len(made["cells"]) == nodes
+    (group,) = made["cells"]
+    assert [cell["part"] for cell in group["cells"]][:3] == [0.98, 0.4, 0.98][:nodes]
+    assert len(group["cells"]) == nodes and group["name"] == ""
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 5, 128, 1024])
+def test_a_cell_leads_to_the_row_of_its_node(nodes):
+    report = finished(nodes)
+    links = [attrs["href"] for tag, attrs in Elements(verify_page(report)).found if tag == "a" and "href" in attrs]
+    assert [link for link in links if link.startswith("#node-")] == [f"#node-{number}" for number in range(nodes)]
+
+
+def test_cells_are_grouped_by_a_host_variable_and_others_come_last():
+    racks = {"n1": "b", "n2": None, "n3": "a", "n4": "b", "n5": 7}
+    hosts = [f"n{number}" for number in range(1, 7)]
+    report = reported([phase("drift", ("kernel", "pass"))], hosts, group_by="rack", groups=racks)
+    groups = of_cluster.content(report)["cells"]
+    assert [(group["name"], [cell["host"] for cell in group["cells"]]) for group in groups] == [
+        ("rack b", ["n1", "n4"]), ("rack a", ["n3"]), ("rack 7", ["n5"]), ("without rack", ["n2", "n6"]),
+    ]  # fmt: skip
+    # Numbers of cells lead to rows in inventory order.
+    assert [cell["number"] for group in groups for cell in group["cells"]] == [0, 3, 2, 4, 1, 5]
+    content = verify_page(report)
+    assert "<h3>rack b</h3>" in content and 'aria-label="Nodes without rack in inventory order' in content
 
 
 def test_a_node_has_its_slowest_pairs_on_demand():

@@ -183,9 +183,15 @@ def test_many_faults_stay_readable_on_the_terminal():
     assert "  ... 180 more in the report" in text and len(text.splitlines()) < 60
 
 
-@pytest.mark.parametrize("options", [{}, {"bad": False}, {"hostile": True}, {"rounds": 4}])
+@pytest.mark.parametrize("options", [{}, {"bad": False}, {"hostile": True}, {"rounds": 4}, {"racks": 2}])
 def test_reports_follow_the_published_schema(options):
     assert schema_errors(finished(5, **options)) == []
+
+
+def test_a_node_has_its_group_as_text():
+    report = finished(5, racks=2)
+    assert (report["group_by"], [node["group"] for node in report["nodes"]]) == ("rack", ["r1", "r1", "r2", "r2", ""])
+    assert {node["group"] for node in finished(5)["nodes"]} == {""}
 
 
 @pytest.mark.parametrize(
