@@ -26,7 +26,18 @@ def all_agents(two):
 
 
 @pytest.fixture(scope="module")
-def all_direct(play, two):
+def documented(play, two, tmp_path_factory):
+    """The script and the job file of docs/first-job.md, as a user saves them."""
+    text = (PROJECT / "docs/first-job.md").read_text()
+    folder = tmp_path_factory.mktemp("mine")
+    for name, language in (("train.py", "python"), ("job.yml", "yaml")):
+        (block,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        (folder / name).write_text(block)
+    return play.launch(folder / "job.yml")
+
+
+@pytest.fixture(scope="module")
+def all_direct(play, two, documented):
     """The second launch of the ResNet: it finds the checkpoint of the first one, which had fewer ranks."""
     return play.launch(RESNET, resnet18_epochs=EPOCHS).wait()
 
@@ -53,6 +64,14 @@ def test_all_nodes_end_with_equal_parameters(all_agents, all_direct, node_names,
         assert len(run.checksums(len(node_names))) == 1
         assert left(run.job_id) == {}
     assert all_agents.accuracy > 90
+
+
+def test_the_first_own_job_of_the_docs_trains_and_shows_its_curve(documented, node_names):
+    documented.expect(0)
+    assert documented.summary["world_size"] == 2 * len(node_names)
+    metrics = documented.summary["metrics"]
+    assert metrics["epoch"] == 19 and metrics["loss"] < 1
+    assert '<svg class="curve' in (documented.folder / "report.html").read_text()
 
 
 def test_ranks_follow_the_inventory(all_agents, all_direct, nodes, node_vars):
