@@ -95,6 +95,11 @@ due:
   description: Whether something is done or would be; unlike RV(changed) it survives C(changed_when).
   returned: success
   type: bool
+installed:
+  description: The new packages with their versions (C(packages), the requested ones first), and their C(bytes).
+  returned: success
+  type: dict
+  sample: {packages: [libnccl2 2.21.5-1+cuda12.4], bytes: 193986560}
 pending:
   description: Whether nothing could be checked yet, as apt does not know the source.
   returned: success
@@ -112,6 +117,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import apt as rules
+from ansible.module_utils.trainyard.software import installed
 from ansible.module_utils.trainyard_node.software import apt
 
 SOURCE_FILE = "/etc/apt/sources.list.d/trainyard-nvidia.sources"
@@ -203,6 +209,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    output = ""
     try:
         work = Work(module.params)
         findings = [replace(finding, host=module.params["host"]) for finding in work.findings]
@@ -213,7 +220,7 @@ def main() -> None:
         files = {} if findings or work.pending else work.files()
         changed = bool(work.actions() or apt.differing(files)) and not findings
         if changed and not module.check_mode:
-            apt.apply(work.plan, module.params["recommends"], files)
+            output = apt.apply(work.plan, module.params["recommends"], files)
     except apt.AptError as error:
         module.fail_json(msg=f"{module.params['host']}: {error}")
     module.exit_json(
@@ -222,6 +229,7 @@ def main() -> None:
         versions=work.plan.versions,
         actions=work.actions(),
         pending=work.pending,
+        installed=installed.by_apt(output, list(work.plan.versions)),
         findings=[finding.as_dict() for finding in findings],
     )
 

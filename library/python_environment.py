@@ -154,6 +154,13 @@ lacking:
   returned: success
   type: list
   elements: str
+installed:
+  description: >-
+    The new packages with their versions (C(packages), the requested ones first), and the size of their files
+    (C(bytes)).
+  returned: when something was installed
+  type: dict
+  sample: {packages: [torch 2.9.0, filelock 3.20.0], bytes: 851443712}
 verified:
   description: Output of the last successful check.
   returned: when there is O(verify_script)

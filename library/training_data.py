@@ -82,6 +82,11 @@ reasons:
   returned: success
   type: list
   elements: str
+installed:
+  description: The name of the data set (C(packages)), and the size of its files (C(bytes)).
+  returned: when it was placed
+  type: dict
+  sample: {packages: [the data set digits], bytes: 57523}
 work:
   description: Folder for a download of O(source).
   returned: success
@@ -132,12 +137,12 @@ def filler(params: dict[str, Any]) -> Callable[[Path], None]:
     return partial(dataset_files.unpack_cifar10, source, params["format"])
 
 
-def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> list[str]:
-    """Place the data set where it differs, and return the reasons."""
+def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> tuple[list[str], int]:
+    """Place the data set where it differs; return the reasons, and the bytes of what was placed."""
     source = dataset_files.identity(params)
     reasons = dataset_files.examine(folder, params["kind"], source, owner)
     if not reasons:
-        return []
+        return [], 0
     free = free_bytes(folder)
     if free < params["min_free_mb"] * 10**6:
         raise dataset_files.DatasetFailure(
@@ -155,7 +160,7 @@ def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bo
                 f"{error}; root changes nothing for others in a folder that they can change. Give {folder} to "
                 f"{owner or 'the user of this run'}, or {folder.parent} to root"
             ) from error
-    return reasons
+    return reasons, sum(file.stat().st_size for file in folder.rglob("*")) if places else 0
 
 
 def main() -> None:
@@ -170,10 +175,12 @@ def main() -> None:
     try:
         owner = params["owner"] if as_root else ""
         rights = dataset_files.whose_rights(folder, owner)
-        reasons = as_user.run(rights, check_and_place, folder, owner, params, not module.check_mode, limit_s=LIMIT_S)
+        arguments = (folder, owner, params, not module.check_mode)
+        reasons, size = as_user.run(rights, check_and_place, *arguments, limit_s=LIMIT_S)
     except as_user.JobError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=bool(reasons), reasons=reasons, work=work)
+    installed = {"installed": {"packages": [f"the data set {folder.name}"], "bytes": size}} if size else {}
+    module.exit_json(changed=bool(reasons), reasons=reasons, work=work, **installed)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ name: trainyard
 type: stdout
 short_description: Short output, with all failures at the end
 description:
-  - Like the default callback, without hosts and tasks that changed nothing (a slow task is announced), and with the
-    messages of all failures repeated at the end.
+  - Like the default callback, without hosts and tasks that changed nothing (a slow task is announced, then followed by
+    a line at most every 10 s), and with the messages of all failures repeated at the end.
+  - What a task has installed or downloaded is printed once for all hosts, with its size and the seconds.
   - Findings are printed only there, once for all hosts. A host that does not answer, refused privileges and a missing
     Python are findings, too.
   - Plays with the variable C(trainyard_quiet), which run and watch jobs, print only the texts of C(debug) and C(fail),
@@ -21,7 +22,6 @@ extends_documentation_fragment:
 
 import shutil
 import sys
-import threading
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -47,9 +47,7 @@ from ansible.module_utils.trainyard.cluster import unreachable
 from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
-
-# A task that takes longer than this is announced while it runs; others are listed when they change something or fail.
-ANNOUNCE_AFTER_S = 2.0
+from ansible.module_utils.trainyard_controller.running_task import RunningTask
 
 
 class CallbackModule(Default):
@@ -70,7 +68,7 @@ class CallbackModule(Default):
         self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
         self._interrupts: interrupts.Interrupts
-        self._announcement: threading.Timer | None = None
+        self._running = RunningTask(self._display.display, terminal.shown_at)
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Handle Ctrl-C from now on."""
@@ -81,10 +79,12 @@ class CallbackModule(Default):
 
         name = Path(playbook._file_name).name
         self._interrupts = interrupts.Interrupts(name, inventory_given(), self._display.display, tidy)
+        self._running.watch()
         super().v2_playbook_on_start(playbook)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Print the play's banner, unless it is quiet."""
+        self._running.begin(None)
         # A play with `hosts: []` is a step that this inventory does not need.
         self._quiet = bool(play.get_vars().get("trainyard_quiet")) or not play.hosts
         self._inventory = play.get_variable_manager()._inventory
@@ -97,20 +97,47 @@ class CallbackModule(Default):
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Print the task, unless the play is quiet; announce it if it is slow."""
         self._interrupts.task(task.action.rpartition(".")[2])
-        self._cancel_announcement()
+        self._begin(task)
         if not self._quiet:
             super().v2_playbook_on_task_start(task, is_conditional)
-            self._announcement = threading.Timer(ANNOUNCE_AFTER_S, self._announce, [task])
-            self._announcement.daemon = True
-            self._announcement.start()
 
-    def _announce(self, task: Any) -> None:
-        if self._last_task_banner != task._uuid:
-            self._print_task_banner(task)
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """Print the handler like a task."""
+        self._begin(task)
+        if not self._quiet:
+            super().v2_playbook_on_handler_task_start(task)
 
-    def _cancel_announcement(self) -> None:
-        if self._announcement is not None:
-            self._announcement.cancel()
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        """Note where the task runs."""
+        super().v2_runner_on_start(host, task)
+        self._running.started(host.get_name())
+
+    def _begin(self, task: Any) -> None:
+        def announce() -> None:
+            if self._last_task_banner != task._uuid:
+                self._print_task_banner(task)
+
+        self._running.begin(task, None if self._quiet else announce)
+
+    def _ended(self, result: Any) -> None:
+        """Note the end of a task on a host, with what it has installed; a quiet play prints nothing of it."""
+        task, action = result.task, result.task.action.rpartition(".")[2]
+        shown = not self._quiet and not task.no_log
+        self._running.ended(result.host.get_name(), action, result.result if shown else None)
+
+    def v2_runner_on_async_poll(self, result: Any) -> None:
+        """Print nothing: the lines of a slow task do."""
+
+    def v2_runner_on_async_ok(self, result: Any) -> None:
+        """Print nothing for the end of a background task, whose result follows."""
+
+    def v2_runner_on_async_failed(self, result: Any) -> None:
+        """Print nothing for the end of a background task, whose result follows."""
+
+    def v2_runner_retry(self, result: Any) -> None:
+        """Print retries only where details are requested (-v)."""
+        if self._display.verbosity:
+            super().v2_runner_retry(result)
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Print it, unless the play is quiet, whose steps are not needed everywhere."""
@@ -123,6 +150,7 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: Any) -> None:
         """Print the text of a debug task; print other results as usual, but not in quiet plays."""
         action = result.task.action.rpartition(".")[2]
+        self._ended(result)
         self._interrupts.ok(action, result.result)
         if action in ("include_role", "include_tasks"):
             return
@@ -137,6 +165,7 @@ class CallbackModule(Default):
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """Print nothing for skipped tasks."""
+        self._running.ended(result.host.get_name())
         self._interrupts.skipped(result.task.action.rpartition(".")[2])
 
     def v2_runner_item_on_skipped(self, result: Any) -> None:
@@ -149,6 +178,7 @@ class CallbackModule(Default):
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the message for the end; print it now, too, unless the play is quiet."""
+        self._running.ended(result.host.get_name())
         self._interrupts.failed(result.task.action.rpartition(".")[2])
         # A task that ignores missing answers reports them itself.
         explained = unreachable.cause(result.result) is not None if ignore_errors else self._explained(result)
@@ -173,12 +203,14 @@ class CallbackModule(Default):
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep the message for the end, unless the task ignores it."""
+        self._running.ended(result.host.get_name())
         if not result.task.ignore_unreachable and not self._explained(result) and not self._quiet:
             super().v2_runner_on_unreachable(result)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print the recap (not for quiet plays), and the failures last."""
-        self._cancel_announcement()
+        self._running.begin(None)
+        self._running.stop()
         failures: dict[tuple[str, str], list[str]] = {}
         for number, (host, task, message) in enumerate(self._failures):
             # A rescued task is no failure, and a message that a rescue repeats is printed once.

@@ -189,8 +189,12 @@ def place(files: Mapping[str, bytes | None]) -> None:
             write(path, content)
 
 
-def apply(plan: apt.Plan, recommends: bool, files: Mapping[str, bytes | None]) -> None:
-    """Install exactly what was planned, then hold it. Raises AptError; then pins and holds are as before."""
+def apply(plan: apt.Plan, recommends: bool, files: Mapping[str, bytes | None]) -> str:
+    """Install exactly what was planned, then hold it; return apt's output.
+
+    Raises AptError; then pins and holds are as before.
+    """
+    output = ""
     if plan.arguments:
         status, output = _run(["apt-get", *_install(plan, recommends)], INSTALL_TIMEOUT)
         if status:
@@ -202,6 +206,7 @@ def apply(plan: apt.Plan, recommends: bool, files: Mapping[str, bytes | None]) -
         if names:
             _read(["apt-mark", verb, *names])
     place(files)
+    return output
 
 
 # A source

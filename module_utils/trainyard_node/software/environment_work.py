@@ -41,6 +41,8 @@ class Work:
         self.verification = python_environment.Verification(
             params["verify_script"], params["verify_user"], params["verify_timeout"], params["verify_environment"]
         )
+        # New packages with their versions, the requested ones first, and their bytes.
+        self.installed: dict[str, Any] = {}
         self.remake = self._remake()
         self.renew = self._renew()
         self.install = self.remake or [
@@ -141,6 +143,15 @@ class Work:
         if found is None:
             raise EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
         self.state = State("complete", *found)
+        self.installed = self._new(before[1] if before else {}, found[1])
+
+    def _new(self, before: dict[str, str], after: dict[str, str]) -> dict[str, Any]:
+        """Return the packages that were not there before, or were replaced."""
+        new = {name for name, version in after.items() if before.get(name) != version or name in self.renew}
+        requested = [pin.name for pin in self.pins if pin.name in new]
+        names = list(dict.fromkeys([*requested, *sorted(new)]))
+        packages = [f"{name} {after[name]}" for name in names]
+        return {"packages": packages, "bytes": python_environment.size_of(self.path, names)}
 
     def _record(self, verified: dict[str, Any] | None) -> None:
         python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], verified)
@@ -168,6 +179,7 @@ class Work:
             "reasons": self.reasons,
             "lacking": python_environment.missing_from_system(self.params["libraries"], self.interpreter),
             **({"verified": verified["result"]} if verified else {}),
+            **({"installed": self.installed} if self.installed else {}),
         }
 
     def lines(self, packages: dict[str, str]) -> str:

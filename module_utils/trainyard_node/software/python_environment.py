@@ -44,6 +44,13 @@ import importlib.metadata, json, sys
 found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
 print(json.dumps({"python": list(sys.version_info[:3]), "packages": found}))
 """
+_SIZE = """
+import importlib.metadata, json, re, sys
+def is_named(one):
+    return re.sub("[-_.]+", "-", one.metadata["Name"] or "").lower() in sys.argv[1:]
+files = (file for one in importlib.metadata.distributions() if is_named(one) for file in one.files or ())
+print(json.dumps(sum(file.size or 0 for file in files)))
+"""
 _DESCRIBE = f"""
 import importlib.util, json, os, sys, sysconfig
 print(json.dumps({{
@@ -153,6 +160,12 @@ def inspect(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
     found = json.loads(answer.output)
     major, minor, micro = found["python"]
     return (major, minor, micro), {normal(name): version for name, version in found["packages"].items()}
+
+
+def size_of(path: Path, names: Sequence[str]) -> int:
+    """Return the bytes of installed packages (normal names), by their lists of files; 0 if these cannot be read."""
+    answer = _run([str(path / "bin" / "python"), "-I", "-c", _SIZE, *names])
+    return int(json.loads(answer.output)) if not answer.status else 0
 
 
 def examine(path: Path) -> State:

@@ -182,7 +182,7 @@ def test_an_installer_that_fails_leaves_nothing(side_by_side, run_playbook, node
     record = {**RUNFILE, "version": "12.9.1", "local_file": str(broken)}
     record["sha256"] = hashlib.sha256(broken.read_bytes()).hexdigest()
     run_playbook("changed.yml", "--limit", first, cuda_toolkit_versions=[record], cuda_toolkit_default="none").fails(
-        f"{first}: CUDA 12.9.1 could not be installed: Install the toolkit: ", "No space left on device"
+        f"{first}: CUDA 12.9.1 could not be installed: Install CUDA 12.9.1: ", "No space left on device"
     )
     left = node(first).check_output("ls -A /opt/trainyard").split()
     assert not {"cuda-12.9.1", ".cuda-installing"} & set(left)

@@ -46,8 +46,11 @@ def test_a_new_node_gets_a_copy(run_playbook, node, node_names):
 def test_a_failed_build_names_the_reason_and_keeps_the_prefix(run_playbook, node_names, node):
     only_first = ("--limit", node_names[0])
     for given, said in (
-        ({"source_sha256": "1" * 64}, "could not be built: Download the archive: The checksum for"),
-        ({"source_options": ["--with-hwloc=/nowhere"]}, "could not be built: Configure, build, install:"),
+        ({"source_sha256": "1" * 64}, "could not be built: Download the archive of Open MPI 4.1.4: The checksum for"),
+        (
+            {"source_options": ["--with-hwloc=/nowhere"]},
+            "could not be built: Configure, build and install Open MPI 4.1.4:",
+        ),
     ):
         done = run_playbook("converge.yml", *only_first, **given).fails(said)
     assert "error:" in done.text and "/nowhere" in done.text, "the end of the log is shown"

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes
@@ -200,6 +201,62 @@ def test_a_launch_names_nodes_whose_python_prints_nothing(play, tmp_path):
     assert "1 finding: the job cannot be planned, and nothing was started." in text
     assert "1. answer on n1, n2\n" in text and "found     no output (exit status 0)\n" in text
     assert not (tmp_path / "runs").exists()
+
+
+SLOW = """
+- name: Provision
+  hosts: n1, n2
+  gather_facts: false
+  tasks:
+    - name: Download the archive of {{ part }}
+      ansible.builtin.get_url: {url: "file://{{ here }}/archive.tar", dest: "{{ here }}/{{ inventory_hostname }}"}
+      vars: {part: MPI}
+    - name: Build it
+      ansible.builtin.command: sleep 2
+      async: 30
+      poll: 1
+    - name: Wait for it
+      ansible.builtin.shell: "[ -e {{ here }}/ready ] || { touch {{ here }}/ready; exit 1; }"
+      register: __tried
+      until: __tried is success
+      retries: 2
+      delay: 0
+      when: inventory_hostname == 'n1'
+    - name: Link it
+      ansible.builtin.command: sleep 2
+"""
+# ansible-playbook, where half a second counts as long.
+IMPATIENT = """
+import runpy, sys
+import ansible.module_utils
+ansible.module_utils.__path__.append(sys.argv.pop(1))
+from ansible.module_utils.trainyard_controller import running_task
+running_task.CHECK_S, running_task.SILENT_S, running_task.ANNOUNCE_AFTER_S = 0.1, 0.5, 0.2
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_long_task_is_shown_while_it_runs_and_what_it_did_once_for_all_hosts(tmp_path):
+    (tmp_path / "archive.tar").write_bytes(bytes(3 << 20))
+    (program, *argv), options = command(tmp_path, SLOW, {name: {"here": str(tmp_path)} for name in ("n1", "n2")})
+    argv = [sys.executable, "-c", IMPATIENT, str(PROJECT / "module_utils"), program, *argv]
+    # As for a user, whose output to a pipe is not written line by line.
+    options["env"].pop("PYTHONUNBUFFERED", None)
+    seen, started = [], time.monotonic()
+    with subprocess.Popen(argv, **options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as played:
+        for line in played.stdout:
+            seen.append((time.monotonic() - started, line.rstrip()))
+    lines = [line for _, line in seen]
+    text = "\n".join(lines)
+    assert re.search(
+        r"TASK \[Download the archive of MPI\].*\n(?s:.*)\nn1, n2: downloaded archive.tar \(3 MiB\) in", text
+    )
+    linking = [at for at, line in seen if line.endswith("   Link it on n1, n2")]
+    # It comes while the task runs, not when a buffer is full.
+    assert linking and linking[0] < seen[-1][0] - 0.5, text
+    assert re.search(r"^n1, n2: done in \d s", text, re.MULTILINE) and "ASYNC" not in text
+    assert "RETRYING" not in text and "Wait for it" in text
 
 
 STATUS = """

@@ -257,7 +257,7 @@ def test_roles_check_parts_that_validation_did_not_see(tmp_path):
     lines = [line for line in done.stdout.splitlines() if line.startswith(("TASK", "changed"))]
     changed = [task for task, after in itertools.pairwise(lines) if after.startswith("changed")]
     assert [task.split(" *")[0].split(": ")[-1] for task in changed] == [
-        "Make or repair the environment, and verify it]",
-        "Put the files in place]",
+        "Install and verify numpy==2.4.6]",
+        "Put in place the data set generated]",
     ], done.output
     assert done.rc == 0 and "changed=2 " in done.stdout

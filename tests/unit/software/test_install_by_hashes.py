@@ -24,10 +24,11 @@ def wheel(folder, name, *needs, version="1.0", text=""):
     metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr(f"{name}.py", f"text = {text!r}\n")
+        code = f"text = {text!r}\n"
+        file.writestr(f"{name}.py", code)
         file.writestr(f"{info}/METADATA", metadata)
         file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr(f"{info}/RECORD", "")
+        file.writestr(f"{info}/RECORD", f"{name}.py,,{len(code)}\n")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -119,6 +120,23 @@ def test_another_file_of_a_locked_package_is_refused_until_its_hash_is_given(sit
 def test_without_the_file_the_version_counts(site):
     wheel(site.wheels, "need", text="a build of our own")
     assert site.install("frame==1.0", lock="") == {"frame": "1.0", "need": "1.0"}
+
+
+def test_what_was_installed_is_returned_with_its_size(site):
+    big = wheel(site.wheels, "Big_one", "frame", text="x" * 5000)
+    packages = [f"big-one==1.0 --hash=sha256:{big}", "frame==1.0"]
+    work = Work(site.params(*packages))
+    assert "installed" not in work.result()
+    work.do()
+    found = work.result()["installed"]
+    # The requested packages come before those that they need.
+    assert found["packages"] == ["big-one 1.0", "frame 1.0", "need 1.0"]
+    assert 5000 < found["bytes"] < 8000
+    # A package that is put back is the only new one.
+    next(site.path.glob("lib/python3*/site-packages/need-1.0.dist-info/METADATA")).unlink()
+    again = Work(site.params(*packages))
+    again.do()
+    assert again.result()["installed"]["packages"] == ["need 1.0"] and again.result()["installed"]["bytes"] < 1000
 
 
 def test_further_packages_come_after_it_and_leave_what_is_locked(site):

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show that a task still runs: a line at most 10 s after the last output, and what it did when it has ended.
+
+While a module runs on a node, nothing comes back from there. So a line has what the controller knows: the name of the
+task, which should name packages, and the hosts. Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..trainyard.findings.findings import counted, host_list
+from ..trainyard.job.run.progress import clock
+from ..trainyard.software import installed
+
+# The interval of checks, and the silence after which a line comes: together less than 10 s.
+CHECK_S, SILENT_S = 0.5, 9.0
+# A task that takes longer than this is announced.
+ANNOUNCE_AFTER_S = 2.0
+# These show progress themselves, or wait for the user.
+OWN_PROGRESS = frozenset({"job_watch", "pause"})
+
+
+class RunningTask:
+    """The task of a play that runs now."""
+
+    def __init__(
+        self, show: Callable[[str], None], shown_at: Callable[[], float], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Take what prints a line, when anything was printed last, and the clock."""
+        self._show, self._shown_at, self._now = show, shown_at, now
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._begin("", None)
+
+    def _begin(self, name: str, announce: Callable[[], None] | None, silent: bool = False) -> None:
+        self._name, self._announce, self._silent = name, announce, silent
+        self._begun = self._now()
+        # By host, in the order of the starts: when it started; and those that have ended.
+        self._started: dict[str, float] = {}
+        self._ended: set[str] = set()
+        self._done: list[tuple[str, str, float]] = []
+        self._names_hosts = True
+
+    def watch(self) -> None:
+        """Check from now on in a thread of its own."""
+        threading.Thread(target=self._check, daemon=True).start()
+
+    def _check(self) -> None:
+        while not self._stop.wait(CHECK_S):
+            self.check()
+
+    def stop(self) -> None:
+        """End the checks."""
+        self._stop.set()
+
+    def begin(self, task: Any, announce: Callable[[], None] | None = None) -> None:
+        """Note that a task begins, and show what the previous one has done; `announce` prints its banner, once."""
+        with self._lock:
+            order = list(self._started)
+            lines = installed.lines(sorted(self._done, key=lambda each: order.index(each[0])))
+            action = task.action.rpartition(".")[2] if task else ""
+            self._begin(str(task.name or action) if task else "", announce, action in OWN_PROGRESS)
+            # Such a task starts for one host on behalf of all, or runs here.
+            self._names_hosts = bool(task) and not (task.run_once or task.delegate_to == "localhost")
+        for line in lines:
+            self._show(line)
+
+    def started(self, host: str) -> None:
+        """Note that the task starts on a host."""
+        with self._lock:
+            self._started[host] = self._now()
+
+    def ended(self, host: str, action: str = "", result: dict[str, Any] | None = None) -> None:
+        """Note that the task has ended on a host, with its result unless it failed."""
+        with self._lock:
+            self._ended.add(host)
+            if host not in self._started or not result:
+                return
+            seconds = self._now() - self._started[host]
+            items = [each for each in result.get("results") or () if isinstance(each, dict)]
+            texts = list(filter(None, (installed.done_text(action, each) for each in (result, *items))))
+            if not texts and result.get("changed") and seconds >= SILENT_S:
+                texts = ["done"]
+            self._done += [(host, ", ".join(texts), seconds)] if texts else []
+
+    def check(self) -> None:
+        """Announce a slow task; print a line if nothing was printed for too long."""
+        with self._lock:
+            if self._silent or not self._started.keys() - self._ended:
+                return
+            elapsed_s, silent_s = self._now() - self._begun, self._now() - self._shown_at()
+            announce, line = None, ""
+            if self._announce and (elapsed_s >= ANNOUNCE_AFTER_S or silent_s >= SILENT_S):
+                announce, self._announce = self._announce, None
+            elif silent_s >= SILENT_S:
+                line = f"  {clock(elapsed_s)}   {self._name}{self._where()}"
+        if announce:
+            announce()
+        elif line:
+            self._show(line)
+
+    def _where(self) -> str:
+        hosts = [host for host in self._started if host not in self._ended]
+        if not self._names_hosts or hosts == ["localhost"]:
+            return ""
+        others = f"; {counted(len(self._ended), 'host')} finished" if self._ended else ""
+        return f" on {host_list(hosts)}{others}"

@@ -1,0 +1,117 @@
+"""Lines about the task that runs, on a clock of the test."""
+
+from types import SimpleNamespace
+
+import pytest
+from ansible.module_utils.trainyard_controller.running_task import CHECK_S, SILENT_S, RunningTask
+
+TORCH = {"changed": True, "installed": {"packages": ["torch 2.9.0", "numpy 2.4.6"], "bytes": 812 << 20}}
+
+
+def task(name="Install torch==2.9.0", action="python_environment", **given):
+    return SimpleNamespace(**{"name": name, "action": action, "run_once": False, "delegate_to": None, **given})
+
+
+class Screen:
+    """Lines that were printed, with the time of each."""
+
+    def __init__(self):
+        self.now, self.lines = 0.0, []
+        self.running = RunningTask(self.show, lambda: self.lines[-1][0] if self.lines else 0.0, lambda: self.now)
+
+    def show(self, line):
+        self.lines.append((self.now, line))
+
+    def begin(self, *hosts, quiet=False, **given):
+        self.running.begin(task(**given), None if quiet else lambda: self.show("TASK"))
+        for host in hosts:
+            self.running.started(host)
+
+    def wait(self, seconds):
+        for _ in range(int(seconds / CHECK_S)):
+            self.now += CHECK_S
+            self.running.check()
+
+    @property
+    def text(self):
+        return [line for _, line in self.lines]
+
+
+@pytest.fixture
+def screen():
+    return Screen()
+
+
+def test_a_task_of_35_s_is_never_silent_for_10_s_and_repeats_no_line(screen):
+    screen.begin("n1", "n2")
+    screen.wait(35)
+    assert screen.text == [
+        "TASK",
+        "  0:00:11   Install torch==2.9.0 on n1, n2",
+        "  0:00:20   Install torch==2.9.0 on n1, n2",
+        "  0:00:29   Install torch==2.9.0 on n1, n2",
+    ]
+    times = [0.0, *(at for at, _ in screen.lines), screen.now]
+    assert max(later - before for before, later in zip(times, times[1:])) < 10 and SILENT_S + CHECK_S < 10
+
+
+def test_other_output_counts_and_hosts_that_have_finished_are_left_out(screen):
+    screen.begin("n1", "n2", "n3")
+    screen.wait(10)
+    screen.show("  1 of 3 nodes has answered")
+    screen.running.ended("n2")
+    screen.wait(8)
+    assert screen.text == ["TASK", "  1 of 3 nodes has answered"]
+    screen.wait(2)
+    assert screen.text[2:] == ["  0:00:19   Install torch==2.9.0 on n1, n3; 1 host finished"]
+    screen.running.ended("n1")
+    screen.running.ended("n3")
+    screen.wait(60)
+    assert len(screen.lines) == 3
+
+
+def test_results_come_once_for_all_hosts_when_the_task_is_over(screen):
+    screen.begin("n1", "n2", "n3", "n4")
+    screen.wait(3)
+    screen.running.ended("n1", "python_environment", TORCH)
+    screen.running.ended("n2", "python_environment", TORCH)
+    screen.running.ended("n3", "python_environment", {"changed": False})
+    screen.running.ended("n4")
+    assert screen.text == ["TASK"]
+    screen.begin("n1", name="Next")
+    assert screen.text[1:] == ["n1, n2: installed torch 2.9.0 and 1 other (812 MiB) in 3 s"]
+    screen.running.begin(None)
+    assert len(screen.lines) == 2
+
+
+def test_a_long_task_that_changes_something_says_how_long_it_took(screen):
+    for action, seconds in (("shell", 240), ("shell", 5)):
+        screen.begin("n1", name="Compile", action=action, run_once=True)
+        screen.wait(seconds)
+        screen.running.ended("n1", action, {"changed": True})
+        screen.running.begin(None)
+    assert screen.text[1] == "  0:00:11   Compile" and screen.text[-2:] == ["n1: done in 4 min 0 s", "TASK"]
+
+
+def test_items_of_a_loop_are_results_too(screen):
+    screen.begin("n1", action="get_url")
+    screen.wait(1)
+    items = [{"msg": "OK (1 bytes)", "size": 5 << 20, "url": f"http://mirror/{name}"} for name in ("a.run", "b.run")]
+    screen.running.ended("n1", "get_url", {"results": items})
+    screen.running.begin(None)
+    assert screen.text == ["n1: downloaded a.run (5 MiB), downloaded b.run (5 MiB) in 1 s"]
+
+
+def test_short_tasks_without_output_are_announced_when_it_has_been_silent_for_long(screen):
+    for _ in range(8):
+        screen.begin("n1")
+        screen.wait(1.5)
+        screen.running.ended("n1")
+    assert [at for at, _ in screen.lines] == [9.0]
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, ["  0:00:09   Collect"]), ({"action": "job_watch"}, [])])
+def test_a_quiet_play_has_lines_but_no_banner_and_a_watched_job_has_its_own(screen, given, expected):
+    screen.begin("localhost", quiet=True, **{"name": "Collect", "action": "job_collect", **given})
+    screen.wait(10)
+    assert screen.text == expected
