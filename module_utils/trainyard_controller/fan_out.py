@@ -164,7 +164,8 @@ class FanOut:
         variables = self._variables(name)
         templar = Templar(loader=self.action._loader, variables=variables)
         task, context = self.action._task, copy.copy(self.action._play_context)
-        kind = templar.template(variables.get("ansible_connection") or task.connection)
+        # The task's own connection may have become the one that it got (ansible-core 2.21): that of localhost.
+        kind = templar.template(variables.get("ansible_connection") or task._parent.connection)
         connection = connection_loader.get(kind, context, None)
         if connection is None:
             raise AnsibleError(f"the connection plugin {kind!r} was not found")

@@ -132,6 +132,14 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
     assert set(errors) == {"hangs", "no_plugin"}
 
 
+def test_a_host_without_a_connection_in_its_variables_has_that_of_the_play(ask, tmp_path):
+    """The task itself runs on localhost, by the connection local."""
+    text = "echo an ssh >&2; exit 7"
+    by_ssh = {"ansible_connection": None, "ansible_ssh_executable": program(tmp_path, "ssh", text)}
+    answers, _ = ask({"n1": by_ssh, "n2": {}})
+    assert "an ssh" in str(answers["n1"]) and answers["n2"] == {"folders": []}
+
+
 def test_one_dead_host_among_two_hundred(ask, tmp_path):
     (tmp_path / "facts.json").write_text('{"networks": {"interfaces": []}}')
     simulated = {"ansible_connection": "nowhere", "simulated_facts": str(tmp_path / "facts.json")}
