@@ -35,8 +35,10 @@ def size_text(size: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration in words: `48 s`, `2 min 5 s`."""
+    """Return a duration in words: `less than 1 s`, `48 s`, `2 min 5 s`."""
     whole = round(seconds)
+    if not whole:
+        return "less than 1 s"
     return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60} s"
 
 

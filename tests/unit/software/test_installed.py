@@ -17,7 +17,7 @@ def test_sizes(size, expected):
     assert installed.size_text(size) == expected
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.4, "0 s"), (48.2, "48 s"), (125, "2 min 5 s")])
+@pytest.mark.parametrize(("seconds", "expected"), [(0.4, "less than 1 s"), (48.2, "48 s"), (125, "2 min 5 s")])
 def test_seconds(seconds, expected):
     assert installed.seconds_text(seconds) == expected
 

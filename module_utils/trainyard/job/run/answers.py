@@ -90,6 +90,7 @@ CLUSTER = {
     "?checkpoints": (CHECKPOINTS, NOTHING),
     "?goodput": (GOODPUT, NOTHING),
     "?held": MAYBE_TEXT,
+    "?silence": str,
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
     "?stacks": (RECORD, NOTHING),

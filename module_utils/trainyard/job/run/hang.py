@@ -29,6 +29,8 @@ PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing
 PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
 # Kinds of lines that are remembered, and how many lines with other numbers show that a job prints progress.
 MAX_KINDS, ENOUGH_CHANGES = 64, 3
+# The line of progress counts a silence that is longer than this, or than half the limit.
+COUNT_AFTER_S = 10.0
 FIRST, PAUSE, STEP = "job_hang_first_step", "job_hang_pause", "job_hang_timeout"
 # The limit of a job that does not hang.
 TIME = "job_timeout"
@@ -121,6 +123,23 @@ class Watch:
         if time_up:
             return {"after_s": round(silent_s), "limit": TIME}
         return {"after_s": round(silent_s), "limit": name} if self.settings and silent_s > limit_s else None
+
+    def silence(self, now: float) -> dict[str, Any] | None:
+        """Return a silence that is unusually long: how long (`for_s`), until when (`limit_s`), and whether in steps."""
+        for_s, (limit_s, _) = now - self._alive_at, self.limit()
+        usual_s = max(COUNT_AFTER_S, 2 * self._longest_s)
+        if not self.settings or for_s < min(usual_s, limit_s / 2):
+            return None
+        return {"for_s": round(for_s), "limit_s": round(limit_s), "steps": bool(self._seen)}
+
+
+def silence_text(silence: Mapping[str, Any], restarts: bool, taking_stacks: bool) -> str:
+    """Return a silence in words: `no new step for 14 s, ends at 20 s`."""
+    if taking_stacks:
+        then = "taking the stacks of all ranks"
+    else:
+        then = f"{'restarts' if restarts else 'ends'} at {silence['limit_s']} s"
+    return f"{'no new step' if silence['steps'] else 'no step yet, no new line'} for {silence['for_s']} s, {then}"
 
 
 def printing_text(last: str, unread: bool) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from . import stacks
-from .hang import Watch, printing_text
+from .hang import Watch, printing_text, silence_text
 from .messages import Message
 from .orders import Now
 from .stacks import MAX_LINE
@@ -74,6 +74,11 @@ class HangWatch:
         if silent and now.s - self._since < ANSWER_S:
             return None
         return {"kind": "timed_out" if time_up else "hung", **overdue, **self._where(reports, silent, now.epoch_s)}
+
+    def silence(self, now: float, restarts: bool) -> str:
+        """Return for how long nothing new came, once that is unusual, and what follows; `restarts`: one is left."""
+        silence = self._watch.silence(now)
+        return silence_text(silence, restarts, bool(self.number)) if silence else ""
 
     def _watch_progress(self, reports: Collection[Message], now: float) -> None:
         progress = [report["progress"] for report in reports if "progress" in report]

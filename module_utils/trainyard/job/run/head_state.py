@@ -240,6 +240,14 @@ class HeadState:
         return len(silent) < len(staying)
 
 
+def _silence(head: HeadState, now_s: float) -> str:
+    """Return in words that no progress comes while ranks run, "" if nothing is unusual."""
+    waits = head.end or head.nodes.absent() or head.restarts.gathering_since is not None
+    if waits or not any(report.get("ranks_running") for report in head.nodes.of_members().values()):
+        return ""
+    return head.hang.silence(now_s, restarts=len(head.restarts.history) < head.budget)
+
+
 def cluster_state(head: HeadState, now: Now) -> Message:
     """Return the state of the job: all of cluster.json but the events."""
     nodes, restarts = head.nodes, head.restarts
@@ -260,6 +268,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "goodput": restarts.goodput(elapsed_s),
         "slow_ranks": head.slow_ranks.named,
         "printing": head.hang.printing,
+        "silence": _silence(head, now_s),
         "stacks": head.hang.recorded,
         "world_size": head.plan["world_size"],
         "ranks_running": sum(report.get("ranks_running", 0) for report in nodes.of_members().values()),

@@ -227,7 +227,9 @@ def progress_line(
     elapsed_s: float,
     metrics: Mapping[str, float | None],
     lost: Mapping[str, Any] | None = None,
+    ended: bool = False,
 ) -> str:
-    """Return the line that the watcher prints each round."""
-    line = f"{clock(elapsed_s)}   {ranks_running}/{world_size} ranks running"
+    """Return the line that the watcher prints each round, and once when the job has `ended`."""
+    over = ended and not ranks_running
+    line = f"{clock(elapsed_s)}   {'all ranks have ended' if over else f'{ranks_running}/{world_size} ranks running'}"
     return f"{line}   {metrics_text(metrics, lost)}" if metrics else line

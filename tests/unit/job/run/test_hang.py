@@ -102,6 +102,24 @@ def test_a_job_that_prints_lines_with_other_numbers_is_not_hung():
     assert watch.unread(5)
 
 
+@pytest.mark.parametrize(
+    ("settings", "seen", "counts_from"),
+    [
+        # 10 s, or half of a shorter limit.
+        (FIXED, [(50, 1, 1, False)], 60),
+        ({**FIXED, "after_s": 6}, [(50, 1, 1, False)], 53),
+        ({**FIXED, "after_s": 600}, [(50, 1, 1, False)], 60),
+        # Not while a step takes twice as long as before.
+        ({**FIXED, "after_s": 600}, [(at, at, at, False) for at in range(0, 200, 40)], 160 + 80),
+        (None, [(50, 1, 1, False)], None),
+    ],
+)
+def test_a_silence_counts_once_it_is_unusual(settings, seen, counts_from):
+    watch, begin = run(settings, *seen), seen[-1][0]
+    counted = [now for now in range(begin, begin + 300) if watch.silence(now)]
+    assert counted == (list(range(counts_from, begin + 300)) if counts_from else [])
+
+
 def test_yaml_reads_off_as_false():
     assert not any(make_job(hang_timeout=given).hang for given in ("off", False, None))
     assert [make_job(hang_timeout=given).hang.after_s for given in ("auto", 20, "20")] == [None, 20, 20]

@@ -239,6 +239,40 @@ def test_a_job_that_hangs_takes_stacks_and_then_fails_or_starts_again():
         assert (failure["kind"], failure["after_s"]) == ("hung", 21)
 
 
+def silence(job):
+    return cluster_state(job.state, job.time())["silence"]
+
+
+def test_a_silence_is_counted_until_the_job_ends_or_starts_again():
+    for budget, then in ((0, "ends"), (1, "restarts")):
+        job = SimulatedJob(hang=HANG, max_restarts=budget).run(2)
+        # Steps take 2 s.
+        for points in range(1, 6):
+            prints(job, points)
+            assert silence(job.run(2)) == ""
+        told = {silence(job.run(1)) for _ in range(18)}
+        assert told == {"", *(f"no new step for {number} s, {then} at 20 s" for number in range(10, 21))}
+        # The nodes take the stacks of their ranks.
+        job.stuck.update(job.hosts)
+        assert silence(job.run(3)) == "no new step for 23 s, taking the stacks of all ranks"
+        # It goes on.
+        prints(job, 6)
+        assert silence(job.run(1)) == ""
+        job.changes["n1"] = job.changes["n2"] = ENDED
+        assert silence(job.run(15)) == ""
+    # Without the setting there is nothing to count to.
+    job = SimulatedJob().run(2)
+    prints(job, 1)
+    assert silence(job.run(300)) == ""
+
+
+def test_a_silence_before_the_first_step_counts_to_its_own_limit():
+    job = SimulatedJob(hang={**HANG, "first_s": 600}).run(2)
+    job.changes["n1"]["progress"] = {"lines": 1, "points": 0, "changes": 0, "pausing": False, "last": "Loading data"}
+    assert silence(job.run(9)) == ""
+    assert silence(job.run(25)) == "no step yet, no new line for 34 s, ends at 600 s"
+
+
 def test_the_stacks_of_a_hang_are_kept_when_the_head_starts_again():
     job = SimulatedJob(hang=HANG).run(2)
     job.stuck.update(job.hosts)

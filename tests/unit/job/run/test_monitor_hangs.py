@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from ansible.module_utils.trainyard.job.run import hang
+from ansible.module_utils.trainyard_node import agent
 from job_cluster import wait_for
 from test_stacks_live import hanging
 
@@ -64,6 +65,9 @@ def test_a_stopped_rank_is_named_and_ended(hangs):
     """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
     job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
     os.kill(job.nodes[1].pid("rank3"), signal.SIGSTOP)
+    line = re.compile(r"step 1\b.*   no new step for \d s, (?:ends at 2 s|taking the stacks of all ranks)")
+    told = {"job_id": job.head.job_id, "job_dir": str(job.head.dir)}
+    wait_for(lambda: line.search(agent.state(**told).get("line", "")), "the count in the line of progress")
     failure = job.over()["failure"]
     assert (failure["kind"], failure["rank"]) == ("hung", 3)
     assert failure["reason"].startswith("rank 3 on n2 is stopped (by SIGSTOP)")

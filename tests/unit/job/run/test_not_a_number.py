@@ -104,7 +104,7 @@ def test_a_lost_loss_is_in_state_summary_text_and_page(tmp_path):
         state = read_json(job.head.dir / "cluster.json")
         assert (state["metrics"]["loss"], state["loss_not_a_number"]["since"]["step"]) == (None, 11)
         told = agent.state(job_id=job.head.job_id, job_dir=str(job.head.dir))
-        assert told["line"].endswith(f"step 25/25   {SINCE}   rate 100.5")
+        assert told["line"].endswith(f"   all ranks have ended   step 25/25   {SINCE}   rate 100.5")
         series = (job.head.dir / "metrics.jsonl").read_text()
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
