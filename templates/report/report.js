@@ -70,8 +70,14 @@
       button.className = "copy-it";
       button.textContent = "copy";
       button.addEventListener("click", async () => {
-        await navigator.clipboard.writeText(code.textContent);
-        button.textContent = "copied";
+        try {
+          await navigator.clipboard.writeText(code.textContent);
+          button.textContent = "copied";
+        } catch {
+          // A browser may allow no page of a file to copy.
+          getSelection().selectAllChildren(code);
+          button.textContent = "selected: press Ctrl+C";
+        }
       });
       code.after(button);
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 
 import pytest
-from ansible.module_utils.trainyard.report.job_text import Story
+from ansible.module_utils.trainyard.report import run_list
+from ansible.module_utils.trainyard.report.job_text import Story, tell
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
-from ansible.module_utils.trainyard_controller.pages import job_page, verify_page
+from ansible.module_utils.trainyard_controller.pages import job_page, page, verify_page
 from composed import HOSTILE, composed
-from composed_job import series, summary
+from composed_job import STARTED, hung, series, summary
 from selenium.webdriver.common.keys import Keys
 
 # Relative luminance as in WCAG 2.2, 1.4.3.
@@ -25,7 +26,8 @@ CONTRAST = """
       if (!/, 0\\)$/.test(found)) return found;
     }
   };
-  return [...document.querySelectorAll("h1, h2, p, td, th, dt, dd, a, code, pre, .state, caption, summary")]
+  const texts = "h1, h2, h3, p, li, td, th, dt, dd, a, code, pre, label, button, .state, caption, summary";
+  return [...document.querySelectorAll(texts)]
     .filter((element) => element.textContent.trim() && element.checkVisibility())
     .map((element) => {
       const [a, b] = [light(getComputedStyle(element).color), light(back(element))];
@@ -59,6 +61,38 @@ def job(nodes=2, points=200):
     return job_page(summary(nodes, 8), series(points), story, {"command": hostile, "job": {"job_name": hostile}})
 
 
+def hanging():
+    job = hung(2)
+    launch = {"command": "ansible-playbook launch.yml -e @jobs/digits.yml", "job": {"job_name": "digits"}}
+    return job_page(job, series(200), tell(job, "runs/x", "", []), launch)
+
+
+PLAN = {
+    "job_name": "digits",
+    "created": "2026-11-21T20:00:00+0000",
+    "world_size": 4,
+    "head": {"host": "n1"},
+    "nodes": [{"host": "n1", "devices": []}, {"host": "n2", "devices": []}],
+}
+
+
+def listed():
+    first, second = ({**PLAN, "job_id": f"digits-{number}"} for number in (1, 2))
+    return run_list.job(first, summary(2)), run_list.job(second, summary(2, failed=False))
+
+
+def runs_page():
+    return page("report/runs.html.j2", run_list.content(listed(), STARTED))
+
+
+def compared():
+    changed = [("job_command", "python train.py --lr 0.1", "python train.py --lr 0.2")]
+    return page("report/compare.html.j2", run_list.comparison(listed(), changed, [series(200), series(150)]))
+
+
+PAGES = ["report", "job", "runs", "compared"]
+
+
 def running(**more):
     return {**summary(2, failed=False), "state": "running", "finished": None, **more}
 
@@ -75,12 +109,16 @@ def test_the_page_of_a_job_that_runs_follows_it(browser):
 
 
 @pytest.mark.parametrize("width", [1200, 360])
-@pytest.mark.parametrize("content", [lambda: cluster_page(5, hostile=True), job], ids=["report", "job"])
-def test_a_page_is_whole_and_readable(browser, content, width):
+@pytest.mark.parametrize(
+    ("content", "figures"),
+    [(lambda: cluster_page(5, hostile=True), 3), (job, 2), (hanging, 2), (runs_page, 0), (compared, 2)],
+    ids=["report", "job", "hung", "runs", "compared"],
+)
+def test_a_page_is_whole_and_readable(browser, content, figures, width):
     browser.open(content(), width=width)
     # Each figure is drawn, and nothing is wider than the window.
     drawn = browser.run(DRAWN)
-    assert len(drawn) > 1 and all(drawn)
+    assert len(drawn) == figures and all(drawn)
     assert browser.run("return document.documentElement.scrollWidth") <= width
     for dark, paper in [(False, "rgb(255, 255, 255)"), (True, "rgb(20, 24, 28)")]:
         browser.turn(dark=dark)
@@ -89,6 +127,23 @@ def test_a_page_is_whole_and_readable(browser, content, width):
     # The page is all: nothing was fetched beside it.
     assert browser.run(FETCHED) == []
     assert browser.complaints() == []
+
+
+LONG = "gpu0123456789012345678901234567890123456789.training.cluster.example"
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [(lambda: cluster_page(5), "n1"), (hanging, "n1"), (runs_page, "digits-1"), (compared, "digits-1")],
+    ids=PAGES,
+)
+def test_long_names_make_no_page_wider_than_its_window(browser, content, name):
+    text = content().replace(f">{name}<", f">{LONG}<").replace(f" {name}", f" {LONG}")
+    for width in (390, 760, 1000, 1400):
+        browser.open(text, width=width)
+        browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert LONG in browser.run("return document.body.textContent")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
 def test_names_and_log_lines_are_text(browser):
@@ -112,6 +167,75 @@ def test_a_cell_leads_to_its_node_by_keyboard(browser):
     assert row.text.startswith("n3") and browser.complaints() == []
     row.find_element("css selector", "summary").click()
     assert "GB/s" in row.find_element("css selector", "details").text
+
+
+FOCUS = """
+  const place = document.activeElement, style = getComputedStyle(place), box = place.getBoundingClientRect();
+  return [place.tagName, style.outlineStyle, parseFloat(style.outlineWidth), box.width > 0 && box.left >= 0,
+          [...document.querySelectorAll('*')].indexOf(place)];
+"""
+
+
+def tabbed(browser, most=200):
+    """Press Tab until the focus leaves the page; return what FOCUS says of each place."""
+    found = []
+    for _ in range(most):
+        browser.press(Keys.TAB)
+        place = browser.run(FOCUS)
+        if place[0] == "BODY" or (found and place[4] <= found[-1][4]):
+            break
+        found.append(place)
+    return found
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("content", [lambda: cluster_page(5), hanging, runs_page, compared], ids=PAGES)
+def test_the_focus_is_visible_and_goes_down_the_page(browser, content, width):
+    browser.open(content(), width=width)
+    places = tabbed(browser)
+    controls = "return [...document.querySelectorAll('a[href], button, input, select, summary')]"
+    assert len(places) == browser.run(f"{controls}.filter((each) => each.checkVisibility()).length")
+    assert [place for place in places if place[1] != "solid" or place[2] < 3 or not place[3]] == []
+
+
+def test_what_is_folded_opens_with_enter(browser):
+    browser.open(hanging())
+    assert browser.run("return [...document.querySelectorAll('#stacks details')].map((each) => each.open)") == [
+        True,
+        False,
+    ]
+    for place in browser.driver.find_elements("css selector", "details:not([open]) > summary"):
+        browser.run("document.activeElement.blur()")
+        browser.driver.execute_script("arguments[0].focus()", place)
+        browser.press(Keys.ENTER)
+        browser.until("return document.activeElement.parentElement.open")
+    assert "all_reduce" in browser.one("#stacks").text and "rank3" in browser.one("#folded-table").text
+    browser.open(cluster_page(5))
+    browser.driver.execute_script("document.querySelector('#node-2 summary').focus()")
+    browser.press(Keys.ENTER)
+    browser.until("return document.querySelector('#node-2 details').open")
+    assert "GB/s" in browser.one("#node-2 details").text
+
+
+def test_the_cells_of_many_nodes_are_skipped_by_keyboard(browser):
+    browser.open(cluster_page(128))
+    browser.driver.execute_script("document.querySelector('nav li:last-child a').focus()")
+    for _ in range(60):
+        browser.press(Keys.TAB)
+        if browser.run("return document.activeElement.className") == "skip":
+            break
+    assert browser.run("return document.activeElement.getBoundingClientRect().left") >= 0
+    browser.press(Keys.ENTER)
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.id") in ("filter-text", "filter-state")
+
+
+def test_a_command_is_copied_or_selected_by_keyboard(browser):
+    browser.open(hanging())
+    browser.driver.execute_script("document.querySelector('.copy-it').focus()")
+    browser.press(Keys.ENTER)
+    browser.until("return document.querySelector('.copy-it').textContent !== 'copy'")
+    assert browser.complaints() == []
 
 
 def test_a_script_that_slipped_through_would_not_run(browser):

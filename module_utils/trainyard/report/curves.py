@@ -70,17 +70,48 @@ def _curve(name: str, series: Series, loss: Data | None, restarts: Sequence[floa
     after = (
         next((x for x, point in zip(places, points) if point.get("elapsed_s", 0.0) >= at), None) for at in restarts
     )
-    falls = _LOSS.search(name) and 1e-100 < min(finite) <= max(finite) / 10
     return Curve(
         safe_text(name),
         x_title,
         f"{safe_text(name)} over the run, from {finite[0]:.4g} to {finite[-1]:.4g}",
         text,
         plot(lines),
-        plot(lines, log_y=True) if falls else None,
+        plot(lines, log_y=True) if _falls(name, finite) else None,
         [(round(left, 1), round(max(2.0, right - left), 1)) for left, right in edges],
         [round(to_x(x), 1) for x in after if x is not None],
     )
+
+
+def together(series: Sequence[Series], names: Sequence[str]) -> list[Curve]:
+    """Return the curves of several runs, each metric in one drawing with a line for each run of these names."""
+    metrics = {name for each in series for curve in curves(each, None) if curve.linear for name in [curve.name]}
+    order = [name for name in ("loss", "rate") if name in metrics] + sorted(metrics - {"loss", "rate"})
+    return [_of_runs(metric, series, names) for metric in order]
+
+
+def _of_runs(metric: str, series: Sequence[Series], names: Sequence[str]) -> Curve:
+    points_of = [[point for point in each if isinstance(point.get(metric), (int, float))] for each in series]
+    known = [points for points in points_of if points]
+    x_name = next((each for each in ("step", "epoch") if all(_rises(points, each) for points in known)), "elapsed_s")
+    lines = [
+        (name, kind, thinned(_with_breaks(points, metric, x_name, ())))
+        for name, kind, points in zip(names, ("main", "second"), points_of)
+        if points
+    ]
+    values = [y for _, _, points in lines for _, y in points if is_drawn(y)]
+    return Curve(
+        metric,
+        "seconds since the start" if x_name == "elapsed_s" else x_name,
+        f"{metric} of {' and '.join(name for name, _, _ in lines)}",
+        "",
+        plot(lines),
+        plot(lines, log_y=True) if _falls(metric, values) else None,
+    )
+
+
+def _falls(name: str, values: Sequence[float]) -> bool:
+    """Tell whether a metric falls over orders of magnitude."""
+    return bool(_LOSS.search(name)) and 1e-100 < min(values) <= max(values) / 10
 
 
 def _rises(points: Series, name: str) -> bool:

@@ -14,12 +14,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ..findings.adhoc import playbook
-from ..findings.findings import counted
+from ..findings.findings import counted, grouped, some_of
 from ..findings.redaction import safe, safe_text
 from ..job.run import checkpoints, goodput
 from ..job.run.causes import own_error
 from ..job.run.progress import clock, not_a_number_text
-from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_processes, job_stacks, job_traffic
 from .curves import curves
 from .job_text import Story, size_text
@@ -32,6 +31,8 @@ Series = Sequence[Mapping[str, float]]
 MAX_ERROR = 200
 # Steps behind which the time of the rest is estimated, and the rate is smoothed.
 RECENT = 20
+# Nodes that are named below their cells.
+MAX_NAMED = 6
 # Rows of ranks that need attention; the others are folded.
 MAX_ROWS = 100
 # torchrun names the rank in front of each line of an error.
@@ -50,7 +51,9 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
     running = summary["state"] in ("running", "pending")
     rows = job_processes.rows(summary)
     stacks = job_stacks.content(summary)
-    shown_rows = [row for row in rows if row["first"] or row["filtered"] not in _EXPECTED][:MAX_ROWS]
+    nodes = _nodes(summary)
+    expected = _EXPECTED | ({"running"} if running else set())
+    shown_rows = [row for row in rows if row["first"] or row["filtered"] not in expected][:MAX_ROWS]
     folded = [row for row in rows if row not in shown_rows and row["filtered"] is not None]
     return {
         "title": f"{summary['state']}: job {summary['job_id']}",
@@ -68,11 +71,11 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
         "tiles": tiles(summary, series),
         "lost": not_a_number_text(lost) if lost else "",
         "timeline": timeline(summary, series),
-        "nodes": _nodes(summary),
+        "nodes": nodes,
+        "nodes_about": _about(nodes),
         "curves": curves(series, lost, [each["elapsed_s"] for each in summary["restarts"] if each["elapsed_s"]]),
         "rows": shown_rows,
         "folded": {"text": _folded_text(folded), "rows": job_processes.folded(folded, summary["rank_log"])},
-        "restarts": _restarts(summary),
         "traffic": [text for text in (job_traffic.nccl_text(summary), job_traffic.ports_text(summary)) if text],
         "launch": _launch(launch),
         "reload_s": round(reload_s) if running else 0,
@@ -189,11 +192,22 @@ def _nodes(summary: Data) -> list[dict[str, Any]]:
         state = "failed" if node["host"] == failed or node["host"] in hosts else node["state"]
         if state == "ended" and summary["state"] == "succeeded":
             state = "succeeded"
-        text = f"{node['host']}: {node.get('role') or state.replace('_', ' ')} {node['why']}".strip()
-        return {"host": node["host"], "like": shown(state)["like"], "text": text}
+        about = ", ".join(filter(None, (node.get("role"), node["why"])))
+        return {"host": node["host"], "state": shown(state), "about": about}
 
     cells = [cell(node) for node in summary["nodes"]]
-    return sorted(cells, key=lambda each: order.get(each["like"], 2))
+    return sorted(cells, key=lambda each: order.get(each["state"]["like"], 2))
+
+
+def _about(cells: Sequence[Data]) -> list[tuple[Data, str]]:
+    """Return the states of nodes with the names of those that need attention, and the number of the others."""
+    by_state = grouped((cell["state"]["state"], cell) for cell in cells)
+    found = []
+    for group in by_state.values():
+        names = [f"{cell['host']} ({cell['about']})" if cell["about"] else cell["host"] for cell in group]
+        attention = group[0]["state"]["like"] in ("fail", "unknown")
+        found.append((group[0]["state"], ", ".join(some_of(names, MAX_NAMED)) if attention else str(len(group))))
+    return found
 
 
 def _folded_text(rows: Sequence[Data]) -> str:
@@ -201,7 +215,7 @@ def _folded_text(rows: Sequence[Data]) -> str:
     states: dict[str, int] = {}
     for row in rows:
         states[row["filtered"]] = states.get(row["filtered"], 0) + 1
-    words = {"succeeded": "succeeded", "stopped": "stopped by the job"}
+    words = {"stopped": "stopped by the job", "running": "run"}
     return ", ".join(
         f"{counted(number, 'process', 'processes')} {words.get(state, state)}" for state, number in states.items()
     )
@@ -216,14 +230,6 @@ def _joined(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
         else:
             found.append((line.strip(), []))
     return found
-
-
-def _restarts(summary: Data) -> list[str]:
-    lines = []
-    for restart in summary["restarts"]:
-        details = filter(None, (restart_text(restart), went_on_text(restart), goodput.cost_text(restart)))
-        lines.append("; ".join(details))
-    return [*lines, *gave_up(summary)] if summary["max_restarts"] else []
 
 
 def _launch(launch: Data) -> list[tuple[str, str, bool]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..findings.redaction import safe_text
 from ..job.run.progress import clock
-from .curves import curves
+from .curves import together
 from .text import shown, utc
 
 Data = Mapping[str, Any]
@@ -176,16 +176,11 @@ def comparison(
     runs: Sequence[Run], changed: Sequence[tuple[str, str, str]], series: Sequence[Sequence[Mapping[str, float]]]
 ) -> dict[str, Any]:
     """Return what templates/report/compare.html.j2 shows: two jobs, their settings, and the curves of both."""
-    drawn = [{curve.name: curve for curve in curves(each, None) if curve.linear} for each in series]
-    names = dict.fromkeys(name for each in drawn for name in each)
     return {
         "title": f"{runs[0].id} and {runs[1].id}",
         "state": shown("skipped"),
         "head": HEAD,
         "rows": [{"id": run.id, "state": shown(run.state), "cells": list(_cells(run)[2:])} for run in runs],
         "changed": [list(map(safe_text, each)) for each in changed],
-        "metrics": [
-            {"name": name, "curves": [(run.id, each[name]) for run, each in zip(runs, drawn) if name in each]}
-            for name in names
-        ],
+        "curves": together(series, [run.id for run in runs]),
     }

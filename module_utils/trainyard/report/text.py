@@ -26,7 +26,8 @@ def shown(state: str) -> dict[str, str]:
     """Return how a state is shown: like which one of checks (its color), its `sign` without colors, its `word`."""
     like = _LIKE.get(state, state)
     word = state_text(state).replace("_", " ")
-    return {"state": state, "like": like, "sign": _SIGNS.get(like, ""), "word": word}
+    sign = "\N{BLACK CIRCLE}" if state == "running" else _SIGNS.get(like, "")
+    return {"state": state, "like": like, "sign": sign, "word": word}
 
 
 def utc(seconds: float | None) -> str:

@@ -43,12 +43,15 @@ def content(report: Data) -> dict[str, Any]:
         "to_do": [_check(check) for check in to_do(report)[:MAX_TO_DO]],
         "more_to_do": max(0, len(to_do(report)) - MAX_TO_DO),
         "cells": cells(report, nodes),
+        "states": [shown(state) for state in sorted({node["state"] for node in report["nodes"]})],
+        "shares": any(node["share"] for node in nodes),
         "pairs": _pairs(report["stragglers"]) if report["stragglers"] else None,
         "plots": bandwidth_plots(report["benchmarks"]),
         "benchmarks": [_benchmark(each) for each in others],
         "benchmarks_alike": {"number": len(alike), "rows": [_benchmark(each) for each in alike[:MAX_DETAILED]]},
         "sizes": [_sizes(each) for each in others[:MAX_SIZES] if each.get("sizes")],
         "nodes": nodes,
+        "longest_name": max((len(node["host"]) for node in nodes), default=0),
         "options": _options(report["nodes"]),
         # A page of many nodes shows at first only those that did not pass.
         "chosen": NOT_PASSED if len(report["nodes"]) > MANY_NODES else "",
@@ -123,7 +126,7 @@ def _check(check: Data) -> dict[str, Any]:
 
 def _pairs(stragglers: Data) -> dict[str, Any]:
     about = [f"median of all pairs {stragglers['median']:.4g} GB/s"] if stragglers.get("median") is not None else []
-    if stragglers.get("gate"):
+    if stragglers.get("gate") and len(stragglers["nodes"]) > 2:
         about.append(f"expected at least {stragglers['gate']:.4g} GB/s")
     about.append(counted(len(stragglers.get("pairs") or ()), "measurement"))
     return {"state": shown(stragglers["state"]), "reason": stragglers.get("reason") or "", "about": "; ".join(about)}
@@ -193,7 +196,8 @@ def _nodes(report: Data) -> list[dict[str, Any]]:
             for host in check["hosts"]:
                 findings.setdefault(host, []).append({"state": shown(check["state"]), "text": line})
     stragglers = report["stragglers"] or {}
-    checked = {node["host"]: node for node in stragglers.get("nodes", ())}
+    # The only pair is healthy or not: it has no other to compare it with.
+    checked = {node["host"]: node for node in stragglers.get("nodes", ()) if len(stragglers["nodes"]) > 2}
     pairs = _pairs_of_nodes(stragglers)
     rows = []
     for node in report["nodes"]:

@@ -82,6 +82,9 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
             found = "no bandwidth with any partner"
             if node["score"] is not None:
                 found = f"{node['score']:.0%} of the bandwidth of the others, confidence {node['confidence']:.0%}"
+            if len(stragglers["nodes"]) == 2 and median is not None:
+                # Their one pair has no other to compare it with.
+                found, expected = f"{median:.2f} GB/s with the only partner", ""
             texts = (found, expected, node["reason"], node["action"], again)
             checks.append(check(node["state"], (node["host"],), *texts, data=data))
     # Bad pairs of which no single node can be blamed are a fault all the same.

@@ -112,6 +112,11 @@ def test_bad_pairs_that_no_node_explains_are_a_fault_all_the_same():
     assert unknown.found == "no bandwidth with any partner"
 
 
+def test_of_two_nodes_none_is_compared_with_others():
+    _, first, second = pairs(node("n1", "unknown", 1.0), node("n2", "unknown", 1.0), state="fail", reason="slow")
+    assert first.found == second.found == "24.00 GB/s with the only partner" and first.expected == ""
+
+
 def test_healthy_pairs_are_one_check():
     (check,) = pairs(node("n1", "pass"), node("n2", "pass"))
     assert (check.state, check.found, check.action) == ("pass", "median 24.00 GB/s over 2 pairs", "")

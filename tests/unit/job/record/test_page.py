@@ -106,7 +106,9 @@ def test_texts_are_shown_without_secrets_and_escaped():
     story = Story("failed.", ["token=hunter2 <img src=x>"], [], ["password=hunter2"], "rank_1.log", "n1")
     content = job_page(summary(2), [], story, {"command": "x -e api_key=hunter2"})
     assert "token=(hidden) &lt;img src=x&gt;" in content and "hunter2" not in content
-    assert "0:00:40   rank 3 on n2: exit code 1, so the whole job starts again" in content
+    job = summary(2)
+    restart = "0:00:40   rank 3 on n2: exit code 1, so the whole job starts again"
+    assert job_page(job, [], tell(job, "runs/x", "", []), {}).count(restart) == 1
 
 
 TAIL = ["[rank1]: Traceback (most recent call last):", "[rank1]: ValueError: learning rate must be positive"]
@@ -166,7 +168,25 @@ def test_the_timeline_has_attempts_and_marks():
 def test_thousands_of_ranks_are_folded():
     made = page.content(summary(1024, 8), [], STORY, {})
     assert made["folded"]["text"] == "8191 processes stopped by the job" and len(made["rows"]) == 1
-    assert len(made["folded"]["rows"]) == 1025 and made["nodes"][0]["like"] == "fail"
+    assert len(made["folded"]["rows"]) == 1025 and made["nodes"][0]["state"]["like"] == "fail"
+
+
+def test_ranks_of_a_job_that_runs_are_folded():
+    job = {**summary(128, 8, failed=False), "state": "running"}
+    for node in job["nodes"]:
+        node.update(state="running", processes=[{"name": "rank0", "ranks": node["ranks"], "log": "rank_0.log"}])
+    made = page.content(job, [], STORY, {})
+    assert (made["rows"], made["folded"]["text"]) == ([], "128 processes run")
+
+
+def test_nodes_that_need_attention_are_named_below_their_cells():
+    job = summary(9)
+    job["nodes"][8].update(state="unreachable", why="no route", role="n10 took its place")
+    about = [(state["word"], text) for state, text in page.content(job, [], STORY, {})["nodes_about"]]
+    assert about == [("failed", "n1"), ("unreachable", "n9 (n10 took its place, no route)"), ("ended", "7")]
+    for node in job["nodes"]:
+        node.update(state="unreachable", why="", role="")
+    assert page.content(job, [], STORY, {})["nodes_about"][1][1] == "n2, n3, n4, n5, n6, n7, ... (2 more)"
 
 
 def test_a_job_that_hung_has_its_stacks_in_groups():

@@ -1,10 +1,12 @@
 """The list of all runs of a controller, and two jobs compared."""
 
 import json
+import re
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.report import run_list
+from ansible.module_utils.trainyard.report.curves import together
 from ansible.module_utils.trainyard_controller import run_list as runs_of_controller
 from ansible_run import run_ansible
 from job_samples import make_job, make_plan, member
@@ -120,7 +122,25 @@ def test_what_cannot_be_compared_is_named(runs):
         runs_of_controller.compare_jobs(runs, ["digits-1", "verify-1"])
     (runs / "digits-1" / "metrics.jsonl").write_text('{"step": 1.0, "loss": 2.0}\n{"step": 2.0, "loss": 1.0}\n')
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
-    assert (runs / "compare.html").read_text().count("<svg") == 1
+    content = (runs / "compare.html").read_text()
+    assert content.count("<svg") == 1 and "No setting differs." in content
+
+
+def test_two_runs_share_the_axes_of_a_drawing():
+    one = [{"step": float(step), "elapsed_s": step * 2.0, "loss": 2.0 / step} for step in range(1, 11)]
+    two = [{"step": float(step), "elapsed_s": step * 1.0, "loss": 4.0 / step, "rate": 5.0} for step in range(1, 21)]
+    loss, rate = together([one, two], ["a", "b"])
+    assert [(line.name, line.kind) for line in loss.linear.lines] == [("a", "main"), ("b", "second")]
+    assert (loss.name, loss.x_name, loss.label) == ("loss", "step", "loss of a and b")
+    # The first run ends where it has as many steps as the second one in its middle.
+    ends = [float(re.findall(r"[\d.]+", line.path)[-2]) for line in loss.linear.lines]
+    assert ends[0] < 500 < ends[1] and loss.logarithmic is not None
+    assert [line.name for line in rate.linear.lines] == ["b"]
+    # Without steps in one of them, both are drawn over time.
+    assert together([[{"elapsed_s": each["elapsed_s"], "loss": 1.0} for each in one], two], "ab")[0].x_name == (
+        "seconds since the start"
+    )
+    assert together([[], []], "ab") == []
 
 
 def test_the_playbook_lists_and_compares(runs):
