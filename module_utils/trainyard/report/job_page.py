@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..findings.adhoc import playbook
-from ..findings.findings import counted, grouped, some_of
+from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe, safe_text
 from ..job.run import checkpoints, goodput
 from ..job.run.causes import own_error
@@ -31,7 +31,7 @@ Series = Sequence[Mapping[str, float]]
 MAX_ERROR = 200
 # Steps behind which the time of the rest is estimated, and the rate is smoothed.
 RECENT = 20
-# Nodes that are named below their cells.
+# Groups of nodes that are named below the cells.
 MAX_NAMED = 6
 # Rows of ranks that need attention; the others are folded.
 MAX_ROWS = 100
@@ -62,7 +62,7 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
         "job_id": summary["job_id"],
         "rank_log": summary["rank_log"],
         "headline": headline(summary, story),
-        "about": f"{size_text(summary)} ({summary['launcher']}), {utc(summary['started'])}",
+        "about": _size_and_start(summary),
         "command": next_command(summary, launch),
         "happened": _joined(job_stacks.others(story.happened, stacks)),
         "stacks": stacks,
@@ -79,7 +79,7 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
         "traffic": [text for text in (job_traffic.nccl_text(summary), job_traffic.ports_text(summary)) if text],
         "launch": _launch(launch),
         "reload_s": round(reload_s) if running else 0,
-        "since": clock(summary["elapsed_s"] or 0),
+        "since": "" if summary["elapsed_s"] is None else clock(summary["elapsed_s"]),
     }
 
 
@@ -182,6 +182,12 @@ def timeline(summary: Data, series: Series) -> dict[str, Any] | None:
     }
 
 
+def _size_and_start(summary: Data) -> str:
+    """Return the size of a job and its start; without nodes, as a scheduler has not placed it, only its ranks."""
+    size = size_text(summary) if summary["nodes"] else counted(summary["world_size"], "rank")
+    return ", ".join(filter(None, (f"{size} ({summary['launcher']})", utc(summary["started"]))))
+
+
 def _nodes(summary: Data) -> list[dict[str, Any]]:
     """Return a cell for each node, what failed first, then what gave no answer."""
     failed = (summary.get("failure") or {}).get("host")
@@ -204,7 +210,8 @@ def _about(cells: Sequence[Data]) -> list[tuple[Data, str]]:
     by_state = grouped((cell["state"]["state"], cell) for cell in cells)
     found = []
     for group in by_state.values():
-        names = [f"{cell['host']} ({cell['about']})" if cell["about"] else cell["host"] for cell in group]
+        hosts = grouped((cell["about"], cell["host"]) for cell in group)
+        names = [f"{host_list(of)} ({about})" if about else host_list(of) for about, of in hosts.items()]
         attention = group[0]["state"]["like"] in ("fail", "unknown")
         found.append((group[0]["state"], ", ".join(some_of(names, MAX_NAMED)) if attention else str(len(group))))
     return found

@@ -45,5 +45,8 @@ def test_a_job_that_hangs_ends_with_the_rank_that_did_not_come(hung, node_names,
     assert left(job.job_id) == {}
     for number, _ in enumerate(node_names):
         assert f"\nrank {number}  pid " in (job.folder / f"logs/stacks_{number}.log").read_text()
-    assert "load_batch" in (job.folder / "report.html").read_text()
+    odd = job.summary["stacks"]["groups"][0]
+    assert (odd["odd"], odd["ranks"], odd["hosts"]) == (True, [2], ["n3"])
+    page = (job.folder / "report.html").read_text()
+    assert "Where the ranks were" in page and "load_batch" in page
     assert json.loads((job.folder / "plan.json").read_text())["hang"]["after_s"] == 15

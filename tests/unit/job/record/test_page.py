@@ -186,7 +186,20 @@ def test_nodes_that_need_attention_are_named_below_their_cells():
     assert about == [("failed", "n1"), ("unreachable", "n9 (n10 took its place, no route)"), ("ended", "7")]
     for node in job["nodes"]:
         node.update(state="unreachable", why="", role="")
-    assert page.content(job, [], STORY, {})["nodes_about"][1][1] == "n2, n3, n4, n5, n6, n7, ... (2 more)"
+    assert page.content(job, [], STORY, {})["nodes_about"][1][1] == "n2 to n9"
+    for node in job["nodes"]:
+        node["why"] = f"exit code {node['node_rank']}"
+    named = page.content(job, [], STORY, {})["nodes_about"][1][1]
+    assert named.startswith("n2 (exit code 1), n3 (exit code 2), ") and named.endswith("n7 (exit code 6), ... (2 more)")
+
+
+def test_a_job_in_a_queue_has_no_empty_parts():
+    queue = {"engine": {"kind": "slurm", "id": "7", "reason": "Resources", "submit_host": "login"}, "nodes": []}
+    job = {**summary(2, failed=False), "state": "pending", "started": None, "finished": None, "elapsed_s": None}
+    job = {**job, "metrics": {}, "restarts": [], **queue}
+    content = job_page(job, [], tell(job, "runs/x", "", []), LAUNCH, 10.0)
+    assert "Pending: Resources" in content and ": 4 ranks (direct)</p>" in content
+    assert "Processes" not in content and "after its start" not in content and "reloads every 10 s" in content
 
 
 def test_a_job_that_hung_has_its_stacks_in_groups():

@@ -219,6 +219,15 @@ def test_a_lost_job():
     assert summary["state"] == "lost"
 
 
+def test_the_stacks_of_a_hang_are_in_the_record_alone():
+    group = {"text": "rank 1 on n1 sleeps", "odd": True, "ranks": [1], "hosts": ["n1"], "frames": [], "problem": "x"}
+    taken = {"time": 1050.0, "groups": [group], "more": 0}
+    end = {"state": "succeeded", "finished": 1072.5}
+    summary, lines = explained({"n1": answer(1, cluster={**head_says(end), "stacks": taken}), "n2": answer(2)})
+    assert summary["stacks"] == taken and not any("sleeps" in line for line in lines)
+    assert explained({"n1": answer(1, cluster=head_says(end)), "n2": answer(2)})[0]["stacks"] is None
+
+
 def test_a_slow_rank_is_in_the_report():
     end = {"state": "succeeded", "finished": 1072.5}
     results = {"n1": answer(1, cluster={**head_says(end), "slow_ranks": [NAMED]}), "n2": answer(2)}
