@@ -103,6 +103,7 @@ def node_baseline_plan(
     network: str = "",
     memlock: str | int = "unlimited",
     sets_clock: bool = False,
+    rdma: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Return findings, entries, limits and exceptions."""
     wrong = []
@@ -119,7 +120,7 @@ def node_baseline_plan(
         findings = [Finding("input of node_baseline", found, expected, "correct it") for found, expected in wrong]
         return {"findings": [finding.as_dict() for finding in findings]}
     cluster = ClusterSettings(
-        str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock)
+        str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock), frozenset(rdma)
     )
     planned = plan_cluster([Node.from_dict(node) for node in nodes], cluster)
     return {

@@ -44,7 +44,7 @@ def baseline_plan(**given):
 
 
 def test_node_baseline_plan_has_entries_limits_and_exceptions():
-    found = baseline_plan(sets_clock=True)
+    found = baseline_plan(sets_clock=True, rdma=["n1"])
     assert found["findings"] == []
     assert found["entries"] == [{"address": "10.0.0.1", "names": ["n1"]}]
     assert found["limits"] == {"n1": {"memlock": 65536, "nofile": 1024}}

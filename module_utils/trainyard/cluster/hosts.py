@@ -72,7 +72,9 @@ class ClusterSettings:
     network: str
     memlock: Limit
     nofile: int
+    # Whether a time service was chosen, and the nodes with RDMA, which locks memory.
     sets_clock: bool = False
+    rdma: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,9 @@ def _exceptions(node: Node, settings: ClusterSettings) -> list[str]:
     texts = []
     for name, limit in _limits(node, settings).items():
         requested = getattr(settings, name)
-        if limit != requested:
+        # Without RDMA nothing needs the default, which is unlimited.
+        unneeded = name == "memlock" and requested is None and node.name not in settings.rdma
+        if limit != requested and not unneeded:
             texts.append(
                 f"{name} stays at {describe_limit(name, limit)} instead of {describe_limit(name, requested)}: "
                 f"{container if node.container else 'here'} limits cannot be raised (no CAP_SYS_RESOURCE); raise them "

@@ -146,7 +146,12 @@ def test_bad_input_is_rejected_before_any_change(run_playbook):
 
 
 def test_settings_that_a_container_cannot_have_are_reported(run_playbook):
+    # The defaults were not requested.
     run = run_playbook("changed.yml", step="verify")
+    assert run.rc == 0, run.output
+    assert "memlock stays at" not in run.text and "the clock belongs to" not in run.text
+    given = {"node_baseline_memlock": "999999999", "node_baseline_time_service": "systemd-timesyncd"}
+    run = run_playbook("changed.yml", step="verify", **given)
     assert run.rc == 0, run.output
     assert "memlock stays at" in run.text
     assert "limits cannot be raised (no CAP_SYS_RESOURCE)" in run.text

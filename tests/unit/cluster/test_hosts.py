@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard.cluster.hosts import (
@@ -117,11 +118,16 @@ def test_two_nodes_at_one_address() -> None:
 
 def test_limits_that_cannot_be_raised_are_an_exception() -> None:
     hard = {"memlock": 8388608, "nofile": 20000}
-    planned = plan_cluster([node(hard_limits=hard, can_raise_limits=False, container="podman")], SETTINGS)
+    bare = node(hard_limits=hard, can_raise_limits=False, container="podman")
+    planned = plan_cluster([bare], replace(SETTINGS, rdma=frozenset(["n1"])))
     assert planned.limits["n1"] == hard
     assert [text.split(":")[0] for text in planned.exceptions] == ["n1", "n1"]
     assert "memlock stays at 8192 KiB instead of unlimited" in planned.exceptions[0]
     assert "container (podman)" in planned.exceptions[0]
+    # Nothing needs unlimited memlock there, and nobody asked for it.
+    assert [text.split()[1] for text in plan_cluster([bare], SETTINGS).exceptions] == ["nofile"]
+    requested = replace(SETTINGS, memlock=1 << 40)
+    assert [text.split()[1] for text in plan_cluster([bare], requested).exceptions] == ["memlock", "nofile"]
 
 
 def test_a_container_clock_is_an_exception_if_a_service_should_set_it() -> None:
