@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the lines of a log that tell how a program failed: stacks of libraries printed last do not hide its error.
+"""Choose the lines of a log that tell how a program ended: what libraries print last does not hide it.
 
-Forms, by source: PyTorch (c10/util/Backtrace), glog, Open MPI's signal handler, gdb and AddressSanitizer, and the
-threads beside the one that failed in a dump of Python's faulthandler.
+Forms of stacks, by source: PyTorch (c10/util/Backtrace), glog, Open MPI's signal handler, gdb and AddressSanitizer, and
+the threads beside the one that failed in a dump of Python's faulthandler.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from ..findings.findings import counted
+from ..job.run import framework_log
 from ..job.run.causes import own_error
 from ..job.run.failure import STARTED_AGAIN
 
@@ -26,8 +27,12 @@ _FEW = 3
 
 
 def telling(lines: Sequence[str], most: int, failed: bool = True) -> list[str]:
-    """Return at most so many lines of the end of a log; of one that `failed` without stacks, and with its own error."""
-    short = _without_stacks(lines) if failed else list(lines)
+    """Return at most so many lines of the end of a log; of one that `failed` without stacks, and with its own error.
+
+    Lines of a framework's own log tell nothing of a success.
+    """
+    noise = ("INFO",) if failed else ("INFO", "WARNING")
+    short = framework_log.without(_without_stacks(lines) if failed else lines, *noise)
     end = short[-most:]
     # Errors of earlier attempts are reported already.
     began = max((number for number, line in enumerate(short) if line.startswith(STARTED_AGAIN)), default=-1) + 1

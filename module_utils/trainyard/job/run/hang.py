@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from . import framework_log
 from .shapes import Exact, Text, Whole
 
 # Lines before which training often pauses.
@@ -58,7 +59,7 @@ class Changes:
 
     def add(self, line: str) -> bool:
         """Return whether a line like this one came before with other numbers, apart from times and sizes."""
-        if _WAITS.search(line):
+        if _WAITS.search(line) or framework_log.level(line):
             return False
         line = _CLOCKS_AND_SIZES.sub("", line)
         numbers = _NUMBER.findall(line)

@@ -29,7 +29,7 @@ _COMPILED = {
     "trainyard.job.file": "start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
-        "attempt_watch causes checkpoints failure failure_kinds flight_recorder goodput hang "
+        "attempt_watch causes checkpoints failure failure_kinds flight_recorder framework_log goodput hang "
         "hang_watch head_state messages node_reports orders progress progress_forms rank_connections restarts "
         "shapes slow_ranks stacks"
     ),

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import causes
@@ -49,6 +50,23 @@ def test_the_stack_of_the_thread_that_failed_stays():
     dump = ["Fatal Python error: Segmentation fault", "", "Current thread 0x00007f (most recent call first):"]
     dump += ['  File "train.py", line 4 in step', '  File "train.py", line 9 in <module>']
     assert telling(dump, 15) == dump
+
+
+def test_mindspores_own_log_does_not_hide_how_a_program_ended():
+    fixtures = Path(__file__).resolve().parents[3] / "fixtures/mindspore"
+    lines = (fixtures / "succeeded-worker.txt").read_text().splitlines()
+    assert "Event base dispatch success!" in lines[-1]
+    end = telling(lines, 15, failed=False)
+    assert end[-1] == "final test accuracy 96.67 %"
+    assert not any(line.startswith("[") for line in end)
+    # A failure may follow from a warning.
+    lines = (fixtures / "left-worker.txt").read_text().splitlines()
+    assert [line for line in lines if line.startswith("[INFO]")]
+    end = telling(lines, 15)
+    assert "Kill this process with SIGTERM" in end[-1] and not any(line.startswith("[INFO]") for line in end)
+    # A program that printed nothing else.
+    own = [line for line in lines if line.startswith("[INFO]")]
+    assert telling(own, 15, failed=False) == own
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """When a job counts as hung: the limits in turn, what a run's own steps make of them, what is said, and bad input."""
 
+from pathlib import Path
+
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard.job.run.failure import text
+from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard_node.job.run import log_tail
 from job_samples import job_file, make_job
 
@@ -174,6 +177,21 @@ def tail(tmp_path):
         return read
 
     return made
+
+
+MINDSPORE = (Path(__file__).resolve().parents[3] / "fixtures/mindspore/succeeded-worker.txt").read_text().splitlines()
+
+
+def test_mindspores_own_log_is_shown_in_short_and_is_no_progress(tail):
+    read = tail(DEFAULT_PATTERN)
+    begin = [line for line in MINDSPORE if line.startswith("[WARNING] D")]
+    assert len(begin) > 5
+    found = read("\n".join(begin) + "\n")
+    assert (found.lines, found.points, found.changes) == (len(begin), 0, 0)
+    assert found.last_line == "WARNING: TcpConnection is constructed! fd is 23"
+    # A program's own lines, logged by MindSpore's function, are as before.
+    own = "[INFO] ME(2932:1403,MainProcess):2026-11-25-19:02:49.890.000 [train.py:9] "
+    assert read(f"{own}ppl 7\n{own}ppl 6\n").changes == 1 and found.last_line == f"{own}ppl 6"
 
 
 @pytest.mark.parametrize("line", ["Evaluating on 5000 samples", "running validation", "Saving checkpoint to x"])
