@@ -50,7 +50,11 @@ def plot(
     to_x = scale(min(places), max(places), LEFT, RIGHT, log=log_x)
     ticks = _powers(min(values), max(values)) if log_y else nice(min(values), max(values))
     to_y = scale(ticks[0], ticks[-1], BOTTOM, TOP, log=log_y)
-    round_ticks = [(tick, short(tick)) for tick in nice(min(places), max(places), 8)]
+    # A step has no halves.
+    whole = all(float(x).is_integer() for x in places)
+    round_ticks = [
+        (tick, short(tick)) for tick in nice(min(places), max(places), 8) if float(tick).is_integer() or not whole
+    ]
     return Plot(
         [Line(name, kind, _path(points, to_x, to_y)) for name, kind, points in lines],
         [(round(to_x(x), 1), text) for x, text in x_ticks or round_ticks if min(places) <= x <= max(places)],

@@ -51,6 +51,7 @@ def content(report: Data) -> dict[str, Any]:
         "benchmarks_alike": {"number": len(alike), "rows": [_benchmark(each) for each in alike[:MAX_DETAILED]]},
         "sizes": [_sizes(each) for each in others[:MAX_SIZES] if each.get("sizes")],
         "nodes": nodes,
+        "addresses": any(node["address"] for node in nodes),
         "longest_name": max((len(node["host"]) for node in nodes), default=0),
         "options": _options(report["nodes"]),
         # A page of many nodes shows at first only those that did not pass.

@@ -115,6 +115,16 @@ def test_cells_are_grouped_by_a_host_variable_and_others_come_last():
     assert "<h3>rack b</h3>" in content and 'aria-label="Nodes without rack in inventory order' in content
 
 
+def test_the_table_of_nodes_has_only_columns_with_values():
+    def columns(report):
+        table = verify_page(report).partition('id="filtered"')[2].partition("</thead>")[0]
+        return re.findall('<th scope="col">([^<]*)</th>', table)
+
+    assert columns(finished(5)) == ["node", "address", "state", "of the healthy bandwidth", "findings"]
+    assert columns(finished(2)) == ["node", "address", "state", "findings"]
+    assert columns(reported([phase("drift", ("kernel", "pass"))])) == ["node", "state", "findings"]
+
+
 def test_a_node_has_its_slowest_pairs_on_demand():
     pair = {"wrong": 0, "error": "", "state": "pass", "round": 0}
     pairs = [{**pair, "hosts": ["n0", f"n{other}"], "busbw": float(other)} for other in range(1, 40)]

@@ -193,6 +193,14 @@ def test_nodes_that_need_attention_are_named_below_their_cells():
     assert named.startswith("n2 (exit code 1), n3 (exit code 2), ") and named.endswith("n7 (exit code 6), ... (2 more)")
 
 
+def test_steps_have_ticks_without_halves():
+    points = [{"elapsed_s": step / 2, "step": float(step), "loss": 1.0 / step} for step in range(1, 5)]
+    (loss,) = curves(points, None)
+    assert [text for _, text in loss.linear.x_ticks] == ["1", "2", "3", "4"]
+    (over_time,) = curves([{**point, "step": 1.0} for point in points], None)
+    assert "0.6" in [text for _, text in over_time.linear.x_ticks]
+
+
 def test_a_job_in_a_queue_has_no_empty_parts():
     queue = {"engine": {"kind": "slurm", "id": "7", "reason": "Resources", "submit_host": "login"}, "nodes": []}
     job = {**summary(2, failed=False), "state": "pending", "started": None, "finished": None, "elapsed_s": None}
