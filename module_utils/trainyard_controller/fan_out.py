@@ -39,7 +39,7 @@ from ansible.template import Templar
 from ansible.utils.display import Display
 
 from ..trainyard.cluster import unreachable
-from ..trainyard.findings.findings import Finding, counted
+from ..trainyard.findings.findings import Finding, counted, host_list
 from ..trainyard.job.run.answers import checked
 from . import agent_code
 from .clock import CLOCK, of_visit, read_clock
@@ -47,9 +47,10 @@ from .clock import CLOCK, of_visit, read_clock
 Answer = dict[str, Any]
 
 display = Display()
-# Time limit of an answer, and the interval of the lines of progress, in seconds.
+# Time limit of an answer, and the shortest interval of the lines of progress, in seconds. The callback shows a longer
+# silence.
 LIMIT_S = 120.0
-_PROGRESS_S = 10.0
+_PROGRESS_S = 7.0
 # The exit status of a shell that does not find a command.
 _NO_COMMAND = 127
 # Ansible's loaders and templates are for one thread.
@@ -322,10 +323,11 @@ def side_by_side(
     """Visit all hosts, `window` at a time, each for at most `limit_s` seconds; return the answers by host.
 
     Processes of a visit are killed when its time is over. A thread that does not return even then is abandoned, and
-    another one replaces it. Progress is shown every few seconds.
+    another one replaces it. Progress is shown when it has changed, every few seconds.
     """
     waiting = deque(hosts)
-    total = len(waiting)
+    names = [host.name for host in waiting]
+    total, shown = len(names), ""
     done: queue.Queue[tuple[str, Answer]] = queue.Queue()
     # By host: its thread, and the end of its time.
     under_way: dict[str, tuple[int, float]] = {}
@@ -370,10 +372,19 @@ def side_by_side(
                 _kill(_children(thread))
                 more()
         if total > 1 and now - shown_at > _PROGRESS_S:
-            shown_at = now
-            others = f", {len(silent)} gave no answer" if silent else ""
-            display.display(f"  {len(answers) - len(silent)} of {counted(total, 'node')} have answered{others}")
+            text = _progress(names, answers, len(silent))
+            if text != shown:
+                display.display(text)
+                shown, shown_at = text, now
     return answers
+
+
+def _progress(names: Sequence[str], answers: Collection[str], silent: int) -> str:
+    """Return how many nodes have answered, and which have not yet."""
+    others = f", {silent} gave no answer" if silent else ""
+    left = [name for name in names if name not in answers]
+    waits = f"; waiting for {host_list(left)}" if left else ""
+    return f"  {len(answers) - silent} of {counted(len(names), 'node')} have answered{others}{waits}"
 
 
 def end_visits() -> None:

@@ -29,8 +29,8 @@ LIMIT_S, TELL_S = 30.0, 20.0
 FOLLOW_S = 1.0
 # Seconds that a node may take for an answer, and for which a silent node is not queried again.
 ANSWER_S = 10.0
-# Seconds after which a line of progress is repeated although nothing is new.
-EQUAL_S = 10.0
+# Seconds after which a line of progress is repeated although nothing is new: with the time of a poll less than 10.
+EQUAL_S = 7.5
 _CLOCK = re.compile(r"^[\d:]+ +")
 # Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2
@@ -40,7 +40,7 @@ GIVE_UP_SCHEDULER_S = 60.0
 
 def pause(elapsed_s: float) -> float:
     """Return the seconds between two lines, short ones at first."""
-    return 2.0 if elapsed_s < 60 else 10.0 if elapsed_s < 1800 else 30.0
+    return 2.0 if elapsed_s < 60 else 9.0 if elapsed_s < 1800 else 30.0
 
 
 class LeftError(Exception):

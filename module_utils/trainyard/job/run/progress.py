@@ -230,6 +230,9 @@ def progress_line(
     ended: bool = False,
 ) -> str:
     """Return the line that the watcher prints each round, and once when the job has `ended`."""
-    over = ended and not ranks_running
-    line = f"{clock(elapsed_s)}   {'all ranks have ended' if over else f'{ranks_running}/{world_size} ranks running'}"
+    ranks = f"{ranks_running}/{world_size} ranks running"
+    if ended:
+        plural = "s" if ranks_running > 1 else ""
+        ranks = f"ending {ranks_running} rank{plural}" if ranks_running else "all ranks have ended"
+    line = f"{clock(elapsed_s)}   {ranks}"
     return f"{line}   {metrics_text(metrics, lost)}" if metrics else line

@@ -147,7 +147,7 @@ def test_every_number_can_be_shown(value):
 def test_the_progress_line():
     assert progress.progress_line(0, 4, 1.2, {}) == "0:00:01   0/4 ranks running"
     assert progress.progress_line(0, 4, 62, {"step": 7}, ended=True) == "0:01:02   all ranks have ended   step 7"
-    assert progress.progress_line(1, 4, 62, {}, ended=True) == "0:01:02   1/4 ranks running"
+    assert progress.progress_line(1, 4, 62, {}, ended=True) == "0:01:02   ending 1 rank"
     metrics = {
         "memory": 2.5,
         "accuracy": 91.0,
