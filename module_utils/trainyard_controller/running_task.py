@@ -33,7 +33,8 @@ class RunningTask:
         """Take what prints a line, when anything was printed last, and the clock."""
         self._show, self._shown_at, self._now = show, shown_at, now
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._begin("", None)
+        # Nothing is shown before the first play.
+        self._begin("", None, silent=True)
 
     def _begin(self, name: str, announce: Callable[[], None] | None, silent: bool = False) -> None:
         self._name, self._announce, self._silent = name, announce, silent
@@ -89,14 +90,17 @@ class RunningTask:
     def check(self) -> None:
         """Announce a slow task; print a line if nothing was printed for too long."""
         with self._lock:
-            if self._silent or not self._started.keys() - self._ended:
+            if self._silent:
                 return
             elapsed_s, silent_s = self._now() - self._begun, self._now() - self._shown_at()
             announce, line = None, ""
-            if self._announce and (elapsed_s >= ANNOUNCE_AFTER_S or silent_s >= SILENT_S):
+            if self._announce and self._started and (elapsed_s >= ANNOUNCE_AFTER_S or silent_s >= SILENT_S):
                 announce, self._announce = self._announce, None
-            elif silent_s >= SILENT_S:
+            elif silent_s >= SILENT_S and self._started.keys() - self._ended:
                 line = f"  {clock(elapsed_s)}   {self._name}{self._where()}"
+            elif silent_s >= SILENT_S:
+                # Templates of a thousand hosts take their time.
+                line = f"  {clock(silent_s)}   the controller prepares the next task"
         if announce:
             announce()
         elif line:

@@ -66,8 +66,16 @@ def test_other_output_counts_and_hosts_that_have_finished_are_left_out(screen):
     assert screen.text[2:] == ["  0:00:19   Install torch==2.9.0 on n1, n3; 1 host finished"]
     screen.running.ended("n1")
     screen.running.ended("n3")
-    screen.wait(60)
-    assert len(screen.lines) == 3
+    screen.wait(10)
+    assert screen.text[3:] == ["  0:00:09   the controller prepares the next task"]
+
+
+def test_nothing_is_shown_before_the_first_play(screen):
+    screen.wait(30)
+    assert screen.lines == []
+    screen.running.begin(None)
+    screen.wait(1)
+    assert screen.text == ["  0:00:30   the controller prepares the next task"]
 
 
 def test_results_come_once_for_all_hosts_when_the_task_is_over(screen):
