@@ -36,6 +36,7 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
             try:
                 data = base64.b64decode(content, validate=True)
             except ValueError:
+                left_out.append(f"{host}: {one_line(name, 80)}, whose content arrived damaged")
                 continue
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)

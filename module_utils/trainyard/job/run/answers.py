@@ -65,7 +65,7 @@ CHECKPOINTS = {
 }
 RESTART = {
     **dict.fromkeys(("reason", "restarted", "?resumed", "?replaced", "?spare", "?why"), str),
-    **dict.fromkeys(("elapsed_s", "?step", "?first_step", "?wait_s", "?detect_s"), MAYBE_NUMBER),
+    **dict.fromkeys(("elapsed_s", "?step", "?epoch", "?first_step", "?wait_s", "?detect_s"), MAYBE_NUMBER),
     **dict.fromkeys(("?restart_s", "?step_s", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
     "failure": FAILURE,
     "?fruitless": MAYBE_INT,
@@ -310,7 +310,7 @@ def _on_lines(value: Any, shape: Shape = object) -> Any:
         each = shape[0] if isinstance(shape, list) else object
         return [_on_lines(one, each) for one in value]
     if isinstance(value, dict):
-        names = shape if isinstance(shape, dict) else {}
+        names = {name.lstrip("?"): one for name, one in shape.items()} if isinstance(shape, dict) else {}
         each = shape.value if isinstance(shape, Each) else object
         return {one_line(name): _on_lines(one, names.get(name, each)) for name, one in value.items()}
     return value

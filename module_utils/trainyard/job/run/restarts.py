@@ -31,20 +31,26 @@ WHOLE = ""
 MAX_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
 
 
+def _reached(restart: Mapping[str, Any]) -> str:
+    """Return how far the job had come at a restart: its step, or its epoch where it prints no steps."""
+    names = (name for name in ("step", "epoch") if restart.get(name) is not None)
+    return next((f"{name} {number(restart[name])}" for name in names), "")
+
+
 def restart_text(restart: Mapping[str, Any]) -> str:
     """Return one entry of the history as a line."""
     # Slurm does not record when it requeued a job.
     when = f"{clock(restart['elapsed_s'])}   " if restart["elapsed_s"] is not None else ""
-    step, wait_s = restart.get("step"), restart.get("wait_s")
+    reached, wait_s = _reached(restart), restart.get("wait_s")
     later = f" in {number(wait_s)} s" if wait_s else ""
     after = "no further than" if restart.get("fruitless") else "after"
-    reached = "" if step is None else f" ({after} step {number(step)})"
+    place = f" ({after} {reached})" if reached else ""
     saved = f"; newest checkpoint at the restart: {restart['checkpoint']}" if restart.get("checkpoint") else ""
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
     # A failure that replaced a node stands at the beginning.
     why = restart.get("why") or ""
     because = f" ({why})" if why and not restart["reason"].startswith(why) else ""
-    return f"{when}{restart['reason']}, so {restart['restarted']} starts again{later}{reached}{saved}{instead}{because}"
+    return f"{when}{restart['reason']}, so {restart['restarted']} starts again{later}{place}{saved}{instead}{because}"
 
 
 def went_on_text(restart: Mapping[str, Any]) -> str:
@@ -72,9 +78,9 @@ def gave_up(summary: Mapping[str, Any]) -> list[str]:
     fruitless = (summary.get("failure") or {}).get("fruitless") or 0
     if fruitless < MAX_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
         return []
-    step = summary["restarts"][-1].get("step")
-    reached = "reached a step" if step is None else f"came further than step {number(step)}"
-    return [f"not started again: none of the last {fruitless} attempts {reached}; the cause does not go away"]
+    reached = _reached(summary["restarts"][-1])
+    further = f"came further than {reached}" if reached else "printed a step or an epoch"
+    return [f"not started again: none of the last {fruitless} attempts {further}; the cause does not go away"]
 
 
 class Restarts:
@@ -105,7 +111,7 @@ class Restarts:
         # Attempts of the whole job, and of single processes by host.
         self.whole = 0
         self.alone: dict[str, Attempts] = {}
-        # The furthest [epoch, step] of all attempts; fruitless attempts in a row; when the present one began, on the
+        # The furthest [epoch, step] of all attempts, [epoch] if they print no steps; fruitless attempts in a row; when the present one began, on the
         # job's clock.
         self.furthest: list[float] | None = None
         self.fruitless, self.began_s = 0, 0.0
@@ -245,7 +251,8 @@ class Restarts:
             self._paces.append(None)
         return {
             "restarted": "the whole job",
-            "step": self.furthest[1] if self.furthest else None,
+            "step": self.furthest[1] if self.furthest and len(self.furthest) > 1 else None,
+            "epoch": self.furthest[0] if self.furthest else None,
             "fruitless": self.fruitless,
             "wait_s": wait_s,
             "checkpoint": self.saved["name"] if self.saved else None,
@@ -255,9 +262,9 @@ class Restarts:
 
     def _note_advance(self, metrics: Mapping[str, float | None], elapsed_s: float) -> None:
         """Note whether the attempt that ends came further than all before it."""
-        step = metrics.get("step")
-        reached = None if step is None else [metrics.get("epoch") or 0.0, step]
-        if reached is not None and (self.furthest is None or reached > self.furthest):
+        epoch, step = metrics.get("epoch"), metrics.get("step")
+        reached = [epoch or 0.0] if step is None else [epoch or 0.0, step]
+        if (epoch, step) != (None, None) and (self.furthest is None or reached > self.furthest):
             self.furthest, self.fruitless = reached, 0
         elif self.saved_new or elapsed_s - self.began_s > SHORT_S:
             self.fruitless = 0

@@ -14,7 +14,8 @@ from test_interrupts import INVENTORY, play
 # Tests side by side on one machine have jobs of their own names: a job's id is its name and the second.
 NAME = f"tiny{os.getpid()}"
 JOB = {"job_name": NAME, "job_launcher": "direct", "job_ranks_per_node": 1, "job_devices": "none", "job_venv": "",
-       "job_packages": [], "job_command": ["/bin/echo", "step 1/1 loss 0.5"], "job_min_disk_mib": 1}  # fmt: skip
+       "job_packages": [], "job_command": ["/bin/sh", "-c", "seq 9000 >model.pt; echo step 1/1 loss 0.5"],
+       "job_outputs": ["*.pt"], "job_min_disk_mib": 1}  # fmt: skip
 
 
 class Site:
@@ -61,6 +62,14 @@ def test_root_starts_no_ranks_that_would_be_roots(site, ended):
     [refused] = set(site.runs.iterdir()) - before
     assert "nothing was started" in said and (refused / "findings.json").exists() and not (refused / "logs").exists()
     shutil.rmtree(refused)
+
+
+def test_outputs_are_brought_home_whole(site, ended):
+    brought = ended / "outputs" / "here" / "model.pt"
+    assert brought.read_text().split() == [str(number) for number in range(1, 9001)]
+    brought.unlink()
+    assert f"outputs {ended}/outputs: 1 file" in site.succeed("playbooks/logs.yml", job_id=ended.name)
+    assert brought.exists()
 
 
 @pytest.mark.parametrize("book", ["stop", "clean"])

@@ -85,6 +85,15 @@ def test_a_job_never_starts_more_often_than_allowed(steps, budget):
         assert stopped == budget or fruitless == MAX_FRUITLESS
 
 
+def test_epochs_count_where_a_program_prints_no_steps():
+    book = Restarts(100, 300.0)
+    answers = [book.take([KILLED], 60.0 * n, 60.0 * n, {"epoch": epoch}) for n, epoch in enumerate([2, 6, 6, 5, 6], 1)]
+    assert answers == [True, True, True, True, False]
+    assert restart_text(book.history[-1]).endswith("starts again in 5 s (no further than epoch 6)")
+    summary = {"failure": {**KILLED, "fruitless": book.fruitless}, "restarts": book.history, "max_restarts": 100}
+    assert gave_up(summary)[0].startswith("not started again: none of the last 3 attempts came further than epoch 6;")
+
+
 def test_texts_of_restarts():
     book = lives([120, 120, 119, 118])[1]
     assert [restart_text(entry) for entry in book.history] == [
