@@ -7,7 +7,6 @@ timeline, nodes, curves, ranks, and how the job was run.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -17,18 +16,16 @@ from ..findings.adhoc import playbook
 from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe, safe_text
 from ..job.run import checkpoints, goodput
-from ..job.run.causes import own_error
 from ..job.run.progress import clock, not_a_number_text
 from . import job_processes, job_stacks, job_traffic
 from .curves import curves
-from .job_text import Story, size_text
+from .job_text import Story, error_of_rank, size_text
 from .text import shown, utc
 
 Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]
 
 # Characters of the error in the first line of the page.
-MAX_ERROR = 200
 # Steps behind which the time of the rest is estimated, and the rate is smoothed.
 RECENT = 20
 # Groups of nodes that are named below the cells.
@@ -36,7 +33,6 @@ MAX_NAMED = 6
 # Rows of ranks that need attention; the others are folded.
 MAX_ROWS = 100
 # torchrun names the rank in front of each line of an error.
-_RANK = re.compile(r"^\[(?:rank)?\d{1,9}\]:? ?")
 _WORDS = {"failed": "Failed", "timed_out": "Timed out", "lost": "Lost"}
 _EXPECTED = frozenset({"succeeded", "stopped"})
 
@@ -88,10 +84,9 @@ def headline(summary: Data, story: Story) -> str:
     if summary["state"] == "running" and story.progress:
         return f"Running: {' '.join(story.progress[0].split())}"
     text = story.headline.removeprefix("is ").removeprefix("was ").rstrip(".:")
-    failure, error = summary.get("failure") or {}, own_error(story.tail)
-    word = _WORDS.get(summary["state"])
-    if word and failure.get("kind") == "exit" and failure.get("rank") is not None and error is not None:
-        return f"{word}: rank {failure['rank']} on {story.host}, {_RANK.sub('', story.tail[error]).strip()[:MAX_ERROR]}"
+    word, error = _WORDS.get(summary["state"]), error_of_rank(summary, story.tail)
+    if word and error:
+        return f"{word}: rank {summary['failure']['rank']} on {story.host}, {error}"
     cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""
     return f"{word}: {cause}" if cause else text[:1].upper() + text[1:]
 

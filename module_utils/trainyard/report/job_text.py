@@ -7,6 +7,7 @@ seconds since the epoch.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,16 @@ from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
 from ..job.run import checkpoints, goodput, hang, kernel_messages, slow_ranks
 from ..job.run import rank_connections as meeting
+from ..job.run.causes import own_error
 from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_traffic
 
 Data = Mapping[str, Any]
-TAIL_LINES = 15
+TAIL_LINES, MAX_ERROR = 15, 200
+# How torchrun marks the lines of a rank.
+_OF_RANK = re.compile(r"^\[(?:rank)?\d{1,9}\]:? ?")
 
 
 def telling_log(summary: Data) -> str | None:
@@ -93,17 +97,29 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     return [f"{killed} comes from outside: mostly {outside}, else a person"]
 
 
+def error_of_rank(summary: Data, tail: Sequence[str]) -> str:
+    """Return the error with which the rank that failed ended, out of the end of its log; "" where none is known."""
+    failure, error = summary.get("failure") or {}, own_error(tail)
+    if failure.get("kind") != "exit" or failure.get("rank") is None or error is None:
+        return ""
+    return _OF_RANK.sub("", tail[error]).strip()[:MAX_ERROR]
+
+
 class _Failed(NamedTuple):
-    """A failed job: its summary and failure, and the host of the failure with its ranks."""
+    """A failed job: its summary and failure, the host of the failure with its ranks, and the error in the log."""
 
     summary: Data
     failure: Data
     host: str
     on_node: str
+    error: str = ""
 
 
-def cause(summary: Data, job_dir: str) -> list[str]:
-    """Say in a line or two why a job ended as it did; nothing where it succeeded or the reason is not known."""
+def cause(summary: Data, job_dir: str, tail: Sequence[str] = ()) -> list[str]:
+    """Say in a line or two why a job ended as it did; nothing where it succeeded or the reason is not known.
+
+    `tail` is the end of the log of `telling_log`.
+    """
     failure: Data = summary.get("failure") or {}
     if failure.get("kind") not in {*_TEXTS, *_CAUSES}:
         return []
@@ -114,7 +130,7 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     if failure["kind"] in _TEXTS:
         values = {**failure, "host": host, "on_node": on_node, "job_dir": job_dir}
         return [text.format_map(values) for text in _TEXTS[failure["kind"]]]
-    return _CAUSES[failure["kind"]](_Failed(summary, failure, host, on_node))
+    return _CAUSES[failure["kind"]](_Failed(summary, failure, host, on_node, error_of_rank(summary, tail)))
 
 
 def _exit(job: _Failed) -> list[str]:
@@ -133,6 +149,8 @@ def _exit(job: _Failed) -> list[str]:
         first = f"{name} on {host} was {exit_text(failure)}, and {job.on_node} ended with it"
     if failure.get("result") in ("oom-kill", "timeout", "watchdog"):
         first += f" ({failure['result']})"
+    if job.error:
+        first += f", {job.error}"
     return [first, *reason, *_killed(job.summary, failure, host)]
 
 
@@ -302,7 +320,7 @@ def tell(
     )
     return Story(
         headline,
-        _what_happened(summary, run_dir, job_dir),
+        _what_happened(summary, run_dir, job_dir, tail),
         _how_far(summary),
         tail,
         (log or telling_log(summary) or "") if tail else "",
@@ -336,12 +354,12 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
     return "\n".join([f"Job {summary['job_id']} {story.headline}", *(f"  {line}" for line in about)])
 
 
-def _what_happened(summary: Data, run_dir: str, job_dir: str) -> list[str]:
+def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str]) -> list[str]:
     """Say why the job ended, which ranks were slow, and how often it was started again."""
     lost = summary["loss_not_a_number"]
     lines = [not_a_number_text(lost)] if lost else []
     lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
-    lines += cause(summary, job_dir or run_dir)
+    lines += cause(summary, job_dir or run_dir, tail)
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
     for named in summary.get("slow_ranks") or ():
@@ -380,7 +398,7 @@ def _left_over(summary: Data, inventory: str) -> list[str]:
         ended = [node["host"] for node in nodes if node["state"] not in ("running", "unreachable")]
         # A scheduler's nodes were not asked.
         if summary["state"] != "succeeded" and ended and "engine" not in summary:
-            lines.append(f"nothing of the job is left on {host_list(ended)}")
+            lines.append(f"no process of the job is left on {host_list(ended)}")
         if running:
             stop = playbook("playbooks/stop.yml", inventory, {"job_id": summary["job_id"]})
             lines.append(f"STILL RUNNING on {host_list(running)}: {stop}")

@@ -29,17 +29,18 @@ _FEW = 3
 def telling(lines: Sequence[str], most: int, failed: bool = True) -> list[str]:
     """Return at most so many lines of the end of a log; of one that `failed` without stacks, and with its own error.
 
+    Lines of earlier attempts are left out where the last one has its own error.
     Lines of a framework's own log tell nothing of a success.
     """
     noise = ("INFO",) if failed else ("INFO", "WARNING")
     short = framework_log.without(_without_stacks(lines) if failed else lines, *noise)
-    end = short[-most:]
-    # Errors of earlier attempts are reported already.
     began = max((number for number, line in enumerate(short) if line.startswith(STARTED_AGAIN)), default=-1) + 1
-    error = own_error(short[began:]) if failed else None
-    if error is None or began + error >= len(short) - most:
-        return end
-    return [short[began + error], "...", *end[2:]]
+    last = short[began:]
+    error = own_error(last) if failed else None
+    if error is None:
+        return short[-most:]
+    end = last[-most:]
+    return end if error >= len(last) - most else [last[error], "...", *end[2:]]
 
 
 def _without_stacks(lines: Sequence[str]) -> list[str]:

@@ -55,7 +55,7 @@ def test_a_failure_ends_with_its_explanation(killed, node_names):
     tail = [line for line in told if line.startswith("    | ")]
     assert 0 < len(tail) <= 15
     assert tail[-1].removeprefix("    | ") == run.log(2).splitlines()[-1]
-    assert f"  nothing of the job is left on {host_list(node_names)}" in told
+    assert f"  no process of the job is left on {host_list(node_names)}" in told
     assert told[-1] == f"  report      {run.folder}/report.html"
     assert "FAILED" not in run.output
     assert "fatal:" not in run.output

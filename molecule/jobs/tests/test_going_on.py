@@ -104,7 +104,7 @@ def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached,
     stop, before = stopped
     assert stop.rc == 0, stop.output
     assert re.search(rf"^Job {detached.job_id} was stopped after 0:\d\d:\d\d\.$", stop.output, re.MULTILINE)
-    assert f"  nothing of the job is left on {host_list(node_names)}" in stop.lines
+    assert f"  no process of the job is left on {host_list(node_names)}" in stop.lines
     assert left(detached.job_id) == {}
     assert detached.file("summary.json")["state"] == "stopped"
     assert left(neighbour.job_id) == before

@@ -70,7 +70,7 @@ def test_a_silent_node_is_named(silenced, group, others, where, rank):
         re.MULTILINE,
     )
     assert f"its own monitor ends rank {rank} as soon as it runs again; check the node" in run.text
-    assert f"  nothing of the job is left on {', '.join(others)}" in run.lines
+    assert f"  no process of the job is left on {', '.join(others)}" in run.lines
     assert re.search(rf"^  {where} could not be asked: ", run.output, re.MULTILINE)
     failure = run.summary["failure"]
     assert (failure["kind"], failure["host"]) == ("silent", where)
@@ -86,7 +86,7 @@ def test_a_silent_head_is_named(silenced):
         r"^  head node n3 went silent: n[12] received no report from it for \d\d s$", run.output, re.MULTILINE
     )
     assert "every other node has ended its ranks; check the head node" in run.text
-    assert "  nothing of the job is left on n1, n2" in run.lines
+    assert "  no process of the job is left on n1, n2" in run.lines
     assert (run.summary["failure"]["kind"], run.summary["failure"]["host"]) == ("head_silent", "n3")
 
 
@@ -134,5 +134,5 @@ def test_a_node_that_is_cut_off_ends_its_own_ranks(cut, left):
 def test_status_knows_of_a_node_that_is_back(cut, play):
     run, *_ = cut
     status = play("playbooks/status.yml", job_id=run.job_id).expect(0)
-    assert "  nothing of the job is left on n1, n2, n3" in status.lines
+    assert "  no process of the job is left on n1, n2, n3" in status.lines
     assert "could not be asked" not in status.output

@@ -164,7 +164,7 @@ def test_an_interrupted_run_ends_its_job_before_it_deletes_the_folder(tmp_path, 
     env = {**os.environ, "PATH": path, "TMPDIR": str(scratch)}
     command = [sys.executable, "-c", LEFT_RUNNING, str(tmp_path), str(tmp_path / "source")]
     done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
-    assert "nothing of the job is left on localhost" in done.stdout, done.stdout + done.stderr
+    assert "no process of the job is left on localhost" in done.stdout, done.stdout + done.stderr
 
 
 def test_captures_hold_files_and_links_of_sysfs(tmp_path, monkeypatch):

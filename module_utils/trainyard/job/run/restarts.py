@@ -111,8 +111,8 @@ class Restarts:
         # Attempts of the whole job, and of single processes by host.
         self.whole = 0
         self.alone: dict[str, Attempts] = {}
-        # The furthest [epoch, step] of all attempts, [epoch] if they print no steps; fruitless attempts in a row; when the present one began, on the
-        # job's clock.
+        # The furthest [epoch, step] of all attempts, [epoch] if they print no steps; fruitless attempts in a row; when
+        # the present one began, on the job's clock.
         self.furthest: list[float] | None = None
         self.fruitless, self.began_s = 0, 0.0
         # Whether checkpoints were polled, the newest one, and whether the present attempt has made a further one.

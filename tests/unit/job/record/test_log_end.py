@@ -107,5 +107,6 @@ def test_the_error_of_an_attempt_before_is_not_shown_as_that_of_the_last_one():
     steps = [f"step {number}" for number in range(40)]
     assert telling([*TRACEBACK, AGAIN, *steps], 15) == steps[-15:]
     assert telling([*TRACEBACK, AGAIN, *TRACEBACK[:-1], "KeyError: 'b'", *steps], 15)[0] == "KeyError: 'b'"
+    assert telling([*TRACEBACK, AGAIN, "step 1", *TRACEBACK], 15) == ["step 1", *TRACEBACK]
     # An error that is near the end is shown, before the line that divides the attempts.
     assert telling([ERROR, AGAIN, "step 1"], 15) == [ERROR, AGAIN, "step 1"]

@@ -165,9 +165,20 @@ def test_a_job_that_failed(failure, lines):
     assert text[len(lines) + 1 :] == [
         "  last progress: step 40   loss 0.25",
         *([f"  last lines of {DIR}/logs/{log} on n2:", "    | Traceback", "    | Error"] if log else []),
-        "  nothing of the job is left on n1, n2",
+        "  no process of the job is left on n1, n2",
         *LAST,
     ]
+
+
+def test_the_error_of_the_rank_that_failed_comes_first():
+    end = {"state": "failed", "finished": 1072.5, "failure": ended(process="rank3", rank=3, ranks=[3])}
+    tail = [
+        "[rank3]: Traceback (most recent call last):",
+        '[rank3]:   File "/train.py", line 7',
+        "[rank3]: ValueError: 4711",
+    ]
+    _, text = explained(both(end, launcher="direct"), tail=tail, launcher="direct")
+    assert text[1] == "  rank 3 on n2 failed first: exit code 1, ValueError: 4711"
 
 
 def test_an_address_in_an_error_of_mpirun_gets_its_host():
@@ -182,7 +193,7 @@ def test_a_head_that_went_silent():
     gone = {"state": "failed", "finished": 1072.5, "failure": failure}
     summary, text = explained({"n2": answer(2, end=gone)}, unreachable={"n1": "Connection timed out"})
     assert text[1] == "  head node n1 went silent: n2 received no report from it for 15 s"
-    assert text[3:] == ["  nothing of the job is left on n2", "  n1 could not be asked: Connection timed out", *LAST]
+    assert text[3:] == ["  no process of the job is left on n2", "  n1 could not be asked: Connection timed out", *LAST]
     assert summary["nodes"][0]["state"] == "unreachable"
     # The cause is more than that a user stopped it.
     results = {"n1": answer(1, end={"state": "stopped", "finished": 1060.0}), "n2": answer(2, end=gone)}

@@ -63,7 +63,7 @@ def test_while_nodes_start_the_job_stop_waits_and_ends_it(launch, tmp_path):  # 
     run.hold.unlink()
     status, said = stop.end()
     assert status == 0, said
-    assert f"Job {run.job_id} was stopped after" in said and "nothing of the job is left on here" in said
+    assert f"Job {run.job_id} was stopped after" in said and "no process of the job is left on here" in said
     assert run.end() == 2
     assert f"Job {run.job_id} was stopped after" in run.said
     assert processes.of_job(run.job_id) == []
