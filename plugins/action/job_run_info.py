@@ -16,7 +16,9 @@ class ActionModule(Documented):
         run = run_choice.find(Path(given["runs_dir"]), given["job_id"], given["job_name"], must_name=stop, ask=ask)
         if run["note"]:
             self._display.display(run["note"])
-        if stop and not run["over"]:
+        if stop and run["over"]:
+            self._display.display(f"Job {run['job_id']} had ended before.")
+        elif stop:
             run["launching"] = self._stops_launch(run)
         return run
 

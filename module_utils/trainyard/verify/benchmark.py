@@ -272,7 +272,7 @@ def _record(**values: Any) -> dict[str, Any]:
 
 
 _HEADLESS = "the log begins in the middle: its beginning, at least the list of ranks, is missing; give the whole log"
-_ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
+_ADVICE = "give the expected value, or save a baseline when the cluster is known to be well (docs/bandwidth.md)"
 
 
 def _unmeasured(output: Output, collective: str, ranks: int, busbw: float | None) -> list[str]:

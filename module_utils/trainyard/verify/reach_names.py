@@ -22,8 +22,10 @@ def check_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
         for host, result in good.items()
         for wrong in result["names"]
     )
-    # Many names that lead to the same wrong address on the same nodes are one problem.
-    problems = grouped(((found, tuple(hosts)), (name, expected)) for (name, found, expected), hosts in finders.items())
+    # Many names that lead to the same wrong address on the same nodes are one problem. Two nodes may have one name.
+    problems = grouped(
+        ((found, tuple(dict.fromkeys(hosts))), (name, expected)) for (name, found, expected), hosts in finders.items()
+    )
     checks = []
     for (found, on), names in problems.items():
         first, expected = names[0]

@@ -74,6 +74,11 @@ def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left, node_names)
     assert set(left(detached.job_id)) == set(node_names)
 
 
+def test_a_job_that_runs_is_in_the_list_of_those_that_run(detached, play):
+    run = play("playbooks/jobs.yml", jobs_state="running").expect(0)
+    assert any(detached.job_id in line for line in run.lines), run.output
+
+
 @pytest.fixture(scope="module")
 def stopped(detached, neighbour, play, left, node_names, nodes):
     """The job ended with stop.yml, after the one that watched it died without a word.

@@ -177,6 +177,12 @@ def test_names():
     assert "getent ahosts n2" in check.command
 
 
+def test_a_node_that_finds_one_wrong_name_of_two_others_is_named_once():
+    wrong = {"name": "vm", "found": "127.0.0.1", "expected": "10.77.0.2"}
+    (check,) = check_names({f"n{n}": row(resolved=2, names=[wrong, wrong]) for n in (1, 2)})
+    assert check.found.endswith(" to 127.0.0.1 on n1, n2") and check.hosts == ("n1", "n2")
+
+
 def test_many_names_that_lead_nowhere_on_the_same_nodes_are_one_fault():
     wrong = [{"host": f"n{n}", "name": f"n{n}", "found": "nothing", "expected": f"10.0.0.{n}"} for n in range(1, 101)]
     (check,) = check_names({f"n{n}": row(resolved=100, names=wrong) for n in range(1, 101)})

@@ -34,6 +34,8 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         "--master-port": str(placement.port),
         # Without it the agent publishes its host's name, and peers hang where that does not resolve.
         "--local-addr": node.address,
+        # Without it each agent leaves a folder in /tmp.
+        "--log-dir": f"{placement.job_dir}/attempt/agent",
     }
     # -IS: the program that redirects a rank needs no virtual environment, and starts faster without it.
     rank = ["--no-python", python, "-IS", runtime(placement.job_dir), "rank", *job.command]

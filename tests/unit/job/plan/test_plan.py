@@ -84,8 +84,8 @@ def test_torchrun_gives_every_node_one_agent(nodes, slots, job_env, node_envs):
         assert " ".join(agent["argv"]) == (
             f"{VENV}/bin/python {pyz} agent torch.distributed.run --nnodes {nodes} --nproc-per-node {slots} "
             f"--rdzv-backend static --node-rank {node['node_rank']} --master-addr 10.77.0.1 --master-port "
-            f"{plan['head']['port']} --local-addr {node['address']} --no-python "
-            f"{VENV}/bin/python -IS {pyz} rank python train.py"
+            f"{plan['head']['port']} --local-addr {node['address']} --log-dir {plan['job_dir']}/attempt/agent "
+            f"--no-python {VENV}/bin/python -IS {pyz} rank python train.py"
         )
 
 

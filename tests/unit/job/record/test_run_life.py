@@ -103,6 +103,7 @@ def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
     assert list(json.loads((ended / "removed.json").read_text())["hosts"]) == ["here"]
     for book in ("status", "stop", "watch"):
         said = site.succeed(f"playbooks/{book}.yml", job_id=job_id)
+        assert (f"Job {job_id} had ended before." in said) == (book == "stop")
         assert f"Job {job_id} succeeded in 0:00:0" in said
         assert "what it had left was removed by playbooks/clean.yml on 20" in said and "UTC: here" in said
     after = content(ended)
