@@ -48,6 +48,8 @@ elif mode == "lost":
     where = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553]"
     print(f"RuntimeError: {where} Connection closed by peer [127.0.0.1]:1431. This is typically caused by", flush=True)
     sys.exit(1)
+elif mode == "broken":
+    import no_such_module
 elif mode.startswith("exit"):
     print("about to fail", flush=True)
     sys.exit(int(mode[4:]))

@@ -15,6 +15,8 @@ class Restarts:
     """Restarts after a failure. `checkpoints` is a folder below the job's folder, or an absolute path."""
 
     most: int = 0
+    # `auto`: causes that return every time end the job; `always`: any failure is answered by a restart.
+    restart_on: str = "auto"
     spares: int = 0
     rejoin_s: int = 300
     checkpoints: str = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read how a job continues after a failure: job_max_restarts, job_spares, job_recovery and job_checkpoints."""
+"""Read how a job continues after a failure: restarts, spares, recovery and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
     _check_recovery(values, recovery, launcher, most)
     return Restarts(
         most=most,
+        restart_on=values.choice("job_restart_on"),
         spares=_spares(values, scheduler, most),
         rejoin_s=values.number("job_rejoin_timeout"),
         checkpoints=_checkpoints(values, scheduler),

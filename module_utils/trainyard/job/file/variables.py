@@ -187,6 +187,13 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             0,
             100,
         ),
+        "job_restart_on": _text(
+            "`auto` ends the job at once if the cause returns at every start: a missing module or file, a wrong "
+            "option, the same error at the same place twice. `always` restarts after any failure. Only with "
+            "`job_scheduler: ssh`. [Such causes](restarts.md#causes-that-a-restart-does-not-change).",
+            "auto",
+            ("auto", "always"),
+        ),
         "job_rejoin_timeout": _number("Seconds that a restart waits for a lost node to come back.", 300, 1, _DAY),
         "job_checkpoints": _text(
             "Folder in which rank 0 saves checkpoints, or a pattern that they match; absolute, or relative to the "

@@ -87,6 +87,7 @@ class JobPlan:
             "silent_after_s": SILENT_AFTER_S,
             "timeout_s": job.timeout_s,
             "max_restarts": job.restarts.most,
+            "restart_on": job.restarts.restart_on,
             "rejoin_s": job.restarts.rejoin_s,
             "checkpoints": job.restarts.checkpoints,
             "hang": asdict(job.hang) if job.hang else None,
@@ -160,8 +161,8 @@ class JobPlan:
 # Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
 _SHARED = (
     "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
-    "max_restarts", "rejoin_s", "checkpoints", "hang", "slow_ranks", "world_size", "progress_pattern", "data",
-    "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
+    "max_restarts", "restart_on", "rejoin_s", "checkpoints", "hang", "slow_ranks", "world_size", "progress_pattern",
+    "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .failure import Failure, first_failure, text
 
-_LOST = re.compile(
+LOST = re.compile(
     r"gloo/transport/[^\]\n]{1,80}\] .{0,80}?"
     r"(?:Connection (?:closed|reset) by peer|Read error|Write error|Timed out|timeout|Broken pipe)"
     r"|Connection closed by remote peer"
@@ -64,8 +64,8 @@ UNSURE = "it had lost a peer: another rank or node was gone before it, but none 
 def lost_peer(log: str) -> str:
     """Return the line at the end of a rank's log that says it lost a peer; "" where the rank itself may have failed."""
     lines = [line.strip() for line in log.splitlines()]
-    lost = [line for line in lines if _LOST.search(line)] or [line for line in lines if _ENDS_ITSELF.search(line)]
-    own = [line for line in lines if _ERROR.match(line) and not _LOST.search(line)]
+    lost = [line for line in lines if LOST.search(line)] or [line for line in lines if _ENDS_ITSELF.search(line)]
+    own = [line for line in lines if _ERROR.match(line) and not LOST.search(line)]
     if _COLLECTIVE.search(log):
         own = [line for line in own if not line.endswith("Error:")]
     return lost[-1][:_MAX_LINE] if lost and not own else ""

@@ -56,6 +56,10 @@ _MPI_ABORT = re.compile(
 _MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
 _MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
 _MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
+# The start script prints how a rank's log ends (restart_rules.evidence).
+_MPI_EVIDENCE = re.compile(
+    r"^trainyard: rank (?P<rank>\d{1,9}) (?P<name>error|stack|doubt): (?P<text>[^\n]{1,600})$", re.MULTILINE
+)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
 # The start script of a daemon prints this, as mpirun does not always.
@@ -226,6 +230,12 @@ def mpirun_lost_peer(log: str, rank: int) -> str:
     """Return the line in which a rank says that it lost a peer, as its script printed it; "" without one."""
     found = _MPI_PEER.finditer(of_last_attempt(log))
     return next((match["line"] for match in found if int(match["rank"]) == rank), "")
+
+
+def mpirun_evidence(log: str, rank: int) -> dict[str, str]:
+    """Return what a rank's log says of its end, as its script printed it; empty without that."""
+    found = _MPI_EVIDENCE.finditer(of_last_attempt(log))
+    return {match["name"]: match["text"] for match in found if int(match["rank"]) == rank}
 
 
 def mpirun_left(log: str) -> list[int]:

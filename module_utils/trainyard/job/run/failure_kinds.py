@@ -34,7 +34,10 @@ KINDS: dict[str, dict[str, Shape]] = {
     "cannot_write": {"host": str, "folder": str, "reason": str},
     "replaced": {"host": str, "by": str},
 }
-_TEXTS = ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
+_TEXTS = (
+    *("host", "process", "result", "seen_by", "reason", "lost", "error", "stack", "doubt", "who", "limit"),
+    "not_restarted",
+)
 _NUMBERS = ("after_s", "least_s", "time", "recover_after_s", "ranks_running")
 _COUNTS = ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")
 # A failure as a monitor keeps it: what its kind needs, and what else some have.

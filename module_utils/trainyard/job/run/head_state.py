@@ -47,6 +47,7 @@ class HeadState:
             previous.get("restarts"),
             node_plan["hosts"],
             node_plan.get("spares", ()),
+            node_plan.get("restart_on", "auto"),
         )
         self.nodes = NodeReports(node_plan, self.restarts, started.s)
         self.hang = HangWatch(node_plan, started.s, previous.get("stacks"))
@@ -154,7 +155,9 @@ class HeadState:
         failure, found = self._pending or ({}, [])
         elapsed_s = now.s - self.started.s
         if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
-            self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless}, found)
+            why = self.restarts.not_restarted
+            ended = {**failure, "fruitless": self.restarts.fruitless, **({"not_restarted": why} if why else {})}
+            self._end_failed(now, ended, found)
             return
         self._pending = None
         self.attempt.begin()

@@ -171,7 +171,7 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "kind": Is(KINDS_OF_NODES),
             "exit_code": (Whole(_LARGE, -_LARGE), NOTHING),
             "signal": (Whole(255), NOTHING),
-            **dict.fromkeys(("result", "?reason", "?lost", "?who"), _TEXT),
+            **dict.fromkeys(("result", "?reason", "?lost", "?who", "?error", "?stack", "?doubt"), _TEXT),
             **dict.fromkeys(("time", "?recover_after_s"), MAYBE_NUMBER),
             **dict.fromkeys(("?attempt", "?oom_kills"), Whole(_LARGE)),
             **dict.fromkeys(("?recorded", "?full", "?oom_of_job"), bool),

@@ -75,12 +75,28 @@ def _detected(failure: Failure, time_s: float | None) -> float | None:
 
 def gave_up(summary: Mapping[str, Any]) -> list[str]:
     """Return why a job was not started again although restarts were left."""
+    cause = (summary.get("failure") or {}).get("not_restarted")
+    if cause:
+        always = "(job_restart_on: always starts again anyway)"
+        return [f"not started again: {cause}, which a restart does not change {always}"]
     fruitless = (summary.get("failure") or {}).get("fruitless") or 0
     if fruitless < MAX_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
         return []
     reached = _reached(summary["restarts"][-1])
     further = f"came further than {reached}" if reached else "printed a step or an epoch"
     return [f"not started again: none of the last {fruitless} attempts {further}; the cause does not go away"]
+
+
+def _last_step(pace: goodput.Pace | None, metrics: Mapping[str, float | None], attempt_s: float) -> str | None:
+    """Return the last step of an attempt: "" if it ended before the first, None if that is unknown.
+
+    It is unknown where steps start again with each epoch. `metrics` are the last of all attempts.
+    """
+    if pace:
+        return f"{pace['last_epoch']} {pace['last']}" if pace["rising"] else None
+    if metrics.get("epoch") is not None and metrics.get("step") is None:
+        return f"{metrics['epoch']}"
+    return None if attempt_s > SHORT_S else ""
 
 
 class Restarts:
@@ -101,12 +117,15 @@ class Restarts:
         previous: Mapping[str, Any] | None = None,
         members: Iterable[str] = (),
         spares: Iterable[str] = (),
+        restart_on: str = "auto",
     ) -> None:
         """Take the budget and how long a lost node may be away; `previous` is as_dict() before a reboot.
 
-        `members` are the hosts in the order of their node ranks.
+        `members` are the hosts in the order of their node ranks. `restart_on` is the job's job_restart_on.
         """
-        self.budget, self.rejoin_s = budget, rejoin_s
+        self.budget, self.rejoin_s, self._restart_on = budget, rejoin_s, restart_on
+        # Why the last failure was not answered by a restart although some were left, or "".
+        self.not_restarted = ""
         self.history: list[dict[str, Any]] = []
         # Attempts of the whole job, and of single processes by host.
         self.whole = 0
@@ -220,15 +239,21 @@ class Restarts:
         first: Failure | None = None,
         time_s: float | None = None,
     ) -> bool:
-        """Answer failures that were found together with a restart; return whether one is left.
+        """Answer failures that were found together with a restart; return whether one is left and can help.
 
         `metrics` are the last that the job has printed, `first` is the failure to blame, `time_s` is since the epoch.
         """
         first = first or failures[0]
         alone = [failure for failure in failures if failure.get("recover_after_s") is not None]
+        # A new checkpoint is an advance, however many steps that was.
+        known = self._paces is not None and not self.saved_new
+        step = _last_step((self._paces or [None])[-1], metrics or {}, elapsed_s - self.began_s) if known else None
         if len(alone) < len(failures):
             self._note_advance(metrics or {}, elapsed_s)
         if len(self.history) >= self.budget or self.fruitless >= MAX_FRUITLESS:
+            return False
+        self.not_restarted = self._for_good(first, failures, step)
+        if self.not_restarted:
             return False
         entry = {"elapsed_s": round(elapsed_s, 1), "reason": text(first), "failure": dict(first)}
         if len(alone) == len(failures):
@@ -237,9 +262,27 @@ class Restarts:
                 names[failure["process"]] = names.get(failure["process"], 0) + 1
             entry["restarted"] = ", ".join(str(failure["process"]) for failure in failures)
         else:
-            entry.update(self._restart_whole(now, elapsed_s), detect_s=_detected(first, time_s))
+            entry.update(self._restart_whole(now, elapsed_s), detect_s=_detected(first, time_s), ended_at=step)
         self.history.append(entry)
         return True
+
+    def _for_good(self, first: Failure, failures: Sequence[Failure], step: str | None) -> str:
+        """Return why a restart cannot change this failure, by the rules and the whole attempt before it, or ""."""
+        if self._restart_on == "always":
+            return ""
+        # A rank seldom fails, and these expressions take time to compile.
+        from . import restart_rules
+
+        last = self._whole_restarts()[-1] if self._whole_restarts() else {}
+        found = restart_rules.decide(
+            first,
+            failures,
+            step=step,
+            earlier=last.get("failure"),
+            earlier_step=last.get("ended_at"),
+            spares=len(self.spares),
+        )
+        return found.reason if found.stop else ""
 
     def _restart_whole(self, now: float, elapsed_s: float) -> dict[str, Any]:
         """Begin to gather the nodes for another attempt; return what the history has of it."""

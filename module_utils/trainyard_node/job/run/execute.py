@@ -271,10 +271,13 @@ def run_mpi_rank(names: str, *argv: str) -> int:
 
 
 def print_lost_peer(job_dir: str, rank: str) -> None:
-    """Print into mpirun's log, which the head has, the line with which a failed rank reports a lost peer."""
+    """Print into mpirun's log, which the head has, that a failed rank lost a peer, or else how its log ends."""
     from ....trainyard.job.run.causes import lost_peer
+    from ....trainyard.job.run.failure import of_last_attempt
+    from ....trainyard.job.run.restart_rules import evidence
     from ...machine.json_files import end_of
 
-    line = lost_peer(end_of(f"{job_dir}/logs/rank_{rank}.log", 1 << 16))
-    if line:
-        print(f"trainyard: rank {rank} lost its peer: {line}")
+    log = of_last_attempt(end_of(f"{job_dir}/logs/rank_{rank}.log", 1 << 16))
+    lost = lost_peer(log)
+    for name, line in ({"lost its peer": lost} if lost else evidence(log)).items():
+        print(f"trainyard: rank {rank} {name}: {line}")

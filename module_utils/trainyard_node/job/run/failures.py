@@ -99,6 +99,16 @@ class Failures:
             if cause.get("reason") and cause["rank"] in range(self.node_plan["world_size"])
         ]
 
+    def _evidence(self, process: Message, rank: int | None, log: str) -> dict[str, str]:
+        """Return what the log says of the failure (restart_rules.evidence)."""
+        # A rank seldom fails, and its expressions take time to compile.
+        from ....trainyard.job.run.restart_rules import evidence
+
+        found = evidence(log)
+        if process["name"] == "mpirun" and rank is not None and not found:
+            found = failures.mpirun_evidence(self.end_of(process["log"]), rank)
+        return found
+
     def failure(self, process: Message, ended: Exit, unsaved: str) -> Message:
         """Return the failure of a process with this exit; `unsaved` is why this node's state could not be written."""
         # torchrun's agent names the rank that failed; where none did, it failed itself, or was killed.
@@ -136,6 +146,8 @@ class Failures:
             record = {**record, **({"lost": lost} if lost else {"full": True} if no_room else {})}
             if not lost:
                 reasons.insert(0, no_room or (causes.abort(log) if failures.aborted(record) else ""))
+        if not record.get("lost") and record["signal"] != signal.SIGKILL:
+            record.update(self._evidence(process, record["rank"], log))
         reason = "; ".join(filter(None, reasons))
         record = {**record, "reason": reason} if reason else record
         ranks_of = self.node_plan.get("ranks_of") or {}

@@ -8,7 +8,7 @@ the controller.
     python trainyard.pyz agent MODULE ARGV...    be an agent that starts ranks, as `python -m MODULE` would
     python trainyard.pyz rank ARGV...            become a rank under an agent
     python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
-    python trainyard.pyz mpi-lost JOB_DIR RANK   print the line with which a rank under mpirun reports a lost peer
+    python trainyard.pyz mpi-lost JOB_DIR RANK   print how the log of a rank under mpirun ends
     python trainyard.pyz script ARGV...          run a start script, and wait for its background processes
     python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
     python trainyard.pyz monitor JOB_DIR         run this node's monitor
@@ -30,8 +30,8 @@ _COMPILED = {
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
         "attempt_watch causes checkpoints failure failure_kinds flight_recorder framework_log goodput hang "
-        "hang_watch head_state messages node_reports orders progress progress_forms rank_connections restarts "
-        "shapes slow_ranks stacks"
+        "hang_watch head_state messages node_reports orders progress progress_forms rank_connections "
+        "restart_rules restarts shapes slow_ranks stacks"
     ),
     "trainyard_node.hardware": "rdma_traffic",
     "trainyard_node.job.record": "event_sender metrics_file secrets",

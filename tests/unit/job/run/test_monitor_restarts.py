@@ -38,6 +38,15 @@ def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up(cluste
     job.all_ended()
 
 
+def test_a_missing_module_ends_the_job_with_restarts_left(cluster):
+    job = cluster(["wait"], ["broken"], max_restarts=3).start()
+    job.nodes[1].go()
+    failure = job.over()["failure"]
+    assert failure["not_restarted"].endswith("(ModuleNotFoundError: No module named 'no_such_module')")
+    assert (failure["rank"], failure["fruitless"]) == (1, 1) and job.state()["restarts"]["history"] == []
+    job.all_ended()
+
+
 def test_only_the_last_attempts_output_of_a_rank_explains_its_end(tmp_path):
     node = Cluster(tmp_path, ["wait"]).head
     lost = "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431"

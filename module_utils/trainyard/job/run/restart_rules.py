@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide whether a restart can change how an attempt of a job failed.
+
+The node of a rank that failed reads the end of its log (evidence). The head decides, by what the nodes have reported of
+this attempt and by the failure of the attempt before it. In doubt the job restarts: a stop ends a run for good, while a
+needless restart costs a minute. tests/fixtures/failures has the failures by which the rules are measured.
+
+Some causes return every time, whatever the node (`once`): one failure is enough. Others mostly do: only the same error
+at the same place and step in two attempts in a row ends the job. A line that speaks for the node or the network
+prevents a stop.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import causes
+
+Failure = Mapping[str, Any]
+
+# Upper bounds for what is read of a log: its end in characters, characters of a line, lines that may speak for the node
+# or the network, lines that may name a wrong command line, and lines after the error that ended the program.
+_MAX_LOG, _MAX_LINE, _NEAR, _END, _AFTER = 1 << 16, 300, 100, 40, 60
+# Upper bound for the stack in a report, in characters, and for its frames.
+_MAX_STACK, _FRAMES = 600, 6
+# Characters of the error in a reason.
+_SHOWN = 200
+# A shell reports death by a signal as 128 and its number.
+_BY_SIGNAL = 128
+
+
+class Decision(NamedTuple):
+    """Whether the job ends, and why; the reason continues the words `not started again:`."""
+
+    stop: bool
+    reason: str
+
+
+class _Kind(NamedTuple):
+    """A kind of error: its reason, and whether one failure is enough.
+
+    A cause that is `local` may lie on one node: if a spare is left, two nodes must have it.
+    """
+
+    reason: str
+    once: bool = False
+    local: bool = False
+
+
+_CODE = _Kind("the program's code is wrong", once=True)
+_MODULE = _Kind("a module or library of the program is missing or does not fit", once=True, local=True)
+_USAGE = _Kind("the command line is wrong", once=True)
+_PROGRAM = _Kind("the program cannot be started", once=True, local=True)
+_FILE = _Kind("a file of the program is missing", local=True)
+_MEMORY = _Kind("the program needs more memory than there is")
+_TWICE = _Kind("two attempts in a row ended with the same error at the same place")
+
+# Errors of Python by the line that names them; the first match counts.
+_ERRORS = (
+    (_CODE, r"(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError)\b"),
+    (_CODE, r"AttributeError: (?:partially initialized )?module '[^']{1,200}' has no attribute"),
+    (
+        _CODE,
+        r"TypeError: .{0,150}(?:got an unexpected keyword argument|missing \d{1,3} required (?:positional|keyword-only)"
+        r"|takes (?:from \d{1,3} to )?\d{1,3} positional arguments? but|Can't instantiate abstract class)",
+    ),
+    (_MODULE, r"ModuleNotFoundError\b"),
+    (
+        _MODULE,
+        r"ImportError: (?:cannot import name|attempted relative import|.{0,200}undefined symbol"
+        r"|.{0,200}cannot open shared object file: No such file)",
+    ),
+    (_FILE, r"(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|PermissionError)\b"),
+    (
+        _MEMORY,
+        r"(?:torch\.(?:cuda\.)?)?OutOfMemoryError\b|MemoryError\b|numpy\.\S{1,60}\._ArrayMemoryError\b"
+        r"|RuntimeError: (?:\[enforce fail|.{0,60}(?:out of memory|can't allocate memory: you tried))",
+    ),
+    (
+        _TWICE,
+        r"(?:AssertionError|KeyError|IndexError|ZeroDivisionError|NotImplementedError|RecursionError|AttributeError"
+        r"|TypeError|ValueError|UnicodeDecodeError|json\.decoder\.JSONDecodeError: (?!Expecting value: line 1 col)"
+        r"|yaml\.\S{1,40}Error|configparser\.\w{1,40}Error|_?pickle\.PicklingError"
+        r"|(?:pydantic\S{0,40}\.)?ValidationError|(?:\w{1,40}\.){0,6}MisconfigurationException"
+        r"|(?:hydra|omegaconf)\.errors\.\w{1,60})\b",
+    ),
+    # Messages of PyTorch, torch_npu and OneFlow about shapes, types and the use of their functions.
+    (
+        _TWICE,
+        r"RuntimeError: .{0,120}(?:shapes? cannot be multiplied|size mismatch|must match the size"
+        r"|Sizes of tensors must match|expected scalar type|the same dtype|to be on the same device"
+        r"|Given (?:groups|normalized_shape|transposed)=|is invalid for input of size|index out of range in self"
+        r"|in loading state_dict|does not require grad|modified by an inplace operation"
+        r"|backward through the graph a second time|finished reduction in the prior iteration|The k-axis of the two"
+        r"|device-side assert triggered|Placement is invalid|Check failed: |Failed to import "
+        r"|only batches of spatial targets|Expected \d-?D|expected input|are in(?:compatible|consistent))",
+    ),
+)
+_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _ERRORS)
+# Lines without a traceback that end a program: wrong options (argparse, click, typer, absl, Python), shells.
+_USES = (
+    (
+        _USAGE,
+        r"[^\s:]{1,200}(?: [\w-]{1,40}){0,3}: error: (?:unrecognized arguments|the following arguments are required"
+        r"|argument [^:]{1,100}: (?:invalid|expected|not allowed|ignored explicit)|ambiguous option"
+        r"|one of the arguments|too few arguments)",
+    ),
+    (
+        _USAGE,
+        r"(?:Error: |[│|] )(?:No such (?:option|command)|Missing (?:option|argument|parameter|command)"
+        r"|Invalid value for|Got unexpected extra argument)",
+    ),
+    (_USAGE, r"FATAL Flags parsing error|.{0,60}Unknown command line flag|[Uu]nknown option:? -"),
+    (_PROGRAM, r"\S{1,200}: can't open file '[^'\n]{1,200}': \[Errno 2\]"),
+    (_PROGRAM, r"\S{0,200}python[\d.]{0,6}: (?:No module named |Error while finding module specification)"),
+    (_PROGRAM, r"trainyard: cannot start '[^'\n]{1,200}': (?:No such file|Permission denied|Exec format)"),
+    (
+        _PROGRAM,
+        r"(?:\S{0,100}sh|\S{1,100}\.sh|\S{0,40}env): (?:line \d{1,6}: )?.{1,200}: "
+        r"(?:(?:command )?not found|No such file or directory|Permission denied|cannot execute)",
+    ),
+    (_CODE, r"\S{1,200}: (?:-c: )?line \d{1,6}: (?:syntax error|[^\s:]{1,60}: (?:unbound variable|unexpected EOF))"),
+)
+_COMMAND_LINE = tuple((kind, re.compile(pattern)) for kind, pattern in _USES)
+
+# Words that speak for the node, its devices or disks, the network, or another process.
+_OUTSIDE = re.compile(
+    r"NCCL WARN|\bnccl\w{3,20}Error|\bDist(?:Backend|Network|Store)?Error\b|\bXid\b|\bECC\b|fallen off the bus"
+    r"|CUDA_ERROR_(?!OUT_OF_MEMORY)|[Cc]uda runtime error|CUDA(?: error|_driver)\(\d|CUBLAS_STATUS_|CUDNN_STATUS_"
+    r"|CUDA error: (?!out of memory|device-side assert)|unspecified launch failure|\bNVML\b|NVIDIA driver"
+    r"|\bE[A-Z]\d{4}: (?!.{0,60}(?:axis|shape|dtype|dim))|\bHCCL\b|\bHccl[A-Z]|runtime result = \d|stream sync"
+    r"|[Cc]onnection (?:refused|reset|aborted|closed|error|timed out|unexpectedly)|[Bb]roken pipe|\b[Tt]imed out\b"
+    r"|Time(?:d)?out(?:Error|Expired)|(?:Read|Connect)Timeout|Temporary failure|Name or service not known"
+    r"|Network is unreachable|No route to host|Max retries exceeded|HTTP Error \d|\b(?:429|50[0234]) (?:Client|Server)"
+    r"|Service Unavailable|Bad Gateway|Remote end closed|couldn't connect|Connection(?:Refused|Reset|Aborted)?Error"
+    r"|[Ss]tale (?:NFS )?file handle|Input/output error|Transport endpoint|No space left|[Qq]uota exceeded"
+    r"|Read-only file system|Too many open files|Resource temporarily|can't start new thread"
+    r"|(?<!Error code 12 \()[Cc]annot allocate memory"
+    r"|Communication error|Device or resource busy|No such device|\bErrno (?:5|11|12|16|19|24|28|30|70|101|103|104|107"
+    r"|110|111|112|113|116|121|122)\b|[Bb]us error|[Ss]egmentation fault|core dumped|killed by signal"
+    r"|(?<!via signal )(?<!closing signal )SIG(?:KILL|TERM)"
+    r"|oom[-_ ]?kill|^Killed\b|exited unexpectedly|terminated with signal|PytorchStreamReader|central directory"
+    r"|invalid load key|Ran out of input|was truncated|[Uu]nexpected (?:EOF|end of)(?! file$)|EOFError|UnpicklingError"
+    r"|HeaderTooLarge|[Cc]hecksum|[Cc]orrupt|KeyboardInterrupt|[Pp]reempt"
+)
+# A loss that is not a number depends on the order of the data.
+_NUMBERS = re.compile(
+    r"\b(?:nan|inf|isnan|isinf|isfinite|non-?finite|not finite|diverge\w*|overflow\w*)\b", re.IGNORECASE
+)
+# Frames of libraries that talk to others, and names in a source line that hold what came from elsewhere.
+_REMOTE_FILE = re.compile(
+    r"/(?:requests|urllib3?|http|asyncio|aiohttp|httpx|httpcore|botocore|boto3|s3fs|fsspec|gcsfs|azure|huggingface_hub"
+    r"|wandb|mlflow|grpc|redis|psycopg2?|pymongo|paramiko|torch/hub)[/.]|/(?:socket|ssl|subprocess)\.py$"
+    r"|/multiprocessing/(?:connection|managers|queues|shared_memory|heap)\.py$"
+)
+_REMOTE_SOURCE = re.compile(
+    r"\b(?:response|resp|requests?|urlopen|download\w*|socket|sock|recv|reply|https?)\b|\.json\(\)"
+    # Not PyTorch's own data loader, whose workers call fetcher.fetch(index).
+    r"|(?<!fetcher\.)\bfetch(?:_\w{1,40})?\("
+)
+# Files that come and go, and calls that write: another rank may have been faster, or not as fast.
+_TRANSIENT = re.compile(r"tmp|temp|cache|/dev/shm|/proc/|\.lock\b|\.pid|\.triton|-> '|checkpoint|ckpt", re.IGNORECASE)
+_WRITES = re.compile(
+    r"\b(?:replace|rename|unlink|remove|rmtree|link|chmod|move|save|mkdirs?|makedirs|write\w*)\(|['\"][wax]b?\+?['\"]"
+)
+
+_PREFIX = re.compile(r"\[(?:rank|default)\d{1,9}\]: ?|\[\d{1,9},\d{1,9}\]<std(?:out|err)>: ?")
+_TRACEBACK = re.compile(r"(?:Original )?Traceback \(most recent call last\):$")
+_FRAME = re.compile(r'\s{2,8}File "(?P<file>[^"]{1,250})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,80}))?')
+_DURING = "During handling of the above exception, another exception occurred:"
+_DIRECT = "The above exception was the direct cause of the following exception:"
+_IGNORED = re.compile(r"Exception ignored in|Exception in thread")
+_OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b|SystemExit\b")
+_BARE = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b: ")
+# A line that tells of a step, whatever stands before its name.
+_PROGRESS = re.compile(r".{0,80}?\b(?:step|iter(?:ation)?|epoch)\b\W{0,3}\d", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?) (?P<unit>bytes|[KMGT]iB)")
+_UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+
+class _Raised(NamedTuple):
+    """An error with the frames of its traceback, outermost first; `at` is the number of its line."""
+
+    error: str
+    frames: Sequence[re.Match[str]] = ()
+    sources: Sequence[str] = ()
+    at: int = 0
+    # How it follows the error before it: _DURING, _DIRECT, or "".
+    follows: str = ""
+
+
+def evidence(log: str) -> dict[str, str]:
+    """Return what the end of a log says of the failure: `error`, its `stack`, and `doubt`; only those that it has.
+
+    `error` is the line that names what ended the program, `stack` its innermost frames, innermost first. `doubt` is
+    what speaks for a cause that a restart can change.
+    """
+    lines = [_PREFIX.sub("", line.rstrip()[:_MAX_LINE]) for line in log[-_MAX_LOG:].splitlines()]
+    lines = [line for line in lines if line.strip()]
+    doubt = next((line for line in reversed(lines[-_NEAR:]) if _OUTSIDE.search(line) or causes.LOST.search(line)), "")
+    chain = _last_chain(lines)
+    if chain and not _went_on(lines[chain[-1].at + 1 :]):
+        deciding, unknown = _deciding(chain)
+        stack = _stack(chain[-1].frames)
+        found = {"error": deciding.error, "stack": stack, "doubt": doubt or unknown or _remote(chain)}
+    else:
+        found = {"error": _wrong_use(lines[-_END:]), "doubt": doubt}
+    return {name: text.strip()[: _MAX_STACK if name == "stack" else _MAX_LINE] for name, text in found.items() if text}
+
+
+def _went_on(lines: Sequence[str]) -> bool:
+    """Return whether a program has survived the error above these lines: it had only logged it."""
+    return len(lines) > _AFTER or any(map(_PROGRESS.match, lines))
+
+
+def _last_chain(lines: Sequence[str]) -> list[_Raised]:
+    """Return the errors that led to the last one, in their order; none where no error ended the program."""
+    chain: list[_Raised] = []
+    follows, number = "", 0
+    while number < len(lines):
+        line = lines[number].strip()
+        if line in (_DURING, _DIRECT):
+            follows = line
+        elif _TRACEBACK.search(line):
+            raised, after = _traceback(lines, number + 1, follows)
+            ignored = number and _IGNORED.match(lines[number - 1])
+            if raised and not ignored and not _OF_STARTER.match(raised.error):
+                chain = [*chain, raised] if follows and chain else [raised]
+            follows, number = "", after
+        elif line.startswith(("SyntaxError:", "IndentationError:", "TabError:")):
+            # A script that Python refuses has no traceback.
+            place = [match for match in map(_FRAME.match, lines[max(0, number - 4) : number]) if match]
+            chain = [_Raised(line, place[-1:], at=number)]
+        elif _BARE.match(line) and not _OF_STARTER.match(line) and (not chain or number - chain[-1].at > _END):
+            chain = [_Raised(line, at=number)]
+        number += 1
+    return chain
+
+
+def _traceback(lines: Sequence[str], number: int, follows: str) -> tuple[_Raised | None, int]:
+    """Return the error below a traceback's header, and the number of its last line."""
+    frames, sources = [], []
+    while number < len(lines) and lines[number].startswith("  "):
+        frame = _FRAME.match(lines[number])
+        if frame:
+            frames.append(frame)
+        else:
+            sources.append(lines[number].strip())
+        number += 1
+    if number >= len(lines):
+        return None, number
+    return _Raised(lines[number].strip(), frames, sources, number, follows), number
+
+
+def _kind(error: str) -> _Kind | None:
+    """Return the kind of an error; None for one that a restart may change."""
+    if _NUMBERS.search(error) or _OUTSIDE.search(error):
+        return None
+    return next((kind for kind, pattern in (*_KINDS, *_COMMAND_LINE) if pattern.match(error)), None)
+
+
+def _deciding(chain: Sequence[_Raised]) -> tuple[_Raised, str]:
+    """Return the error of a chain that decides, and one that leaves the decision open, or "".
+
+    A direct cause decides: the error that wraps it says less. If an error occurred in the handler of another one, the
+    one of the two with the weaker kind decides.
+    """
+    deciding = chain[0]
+    for raised in chain[1:]:
+        if raised.follows == _DIRECT:
+            continue
+        kind, before = _kind(raised.error), _kind(deciding.error)
+        if before is not None and (kind is None or before.once or not kind.once):
+            deciding = raised
+    unknown = "" if _kind(deciding.error) else deciding.error
+    return deciding, unknown
+
+
+def _stack(frames: Sequence[re.Match[str]]) -> str:
+    """Return the innermost frames as one line."""
+    shown = []
+    for frame in reversed(frames[-_FRAMES:]):
+        file = "/".join(frame["file"].split("/")[-2:])
+        shown.append(f"{file}:{frame['line']} {frame['name'] or ''}".strip())
+    return " < ".join(shown)
+
+
+def _remote(chain: Sequence[_Raised]) -> str:
+    """Return what shows that an error came from elsewhere, or from a file that comes and goes; "" if nothing does."""
+    for raised in chain:
+        for frame in raised.frames:
+            if _REMOTE_FILE.search(frame["file"]):
+                return f"in {frame['file']}"
+        last = raised.sources[-1] if raised.sources else ""
+        source = next((line for line in raised.sources if _REMOTE_SOURCE.search(line)), "")
+        if source or _NUMBERS.search(last):
+            return source or last
+        if _kind(raised.error) is _FILE:
+            not_written = raised.error.startswith("FileNotFoundError") and _WRITES.search(last)
+            if not_written or _TRANSIENT.search(raised.error):
+                return raised.error
+        if _kind(raised.error) is _MEMORY and _held_by_others(raised.error):
+            return raised.error
+    return ""
+
+
+def _held_by_others(error: str) -> bool:
+    """Return whether much of a device's memory belonged to other processes when an allocation failed."""
+    if re.search(r"\bProcess \d{1,9} has ", error):
+        return True
+
+    def size(words: str) -> float | None:
+        found = re.search(rf"{_SIZE.pattern} {words}", error) or re.search(
+            rf"{words}[^.]{{0,12}} {_SIZE.pattern}", error
+        )
+        return float(found["number"]) * 2.0 ** _UNITS[found["unit"]] if found else None
+
+    total, free = size("total capacity"), size("free")
+    own = max(size("already allocated") or 0, size("reserved in total") or 0)
+    if total is None or free is None or not own:
+        return False
+    return total - free - own > max(2.0 * 2**30, 0.3 * total)
+
+
+def _wrong_use(lines: Sequence[str]) -> str:
+    """Return the last line that says how the command line or the start of the program is wrong; "" without one."""
+    for line in reversed(lines):
+        if any(pattern.match(line.strip()) for _, pattern in _COMMAND_LINE):
+            return line
+    return ""
+
+
+def decide(
+    first: Failure,
+    found: Iterable[Failure] = (),
+    *,
+    step: str | None = None,
+    earlier: Failure | None = None,
+    earlier_step: str | None = None,
+    spares: int = 0,
+) -> Decision:
+    """Return whether the failure to blame, `first`, ends the job. `found` are all failures of the attempt.
+
+    `step` is the last step that the attempt printed: "" before the first one, None if that is not known. `earlier` is
+    the failure of the attempt before it, with `earlier_step`. `spares` are left for a restart.
+    """
+    every = [first, *found]
+    outside = next(filter(None, map(_outside, every)), "")
+    error = str(first.get("error") or "")
+    kind = _kind(error)
+    if outside or kind is None:
+        return Decision(
+            False, outside or (f"a restart may change it: {error[:_SHOWN]}" if error else "its cause is not known")
+        )
+    if kind is _PROGRAM and first.get("exit_code") not in (1, 2, 126, 127):
+        return Decision(False, "the program had started")
+    same = [each for each in every if _error(each) == _error(first)]
+    again = earlier is not None and _same(first, earlier) and step is not None and step == earlier_step
+    hosts = {each.get("host") for each in [*same, *([earlier] if earlier and again else [])]}
+    # A file that rank 0 misses at the start was not about to be written by it.
+    once = kind.once or (kind is _FILE and step == "" and any(each.get("rank") == 0 for each in same))
+    if not once and not again:
+        return Decision(False, "only the same error at the same place and step, twice in a row, would end the job")
+    if spares and len(hosts) < 2 and (kind.local or not once):
+        return Decision(False, "a spare may not have this cause")
+    return Decision(True, f"{kind.reason} ({error[:_SHOWN]})")
+
+
+def _outside(failure: Failure) -> str:
+    """Return why a failure has a cause that a restart may change, whatever its error; "" if nothing says so."""
+    if failure.get("kind") != "exit":
+        return "no rank failed by itself"
+    if failure.get("lost"):
+        return "it had lost a peer"
+    if failure.get("full"):
+        return "a disk was full"
+    number, code = failure.get("signal"), failure.get("exit_code")
+    # A library may abort as the interpreter exits after an error of the program.
+    if (number and number != signal.SIGABRT) or (not number and (not code or code > _BY_SIGNAL)):
+        return "the program did not end by itself"
+    return str(failure.get("doubt") or "")
+
+
+def _error(failure: Failure) -> str:
+    """Return a failure's error without what differs from rank to rank: numbers and addresses."""
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", str(failure.get("error") or ""))
+
+
+def _same(one: Failure, other: Failure) -> bool:
+    """Return whether two failures have the same error and stack."""
+    return bool(one.get("stack")) and one.get("stack") == other.get("stack") and _error(one) == _error(other)
