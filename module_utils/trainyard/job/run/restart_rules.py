@@ -126,13 +126,15 @@ _USES = (
 )
 _COMMAND_LINE = tuple((kind, re.compile(pattern)) for kind, pattern in _USES)
 
-# Words that speak for the node, its devices or disks, the network, or another process.
+# Words that speak for the node, its devices or disks, the network, or another process. MindSpore's workers print
+# `Topology build timed out., retry(3/300)` at every start.
 _OUTSIDE = re.compile(
     r"NCCL WARN|\bnccl\w{3,20}Error|\bDist(?:Backend|Network|Store)?Error\b|\bXid\b|\bECC\b|fallen off the bus"
     r"|CUDA_ERROR_(?!OUT_OF_MEMORY)|[Cc]uda runtime error|CUDA(?: error|_driver)\(\d|CUBLAS_STATUS_|CUDNN_STATUS_"
     r"|CUDA error: (?!out of memory|device-side assert)|unspecified launch failure|\bNVML\b|NVIDIA driver"
     r"|\bE[A-Z]\d{4}: (?!.{0,60}(?:axis|shape|dtype|dim))|\bHCCL\b|\bHccl[A-Z]|runtime result = \d|stream sync"
-    r"|[Cc]onnection (?:refused|reset|aborted|closed|error|timed out|unexpectedly)|[Bb]roken pipe|\b[Tt]imed out\b"
+    r"|[Cc]onnection (?:refused|reset|aborted|closed|error|timed out|unexpectedly)|[Bb]roken pipe"
+    r"|\b[Tt]imed out\b(?!\., retry)"
     r"|Time(?:d)?out(?:Error|Expired)|(?:Read|Connect)Timeout|Temporary failure|Name or service not known"
     r"|Network is unreachable|No route to host|Max retries exceeded|HTTP Error \d|\b(?:429|50[0234]) (?:Client|Server)"
     r"|Service Unavailable|Bad Gateway|Remote end closed|couldn't connect|Connection(?:Refused|Reset|Aborted)?Error"

@@ -131,6 +131,12 @@ def test_an_error_that_came_from_elsewhere_is_open():
     assert "doubt" in evidence(trace(missing.format("a.json"), source="open(path, 'w')"))
 
 
+def test_workers_of_mindspore_wait_for_each_other_at_every_start():
+    log = (PROJECT / "tests/fixtures/mindspore/succeeded-worker.txt").read_text()
+    assert "Topology build timed out., retry(" in log and "doubt" not in evidence(log)
+    assert decide(failed("n2", 1, **evidence(log + trace("NameError: name 'x' is not defined")))).stop
+
+
 def test_a_step_between_two_equal_errors_is_progress():
     record = failed("n2", 1, **evidence(trace("AssertionError: 3 of 4")))
     other = failed("n2", 1, **evidence(trace("AssertionError: 3 of 4", line=13)))
