@@ -131,7 +131,9 @@ def _line(cluster: Mapping[str, Any]) -> str:
     ranks = cluster["ranks_running"], cluster["world_size"]
     lost_loss, printing = cluster.get("loss_not_a_number"), cluster.get("printing")
     parts = [
-        progress_line(*ranks, cluster["elapsed_s"], cluster["metrics"], lost_loss, bool(cluster["end"])),
+        progress_line(
+            *ranks, cluster["elapsed_s"], cluster["metrics"], lost_loss, bool(cluster["end"]), cluster.get("left_s")
+        ),
         cluster.get("silence"),
         cluster.get("held"),
         slow_ranks_line(cluster.get("slow_ranks") or ()),

@@ -112,9 +112,8 @@ def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
     elif step is not None or metrics.get("epoch") is not None:
         name = "step" if step is not None else "epoch"
         found.append(("progress", f"{name} {metrics[name]:g}", ""))
-    rest_s = remaining_s(series) if summary["state"] == "running" else None
-    if rest_s is not None:
-        found.append(("time left", clock(rest_s), "at the pace of the last steps"))
+    if summary.get("left_s") is not None and summary["state"] == "running":
+        found.append(("time left", clock(summary["left_s"]), "at the pace of the steps so far"))
     if metrics.get("loss") is not None:
         found.append(("loss", f"{metrics['loss']:.4g}", "the last one"))
     rates = [point["rate"] for point in series[-RECENT:] if isinstance(point.get("rate"), (int, float))]
@@ -131,16 +130,6 @@ def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
         texts = checkpoints.texts(summary["checkpoints"], summary["finished"])
         found.append(("checkpoint", str(saved["name"]), "; ".join(texts)))
     return [(name, safe_text(value), safe_text(remark)) for name, value, remark in found]
-
-
-def remaining_s(series: Series) -> float | None:
-    """Return the seconds that the remaining steps take at the pace of the last ones; None where that is not known."""
-    points = [point for point in series[-RECENT:] if {"step", "steps", "elapsed_s"} <= set(point)]
-    if len(points) < 2:
-        return None
-    first, last = points[0], points[-1]
-    steps, seconds = last["step"] - first["step"], last["elapsed_s"] - first["elapsed_s"]
-    return max(0.0, (last["steps"] - last["step"]) * seconds / steps) if steps > 0 and seconds > 0 else None
 
 
 def timeline(summary: Data, series: Series) -> dict[str, Any] | None:

@@ -377,8 +377,8 @@ def _how_far(summary: Data) -> list[str]:
     """Report progress, goodput, checkpoints and traffic."""
     lines = []
     if summary["state"] == "running":
-        running, ranks = summary["ranks_running"], summary["world_size"]
-        lines.append(progress_line(running, ranks, summary["elapsed_s"] or 0, summary["metrics"]))
+        running, ranks, left_s = summary["ranks_running"], summary["world_size"], summary.get("left_s")
+        lines.append(progress_line(running, ranks, summary["elapsed_s"] or 0, summary["metrics"], left_s=left_s))
     elif summary["metrics"]:
         lines.append(f"last progress: {metrics_text(summary['metrics'])}")
     # Without a restart, goodput says nothing new; the page has it.

@@ -133,7 +133,8 @@ def _progress(before: State, now: State, every_s: float) -> Iterator[Change]:
     turn, last = now["elapsed_s"] // every_s, before.get("elapsed_s", 0.0) // every_s
     if turn > last and now["metrics"] and not now["end"]:
         metrics = metrics_text(now["metrics"], now.get("loss_not_a_number"))
-        yield "progress", f"{clock(now['elapsed_s'])}   {_ranks(now)}   {metrics}", {}
+        left = "" if now.get("left_s") is None else f"   {clock(now['left_s'])} left"
+        yield "progress", f"{clock(now['elapsed_s'])}   {_ranks(now)}   {metrics}{left}", {}
 
 
 def _ended(before: State, now: State) -> Iterator[Change]:

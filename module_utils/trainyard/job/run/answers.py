@@ -89,6 +89,7 @@ CLUSTER = {
     "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
     "?checkpoints": (CHECKPOINTS, NOTHING),
     "?goodput": (GOODPUT, NOTHING),
+    "?left_s": MAYBE_NUMBER,
     "?held": MAYBE_TEXT,
     "?silence": str,
     "?slow_ranks": [SLOW_RANK],

@@ -58,6 +58,17 @@ def step_s(pace: Pace) -> float | None:
     return max(0.0, pace["last_s"] - pace["first_s"]) / steps if steps > 0 and pace["rising"] else None
 
 
+def left_s(pace: Pace | None, steps: float | None) -> float | None:
+    """Return how many seconds the rest of `steps` takes; None where that is not known.
+
+    Steps of a program that prints epochs, and has not ended one, may begin again with the next.
+    """
+    one_s = step_s(pace) if pace else None
+    if not pace or one_s is None or steps is None or (pace["last_epoch"] is not None and not pace["over"]):
+        return None
+    return round(max(0.0, steps - float(pace["last"])) * one_s, 1)
+
+
 def _resumed(pace: Pace, others: Sequence[Pace]) -> float:
     """Return the step after which an attempt began: one stride before the first that it printed."""
     strides = [stride for each in (pace, *others) for stride in [_stride(each)] if stride is not None]

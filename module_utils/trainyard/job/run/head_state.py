@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import failure as failures
+from . import goodput
 from .attempt_watch import AttemptWatch, Local
 from .hang_watch import HangWatch
 from .messages import Message
@@ -269,6 +270,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "checkpoints": nodes.checkpoints(),
         "held": f"{host} {_WHY[kind]}: {reason}" if kind else failures.silence_line(silent) if silent else None,
         "goodput": restarts.goodput(elapsed_s),
+        "left_s": None if head.end else goodput.left_s(nodes.first("pace"), nodes.metrics().get("steps")),
         "slow_ranks": head.slow_ranks.named,
         "printing": head.hang.printing,
         "silence": _silence(head, now_s),

@@ -228,11 +228,15 @@ def progress_line(
     metrics: Mapping[str, float | None],
     lost: Mapping[str, Any] | None = None,
     ended: bool = False,
+    left_s: float | None = None,
 ) -> str:
-    """Return the line that the watcher prints each round, and once when the job has `ended`."""
+    """Return the line that the watcher prints each round, and once when the job has `ended`.
+
+    `left_s` is how many seconds it will still take, None where that is not known.
+    """
     ranks = f"{ranks_running}/{world_size} ranks running"
     if ended:
         plural = "s" if ranks_running > 1 else ""
         ranks = f"ending {ranks_running} rank{plural}" if ranks_running else "all ranks have ended"
-    line = f"{clock(elapsed_s)}   {ranks}"
-    return f"{line}   {metrics_text(metrics, lost)}" if metrics else line
+    left = "" if left_s is None else f"{clock(left_s)} left"
+    return "   ".join(filter(None, [clock(elapsed_s), ranks, metrics_text(metrics, lost), left]))

@@ -27,7 +27,10 @@ Data = Mapping[str, Any]
 
 LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
 # Keys of the JobState that are those of the head's cluster.json.
-_OF_CLUSTER = ("elapsed_s", "metrics", "loss_not_a_number", "checkpoints", "goodput", "slow_ranks", "stacks", "events")
+_OF_CLUSTER = (
+    *("elapsed_s", "metrics", "loss_not_a_number", "checkpoints", "goodput", "left_s"),
+    *("slow_ranks", "stacks", "events"),
+)
 _OF_HEAD = "it was the monitor of the head node, without which the job neither continues nor restarts"
 
 # Largest packed source in bytes, as it is sent to every node. Scripts have kilobytes; data has its own role.

@@ -23,7 +23,7 @@ DOCUMENT = PROJECT / "docs/events.md"
 FULL = {
     "metrics": {"step": 40.0, "steps": 200.0, "epoch": 2.0, "loss": 1.25, "rate": 100.5, "lr": 0.001},
     "restarts": {"history": [RESTART], "budget": 3},
-    "goodput": {"share": 0.97, "productive_s": 90.0, "steps": 40, "lost_steps": 0},
+    "goodput": {"share": 0.97, "productive_s": 90.0, "steps": 40, "lost_steps": 0}, "left_s": 80.0,
     "checkpoints": {"place": "/data", "host": "n1", "unfinished": None, "problem": "",
                     "newest": {"name": "step_40", "step": 40, "epoch": None, "time": 1790000000.0, "size": 1}},
     "events": [{"to": "webhook a", "sent": 3, "waiting": 1, "lost": 0, "why": ""},
@@ -55,7 +55,15 @@ def test_a_job_has_each_metric():
     without_labels = {name.removeprefix("job_"): value for name, (labels, value) in samples.items() if not labels}
     assert without_labels == {
         **{"ready": 1, "elapsed_seconds": 10, "ranks": 2, "ranks_running": 2, "restarts": 1, "restarts_left": 2},
-        **{"step": 40, "steps": 200, "epoch": 2, "loss": 1.25, "rate": 100.5, "goodput_ratio": 0.97},
+        **{
+            "step": 40,
+            "steps": 200,
+            "epoch": 2,
+            "loss": 1.25,
+            "rate": 100.5,
+            "goodput_ratio": 0.97,
+            "left_seconds": 80,
+        },
         **{"checkpoint_step": 40, "checkpoint_timestamp_seconds": 1790000000},
     }
     assert {name: sample for name, sample in samples.items() if sample[0]} == {

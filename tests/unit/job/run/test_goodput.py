@@ -158,3 +158,22 @@ def test_monitors_report_the_cost_of_a_restart(cluster):
     (restart,) = job.state()["restarts"]["history"]
     assert 0 < known["share"] < 1 and restart["lost_steps"] >= 3
     assert all(restart[name] is not None for name in ("detect_s", "restart_s", "step_s"))
+
+
+def test_the_time_left_is_known_where_steps_count_through_the_run():
+    def paced(*points):
+        found = None
+        for number, point in enumerate(points):
+            found = goodput.follow(found, point, 10.0 * number)
+        return found
+
+    plain = paced({"step": 100.0}, {"step": 200.0})
+    assert goodput.left_s(plain, 1000.0) == 80.0
+    assert (goodput.left_s(plain, 100.0), goodput.left_s(plain, None), goodput.left_s(None, 9.0)) == (0.0, None, None)
+    # In the first epoch the steps may be those of the epoch.
+    first = paced({"step": 10.0, "epoch": 0.0}, {"step": 20.0, "epoch": 0.0})
+    assert goodput.left_s(first, 100.0) is None
+    through = goodput.follow(first, {"step": 30.0, "epoch": 1.0}, 20.0)
+    assert goodput.left_s(through, 100.0) == 70.0
+    again = goodput.follow(first, {"step": 10.0, "epoch": 1.0}, 20.0)
+    assert goodput.left_s(again, 100.0) is None
