@@ -42,7 +42,7 @@ def test_the_logs_of_another_node_are_left_out_and_said_once(tmp_path):
     assert sorted(found) == ["logs/monitor_0.log", "logs/nccl_n1.log", "logs/nccl_n2.log", "logs/rank_0.log",
                              "logs/rank_1.log", "metrics.jsonl"]  # fmt: skip
     [said] = told["warnings"]
-    assert "n2 (rank_0.log, metrics.jsonl, monitor_0.log and 2 more)" in said and len(said.splitlines()) == 1
+    assert "n2 (rank_0.log, monitor_0.log, ../../plan.json and 1 more)" in said and len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("launcher", "own", "others"), [
@@ -55,6 +55,15 @@ def test_each_launchers_logs_are_known(launcher, own, others):
     assert names(plan, "n2", own + others)[0] == sorted(own)
     assert names(plan, "n2", own)[1] == ""
     assert set(names(plan, "n1", others)[0]) >= {"events.log", "scheduler.log"}.intersection(others)
+
+
+def test_the_progress_is_that_of_the_node_whose_rank_the_head_names():
+    plan = planned()
+    assert names(plan, "n2", ["metrics.jsonl"]) == ([], "")
+    cluster = {"progress_rank": 1}
+    answers = {"n1": {"cluster": cluster, "logs": {"metrics.jsonl": EVIL}}, "n2": {"logs": {"metrics.jsonl": MINE}}}
+    found, _ = log_names.take_logs(plan, answers)
+    assert (found["n1"], found["n2"]) == ({}, {"metrics.jsonl": MINE})
 
 
 def test_a_spare_brings_logs_of_the_place_that_the_head_gave_it():

@@ -275,7 +275,7 @@ def test_what_could_not_be_written_is_said_once(tmp_path, monkeypatch):
     job = Cluster(tmp_path, ["wait"])
     (job.head.dir / "trainyard.pyz").touch()
     runner = NodeRunner(job.head.dir)
-    monkeypatch.setattr(runner.tail, "unwritten", "No space left on device")
+    monkeypatch.setattr(runner.tails.shown, "unwritten", "No space left on device")
     runner.save()
     assert job.head.read("monitor.json")["unwritten"] == "No space left on device"
     assert not misfit(job.head.read("monitor.json"), answers.MONITOR)

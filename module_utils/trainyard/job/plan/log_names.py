@@ -35,9 +35,10 @@ def take_logs(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[s
         failure = ((answer.get("monitor") or {}).get("end") or {}).get("failure") or {}
         prefix = f"{host}_" if host in replaced or failure.get("kind") == "replaced" else ""
         logs = answer.pop("logs", {})
-        names = {name: _name(plan, host, name, replaced) for name in logs}
+        names = {name: _name(plan, host, name, replaced, cluster.get("progress_rank") or 0) for name in logs}
         found[host] = {f"{prefix}{names[name]}": content for name, content in logs.items() if names[name]}
-        others[host] = [name for name in logs if not names[name]]
+        # Each node has the progress of its own ranks; that of the leading one is saved.
+        others[host] = [name for name in logs if not names[name] and name != METRICS]
     return found, _text(others)
 
 
@@ -65,7 +66,7 @@ def take_slurm_logs(plan: Data, state: Data, answers: Mapping[str, dict[str, Any
     return every, "" if state.get("requeued") else others
 
 
-def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str]) -> str:
+def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str], progress_rank: int = 0) -> str:
     """Return the name under which a log of a host is saved; "" if it is not the host's."""
     if _NCCL.fullmatch(name):
         # Nodes name it by their own host name.
@@ -73,7 +74,7 @@ def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str]) -> str:
     if not _LOG.fullmatch(name):
         return ""
     for node in _parts(plan, host, replaced):
-        if name == METRICS and 0 in node["ranks"]:
+        if name == METRICS and progress_rank in node["ranks"]:
             return name
         own = {PurePosixPath(process["log"]).name for process in node["processes"]}
         own |= {f"{kind}_{node['node_rank']}.log" for kind in ("monitor", "stacks")}

@@ -87,6 +87,7 @@ CLUSTER = {
     **dict.fromkeys(("world_size", "ranks_running"), int),
     "metrics": METRICS,
     "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
+    "?progress_rank": MAYBE_INT,
     "?checkpoints": (CHECKPOINTS, NOTHING),
     "?goodput": (GOODPUT, NOTHING),
     "?left_s": MAYBE_NUMBER,
@@ -274,6 +275,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     cluster = {
         "end": (end, NOTHING),
         "?checkpoints": ({"host": nobody}, NOTHING),
+        "?progress_rank": (rank, NOTHING),
         "?slow_ranks": [{"host": host, "ranks": [rank]}],
         "?stacks": ({"groups": [{"hosts": [host], "ranks": [rank]}]}, NOTHING),
         "restarts": {

@@ -10,7 +10,7 @@ from . import causes, goodput
 from . import failure as failures
 from .hang_watch import HangWatch
 from .messages import Message
-from .node_reports import NodeReports
+from .node_reports import NodeReports, leading
 from .orders import Now
 from .restarts import Restarts
 from .slow_ranks import SlowRanks
@@ -105,8 +105,7 @@ class AttemptWatch:
         """Find out whether all ranks have ended, or one has failed."""
         current = self._nodes.current()
         reports = list(current.values())
-        # The log of rank 0 is on one node.
-        pace = next(filter(None, (report.get("pace") for report in reports)), None)
+        pace = leading(reports).get("pace")
         resumed = next(filter(None, (report.get("resumed") for report in reports)), "")
         self._restarts.keep_pace(pace, now.s, resumed)
         ranks_done = self._nodes.ranks_done(current)
@@ -154,7 +153,7 @@ class AttemptWatch:
             self._hang.begin(now.s)
             self._slow_ranks.begin(now.s, elapsed_s)
             return None
-        points = sum(report["progress"]["points"] for report in reports if "progress" in report)
+        points = leading(reports).get("progress", {}).get("points", 0)
         self._slow_ranks.evaluate(now.s, elapsed_s, points=points, step_s=goodput.step_s(pace) if pace else None)
         hung = self._hang.decide(reports, self._restarts.members, now, self.time_up(now.s))
         if not hung:

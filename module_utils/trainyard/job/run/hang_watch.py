@@ -12,6 +12,7 @@ from typing import Any
 from . import stacks
 from .hang import Watch, printing_text, silence_text
 from .messages import Message
+from .node_reports import leading
 from .orders import Now
 from .stacks import MAX_LINE
 
@@ -81,11 +82,13 @@ class HangWatch:
         return silence_text(silence, restarts, bool(self.number)) if silence else ""
 
     def _watch_progress(self, reports: Collection[Message], now: float) -> None:
-        progress = [report["progress"] for report in reports if "progress" in report]
+        # Before any progress is read, what rank 0 prints is a sign of life.
+        chosen = leading(reports)
+        progress = [report["progress"] for report in ([chosen] if chosen else reports) if "progress" in report]
         lines, points, changes = (sum(each[name] for each in progress) for name in ("lines", "points", "changes"))
         self._watch.see(lines, points, any(each["pausing"] for each in progress), now, changes)
         unread, last = self._watch.unread(now), next((each["last"] for each in progress if each["last"]), "")
-        shown = last and (unread or not any(report.get("metrics") for report in reports))
+        shown = last and (unread or not chosen)
         self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None
 
     def _where(self, reports: Collection[Message], silent: Sequence[str], epoch_s: float) -> Message:

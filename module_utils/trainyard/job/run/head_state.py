@@ -259,6 +259,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
     now_s = head.ended_s if head.end else now.s
     elapsed_s = now_s - head.started.s
     host, kind, reason = nodes.in_the_way()
+    leading = nodes.leading()
     silent = nodes.silence(now_s)
     return {
         "job_id": head.plan["job_id"],
@@ -266,11 +267,12 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "started": head.started.epoch_s,
         "elapsed_s": round(elapsed_s, 2),
         "metrics": nodes.metrics(),
-        "loss_not_a_number": nodes.first("loss_not_a_number"),
+        "loss_not_a_number": leading.get("loss_not_a_number"),
+        "progress_rank": leading.get("progress_rank"),
         "checkpoints": nodes.checkpoints(),
         "held": f"{host} {_WHY[kind]}: {reason}" if kind else failures.silence_line(silent) if silent else None,
         "goodput": restarts.goodput(elapsed_s),
-        "left_s": None if head.end else goodput.left_s(nodes.first("pace"), nodes.metrics().get("steps")),
+        "left_s": None if head.end else goodput.left_s(leading.get("pace"), nodes.metrics().get("steps")),
         "slow_ranks": head.slow_ranks.named,
         "printing": head.hang.printing,
         "silence": _silence(head, now_s),

@@ -206,6 +206,8 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?time": float,
         "?excluded": (Exact({"reason": _TEXT, "temporary": bool}), NOTHING),
         "?progress": PROGRESS,
+        # The rank that printed it.
+        "?progress_rank": (Whole(max(0, world_size - 1)), NOTHING),
         "?place": (Whole(MAX_PLACES), NOTHING),
         "?full": _TEXT,
     }

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from . import progress
 from .messages import Message
 from .orders import Now
 from .restarts import WHOLE, Restarts
@@ -15,6 +16,18 @@ from .restarts import WHOLE, Restarts
 NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "excluded")
 # Reports of a node that tell its clock.
 _CLOCKS = 10
+
+
+def leading(reports: Iterable[Message]) -> Message:
+    """Return the report of the node with the rank whose progress counts; an empty one where none printed any."""
+    by_rank = {
+        report.get("progress_rank") or 0: report
+        for report in reports
+        if report.get("progress_rank") is not None or report.get("metrics")
+    }
+    points = {rank: max(1, report.get("progress", {}).get("points", 0)) for rank, report in by_rank.items()}
+    rank = progress.leading(points)
+    return {} if rank is None else by_rank[rank]
 
 
 class NodeReports:
@@ -28,6 +41,8 @@ class NodeReports:
         self.last_contact: dict[str, float] = {}
         # How far the clock of each node was from the head's when its last reports came.
         self._clocks: dict[str, deque[float]] = {}
+        # The last metrics, as a node that printed them may be replaced.
+        self._metrics: dict[str, Any] = {}
 
     def take(self, host: str, report: Message, now: Now) -> bool:
         """Take a report; return whether it needs a decision at once."""
@@ -99,9 +114,14 @@ class NodeReports:
         others = {"hosts": list(late), "least_s": min(late.values())} if len(late) > 1 else {}
         return {"kind": "silent", "host": host, "after_s": late[host], **others}
 
+    def leading(self) -> Message:
+        """Return the report of the member with the rank whose progress counts."""
+        return leading(self.of_members().values())
+
     def metrics(self) -> dict[str, Any]:
-        """Return the last value of each metric; they come from the node of rank 0."""
-        return {name: value for report in self.last.values() for name, value in report.get("metrics", {}).items()}
+        """Return the last value of each metric."""
+        self._metrics = self.leading().get("metrics") or self._metrics
+        return self._metrics
 
     def first(self, name: str) -> Any:
         """Return the first value that a report has for this field; None where none has one."""

@@ -124,6 +124,16 @@ def is_number(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
+def leading(points: Mapping[int, int]) -> int | None:
+    """Return the rank whose progress counts, by how many lines of progress each has printed; None where none has.
+
+    It is the lowest that has printed at least half as many as any other: rank 0 where all print, the last one where
+    rank 0 prints a line now and then.
+    """
+    most = max(points.values(), default=0)
+    return min((rank for rank, count in points.items() if count and 2 * count >= most), default=None)
+
+
 def strict(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return metrics for a JSON file: nan and inf, which JSON does not have, become null."""
     return {name: value if is_number(value) else None for name, value in metrics.items()}

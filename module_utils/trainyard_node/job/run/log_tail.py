@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of a job, read from the log of rank 0 by the monitor of its node."""
+"""The progress of a job, read from the logs of its ranks by the monitors of their nodes."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,18 +19,26 @@ from ...machine.regex_limit import TooLongError, cpu_at_most
 
 MAX_METRICS = 5000
 READ_AT_ONCE = 1 << 20
+# Bytes that are read at once of logs whose progress does not count, and points of it that are kept.
+GLANCE, MAX_KEPT = 1 << 16, 500
 # Upper bound for parsing these bytes, in seconds of CPU. The built-in expression takes a tenth on usual lines.
 PARSE_S = 1.0
 
 
 class Tail:
-    """Follows the log of rank 0 and keeps its metrics."""
+    """Follows the log of a rank and keeps its metrics."""
 
-    def __init__(self, job_dir: Path, log: str, pattern: str, pause: str = "", hidden: Forms = ()) -> None:
+    def __init__(
+        self, job_dir: Path, log: str, pattern: str, pause: str = "", hidden: Forms = (), writes: bool = True
+    ) -> None:
         """Follow job_dir/logs/`log`, which may not exist on this node.
 
-        `pause` finds lines that announce a pause; `hidden` are secrets that no report may show.
+        `pause` finds lines that announce a pause; `hidden` are secrets that no report may show; with `writes` the
+        metrics go to metrics.jsonl.
         """
+        self._writes = writes
+        # Lines for metrics.jsonl.
+        self._new: deque[str] = deque(maxlen=MAX_METRICS if writes else MAX_KEPT)
         self._hidden = hidden
         self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
         self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
@@ -58,10 +68,13 @@ class Tail:
             "last": self.last_line,
         }
 
-    def read(self, elapsed_s: float) -> None:
-        """Read what was written since the last time."""
+    def read(self, elapsed_s: float, glance: bool = False) -> None:
+        """Read what was written since the last time; at a `glance` only the end of much text."""
         try:
             with self._log.open("rb") as log:
+                behind = log.seek(0, os.SEEK_END) - self._offset
+                if glance and behind > GLANCE:
+                    self._offset, self._rest = self._offset + behind - GLANCE, b""
                 log.seek(self._offset)
                 new = log.read(READ_AT_ONCE)
         except OSError:
@@ -88,12 +101,27 @@ class Tail:
         for metrics in found:
             self.last.update(metrics)
         self._saved += len(found)
+        self._new.extend(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+        if self._writes:
+            self._write("a")
+
+    def begin_series(self) -> None:
+        """Write the curve of this log to metrics.jsonl from now on, in place of that of another one."""
+        self._writes = True
+        self._write("w")
+
+    def end_series(self) -> None:
+        """Leave metrics.jsonl to another log."""
+        self._writes = False
+
+    def _write(self, mode: str) -> None:
         # A curve with a gap is better than no monitor.
         try:
-            with self._series.open("a") as series:
-                series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+            with self._series.open(mode) as series:
+                series.writelines(self._new)
         except OSError as error:
             self.unwritten = error.strerror or str(error)
+        self._new.clear()
 
     def _shown(self, line: bytes) -> str:
         """Return a line as a report may quote it."""
@@ -131,3 +159,62 @@ class Tail:
                 flush=True,
             )
         return found
+
+
+class RankTails:
+    """Follows the logs of all ranks of this node: most programs print their progress on rank 0, some on another one."""
+
+    def __init__(self, job_dir: Path, node_plan: Message, hidden: Forms) -> None:
+        """Take the node plan. Logs are found as they appear, as a launcher may place its ranks itself."""
+        self._job_dir, self._world_size = job_dir, int(node_plan["world_size"])
+        self._log, self._pattern = str(node_plan["rank_log"]), node_plan["progress_pattern"]
+        self._name = re.compile(re.escape(self._log).replace(re.escape("{rank}"), r"(0|[1-9]\d{0,8})"))
+        self._pause, self._hidden = str((node_plan.get("hang") or {}).get("pause_pattern", "")), hidden
+        # The rank whose progress counts among those of this node.
+        self._rank = 0
+        self._tails = {0: self._made(0, writes=True)}
+
+    def _made(self, rank: int, writes: bool) -> Tail:
+        log = self._log.replace("{rank}", str(rank))
+        return Tail(self._job_dir, log, self._pattern, self._pause, self._hidden, writes)
+
+    @property
+    def shown(self) -> Tail:
+        """Return the log whose progress counts."""
+        return self._tails[self._rank]
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank whose progress counts; None before any has printed some."""
+        return self._rank if self.shown.points else None
+
+    @property
+    def unwritten(self) -> str:
+        """Return why metrics could not be written, or ""."""
+        return next((tail.unwritten for tail in self._tails.values() if tail.unwritten), "")
+
+    def read(self, elapsed_s: float) -> None:
+        """Read what was written since the last time, and choose the rank whose progress counts."""
+        for rank in self._appeared():
+            self._tails[rank] = self._made(rank, writes=False)
+        for rank, tail in self._tails.items():
+            # What rank 0 prints is shown where no progress is read.
+            tail.read(elapsed_s, glance=rank not in (0, self._rank))
+        leading = progress.leading({rank: tail.points for rank, tail in self._tails.items()})
+        if leading not in (None, self._rank):
+            self.shown.end_series()
+            self._rank = leading
+            self.shown.begin_series()
+
+    def _appeared(self) -> list[int]:
+        try:
+            names = [path.name for path in (self._job_dir / "logs").iterdir()]
+        except OSError:
+            return []
+        ranks = [int(match[1]) for match in map(self._name.fullmatch, names) if match and match.lastindex]
+        return [rank for rank in ranks if rank < self._world_size and rank not in self._tails]
+
+    def begin_attempt(self) -> None:
+        """Forget the pace of the last attempt."""
+        for tail in self._tails.values():
+            tail.pace, tail.resumed = None, ""

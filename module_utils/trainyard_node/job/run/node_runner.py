@@ -25,7 +25,7 @@ from . import processes as procs
 from .checkpoint_poll import Watch
 from .disk_space import full
 from .failures import Failures
-from .log_tail import Tail
+from .log_tail import RankTails
 from .next_attempt import NextAttempt
 from .rank_connections import Meeting
 from .rank_exits import ROOM, Exit
@@ -51,13 +51,7 @@ class NodeRunner:
         has_rank_0 = any(0 in process["ranks"] for process in node_plan["processes"])
         self.checkpoints = Watch(job_dir, node_plan.get("checkpoints", "") if has_rank_0 else "")
         hidden = forms(node_plan)
-        self.tail = Tail(
-            job_dir,
-            node_plan["rank_log"].replace("{rank}", "0"),
-            node_plan["progress_pattern"],
-            (node_plan.get("hang") or {}).get("pause_pattern", ""),
-            hidden,
-        )
+        self.tails = RankTails(job_dir, node_plan, hidden)
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(node_plan.get("metrics_folder", ""), node_plan["job_id"])
         self._carried_before = self._carried()
@@ -116,7 +110,7 @@ class NodeRunner:
         """Inspect this node's processes and logs; return whether something changed that the head must know at once."""
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
-        self.tail.read(time.monotonic() - self.started)
+        self.tails.read(time.monotonic() - self.started)
         step = self.next.advance(exits)
         if step.start is not None:
             self._begin_attempt(step.start, step.whole)
@@ -130,7 +124,7 @@ class NodeRunner:
     def _begin_attempt(self, names: list[str], whole: bool) -> None:
         attempts = self.next.attempts
         if whole:
-            self.tail.pace, self.tail.resumed = None, ""
+            self.tails.begin_attempt()
         self.report = {}
         self.terminator.begin()
         self.failures.begin_attempt()
@@ -138,7 +132,7 @@ class NodeRunner:
         self.supervisor.restart(names, attempts)
 
     def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
-        processes, step = self.node_plan["processes"], self.next
+        processes, step, tail = self.node_plan["processes"], self.next, self.tails.shown
         obstacle = step.obstacle
         excluded = {"reason": obstacle.excluded, "temporary": obstacle.temporary} if obstacle.excluded else None
         return {
@@ -155,11 +149,11 @@ class NodeRunner:
                 if exits.get(process["name"], {}).get("result", "success") != "success"
             ],
             "well": self.failures.first_well(exits),
-            "metrics": progress.strict(self.tail.last),
-            "loss_not_a_number": self.tail.lost,
+            "metrics": progress.strict(tail.last),
+            "loss_not_a_number": tail.lost,
             "checkpoints": self.checkpoints.state(),
-            "pace": self.tail.pace,
-            "resumed": self.tail.resumed,
+            "pace": tail.pace,
+            "resumed": tail.resumed,
             "attempts": step.attempts,
             "ready_for": step.requested if ready else None,
             "cannot_write": step.cannot_write,
@@ -167,7 +161,8 @@ class NodeRunner:
             "excluded": excluded,
             "suspect": obstacle.suspect,
             "time": time.time(),
-            "progress": self.tail.report(),
+            "progress": tail.report(),
+            "progress_rank": self.tails.rank,
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
         }
@@ -222,7 +217,7 @@ class NodeRunner:
 
     def save(self) -> None:
         """Write this node's state for the agent's `state`; a full disk is no reason to end the monitor."""
-        self.unwritten = self.unwritten or self.supervisor.unwritten or self.tail.unwritten
+        self.unwritten = self.unwritten or self.supervisor.unwritten or self.tails.unwritten
         self.unsaved = self.keep(
             "monitor.json",
             {

@@ -338,3 +338,37 @@ def test_only_checkpoints_that_the_job_names_are_in_its_state():
 
 def test_orders_without_fields_differ():
     assert PollCheckpoints() != Inform()
+
+
+# ---- progress
+
+
+def progress(rank, points, step):
+    counts = {"lines": points, "points": points, "changes": 0, "pausing": False, "last": ""}
+    return {"progress": counts, "progress_rank": rank, "metrics": {"step": step}}
+
+
+def test_the_lowest_of_the_ranks_that_print_progress_counts():
+    job = SimulatedJob(nodes=3).run(1)
+    job.changes["n3"] = progress(2, 9, 90)
+    job.changes["n1"] = progress(0, 1, 7)
+    job.run(1)
+    state = cluster_state(job.state, job.time())
+    assert (state["metrics"], state["progress_rank"]) == ({"step": 90}, 2)
+    job.changes["n2"] = progress(1, 8, 80)
+    job.run(1)
+    assert cluster_state(job.state, job.time())["progress_rank"] == 1
+
+
+def test_the_last_metrics_stay_while_a_spare_has_not_printed_any():
+    job = SimulatedJob(nodes=2, spares=1, max_restarts=1).run(1)
+    job.changes["n2"] = progress(1, 9, 90)
+    job.run(1)
+    job.silent.add("n2")
+    job.connected.discard("n2")
+    job.run(60)
+    assert job.state.restarts.replaced == {"n2": "n3"}
+    assert cluster_state(job.state, job.time())["metrics"] == {"step": 90}
+    job.changes["n3"] = progress(1, 1, 91)
+    job.run(1)
+    assert cluster_state(job.state, job.time())["metrics"] == {"step": 91}

@@ -10,7 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from ansible.module_utils.trainyard.job.run import attempt_watch
+from ansible.module_utils.trainyard.job.run import answers, attempt_watch
+from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import log_tail as tails
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import node_loop, processes
@@ -40,7 +41,7 @@ def test_a_job_on_three_nodes_succeeds(cluster):
     series = [json.loads(line) for line in (job.head.dir / "metrics.jsonl").read_text().splitlines()]
     assert [point["loss"] for point in series] == [1.0, 0.5, 0.3333, 0.25, 0.2]
     assert all(point["elapsed_s"] >= 0 for point in series)
-    assert not (job.nodes[1].dir / "metrics.jsonl").exists()
+    assert state["progress_rank"] == 0
 
 
 def test_the_first_rank_that_fails_ends_all_others(cluster):
@@ -231,6 +232,60 @@ def test_only_complete_lines_of_bounded_length_count(tail):
     assert tail(b"x" * 5000 + b" step 7") == {"step": 14}
     assert tail(b"\n") == {"step": 14}
     assert tail(b"step 8\n") == {"step": 8}
+
+
+@pytest.fixture
+def node_logs(tmp_path):
+    """Return a function that appends to the logs of ranks, reads them, and gives the rank whose progress counts."""
+    (tmp_path / "logs").mkdir()
+    plan = {"world_size": 8, "rank_log": "rank_{rank}.log", "progress_pattern": r"step (?P<step>\d+)"}
+    followers = tails.RankTails(tmp_path, plan, ())
+
+    def write(**texts):
+        for name, text in texts.items():
+            with (tmp_path / "logs" / f"{name}.log").open("a") as log:
+                log.write(text)
+        followers.read(1.0)
+        return followers.rank, followers.shown.last
+
+    return write
+
+
+def steps_of(tmp_path):
+    return [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_progress_of_whichever_rank_prints_it_counts(node_logs, tmp_path):
+    assert node_logs(rank_0="loading\n", rank_7="loading\n", rank_9="step 1\n", rank_7_train="step 1\n") == (None, {})
+    assert node_logs(rank_7="step 1\n") == (7, {"step": 1})
+    # A line now and then is not the progress.
+    assert node_logs(rank_0="step 1 was saved\n", rank_7="step 2\nstep 3\n") == (7, {"step": 3})
+    assert steps_of(tmp_path) == [1, 2, 3]
+
+
+def test_rank_0_counts_where_all_ranks_print(node_logs, tmp_path):
+    assert node_logs(rank_5="step 1\nstep 2\n") == (5, {"step": 2})
+    assert node_logs(rank_0="step 1\nstep 2\n", rank_5="step 3\n") == (0, {"step": 2})
+    assert node_logs(rank_0="step 3\n") == (0, {"step": 3})
+    assert steps_of(tmp_path) == [1, 2, 3]
+
+
+def test_much_text_of_other_ranks_costs_little(node_logs, monkeypatch):
+    read = []
+    monkeypatch.setattr(tails.Tail, "_parse", lambda self, lines: read.append(len(lines)) or [])
+    node_logs(rank_3="x\n" * (1 << 20))
+    assert sum(read) <= tails.GLANCE // 2
+
+
+def test_a_job_whose_last_rank_prints_has_its_progress_and_time_left(cluster):
+    job = cluster(["wait"], ["train"])
+    job.start()
+    for node in job.nodes:
+        node.go()
+    wait_for(lambda: job.state()["metrics"].get("step") == 5, "the last step")
+    state = job.state()
+    assert (state["progress_rank"], state["metrics"]["loss"]) == (1, 0.2)
+    assert not misfit(state["left_s"], answers.MAYBE_NUMBER)
 
 
 def test_the_series_stays_small(tail, tmp_path):
