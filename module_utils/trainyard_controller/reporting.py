@@ -181,15 +181,20 @@ def _answer_of_scheduler(
         notes.append(f"{plan['engine']['kind']} could not be asked: {reason(state) or 'no answer'}")
         state = {"state": "lost"}
     answer = schedulers.summarize(plan, state)
-    # No monitor records progress on the scheduler's nodes: it is read from the collected log.
-    found = series
-    log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
-    if log_of_rank_0.exists():
+    # No monitor records progress on the scheduler's nodes: it is read from the logs of the first and the last rank.
+    found, by_rank = series, {}
+    for rank in {0, plan["world_size"] - 1}:
+        log = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", str(rank))
+        if not log.exists():
+            continue
         try:
             with cpu_at_most(PARSE_S):
-                found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+                by_rank[rank] = progress.read_lines(log.read_text(errors="replace"), plan["progress_pattern"])
         except TooLongError:
-            notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank 0: progress is not read")
+            notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank {rank}: progress is not read")
+    if by_rank:
+        leading = progress.leading({rank: len(lines) for rank, lines in by_rank.items()})
+        found = [] if leading is None else by_rank[leading]
         series = list(progress.rising(found))
     answer["loss_not_a_number"] = progress.followed(found)
     answer["metrics"] = answer["metrics"] or progress.strict(found[-1] if found else {})

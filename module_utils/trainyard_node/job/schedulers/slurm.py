@@ -106,12 +106,12 @@ def _tail(folder: Path, name: str, limit: int) -> str | None:
         return None
 
 
-def _end_of(job_dir: Path, name: str, engine_id: str, head: str, user: str) -> str:
-    """Return the end of rank 0's log from this host, or from the first node by a step of the job."""
+def _end_of(job_dir: Path, name: str, engine_id: str, host: str, user: str) -> str:
+    """Return the end of a rank's log from this host, or from its node `host` by a step of the job."""
     found: str | None = in_folder(job_dir, None, _tail, f"logs/{name}", _TAIL)
-    if found is not None or not head:
+    if found is not None or not host:
         return found or ""
-    where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={head}"]
+    where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}"]
     try:
         tail = ["tail", "-c", "8192", f"{job_dir}/logs/{name}"]
         return call(["srun", *where, "--input=none", "--quiet", *tail], user, patience_s=_STEP_S)
@@ -141,9 +141,14 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     reason, restarts, hosts = job.get("Reason", ""), job.get("Restarts") or "0", hosts_of(job.get("NodeList", ""))
     metrics: dict[str, float | None] = {}
     if params["progress_pattern"] and not pending:
-        head = hosts[0] if runs and hosts and not params["shared"] else ""
-        log = params["rank_log"].replace("{rank}", "0")
-        metrics = last_metrics(_end_of(job_dir, log, engine_id, head, params["user"]), params["progress_pattern"])
+        steps = hosts if runs and not params["shared"] else []
+        # Most programs print on rank 0, Megatron-LM on the last one.
+        for rank, host in ((0, steps[:1]), (world_size - 1, steps[-1:])):
+            log = params["rank_log"].replace("{rank}", str(rank))
+            text = _end_of(job_dir, log, engine_id, "".join(host), params["user"])
+            metrics = metrics or last_metrics(text, params["progress_pattern"])
+            if metrics or world_size == 1:
+                break
     elapsed, line = 0.0, ""
     if started and not pending:
         elapsed = max(0.0, (ended if ended and not runs else time.time()) - started)

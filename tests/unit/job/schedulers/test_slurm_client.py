@@ -111,6 +111,9 @@ def test_progress_comes_from_a_shared_folder_or_a_step(command, tmp_path, capsys
     (logs / "rank_0.log").unlink()
     job = state_of(**given)
     assert job["metrics"]["step"] == 7 and job["log_hosts"] == ["login", "n1", "n3"]
+    # The last rank prints the progress of some programs.
+    command("srun", 'case "$*" in *--nodelist=n3*rank_1.log) echo step 8/9 loss 0.5;; *) echo loading;; esac')
+    assert state_of(**given, world_size=2)["metrics"]["step"] == 8
 
 
 ME = pwd.getpwuid(os.getuid()).pw_name
