@@ -63,8 +63,8 @@ docs: $(VENV)/.test ## build the docs as a site; warnings and links that lead no
 	@.ci/docs.py
 
 .PHONY: unit
-unit: $(VENV)/.test ## unit tests, in WORKERS processes
-	@pytest -n $(WORKERS) --dist worksteal
+unit: $(VENV)/.test ## unit tests, in WORKERS processes; TESTS=tests/unit/inputs for some
+	@pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 .PHONY: requirements
 requirements: $(VENV)/.test ## pin the packages of .venv and of nodes with hashes: UPGRADE=1 for newer versions
