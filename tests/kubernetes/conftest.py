@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import ansible.module_utils
@@ -54,6 +55,8 @@ class Cluster:
     def __init__(self, api, kubeconfig, folder):
         self.api, self.kubeconfig, self.folder = api, kubeconfig, folder
         self.runs = folder / "runs"
+        # Ansible has sockets in the folder for temporary files, whose paths end at 107 bytes.
+        self.scratch = tempfile.TemporaryDirectory(dir="/tmp")
 
     def play(self, playbook, *options, **variables):
         # clean.yml must not remove jobs of this machine.
@@ -61,7 +64,7 @@ class Cluster:
         given = {**own, **variables}
         command = ["ansible-playbook", playbook, "-i", "inventories/localhost", "-e", json.dumps(given), *options]
         # The client caches facts of a cluster in the folder for temporary files.
-        environment = {**os.environ, "TMPDIR": str(self.folder), "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
+        environment = {**os.environ, "TMPDIR": self.scratch.name, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
         environment = {key: value for key, value in environment.items() if key != "KUBECONFIG"}
         done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=500)
         return Run(done, self.runs)
@@ -87,7 +90,9 @@ class Cluster:
 def fake(tmp_path):
     """Return a simulated cluster and its kubeconfig."""
     with Api() as api:
-        yield Cluster(api, api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
+        cluster = Cluster(api, api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
+        with cluster.scratch:
+            yield cluster
 
 
 @pytest.fixture

@@ -154,7 +154,8 @@ def describe(interpreter: str) -> Interpreter:
 
 def inspect(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
     """Return the Python and the packages of the environment at `path`, None when its interpreter does not run."""
-    answer = _run([str(path / "bin" / "python"), "-I", "-c", _LIST])
+    # A package without its metadata is a warning of Python 3.12 and newer.
+    answer = _run([str(path / "bin" / "python"), "-I", "-Wignore", "-c", _LIST])
     if answer.status:
         return None
     found = json.loads(answer.output)
@@ -164,7 +165,7 @@ def inspect(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
 
 def size_of(path: Path, names: Sequence[str]) -> int:
     """Return the bytes of installed packages (normal names), by their lists of files; 0 if these cannot be read."""
-    answer = _run([str(path / "bin" / "python"), "-I", "-c", _SIZE, *names])
+    answer = _run([str(path / "bin" / "python"), "-I", "-Wignore", "-c", _SIZE, *names])
     return int(json.loads(answer.output)) if not answer.status else 0
 
 

@@ -17,7 +17,9 @@ def venv(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "lib").symlink_to(Path(sys.prefix, "lib"))
-    (tmp_path / "pyvenv.cfg").write_text(f"home = {Path(sys._base_executable).parent}\n")
+    (tmp_path / "pyvenv.cfg").write_text(
+        f"home = {Path(sys._base_executable).parent}\ninclude-system-site-packages = false\n"
+    )
     (tmp_path / python_environment.RECORD).write_text(json.dumps({"packages": {}}))
     return tmp_path
 
@@ -140,6 +142,13 @@ def test_missing_libraries_programs_and_headers_of_the_system(tmp_path, monkeypa
     (tmp_path / "mine").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert python_environment.missing_from_system(["mine"], bare) == ["mine"]
+
+
+def test_a_package_without_metadata_is_no_package(venv):
+    (venv / "lib").unlink()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (venv / "lib" / version / "site-packages" / "need-1.0.dist-info").mkdir(parents=True)
+    assert python_environment.examine(venv).packages == {}
 
 
 @pytest.mark.parametrize("installed", [True, False])
