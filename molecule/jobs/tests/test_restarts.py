@@ -116,7 +116,7 @@ def test_a_budget_that_is_used_up_ends_the_job_with_the_last_traceback(play, lef
     # The same error at the same step would end the job after the second attempt.
     job = {"job_name": "again", "job_nodes": 2, "job_max_restarts": 2, "job_restart_on": "always"}
     run = play.launch(WORKER, **job, job_command=command).expect(2)
-    assert "  rank 1 on n2 failed first: exit code 7" in run.lines
+    assert "  rank 1 on n2 failed first: exit code 7, ValueError: no picture for step 5" in run.lines
     assert "  started again 2 of at most 2 times" in run.lines
     told = [line for line in run.lines if "rank 1 on n2: exit code 7, so the whole job starts again" in line]
     assert len([line for line in told if line.startswith("    ")]) == 2

@@ -115,7 +115,7 @@ def failed(play, nodes):
 def test_a_rank_that_fails_is_named_with_host_and_exit_code_or_signal(failed, left):
     raised, killed = failed
     nothing = "  no process of the job is left on n1, n2, n3"
-    raised.shows(2, "  rank 1 on n2 failed first: exit code 7", nothing)
+    raised.shows(2, "  rank 1 on n2 failed first: exit code 7, ValueError: no picture for step 5", nothing)
     assert [line for line in raised.lines if line.startswith("    | ")][-1] == "    | ValueError: no picture for step 5"
     killed.shows(2, "  rank 1 on n2 failed first: killed by SIGKILL")
     assert left(raised.job_id) == left(killed.job_id) == {}
