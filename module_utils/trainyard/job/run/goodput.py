@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute goodput: the share of a job's time that went into steps that count, and the cost of each restart.
 
-The source is the steps that rank 0 prints, with the time at which each was read. Each attempt has a pace:
+The source is the steps that a rank prints, with the time at which each was read. Each attempt has a pace:
 
     {"first", "last"          the first and the last step that it printed
-     "first_s", "last_s"      when they were read, in s since the start of the monitor of rank 0's node
+     "first_s", "last_s"      when they were read, in s since the start of the monitor of its node
      "first_epoch", "last_epoch"
      "lines"                  how many steps it printed
      "rising"                 each was later than the one before
@@ -20,7 +20,7 @@ from typing import Any
 
 from .progress import number
 
-# Upper bound for steps, as rank 0 may print anything.
+# Upper bound for steps, as a rank may print anything.
 MAX_STEPS = 1e15
 
 Pace = Mapping[str, Any]

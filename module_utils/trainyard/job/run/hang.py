@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide when a job hangs: no new progress in the log of rank 0 for too long.
+"""Decide when a job hangs: no new progress in the logs of ranks for too long.
 
 A line of progress is a sign of life, and so is a line that comes again with other numbers, which may be progress that
 no rule reads; before the first progress of an attempt any line is. Three limits apply in turn: until the first

@@ -15,7 +15,7 @@ The monitors speak over TCP on the job's network, authenticated with the job's t
 seconds; `time` is since the epoch, all waiting is on the monotonic clock.
 
 Files in the job's folder: node_plan.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head
-only, all nodes), metrics.jsonl (the node of rank 0), attempts.json (with restarts: what runs, and survives a reboot),
+only, all nodes), metrics.jsonl (its progress), attempts.json (with restarts: what runs, and survives a reboot),
 attempt/ (what belongs to one attempt of the whole job; emptied before the next).
 """
 
