@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import connections as wire
 from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from job_cluster import Cluster
 from simulated_job import SimulatedJob
@@ -117,11 +117,13 @@ def node(tmp_path, monkeypatch):
     return make
 
 
+EXCLUDED_FOR_NOTHING = {"report": {**REPORT, "excluded": {"reason": "", "temporary": False}}}
 slow = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow
 @given(st.lists(NODE_MESSAGES, min_size=1, max_size=4))
+@example([EXCLUDED_FOR_NOTHING])
 def test_a_head_deals_with_whatever_fits(head, drawn):
     job = head()
     job.step()

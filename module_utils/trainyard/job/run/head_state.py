@@ -218,7 +218,8 @@ class HeadState:
                 silent = {"kind": "silent", "host": host, "after_s": round(self.nodes.silent_for(host, now.s))}
                 self._replace(host, now, failures.text(silent), local)
             elif for_good or (waited and (excluded or report.get("held"))):
-                self._replace(host, now, excluded.get("reason") or f"devices not free: {report['held']}", local)
+                why = excluded["reason"] if excluded else f"devices not free: {report['held']}"
+                self._replace(host, now, why, local)
             if for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares):
                 self._end_excluded(host, excluded["reason"], None, now)
 
