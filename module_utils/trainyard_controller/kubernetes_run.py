@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..trainyard.job.run.failure import root_cause
+from ..trainyard.job.run.hang import last_printed
 from ..trainyard.job.run.progress import DEFAULT_PATTERN, Metrics, compile_pattern, parse_line, progress_line, strict
 from ..trainyard.job.run.restarts import restart_text
 from ..trainyard.job.schedulers.kubernetes import state
@@ -59,9 +60,12 @@ def remove(cluster: Cluster, settings: Mapping[str, Any], only: str) -> dict[str
     return {"changed": True}
 
 
-def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool) -> dict[str, Any]:
+def job_state(
+    cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool, quotes: bool = False
+) -> dict[str, Any]:
     """Return the job's state with `line` and `metrics`.
 
+    Where no metrics are found, `line` has the last line of rank 0's log, if that may be quoted (`quotes`).
     If the caller `waits` for its end, a job that can never start has failed; its pods would pull the image forever.
     """
     resource, pods = cluster.resource(settings), cluster.pods(settings["name"])
@@ -70,12 +74,19 @@ def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits
     if found["state"] == "pending" and found["hopeless"] and waits:
         found["failure"] = {"kind": "engine", "host": "", "reason": found["hopeless"]}
         found.update(state="failed", reason=found["hopeless"])
+    printed = ""
     if found["state"] in ("running", "succeeded", "failed", "timed_out") and not found.get("metrics"):
-        found["metrics"] = _metrics(cluster, settings, pods, pattern)
+        log = _first_log(cluster, settings, pods, tail_lines=_TAIL)
+        found["metrics"] = _metrics(log, pattern)
+        printed = last_printed(log) if quotes and not found["metrics"] else ""
     failure = found["failure"]
     if failure and failure["kind"] == "exit" and failure["rank"] is None and len(failure["ranks"]) > 1:
         found["failure"] = {**failure, **_first_rank(cluster, settings, failure["host"])}
-    return {**found, "line": _line(found, settings), "told": [restart_text(each) for each in found["restarts"] or ()]}
+    return {
+        **found,
+        "line": _line(found, settings, printed),
+        "told": [restart_text(each) for each in found["restarts"] or ()],
+    }
 
 
 def _all_run(pods: list[dict[str, Any]], settings: Mapping[str, Any]) -> bool:
@@ -98,25 +109,22 @@ def _first_rank(cluster: Cluster, settings: Mapping[str, Any], pod: str) -> dict
     return {key: cause[key] for key in keys if key in cause} if cause.get("rank") is not None else {}
 
 
-def _metrics(
-    cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[str, Any]], pattern: str
-) -> dict[str, float | None]:
+def _metrics(log: str, pattern: str) -> dict[str, float | None]:
     compiled = compile_pattern(pattern or DEFAULT_PATTERN)
     found: Metrics = {}
-    log = _first_log(cluster, settings, pods, tail_lines=_TAIL)
     with contextlib.suppress(TooLongError), cpu_at_most(2.0):
         for line in log.splitlines():
             found.update(parse_line(line, compiled) or {})
     return strict(found)
 
 
-def _line(found: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def _line(found: Mapping[str, Any], settings: Mapping[str, Any], printed: str) -> str:
     if found["state"] == "pending":
         return f"pending: {found['reason']}"
     if found["state"] == "running":
         world = int(settings["pods"]) * int(settings["ranks_per_pod"])
         line = progress_line(found["ranks_running"], world, found["elapsed_s"] or 0, found["metrics"])
-        return f"{line}   {found['reason']}" if found["reason"] else line
+        return "   ".join(filter(None, [line, found["reason"], printed]))
     return ""
 
 

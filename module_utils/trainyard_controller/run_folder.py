@@ -255,7 +255,7 @@ def note_submitted(run_dir: Path, engine_id: str, *, removed: bool = False) -> N
 
 def scheduler_of(plan: Mapping[str, Any], runs_dir: Path) -> dict[str, Any]:
     """Return the scheduler of a job, its name for the job, and the job's data that its client needs."""
-    needed = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
+    needed = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern", "secret_env")}
     engine_id = read_submitted(runs_dir, plan["job_id"]).get("engine_id", "")
     return {**plan["engine"], **needed, "engine_id": engine_id}
 

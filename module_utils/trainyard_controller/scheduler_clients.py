@@ -127,7 +127,9 @@ class Kubernetes:
     def state(self, *, waits: bool) -> Answer:
         """Read the job's pods."""
         otherwise = "The state of the job cannot be read from the cluster:"
-        return self._call(otherwise, job_state, self._settings, self.engine["progress_pattern"], waits)
+        # A line of the log could show a secret, and nothing here has its value to mask it.
+        quotes = not self.engine["secret_env"]
+        return self._call(otherwise, job_state, self._settings, self.engine["progress_pattern"], waits, quotes)
 
     def remove(self, only: str = "") -> Answer:
         """Remove its objects in the cluster, or those of one kind, and return `changed`."""

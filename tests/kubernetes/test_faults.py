@@ -5,6 +5,7 @@ from ansible.module_utils.trainyard.job.schedulers.kubernetes import manifests
 from ansible.module_utils.trainyard_controller import kubernetes_cluster
 from ansible.module_utils.trainyard_controller.kubernetes_cluster import Cluster, ClusterError, preflight
 from ansible.module_utils.trainyard_controller.kubernetes_run import after_deletion, job_state, submit
+from ansible.module_utils.trainyard_controller.scheduler_clients import Kubernetes
 from api_server import GROUPS
 
 
@@ -197,6 +198,18 @@ def test_a_missing_image_fails_a_job_that_is_waited_for(fake):
 def test_a_running_job_has_progress(fake):
     found = ask(fake, "runs")
     assert "2/2 ranks running   step 3/3   epoch 1   loss 0.6   rate 102" in found["line"]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "end"), [([], "running   rank 0 printed: reading shard 4"), (["TOKEN"], "running")]
+)
+def test_without_a_step_the_line_shows_what_rank_0_printed_last(fake, secrets, end):
+    """Nothing has the values of secrets here, so a job that has some shows no line of its log."""
+    fake.api.log = "2026-11-21T20:00:10Z reading shard 4\n"
+    ask(fake, "runs")
+    settings = {**SETTINGS, "kubeconfig": fake.kubeconfig, "context": "", "namespace": ""}
+    client = Kubernetes({"settings": settings, "progress_pattern": "", "secret_env": secrets})
+    assert client.state(waits=False)["line"].endswith(end)
 
 
 MPIRUN = """\

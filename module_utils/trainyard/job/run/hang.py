@@ -14,7 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from . import framework_log
+from ...findings.visible import visible
+from . import framework_log, progress_forms
 from .shapes import Exact, Text, Whole
 
 # Lines before which training often pauses.
@@ -141,6 +142,17 @@ def silence_text(silence: Mapping[str, Any], restarts: bool, taking_stacks: bool
     else:
         then = f"{'restarts' if restarts else 'ends'} at {silence['limit_s']} s"
     return f"{'no new step' if silence['steps'] else 'no step yet, no new line'} for {silence['for_s']} s, {then}"
+
+
+def quoted(line: str) -> str:
+    """Return a line of a log as a report may quote it."""
+    return visible(framework_log.short(progress_forms.clean(line).strip()))[:MAX_LAST]
+
+
+def last_printed(log: str) -> str:
+    """Return in words the last line of rank 0's log, for a job of a scheduler that shows no progress; "" for none."""
+    last = next((line for line in reversed(log.splitlines()) if line.strip()), "")
+    return printing_text(quoted(last), unread=False) if last else ""
 
 
 def printing_text(last: str, unread: bool) -> str:

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from ....trainyard.findings.visible import visible
 from ....trainyard.job.record.secrets import Forms, mask
-from ....trainyard.job.run import checkpoints, framework_log, goodput, hang, progress, progress_forms
+from ....trainyard.job.run import checkpoints, goodput, hang, progress
 from ....trainyard.job.run.messages import Message
 from ...machine.regex_limit import TooLongError, cpu_at_most
 
@@ -126,7 +125,7 @@ class Tail:
     def _shown(self, line: bytes) -> str:
         """Return a line as a report may quote it."""
         hidden = mask(line, self._hidden).decode("utf-8", "replace")
-        return visible(framework_log.short(progress_forms.clean(hidden).strip()))[: hang.MAX_LAST]
+        return hang.quoted(hidden)
 
     def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
         """Read the metrics of lines; an expression that takes too long is not used again."""

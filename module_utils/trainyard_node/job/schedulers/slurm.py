@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.job.run.hang import last_printed
 from ....trainyard.job.run.progress import clock, compile_pattern, parse_line, progress_line, strict
 from ....trainyard.slurm import state as slurm_state
 from ...machine.as_user import in_folder
@@ -140,12 +141,14 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
     reason, restarts, hosts = job.get("Reason", ""), job.get("Restarts") or "0", hosts_of(job.get("NodeList", ""))
     metrics: dict[str, float | None] = {}
+    printed = ""
     if params["progress_pattern"] and not pending:
         steps = hosts if runs and not params["shared"] else []
         # Most programs print on rank 0, Megatron-LM on the last one.
         for rank, host in ((0, steps[:1]), (world_size - 1, steps[-1:])):
             log = params["rank_log"].replace("{rank}", str(rank))
             text = _end_of(job_dir, log, engine_id, "".join(host), params["user"])
+            printed = printed or last_printed(text)
             metrics = metrics or last_metrics(text, params["progress_pattern"])
             if metrics or world_size == 1:
                 break
@@ -156,6 +159,8 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
         line = f"{clock(0)}   {slurm_state.pending_line(reason)}"
     elif runs:
         line = progress_line(world_size, world_size, elapsed, metrics)
+        # Slurm jobs have no secrets that a line could show.
+        line = "   ".join(filter(None, [line, "" if metrics else printed]))
     return {
         "state": state,
         "engine_id": engine_id,

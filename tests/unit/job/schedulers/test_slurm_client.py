@@ -105,6 +105,7 @@ def test_progress_comes_from_a_shared_folder_or_a_step(command, tmp_path, capsys
     (logs / "rank_0.log").write_text("step 3/9 loss 0.7\n")
     given = {"job_dir": str(tmp_path / "job"), "login_host": "login", "progress_pattern": DEFAULT_PATTERN}
     job = state_of(**given, shared=True)
+    assert "printed" not in job["line"]
     assert job["metrics"]["step"] == 3 and job["log_hosts"] == ["login"]
     assert not (tmp_path / "asked").exists()
     # If each node has its own folder, a step of the job reads it on the first node.
@@ -114,6 +115,17 @@ def test_progress_comes_from_a_shared_folder_or_a_step(command, tmp_path, capsys
     # The last rank prints the progress of some programs.
     command("srun", 'case "$*" in *--nodelist=n3*rank_1.log) echo step 8/9 loss 0.5;; *) echo loading;; esac')
     assert state_of(**given, world_size=2)["metrics"]["step"] == 8
+
+
+def test_without_a_step_the_line_shows_what_rank_0_printed_last(command, tmp_path, capsys):
+    command("scontrol", 'echo "JobId=42 JobState=RUNNING Reason=None NodeList= StartTime=1795300000 EndTime=Unknown"')
+    logs = tmp_path / "job/logs"
+    logs.mkdir(parents=True)
+    given = {"job_dir": str(tmp_path / "job"), "login_host": "login", "progress_pattern": DEFAULT_PATTERN}
+    assert state_of(**given, shared=True)["line"].endswith("2/2 ranks running")
+    (logs / "rank_0.log").write_text("reading \x1b[31mshard 4\x1b[0m of 9\n\n")
+    (logs / "rank_1.log").write_text("nothing to do\n")
+    assert state_of(**given, shared=True)["line"].endswith("2/2 ranks running   rank 0 printed: reading shard 4 of 9")
 
 
 ME = pwd.getpwuid(os.getuid()).pw_name
