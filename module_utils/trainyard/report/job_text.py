@@ -225,6 +225,10 @@ _TEXTS: Mapping[str, Sequence[str]] = {
         "the devices of {host} were not free for the restart within {after_s} s (job_rejoin_timeout): {reason}",
         "see what that is (ps -fp PID on {host}) and end it, then start the job again",
     ),
+    "not_a_number": (
+        "no loss after checkpoint {checkpoint} was a number",
+        "an attempt from an earlier checkpoint had none either: see learning rate, mixed precision and data",
+    ),
     "absent": (
         "node {host} never reported to the head within {after_s} s of the start",
         "read {job_dir}/logs/monitor_*.log on {host}, and check the firewall between the nodes",

@@ -20,6 +20,8 @@ class Restarts:
     spares: int = 0
     rejoin_s: int = 300
     checkpoints: str = ""
+    # Whether a checkpoint from which attempts fail is set aside.
+    rolls_back: bool = False
     # MindSpore's own recovery of single processes, and where its records lie.
     recovery: bool = False
     recovery_path: str = ""

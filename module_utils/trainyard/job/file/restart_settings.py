@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import re
+
 from ..run import checkpoints
 from .job import Restarts
 from .values import Values
+
+# A part of a path that is of rank 0 alone.
+_OF_RANK = re.compile(r"rank[_-]?0+(?!\d)", re.IGNORECASE)
 
 
 def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
@@ -13,12 +18,14 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
     most = values.number("job_max_restarts")
     recovery = values.flag("job_recovery")
     _check_recovery(values, recovery, launcher, most)
+    folder = _checkpoints(values, scheduler)
     return Restarts(
         most=most,
         restart_on=values.choice("job_restart_on"),
         spares=_spares(values, scheduler, most),
         rejoin_s=values.number("job_rejoin_timeout"),
-        checkpoints=_checkpoints(values, scheduler),
+        checkpoints=folder,
+        rolls_back=_rolls_back(values, scheduler, folder, most),
         recovery=recovery,
         recovery_path=_recovery_path(values, recovery),
     )
@@ -68,3 +75,21 @@ def _checkpoints(values: Values, scheduler: str) -> str:
     if problem:
         values.wrong("job_checkpoints", *problem, "correct it, or leave job_checkpoints out")
     return folder
+
+
+def _rolls_back(values: Values, scheduler: str, folder: str, restarts: int) -> bool:
+    rolls_back = values.flag("job_checkpoint_rollback")
+    found = expected = ""
+    if scheduler != "ssh":
+        found, expected = f"job_scheduler: {scheduler}", "job_scheduler: ssh, whose monitors restart the job"
+    elif not folder:
+        found, expected = "no job_checkpoints", "job_checkpoints, which names the folder of the checkpoints"
+    elif not restarts:
+        found, expected = "job_max_restarts: 0", "a number of restarts: a checkpoint is set aside in one"
+    elif _OF_RANK.search(folder):
+        found = f"job_checkpoints: {folder}"
+        expected = "a folder with the files of all ranks: the other ranks would go on from another step"
+    if rolls_back and found:
+        action = "correct that, or leave job_checkpoint_rollback out"
+        values.wrong("job_checkpoint_rollback", f"true with {found}", expected, action)
+    return rolls_back

@@ -199,6 +199,11 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "Folder in which rank 0 saves checkpoints, or a pattern that they match; absolute, or relative to the "
             "job's folder. [Checkpoints](restarts.md#checkpoints)."
         ),
+        "job_checkpoint_rollback": _flag(
+            "Set the newest checkpoint aside (it is renamed, never deleted) if attempts fail because of it, and go on "
+            "from the one before. Needs `job_checkpoints` and `job_max_restarts`. "
+            "[A bad checkpoint](restarts.md#a-bad-checkpoint)."
+        ),
     },
     "Progress and hangs": {
         "job_progress_pattern": _text(

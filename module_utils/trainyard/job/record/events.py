@@ -86,7 +86,9 @@ def _not_a_number(before: State, now: State) -> Iterator[Change]:
 
 def _checkpoint(before: State, now: State) -> Iterator[Change]:
     newest, previous = (_part(state, "checkpoints", "newest") for state in (now, before))
-    if newest.get("name") and (newest["name"], newest["time"]) != (previous.get("name"), previous.get("time")):
+    # Without one that was set aside or deleted, an older one is the newest.
+    older = bool(newest and previous) and newest["time"] < previous["time"]
+    if newest.get("name") and not older and newest != previous:
         step = newest.get("step")
         reached = "" if step is None else f", step {number(step)}"
         yield "checkpoint", f"checkpoint {newest['name']}{reached}", {"checkpoint": newest["name"], "step": step}

@@ -62,9 +62,14 @@ CHECKPOINTS = {
     **dict.fromkeys(("place", "host", "problem"), str),
     "newest": (CHECKPOINT, NOTHING),
     "unfinished": ({**CHECKPOINT, "reason": str}, NOTHING),
+    "?aside": [str],
+    "?restored": [str],
+    "?not_restored": str,
+    "?suspect": {"name": str, "before": str, "attempts": int},
 }
 RESTART = {
     **dict.fromkeys(("reason", "restarted", "?resumed", "?replaced", "?spare", "?why"), str),
+    **dict.fromkeys(("?set_aside", "?not_set_aside"), str),
     **dict.fromkeys(("elapsed_s", "?step", "?epoch", "?first_step", "?wait_s", "?detect_s"), MAYBE_NUMBER),
     **dict.fromkeys(("?restart_s", "?step_s", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
     "failure": FAILURE,

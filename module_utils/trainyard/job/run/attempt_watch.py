@@ -126,7 +126,7 @@ class AttemptWatch:
             over = not rankless or now.s - self._ranks_done_at >= RANKLESS_S
             return Result("succeeded", {}, final=True) if over else None
         self.begin()
-        return self._absence(now.s) or self._progress(reports, pace, now)
+        return self._absence(now.s) or self._bad_loss() or self._progress(reports, pace, now)
 
     def _absence(self, now: float) -> Result | None:
         """Find nodes that are not there. During a restart a node may be away for `rejoin_s`."""
@@ -145,6 +145,13 @@ class AttemptWatch:
             return self._frozen(self._suspended_s)
         running = self._nodes.last.get(host, {}).get("ranks_running")
         return Result("failed", {**silent, "ranks_running": running})
+
+    def _bad_loss(self) -> Result | None:
+        """Find losses that are no numbers after a checkpoint, if a restart without it is left."""
+        restarts = self._restarts
+        left = restarts.gathering_since is None and len(restarts.history) < restarts.budget
+        failure = restarts.rollback.bad_loss(self._plan["host"]) if left else None
+        return Result("failed", failure) if failure else None
 
     def _progress(self, reports: Sequence[Message], pace: goodput.Pace | None, now: Now) -> Result | None:
         """Find out which ranks are slow, and whether the job hangs."""

@@ -45,6 +45,9 @@ _LOADS = re.compile(
 _LOADS_OTHER = re.compile(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|tokenizer", re.IGNORECASE)
 # Files that name the newest folder beside them, written when it is complete.
 MARKERS = ("latest", "latest_checkpointed_iteration.txt")
+# How the names of checkpoints that were set aside (rollback.py) end.
+SUFFIX = ".set-aside"
+_ASIDE = re.compile(r"\.set-aside(?:-\d{1,4})?$")
 
 
 class Sample(NamedTuple):
@@ -90,6 +93,22 @@ def names_start(line: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Return whether a name is that of a file or folder that is still being written."""
     return bool(_TEMPORARY.search(name))
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a file as text that can be sent."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:255]
+
+
+def is_aside(name: str) -> bool:
+    """Return whether a name is that of a checkpoint that was set aside."""
+    return bool(_ASIDE.search(name))
+
+
+def group(name: str) -> tuple[int | None, int | None] | str:
+    """Return what the files of one checkpoint have in common: step and epoch, or the name where it has none."""
+    place = place_of(name)
+    return (place["step"], place["epoch"]) if any(value is not None for value in place.values()) else name
 
 
 def is_checkpoint_name(name: str) -> bool:
@@ -162,7 +181,8 @@ class History:
     def add(self, samples: Iterable[Sample], attempt: int, began: float, running: bool) -> dict[str, Any]:
         """Add the samples of a poll, taken while the attempt that began at `began` was `running` or not.
 
-        Returns the newest complete checkpoint, and the newest of all with the reason if that may be incomplete.
+        Returns the newest complete checkpoint, and the newest of all with the reason if that may be incomplete; `last`
+        is the newest one that a program may load, with the name of the complete one `before` it.
         """
         found = {sample.name: sample for sample in sorted(samples, key=lambda sample: sample.time)}
         reasons = {name: self._reason(sample, attempt, began, running) for name, sample in found.items()}
@@ -171,10 +191,20 @@ class History:
         self._last, self._ran, self._complete = found, running, {**before, **complete}
         newest = next(reversed(complete.values()), None)
         last = next(reversed(found.values()), None)
+        # No program loads a file with a name of one that is being written.
+        loaded = next((sample for sample in reversed(found.values()) if not is_temporary(sample.name)), None)
+        unfinished = {**_record(last), "reason": reasons[last.name]} if last and reasons[last.name] else None
         return {
             "newest": _record(newest) if newest else None,
-            "unfinished": {**_record(last), "reason": reasons[last.name]} if last and reasons[last.name] else None,
+            "unfinished": unfinished,
+            "last": self._newest(loaded, not reasons[loaded.name]) if loaded else None,
         }
+
+    def _newest(self, last: Sample, complete: bool) -> dict[str, Any]:
+        """Return the record of the newest checkpoint, with the name of the newest complete one before it."""
+        others = [sample for sample in self._complete.values() if group(sample.name) != group(last.name)]
+        before = max(others, key=lambda sample: sample.time).name if others else None
+        return {**_record(last), "complete": complete, "before": before}
 
     def _reason(self, sample: Sample, attempt: int, began: float, running: bool) -> str:
         """Return why a checkpoint does not count as complete, "" if it does."""
@@ -222,7 +252,8 @@ def line(state: Mapping[str, Any], now: float) -> str:
     if newest is None:
         return "no checkpoint yet"
     at = f"step {newest['step']}" if newest.get("step") is not None else newest["name"]
-    return f"checkpoint {at}, {_age(now - newest['time'])} ago"
+    aside = f" ({state['aside'][-1]} is set aside)" if state.get("aside") else ""
+    return f"checkpoint {at}, {_age(now - newest['time'])} ago{aside}"
 
 
 def texts(state: Mapping[str, Any], end: float | None) -> list[str]:
@@ -237,4 +268,26 @@ def texts(state: Mapping[str, Any], end: float | None) -> list[str]:
         lines.append(f"not known to be complete: checkpoint {unfinished['name']}: {unfinished['reason']}")
     if state.get("problem"):
         lines.append(f"checkpoints were not watched all the time: {state['problem']}")
+    return [*lines, *_aside_texts(state)]
+
+
+def _aside_texts(state: Mapping[str, Any]) -> list[str]:
+    """Return lines on checkpoints from which attempts failed (rollback.py)."""
+    lines, suspect = [], state.get("suspect")
+    if suspect:
+        attempts = suspect["attempts"]
+        how = f"{attempts} attempts in a row ended before their first step" if attempts else "no loss was a number"
+        lines.append(
+            f"{how} after checkpoint {suspect['name']}, which may be damaged: job_checkpoint_rollback: true (with "
+            f"job_max_restarts) sets such a checkpoint aside and goes on from the one before, {suspect['before']}"
+        )
+    aside = [f"{name}{SUFFIX}" for name in state.get("aside") or ()]
+    if aside:
+        lines.append(f"set aside, and kept beside the others: {', '.join(aside)}")
+    if state.get("restored"):
+        names, why = ", ".join(state["restored"]), state.get("not_restored")
+        has = (
+            f"could not get its name back: {why}" if why else "has its name back, as no attempt without it made a step"
+        )
+        lines.append(f"checkpoint {names} {has}")
     return lines

@@ -33,10 +33,11 @@ KINDS: dict[str, dict[str, Shape]] = {
     "timed_out": _STACKS,
     "cannot_write": {"host": str, "folder": str, "reason": str},
     "replaced": {"host": str, "by": str},
+    "not_a_number": {"host": str, "checkpoint": str},
 }
 _TEXTS = (
     *("host", "process", "result", "seen_by", "reason", "lost", "error", "stack", "doubt", "who", "limit"),
-    "not_restarted",
+    *("not_restarted", "rolled_back"),
 )
 _NUMBERS = ("after_s", "least_s", "time", "recover_after_s", "ranks_running")
 _COUNTS = ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")

@@ -8,7 +8,8 @@ The source is the steps that a rank prints, with the time at which each was read
      "first_epoch", "last_epoch"
      "lines"                  how many steps it printed
      "rising"                 each was later than the one before
-     "over"                   steps went on over the end of an epoch, so that they count through the whole run}
+     "over"                   steps went on over the end of an epoch, so that they count through the whole run
+     "no_number"              how many of the first lines had a loss that was not a number}
 
 docs/restarts.md defines each figure. A figure that a pace does not tell for sure is None.
 """
@@ -32,9 +33,10 @@ def follow(pace: Pace | None, metrics: Mapping[str, float | None], elapsed_s: fl
     if step is None or not 0 <= step < MAX_STEPS:
         return pace
     last = {"last": step, "last_s": elapsed_s, "last_epoch": epoch}
+    lost = "loss" in metrics and metrics["loss"] is None
     if pace is None:
         first = {"first": step, "first_s": elapsed_s, "first_epoch": epoch}
-        return {**first, **last, "lines": 1, "rising": True, "over": False}
+        return {**first, **last, "lines": 1, "rising": True, "over": False, "no_number": int(lost)}
     if step == pace["last"]:
         return pace
     over = epoch is not None and pace["last_epoch"] is not None and epoch > pace["last_epoch"] and step > pace["last"]
@@ -44,6 +46,7 @@ def follow(pace: Pace | None, metrics: Mapping[str, float | None], elapsed_s: fl
         "lines": pace["lines"] + 1,
         "rising": pace["rising"] and step > pace["last"],
         "over": pace["over"] or over,
+        "no_number": pace["no_number"] + int(lost and pace["no_number"] == pace["lines"]),
     }
 
 

@@ -49,6 +49,7 @@ class HeadState:
             node_plan["hosts"],
             node_plan.get("spares", ()),
             node_plan.get("restart_on", "auto"),
+            node_plan.get("checkpoint_rollback", False),
         )
         self.nodes = NodeReports(node_plan, self.restarts, started.s)
         self.hang = HangWatch(node_plan, started.s, previous.get("stacks"))
@@ -96,6 +97,7 @@ class HeadState:
             **({"sample_stacks": True} if self.slow_ranks.sample_stacks else {}),
             **({} if place is None else {"place": place}),
             **({"moved": moved} if moved else {}),
+            **self.restarts.rollback.order(),
         }
 
     def moved(self) -> dict[str, str]:
@@ -117,6 +119,7 @@ class HeadState:
         before, self._orders = self._for_nodes(), []
         if saved := self.nodes.checkpoints():
             self.restarts.note_checkpoint(saved["newest"])
+            self.restarts.rollback.note(saved)
         result = None if self._pending else self.attempt.check(now, local)
         if result and result.final:
             self.finish(result.state, now, **result.details)
@@ -137,9 +140,11 @@ class HeadState:
             self._orders.append(Inform())
         return [*self._orders, End(self.end)] if self.end else self._orders
 
-    def _for_nodes(self) -> tuple[int, bool, int, bool]:
+    def _for_nodes(self) -> tuple[object, ...]:
         """Return what nodes have to know at once when it changes."""
-        return len(self.restarts.history), self.restarts.go, self.hang.number, self.slow_ranks.sample_stacks
+        restarts = self.restarts
+        begins = len(restarts.history), restarts.rollback.attempt, restarts.go
+        return *begins, self.hang.number, self.slow_ranks.sample_stacks
 
     def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
         """Have the next decision answer a failure; the first one stays."""
@@ -156,9 +161,9 @@ class HeadState:
         failure, found = self._pending or ({}, [])
         elapsed_s = now.s - self.started.s
         if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
-            why = self.restarts.not_restarted
-            ended = {**failure, "fruitless": self.restarts.fruitless, **({"not_restarted": why} if why else {})}
-            self._end_failed(now, ended, found)
+            why = {"not_restarted": self.restarts.not_restarted, "rolled_back": self.restarts.rollback.in_vain}
+            why = {name: text for name, text in why.items() if text}
+            self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless, **why}, found)
             return
         self._pending = None
         self.attempt.begin()
@@ -270,7 +275,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "metrics": nodes.metrics(),
         "loss_not_a_number": leading.get("loss_not_a_number"),
         "progress_rank": leading.get("progress_rank"),
-        "checkpoints": nodes.checkpoints(),
+        "checkpoints": restarts.rollback.shown(nodes.checkpoints(), bool(head.end)),
         "held": f"{host} {_WHY[kind]}: {reason}" if kind else failures.silence_line(silent) if silent else None,
         "goodput": restarts.goodput(elapsed_s),
         "left_s": None if head.end else goodput.left_s(leading.get("pace"), nodes.metrics().get("steps")),

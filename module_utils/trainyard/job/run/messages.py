@@ -6,13 +6,14 @@ that does not fit ends its connection and changes nothing. An empty message mean
 
     node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
                     | {"stacks": {"number": 1, "ranks": [...]}} | {"samples": {"ranks": [...], "node": [...]}}
-    head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...}}
+    head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...},
+                       "aside": {"attempt": 2, "checkpoints": [...]}}
                     | {"end": {...}}
 
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
 `goes_down`; without it, somebody stopped the job. `samples` counts samples of ranks and names what slows the node; with
 `sample_stacks` these are samples of stacks, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
-(moved_addresses.py).
+(moved_addresses.py). `aside` has the node of rank 0 set checkpoints aside before that attempt (rollback.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MAX_METRICS, MAX_NAME
+from .rollback import MAX_ASIDE
 from .shapes import (
     MAYBE_INT,
     MAYBE_NUMBER,
@@ -124,6 +126,7 @@ _PACE = Exact(
         "lines": Whole(_LARGE),
         "rising": bool,
         "over": bool,
+        "?no_number": Whole(_LARGE),
     }
 )
 _PLAIN = (_TEXT, bool, float, NOTHING)
@@ -132,9 +135,14 @@ _CHECKPOINTS = Exact(
     {
         "newest": (Exact(_CHECKPOINT), NOTHING),
         "unfinished": (Exact({**_CHECKPOINT, "reason": _TEXT}), NOTHING),
+        "?last": (Exact({**_CHECKPOINT, "complete": bool, "before": (_TEXT, NOTHING)}), NOTHING),
+        # The answer to the order `aside`.
+        "?aside": Exact({"attempt": Whole(_LARGE), "problem": _TEXT}),
         "problem": _TEXT,
     }
 )
+# A checkpoint that is set aside, the one before it, and whether all later ones go with it.
+_ASIDE = Exact({"name": _TEXT, "time": float, "size": Whole(1 << 62), "before": _TEXT, "later": bool})
 # A failure that the head passes on: of a known kind, with plain values.
 _FAILURE = All((FAILURE, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
@@ -244,6 +252,7 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
         "?sample_stacks": Is((True,)),
         "?place": Whole(MAX_PLACES, 1),
         "?moved": Each(_address, _address, MAX_MOVED),
+        "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),
     }
     return {"orders": Exact(orders), "end": Exact({"end": Exact(end)})}
 

@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from . import goodput
+from . import goodput, rollback
 from .checkpoints import further
 from .failure import Failure, text
 from .progress import clock, number
@@ -46,6 +46,10 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     after = "no further than" if restart.get("fruitless") else "after"
     place = f" ({after} {reached})" if reached else ""
     saved = f"; newest checkpoint at the restart: {restart['checkpoint']}" if restart.get("checkpoint") else ""
+    if restart.get("not_set_aside"):
+        saved += f", which could not be set aside: {restart['not_set_aside']}"
+    elif restart.get("set_aside"):
+        saved = f"; it goes on without checkpoint {restart['checkpoint']}, which is set aside: {restart['set_aside']}"
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
     # A failure that replaced a node stands at the beginning.
     why = restart.get("why") or ""
@@ -75,11 +79,14 @@ def _detected(failure: Failure, time_s: float | None) -> float | None:
 
 def gave_up(summary: Mapping[str, Any]) -> list[str]:
     """Return why a job was not started again although restarts were left."""
-    cause = (summary.get("failure") or {}).get("not_restarted")
+    failure = summary.get("failure") or {}
+    if failure.get("rolled_back"):
+        return [f"not started again: attempts failed alike without checkpoint {failure['rolled_back']}: not its fault"]
+    cause = failure.get("not_restarted")
     if cause:
         always = "(job_restart_on: always starts again anyway)"
         return [f"not started again: {cause}, which a restart does not change {always}"]
-    fruitless = (summary.get("failure") or {}).get("fruitless") or 0
+    fruitless = failure.get("fruitless") or 0
     if fruitless < MAX_FRUITLESS or len(summary["restarts"]) >= summary["max_restarts"]:
         return []
     reached = _reached(summary["restarts"][-1])
@@ -97,6 +104,18 @@ def _last_step(pace: goodput.Pace | None, metrics: Mapping[str, float | None], a
     if metrics.get("epoch") is not None and metrics.get("step") is None:
         return f"{metrics['epoch']}"
     return None if attempt_s > SHORT_S else ""
+
+
+def _for_good(
+    first: Failure, failures: Sequence[Failure], step: str | None, last: Mapping[str, Any], spares: int
+) -> str:
+    """Return why a restart cannot change this failure, by the rules and the `last` restart of the whole job, or ""."""
+    # A rank seldom fails, and these expressions take time to compile.
+    from . import restart_rules
+
+    earlier, earlier_step = last.get("failure"), last.get("ended_at")
+    found = restart_rules.decide(first, failures, step=step, earlier=earlier, earlier_step=earlier_step, spares=spares)
+    return found.reason if found.stop else ""
 
 
 class Restarts:
@@ -118,10 +137,12 @@ class Restarts:
         members: Iterable[str] = (),
         spares: Iterable[str] = (),
         restart_on: str = "auto",
+        rolls_back: bool = False,
     ) -> None:
         """Take the budget and how long a lost node may be away; `previous` is as_dict() before a reboot.
 
-        `members` are the hosts in the order of their node ranks. `restart_on` is the job's job_restart_on.
+        `members` are the hosts in the order of their node ranks. `restart_on` is the job's job_restart_on,
+        `rolls_back` its job_checkpoint_rollback.
         """
         self.budget, self.rejoin_s, self._restart_on = budget, rejoin_s, restart_on
         # Why the last failure was not answered by a restart although some were left, or "".
@@ -143,6 +164,7 @@ class Restarts:
         # Excluded hosts, with the reason and since when: the next launch leaves them out.
         self.excluded: dict[str, dict[str, Any]] = {}
         previous = previous or {}
+        self.rollback = rollback.Rollback(rolls_back, previous.get("rollback"))
         vars(self).update(deepcopy({name: previous[name] for name in self._SAVED if name in previous}))
         # The pace of each attempt of the whole job; None where it printed no step. Unknown after a reboot of the head,
         # whose clock has begun anew.
@@ -159,10 +181,13 @@ class Restarts:
             **{name: getattr(self, name) for name in self._SAVED},
             "history": goodput.with_costs(self.history, self._paces or ()),
             "gathering": self.gathering_since is not None,
+            "rollback": self.rollback.as_dict(),
         }
 
     def note_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Take the newest complete checkpoint; the one of the first poll is older than this job."""
+        if self.rollback.moving:
+            return
         if self.polled and further(checkpoint, self.saved):
             self.saved_new = True
         if not self.polled or further(checkpoint, self.saved):
@@ -177,6 +202,7 @@ class Restarts:
             restart["resumed"] = restart.get("resumed") or resumed
             if pace and restart.get("first_step") is None:
                 restart["first_step"] = pace["first"]
+        self.rollback.watch(pace)
         if self._paces is None:
             return
         if pace and not self._paces[-1] and self._running_at is not None:
@@ -250,9 +276,14 @@ class Restarts:
         step = _last_step((self._paces or [None])[-1], metrics or {}, elapsed_s - self.began_s) if known else None
         if len(alone) < len(failures):
             self._note_advance(metrics or {}, elapsed_s)
-        if len(self.history) >= self.budget or self.fruitless >= MAX_FRUITLESS:
+        left = len(self.history) < self.budget
+        answer = self.rollback.answer(first, step, left) if len(alone) < len(failures) else ""
+        self.fruitless = 0 if answer == rollback.BACK else self.fruitless
+        if not left or answer == rollback.END or (self.fruitless >= MAX_FRUITLESS and not answer):
             return False
-        self.not_restarted = self._for_good(first, failures, step)
+        always = answer or self._restart_on == "always"
+        last = self._whole_restarts()[-1] if self._whole_restarts() else {}
+        self.not_restarted = "" if always else _for_good(first, failures, step, last, len(self.spares))
         if self.not_restarted:
             return False
         entry = {"elapsed_s": round(elapsed_s, 1), "reason": text(first), "failure": dict(first)}
@@ -263,26 +294,12 @@ class Restarts:
             entry["restarted"] = ", ".join(str(failure["process"]) for failure in failures)
         else:
             entry.update(self._restart_whole(now, elapsed_s), detect_s=_detected(first, time_s), ended_at=step)
+        if answer == rollback.BACK:
+            entry.update(self.rollback.entry())
+            # The next poll has the one before it, as the first poll of the job had.
+            self.polled, self.saved = False, None
         self.history.append(entry)
         return True
-
-    def _for_good(self, first: Failure, failures: Sequence[Failure], step: str | None) -> str:
-        """Return why a restart cannot change this failure, by the rules and the whole attempt before it, or ""."""
-        if self._restart_on == "always":
-            return ""
-        # A rank seldom fails, and these expressions take time to compile.
-        from . import restart_rules
-
-        last = self._whole_restarts()[-1] if self._whole_restarts() else {}
-        found = restart_rules.decide(
-            first,
-            failures,
-            step=step,
-            earlier=last.get("failure"),
-            earlier_step=last.get("ended_at"),
-            spares=len(self.spares),
-        )
-        return found.reason if found.stop else ""
 
     def _restart_whole(self, now: float, elapsed_s: float) -> dict[str, Any]:
         """Begin to gather the nodes for another attempt; return what the history has of it."""
@@ -335,7 +352,9 @@ class Restarts:
             self.gathering_since, self._running_at = None, now
         elif not self.go:
             unready = [host for host in behind if reports.get(host, {}).get("ready_for") != requested[host]]
-            self.go = not unready and not leaving and now >= self._not_before
-            if unready and now - self.gathering_since > self.rejoin_s:
-                return unready
+            ended = not unready and not leaving
+            ready = self.rollback.prepare(self.whole, ended, reports, self.history[-1])
+            self.go = ended and ready and now >= self._not_before
+            if now - self.gathering_since > self.rejoin_s and (unready or not ready):
+                return unready or self.members[:1]
         return []

@@ -13,13 +13,14 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.run import checkpoints
 from ....trainyard.job.run.checkpoints import History, Sample
 from ...machine.json_files import open_regular
+from .checkpoint_aside import Aside
 
 # Seconds between two polls; a poll that takes longer than a twentieth of that delays the next one.
 POLL_S, SHARE = 2.0, 20
@@ -43,6 +44,11 @@ class Watch:
         self._began: float | None = None
         self._requested = threading.Event()
         self._done = threading.Event()
+        self._aside = Aside(job_dir)
+        # The order to set checkpoints aside, the answer to the last one, and checkpoints that get their names back.
+        self._ordered: Mapping[str, Any] | None = None
+        self._obeyed: dict[str, Any] = {}
+        self._to_restore: Sequence[Mapping[str, Any]] = ()
         # The current attempt, its begin (seconds since the epoch), and whether it runs.
         self.attempt, self.attempt_began, self.running = 0, 0.0, False
         if pattern:
@@ -64,17 +70,46 @@ class Watch:
             self._requested.set()
             self._done.wait(seconds)
 
+    def set_aside(self, order: Mapping[str, Any] | None) -> None:
+        """Set checkpoints aside before an attempt, by the head's order (messages.py); the state has the answer."""
+        if order and order != self._ordered:
+            self._ordered = order
+            self._requested.set()
+
+    def restore(self, checkpoints_aside: Sequence[Mapping[str, Any]], seconds: float) -> None:
+        """Give checkpoints their names back; wait for that at most `seconds`."""
+        self._to_restore, until = checkpoints_aside, time.monotonic() + seconds
+        while self._pattern and self._to_restore and time.monotonic() < until:
+            self.poll_now(0.2)
+
+    def _obey(self) -> None:
+        """Set aside or restore what was ordered since the last poll."""
+        order, back = self._ordered, self._to_restore
+        if order and order["attempt"] != self._obeyed.get("attempt"):
+            problem = ""
+            for checkpoint in order["checkpoints"]:
+                try:
+                    problem = problem or self._aside.set_aside(checkpoint, found_at(self._pattern))
+                except OSError as error:
+                    problem = error.strerror or str(error)
+            self._obeyed = {"attempt": order["attempt"], "problem": problem[:300]}
+        if back:
+            problem = self._aside.restore(back)
+            self._obeyed, self._to_restore = {"attempt": self.attempt, "problem": problem[:300]}, ()
+
     def _watch(self) -> None:
         while True:
             self._requested.clear()
             self._began = begun = time.monotonic()
+            self._obey()
             attempt, attempt_began, running = self.attempt, self.attempt_began, self.running
             try:
                 samples, problem = poll(self._pattern), ""
                 known = self._history.add(samples, attempt, attempt_began, running)
             except OSError as error:
                 known, problem = {}, f"{self._pattern}: {error.strerror or error}"
-            self._known, self._polled = {**self._known, **known, "problem": problem[:300]}, True
+            obeyed = {"aside": self._obeyed} if self._obeyed else {}
+            self._known, self._polled = {**self._known, **known, **obeyed, "problem": problem[:300]}, True
             self._began = None
             self._done.set()
             self._requested.wait(max(POLL_S, SHARE * (time.monotonic() - begun)))
@@ -82,6 +117,24 @@ class Watch:
 
 def poll(pattern: str) -> list[Sample]:
     """Return the newest checkpoints in a folder, or that match a pattern. Raises OSError."""
+    times = _times(found_at(pattern))
+    by_time = sorted(times, key=lambda path: times[path])
+    newest = by_time[-checkpoints.MAX_INSPECTED :]
+    # The one before, where each rank has a file of its own for the newest one.
+    group = checkpoints.group(newest[-1].name) if newest else None
+    others = [path for path in by_time if checkpoints.group(path.name) != group]
+    if others and others[-1] not in newest:
+        newest.insert(0, others[-1])
+    complete, later = _marked([path for path in newest if path.is_dir()])
+    samples = []
+    for path in newest:
+        with contextlib.suppress(OSError):
+            samples.append(_inspect(path, path in complete, path in later))
+    return samples
+
+
+def found_at(pattern: str) -> list[Path]:
+    """Return the paths of checkpoints in a folder, or that match a pattern, by name. Raises OSError."""
     place = Path(pattern)
     if any(sign in pattern for sign in _SIGNS):
         found = list(_matches(place))
@@ -90,21 +143,20 @@ def poll(pattern: str) -> list[Sample]:
     else:
         place.lstat()
         found = [place]
-    found.sort(key=lambda path: checkpoints.natural(path.name))
+    found = [path for path in found if not checkpoints.is_aside(path.name)]
+    return sorted(found, key=lambda path: checkpoints.natural(path.name))
+
+
+def _times(found: list[Path]) -> dict[Path, float]:
+    """Return when each of these was changed, without links, which are other names of checkpoints."""
     times = {}
     for path in found[-MAX_MATCHES:]:
-        # It may have been removed meanwhile. A link is another name of a checkpoint.
+        # It may have been removed meanwhile.
         with contextlib.suppress(OSError):
             state = path.lstat()
             if stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode):
                 times[path] = state.st_mtime
-    newest = sorted(times, key=lambda path: times[path])[-checkpoints.MAX_INSPECTED :]
-    complete, later = _marked([path for path in newest if path.is_dir()])
-    samples = []
-    for path in newest:
-        with contextlib.suppress(OSError):
-            samples.append(_inspect(path, path in complete, path in later))
-    return samples
+    return times
 
 
 def _matches(pattern: Path) -> Iterator[Path]:
@@ -154,7 +206,7 @@ def _marked(folders: list[Path]) -> tuple[set[Path], set[Path]]:
 
 def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
     """Inspect one checkpoint. Raises OSError where it was removed."""
-    shown = os.fsencode(path.name).decode("utf-8", "backslashreplace")[:255]
+    shown = checkpoints.shown_name(path.name)
     problem = "its name says that it is being written" if checkpoints.is_temporary(path.name) else ""
     state = path.lstat()
     if stat.S_ISREG(state.st_mode):

@@ -81,6 +81,7 @@ class HeadLoop:
             await self._monitor.pause()
         if self._monitor.leaving:
             return
+        self._runner.restore_checkpoints(self.state.restarts.rollback.trial)
         self._poll_checkpoints()
         if newest := self.state.nodes.checkpoints():
             self.state.restarts.note_checkpoint(newest["newest"])

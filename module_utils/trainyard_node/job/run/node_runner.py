@@ -8,8 +8,9 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ....trainyard.job.record import metrics as prometheus
 from ....trainyard.job.record.secrets import forms
@@ -32,6 +33,9 @@ from .rank_exits import ROOM, Exit
 from .slow_ranks import Sampler
 from .stacks import Taker
 from .supervisors import Children, Supervisor, Terminator, Units
+
+# How long the end of a job waits until checkpoints have their names back, in seconds.
+RESTORE_S = 10.0
 
 
 class NodeRunner:
@@ -78,6 +82,7 @@ class NodeRunner:
     def follow(self, message: Message) -> bool:
         """Take a message of the head; return whether there is something new to do."""
         self._stacks_order = message.get("stacks", self._stacks_order)
+        self.checkpoints.set_aside(message.get("aside"))
         if "attempts" in message:
             self.sampler.sample_stacks = message.get("sample_stacks", False)
         return self.next.request(message)
@@ -180,6 +185,11 @@ class NodeRunner:
         """Poll what the ranks have saved since the last poll, or left half written."""
         self.checkpoints.poll_now(seconds)
         self.report["checkpoints"] = self.checkpoints.state()
+
+    def restore_checkpoints(self, aside: Sequence[Mapping[str, Any]]) -> None:
+        """Give checkpoints that were set aside in vain their names back, as the job ends."""
+        if aside:
+            self.checkpoints.restore(aside, RESTORE_S)
 
     def follow_exits(self, wake: Callable[[], None]) -> None:
         """Have the kernel wake the monitor when one of the processes ends."""

@@ -71,6 +71,8 @@ def test_each_checkpoint_is_one_event():
     assert told(none, first) == [("checkpoint", "checkpoint step_40, step 40")]
     assert told(first, second) == [("checkpoint", "checkpoint step_40")]
     assert told(second, second) == []
+    # The newest one was set aside.
+    assert told(second, first) == []
 
 
 def test_a_hang_and_a_spare_are_events():
