@@ -45,6 +45,8 @@ _LOADS = re.compile(
 _LOADS_OTHER = re.compile(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|tokenizer", re.IGNORECASE)
 # Files that name the newest folder beside them, written when it is complete.
 MARKERS = ("latest", "latest_checkpointed_iteration.txt")
+# Why a folder that a marker does not name counts as incomplete; a program that follows the marker does not load it.
+NOT_NAMED = "the file that names the newest one does not name it yet"
 # How the names of checkpoints that were set aside (rollback.py) end.
 SUFFIX = ".set-aside"
 _ASIDE = re.compile(r"\.set-aside(?:-\d{1,4})?$")
@@ -169,6 +171,11 @@ def marked(names: Sequence[str], marker: str) -> tuple[set[str], set[str]]:
     return complete, later
 
 
+def _may_be_loaded(sample: Sample) -> bool:
+    """Return whether a program may take this for its newest checkpoint: not where it shows that it is being written."""
+    return not is_temporary(sample.name) and sample.problem != NOT_NAMED
+
+
 class History:
     """The checkpoints of one place over several polls."""
 
@@ -191,8 +198,7 @@ class History:
         self._last, self._ran, self._complete = found, running, {**before, **complete}
         newest = next(reversed(complete.values()), None)
         last = next(reversed(found.values()), None)
-        # No program loads a file with a name of one that is being written.
-        loaded = next((sample for sample in reversed(found.values()) if not is_temporary(sample.name)), None)
+        loaded = next((sample for sample in reversed(found.values()) if _may_be_loaded(sample)), None)
         unfinished = {**_record(last), "reason": reasons[last.name]} if last and reasons[last.name] else None
         return {
             "newest": _record(newest) if newest else None,
@@ -281,9 +287,6 @@ def _aside_texts(state: Mapping[str, Any]) -> list[str]:
             f"{how} after checkpoint {suspect['name']}, which may be damaged: job_checkpoint_rollback: true (with "
             f"job_max_restarts) sets such a checkpoint aside and goes on from the one before, {suspect['before']}"
         )
-    aside = [f"{name}{SUFFIX}" for name in state.get("aside") or ()]
-    if aside:
-        lines.append(f"set aside, and kept beside the others: {', '.join(aside)}")
     if state.get("restored"):
         names, why = ", ".join(state["restored"]), state.get("not_restored")
         has = (

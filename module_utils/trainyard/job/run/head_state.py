@@ -161,7 +161,7 @@ class HeadState:
         failure, found = self._pending or ({}, [])
         elapsed_s = now.s - self.started.s
         if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
-            why = {"not_restarted": self.restarts.not_restarted, "rolled_back": self.restarts.rollback.in_vain}
+            why = {"not_restarted": self.restarts.not_restarted, "rolled_back": self.restarts.rollback.not_the_cause}
             why = {name: text for name, text in why.items() if text}
             self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless, **why}, found)
             return

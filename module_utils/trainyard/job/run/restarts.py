@@ -19,7 +19,7 @@ from copy import deepcopy
 from typing import Any
 
 from . import goodput, rollback
-from .checkpoints import further
+from .checkpoints import SUFFIX, further
 from .failure import Failure, text
 from .progress import clock, number
 
@@ -49,7 +49,7 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     if restart.get("not_set_aside"):
         saved += f", which could not be set aside: {restart['not_set_aside']}"
     elif restart.get("set_aside"):
-        saved = f"; it goes on without checkpoint {restart['checkpoint']}, which is set aside: {restart['set_aside']}"
+        saved = f"; checkpoint {restart['checkpoint']} is set aside ({SUFFIX}): {restart['set_aside']}"
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
     # A failure that replaced a node stands at the beginning.
     why = restart.get("why") or ""
@@ -81,7 +81,8 @@ def gave_up(summary: Mapping[str, Any]) -> list[str]:
     """Return why a job was not started again although restarts were left."""
     failure = summary.get("failure") or {}
     if failure.get("rolled_back"):
-        return [f"not started again: attempts failed alike without checkpoint {failure['rolled_back']}: not its fault"]
+        alike = f"attempts failed alike without checkpoint {failure['rolled_back']}, which is not the cause"
+        return [f"not started again: {alike}"]
     cause = failure.get("not_restarted")
     if cause:
         always = "(job_restart_on: always starts again anyway)"
@@ -277,7 +278,9 @@ class Restarts:
         if len(alone) < len(failures):
             self._note_advance(metrics or {}, elapsed_s)
         left = len(self.history) < self.budget
-        answer = self.rollback.answer(first, step, left) if len(alone) < len(failures) else ""
+        # A program that has printed steps before prints them, however long it takes to begin.
+        early = step == "" or (known and not (self._paces or [None])[-1] and (metrics or {}).get("step") is not None)
+        answer = self.rollback.answer(first, early, left) if len(alone) < len(failures) else ""
         self.fruitless = 0 if answer == rollback.BACK else self.fruitless
         if not left or answer == rollback.END or (self.fruitless >= MAX_FRUITLESS and not answer):
             return False

@@ -44,11 +44,11 @@ def own_failure(failure: Mapping[str, Any]) -> bool:
 
 def _same(one: Checkpoint | None, other: Checkpoint | None) -> bool:
     """Return whether two records are of the same checkpoint, not of another one of the same name."""
-    return bool(one and other) and (one["name"], one["time"]) == (other["name"], other["time"])  # type: ignore[index]
+    return one is not None and other is not None and (one["name"], one["time"]) == (other["name"], other["time"])
 
 
 class Rollback:
-    """What the head knows of the checkpoints with which attempts began.
+    """The checkpoints with which attempts began, which of them are on trial, and which stay aside.
 
     cluster.json holds the attributes in _SAVED under their names, so that they survive a reboot of the head.
     """
@@ -72,8 +72,8 @@ class Rollback:
         self.moving, self.problem = False, ""
         previous = previous or {}
         vars(self).update(deepcopy({name: previous[name] for name in self._SAVED if name in previous}))
-        # The checkpoints that were set aside in vain, so that the job ends, or "".
-        self.in_vain = ""
+        # The checkpoints that are not the cause, so that the job ends, or "".
+        self.not_the_cause = ""
         # The attempt for which the node of rank 0 sets checkpoints aside; None while ranks may still run.
         self.attempt: int | None = None
 
@@ -125,14 +125,14 @@ class Rollback:
 
     # ---- a failure
 
-    def answer(self, failure: Mapping[str, Any], step: str | None, left: bool) -> str:
+    def answer(self, failure: Mapping[str, Any], early: bool, left: bool) -> str:
         """Return how a failure is answered: AGAIN, BACK, END, or "" if other rules decide.
 
-        `step` is the last step of the attempt, "" before the first one. `left` tells whether a restart is left.
+        `early` tells whether the attempt ended before its first step, `left` whether a restart is left.
         """
         own = own_failure(failure)
         lost = bool(self.lost) and (own or failure.get("kind") == "not_a_number")
-        if not lost and not (own and step == ""):
+        if not lost and not (own and early):
             self.ended = 0
             return ""
         self.ended += 0 if lost else 1
@@ -141,9 +141,9 @@ class Rollback:
         if not lost and self.ended < ENDED:
             return AGAIN
         if not self._may_go_back(lost):
-            self.in_vain = ", ".join(each["name"] for each in self.trial)
+            self.not_the_cause = ", ".join(each["name"] for each in self.trial)
             return END
-        # What an attempt without numbers has saved is no better.
+        # Later checkpoints of an attempt without numbers are no better.
         self.trial.append({**(self.began or {}), "later": lost, "attempts": self.ended})
         self.moving, self.ended = True, 0
         return BACK

@@ -225,7 +225,7 @@ def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
         if known.st_size and stat.S_ISREG(known.st_mode) and len(forms) < MAX_FORMS:
             forms.append((f"{at}{name}", path / at / name, known.st_size))
     if not_named:
-        problem = problem or "the file that names the newest one does not name it yet"
+        problem = problem or checkpoints.NOT_NAMED
     problem_of_folder, sure = checkpoints.folder_problem(folders)
     problem = problem or problem_of_folder or ("" if count else "it is empty")
     for name, file, bytes_of in () if problem else forms:

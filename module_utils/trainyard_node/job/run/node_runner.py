@@ -187,7 +187,7 @@ class NodeRunner:
         self.report["checkpoints"] = self.checkpoints.state()
 
     def restore_checkpoints(self, aside: Sequence[Mapping[str, Any]]) -> None:
-        """Give checkpoints that were set aside in vain their names back, as the job ends."""
+        """Give checkpoints their names back, as the job ends before an attempt without them made a step."""
         if aside:
             self.checkpoints.restore(aside, RESTORE_S)
 

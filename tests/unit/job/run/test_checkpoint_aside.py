@@ -99,6 +99,34 @@ def test_if_one_file_cannot_be_renamed_none_is(place, monkeypatch):
     assert tree(place) == before
 
 
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+@pytest.mark.parametrize("back", [False, True])
+def test_what_a_reboot_left_half_done_is_completed_or_undone(place, monkeypatch, after, back):
+    saved(place, "step_1_rank0.pt", "step_2_rank0.pt", "step_2_rank1.pt")
+    (place / "latest.pt").symlink_to("step_2_rank0.pt")
+    before, left, real = tree(place), list(range(after)), Path.rename
+    wanted = record(place / "step_2_rank1.pt", "step_1_rank0.pt")
+
+    def rename(self, to):
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        real(self, to)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(checkpoint_aside, "_point", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        set_aside(place, "step_2_rank1.pt", "step_1_rank0.pt")
+    monkeypatch.undo()
+    aside = Aside(place.parent / "job")
+    if not back:
+        assert aside.set_aside(wanted, []) == ""
+        found = tree(place)
+        assert (found.pop("latest.pt"), found.pop("latest.pt.set-aside")) == ("step_1_rank0.pt", "step_2_rank0.pt")
+        assert sorted(found) == ["step_1_rank0.pt", "step_2_rank0.pt.set-aside", "step_2_rank1.pt.set-aside"]
+    assert aside.restore([wanted]) == "" and tree(place) == before
+
+
 def test_nothing_is_overwritten_when_a_name_is_taken(place):
     saved(place, "step_1.pt", "step_2.pt", "step_2.pt.set-aside", "step_2.pt.set-aside-2")
     aside, wanted = Aside(place.parent / "job"), record(place / "step_2.pt", "step_1.pt")
@@ -149,7 +177,7 @@ def test_a_marker_without_an_earlier_folder_beside_it_prevents_it(place):
 
 def test_with_losses_that_are_no_numbers_later_checkpoints_go_too(place):
     saved(place, "step_9.pt", "step_10.pt", "step_11.pt", "step_12_a.pt", "step_12_b.pt")
-    # What was touched later is no later checkpoint.
+    # A file that was touched later is no later checkpoint.
     os.utime(place / "step_9.pt", (9999, 9999))
     assert set_aside(place, "step_10.pt", "step_9.pt", later=True) == ""
     assert [path.name for path in place.iterdir() if not checkpoints.is_aside(path.name)] == ["step_9.pt"]

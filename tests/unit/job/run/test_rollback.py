@@ -13,6 +13,7 @@ from ansible.module_utils.trainyard.job.run.head_state import cluster_state
 from ansible.module_utils.trainyard.job.run.restarts import gave_up, restart_text
 from ansible.module_utils.trainyard.job.run.rollback import Rollback, own_failure
 from ansible.module_utils.trainyard.job.schedulers import parse as parse_job
+from ansible.module_utils.trainyard.report.job_text import cause
 from simulated_job import SimulatedJob, failed
 
 ASSERTION = {"error": "KeyError: 'optimizer'", "stack": "job/train.py:12 main"}
@@ -88,7 +89,7 @@ def test_two_attempts_that_end_before_their_first_step_set_the_checkpoint_aside(
     job.die()
     assert job.aside == [None, "step_100.pt"] and job.names == ["step_90.pt"] and job.starts == [1, 2]
     assert job.state_of()["aside"] == ["step_100.pt"] and "restored" not in job.state_of()
-    text = "; it goes on without checkpoint step_100.pt, which is set aside: 2 attempts ended before their first step"
+    text = "; checkpoint step_100.pt is set aside (.set-aside): 2 attempts ended before their first step"
     assert restart_text(job.history[-1]).endswith(text)
     assert "step 90, " in checkpoints.line(job.state_of(), 100.0)
     assert checkpoints.line(job.state_of(), 100.0).endswith("(step_100.pt is set aside)")
@@ -97,7 +98,6 @@ def test_two_attempts_that_end_before_their_first_step_set_the_checkpoint_aside(
     assert job.state.restarts.rollback.trial == []
     job.die()
     assert not job.end and job.history[-1]["checkpoint"] == "step_90.pt"
-    assert "step_100.pt.set-aside" in "\n".join(checkpoints.texts(job.state_of(), None))
 
 
 def test_auto_does_not_end_the_job_before_and_does_without_rollback():
@@ -117,7 +117,8 @@ def test_attempts_that_end_alike_without_it_end_the_job_and_restore_the_names():
         job.die(**ASSERTION)
     assert job.end["failure"]["rolled_back"] == "step_100.pt" and len(job.history) == 3
     (line,) = gave_up({"failure": job.end["failure"], "restarts": job.history, "max_restarts": 9})
-    assert line == "not started again: attempts failed alike without checkpoint step_100.pt: not its fault"
+    why = "attempts failed alike without checkpoint step_100.pt, which is not the cause"
+    assert line == f"not started again: {why}"
     state = job.state_of()
     assert (state.get("aside"), state["restored"]) == (None, ["step_100.pt"])
     assert "has its name back" in checkpoints.texts(state, None)[-1]
@@ -146,6 +147,18 @@ def test_a_checkpoint_from_which_a_step_was_made_is_never_a_candidate():
     assert again.began["name"] == "step_100.pt" and not again._may_go_back(False)
 
 
+def test_a_program_that_loads_for_long_counts_if_it_printed_steps_before():
+    for losses, aside in (((), [None, None]), ((0.5,), [None, None, "step_110.pt"])):
+        job = Job("step_90.pt", "step_100.pt").losses(*losses)
+        job.names.append("step_110.pt")
+        job.run(2)
+        if losses:
+            job.die()
+        for _ in range(2):
+            job.run(700).die()
+        assert job.aside == aside
+
+
 def test_without_one_before_it_nothing_is_set_aside():
     job = Job("step_100.pt")
     for _ in range(3):
@@ -170,10 +183,10 @@ def test_a_failure_that_is_not_the_programs_own_breaks_the_row(how):
     assert not own_failure(failed("n2", 1, **how))
     book = Rollback(True)
     book.note({"last": {"name": "b", "time": 2.0, "size": 1, "complete": True, "before": "a"}})
-    assert book.answer(failed("n2", 1), "", True) == rollback.AGAIN
-    assert book.answer(failed("n2", 1, **how), "", True) == "" and book.ended == 0
-    assert book.answer(failed("n2", 1), "", True) == rollback.AGAIN
-    assert book.answer(failed("n2", 1), "", True) == rollback.BACK
+    assert book.answer(failed("n2", 1), True, True) == rollback.AGAIN
+    assert book.answer(failed("n2", 1, **how), True, True) == "" and book.ended == 0
+    assert book.answer(failed("n2", 1), True, True) == rollback.AGAIN
+    assert book.answer(failed("n2", 1), True, True) == rollback.BACK
 
 
 def test_a_program_may_die_of_a_bad_checkpoint_by_a_signal():
@@ -221,6 +234,8 @@ def test_if_no_earlier_checkpoint_has_a_loss_that_is_a_number_all_get_their_name
         assert not job.end
         job.losses(None, None, None).run(20)
     assert job.end["failure"]["kind"] == "not_a_number"
+    lines = cause({"failure": job.end["failure"], "nodes": []}, "/job")
+    assert lines[0] == "no loss after checkpoint step_30.pt was a number"
     assert job.state_of()["restored"] == ["step_60.pt", "step_50.pt", "step_40.pt"]
     messages.check_from_head({"end": job.end}, [], 9)
 
@@ -280,6 +295,9 @@ def test_what_an_attempt_has_loaded_is_never_a_file_that_is_being_written():
     samples = [Sample(name, float(at), 5, 1, "", "tmp" not in name) for at, name in enumerate(names)]
     last = history.add(samples, 0, 0.0, True)["last"]
     assert (last["name"], last["complete"], last["before"]) == ("step_2.pt", True, "step_1.pt")
+    # Nor a folder that `latest` does not name yet.
+    samples[1] = samples[1]._replace(problem=checkpoints.NOT_NAMED, complete=False)
+    assert History().add(samples, 0, 0.0, True)["last"]["name"] == "step_1.pt"
     # Files of all ranks are one checkpoint.
     samples = [Sample(f"step_{step}_rank{rank}.pt", step, 5, 1, "", True) for step in (1, 2) for rank in (0, 1)]
     assert history.add(samples, 0, 0.0, True)["last"]["before"].startswith("step_1_rank")
