@@ -9,7 +9,7 @@ The source is the steps that a rank prints, with the time at which each was read
      "lines"                  how many steps it printed
      "rising"                 each was later than the one before
      "over"                   steps went on over the end of an epoch, so that they count through the whole run
-     "no_number"              how many of the first lines had a loss that was not a number}
+     "no_number"              how many of these lines had a loss that was not a number}
 
 docs/restarts.md defines each figure. A figure that a pace does not tell for sure is None.
 """
@@ -46,7 +46,7 @@ def follow(pace: Pace | None, metrics: Mapping[str, float | None], elapsed_s: fl
         "lines": pace["lines"] + 1,
         "rising": pace["rising"] and step > pace["last"],
         "over": pace["over"] or over,
-        "no_number": pace["no_number"] + int(lost and pace["no_number"] == pace["lines"]),
+        "no_number": pace["no_number"] + int(lost),
     }
 
 

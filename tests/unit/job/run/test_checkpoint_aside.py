@@ -132,6 +132,7 @@ def test_nothing_is_overwritten_when_a_name_is_taken(place):
     aside, wanted = Aside(place.parent / "job"), record(place / "step_2.pt", "step_1.pt")
     assert set_aside(place, "step_2.pt", "step_1.pt", aside=aside) == ""
     assert (place / "step_2.pt.set-aside-3").read_text() == "step_2.pt"
+    assert (place / "step_2.pt.set-aside").read_text() == "step_2.pt.set-aside"
     (place / "step_2.pt").write_text("saved anew")
     now = tree(place)
     assert aside.restore([wanted]) == "step_2.pt exists again" and tree(place) == now
@@ -181,6 +182,10 @@ def test_with_losses_that_are_no_numbers_later_checkpoints_go_too(place):
     os.utime(place / "step_9.pt", (9999, 9999))
     assert set_aside(place, "step_10.pt", "step_9.pt", later=True) == ""
     assert [path.name for path in place.iterdir() if not checkpoints.is_aside(path.name)] == ["step_9.pt"]
+    saved(place, "a.pt", "b.pt", "c.pt")
+    os.utime(place / "a.pt", (9999, 9999))
+    assert set_aside(place, "b.pt", "a.pt", later=True) == ""
+    assert (place / "a.pt").exists() and not (place / "c.pt").exists()
 
 
 def test_links_and_files_that_a_job_plants_are_harmless(place):
@@ -198,8 +203,10 @@ def test_links_and_files_that_a_job_plants_are_harmless(place):
     saved(place, "step_2.pt")
     (place / "step_2.pt.set-aside").symlink_to(outside)
     (place / "loop").symlink_to("loop")
-    (place / "latest").symlink_to(outside)
-    assert set_aside(place, "step_2.pt", "step_1.pt") == ""
+    for link in ("latest", "step_2_link.pt", "step_3.pt"):
+        (place / link).symlink_to(outside)
+    assert set_aside(place, "step_2.pt", "step_1.pt", later=True) == ""
+    assert all((place / link).is_symlink() for link in ("latest", "step_2_link.pt", "step_3.pt"))
     assert outside.read_text() == "kept" and (place / "step_2.pt.set-aside-2").read_text() == "step_2.pt"
     state = place.parent / "job/set_aside.json"
     for content in (

@@ -10,7 +10,8 @@ from ansible.module_utils.trainyard.job.file.values import Values
 from ansible.module_utils.trainyard.job.run import checkpoints, goodput, messages, rollback
 from ansible.module_utils.trainyard.job.run.checkpoints import History, Sample
 from ansible.module_utils.trainyard.job.run.head_state import cluster_state
-from ansible.module_utils.trainyard.job.run.restarts import gave_up, restart_text
+from ansible.module_utils.trainyard.job.run.orders import Inform
+from ansible.module_utils.trainyard.job.run.restarts import Restarts, gave_up, restart_text
 from ansible.module_utils.trainyard.job.run.rollback import Rollback, own_failure
 from ansible.module_utils.trainyard.job.schedulers import parse as parse_job
 from ansible.module_utils.trainyard.report.job_text import cause
@@ -49,12 +50,18 @@ class Job(SimulatedJob):
         state = {**history.add(samples, 0, 0.0, True), "problem": ""}
         return {**state, "aside": self.obeyed} if self.obeyed else state
 
+    def decide(self):
+        orders = super().decide()
+        self.informed = Inform() in orders
+        return orders
+
     def _follow(self, host, message):
         messages.check_from_head(message, [], 100)
         order = message.get("aside")
         if host == "n1" and order and order["attempt"] != self.obeyed.get("attempt"):
             # All ranks have ended by then.
             assert all(self.ready_for[each] == message["attempts"] for each in ("n1", "n2"))
+            assert self.informed
             self.obeyed = {"attempt": order["attempt"], "problem": self.refuse if order["checkpoints"] else ""}
             gone = {each["name"] for each in order["checkpoints"]} if not self.refuse else set()
             self.names = [name for name in self.names if name not in gone]
@@ -133,6 +140,29 @@ def test_the_names_come_back_when_the_job_ends_before_a_step():
     job = Job("step_90.pt", "step_100.pt").die().die().losses(0.5)
     job.send("n2", {"stopped": True})
     assert "restored" not in job.state_of() and job.state_of()["aside"] == ["step_100.pt"]
+
+
+def test_without_a_restart_left_nothing_is_set_aside():
+    job = Job("step_90.pt", "step_100.pt", max_restarts=1).die().die()
+    assert job.end and job.names == ["step_90.pt", "step_100.pt"] and not job.state.restarts.rollback.trial
+
+
+def test_attempts_without_progress_end_the_job_only_when_no_checkpoint_is_suspect():
+    killed = {"exit_code": None, "signal": int(signal.SIGKILL), "result": "signal"}
+    job = Job("step_90.pt", "step_100.pt").die(**killed).die(**killed).die().die()
+    assert not job.end and job.aside == [None, None, None, "step_100.pt"]
+    # They are counted anew without it.
+    job.die(**killed).die(**killed)
+    assert not job.end
+    assert job.die(**killed).end["failure"]["fruitless"] == 3
+
+
+def test_a_rank_that_comes_back_alone_is_no_attempt():
+    book = Restarts(9, 300.0, rolls_back=True)
+    book.rollback.note({"last": {"name": "b", "time": 2.0, "size": 1, "complete": True, "before": "a"}})
+    for at in (1.0, 2.0, 3.0):
+        assert book.take([failed("n2", 1, recover_after_s=1)], at, at)
+    assert not book.rollback.trial and not book.rollback.ended
 
 
 def test_a_checkpoint_from_which_a_step_was_made_is_never_a_candidate():
