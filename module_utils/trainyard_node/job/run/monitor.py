@@ -16,7 +16,7 @@ seconds; `time` is since the epoch, all waiting is on the monotonic clock.
 
 Files in the job's folder: node_plan.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head
 only, all nodes), metrics.jsonl (its progress), attempts.json (with restarts: what runs, and survives a reboot),
-attempt/ (what belongs to one attempt of the whole job; emptied before the next).
+attempt/ (what belongs to one attempt of the whole job; emptied before the next), set_aside.json (checkpoint_aside.py).
 """
 
 from __future__ import annotations
