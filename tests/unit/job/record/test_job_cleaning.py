@@ -167,7 +167,7 @@ def test_a_folder_of_slurm_has_the_age_of_its_last_write(tmp_path):
 
 def write_run(runs, job_id, kind="slurm", submitted=None, **plan):
     scheduler = {"kind": kind, "submit_host": "login", "settings": {}}
-    known = {"world_size": 1, "rank_log": "", "progress_pattern": ""}
+    known = {"world_size": 1, "rank_log": "", "progress_pattern": "", "secret_env": []}
     (runs / job_id).mkdir(parents=True)
     write_json(runs / job_id / "plan.json", {"job_id": job_id, "job_dir": "/x", "engine": scheduler, **known, **plan})
     if submitted:

@@ -100,7 +100,7 @@ def test_a_schedulers_job_that_runs_comes_first(site, monkeypatch):
 
     monkeypatch.setattr(known_runs, "external_job", lambda *_: Job())
     engine = {"kind": "slurm", "submit_host": "login", "settings": {}}
-    site.add("r1", engine=engine, world_size=2, rank_log="rank_{rank}.log", progress_pattern="", nodes=[])
+    site.add("r1", engine=engine, world_size=2, rank_log="", progress_pattern="", secret_env=[], nodes=[])
     site.add("r2", ended=True)
     assert site.find(job_name="digits", must_name=True)["job_id"] == "r1"
     assert site.asked == []
