@@ -54,14 +54,15 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
     if "engine" in plan:
         return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, final, request)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": request.stop}
-    shared |= {"log_limit": request.log_limit, "check": request.check, "user": request.user}
+    grace_s = float((plan.get("stop") or {}).get("grace_s", 0)) if request.stop else 0.0
+    shared |= {"grace_s": grace_s, "log_limit": request.log_limit, "check": request.check, "user": request.user}
     shared |= {"outputs": plan.get("outputs", []), "outputs_limit": plan.get("outputs_limit_mib", 0) << 20}
     # A duration, because the node's clock may differ.
     shared["age_s"] = time.time() - datetime.strptime(plan["created"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
     # If one node reports another launch of this id, the others may run it, too: nothing is ended on them.
     theirs = request.not_started if any(answer.get("taken") for answer in request.not_started.values()) else {}
     ours = [host for host in spares.hosts(plan) if host not in theirs]
-    found = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S) if ours else {}
+    found = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S + grace_s) if ours else {}
     answers = {**{host: of_job(plan, answer) for host, answer in found.items()}, **theirs}
     logs, others = log_names.take_logs(plan, answers)
     if not request.check:

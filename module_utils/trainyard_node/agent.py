@@ -158,6 +158,7 @@ def collect(
     job_dir: str,
     stop: bool,
     log_limit: int,
+    grace_s: float = 0.0,
     check: bool = False,
     user: str = "",
     age_s: float = 0.0,
@@ -166,6 +167,7 @@ def collect(
 ) -> Answer:
     """Return the state of a job on this node, with its logs and `outputs`; with `stop` end what is left of it first.
 
+    Its ranks may take `grace_s` to save.
     Then `not_ended` names what its `user` began in the last `age_s` seconds, since the launch, outside of any job.
     """
     from .job.record import kernel_log
@@ -176,7 +178,7 @@ def collect(
 
     folder, changed = Path(job_dir), False
     if stop:
-        changed = bool(job.running(folder, job_id)) if check else job.stop(folder, job_id)
+        changed = bool(job.running(folder, job_id)) if check else job.stop(folder, job_id, grace_s=grace_s)
     if not check:
         job.forget_what_is_over(folder, job_id)
     found = job.status(folder, job_id)

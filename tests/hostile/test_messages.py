@@ -87,7 +87,8 @@ HEAD_MESSAGES = st.one_of(*map(fitting, FROM_HEAD.values()))
 def head():
     """Makes the head's state of a job of two nodes, on a clock of the test's own."""
     hang = {"after_s": 5, "first_s": 5, "pause_s": 5, "pause_pattern": ""}
-    return lambda: SimulatedJob(slow_ranks=True, hang=hang, max_restarts=BUDGET, silent_after_s=15)
+    options = {"slow_ranks": True, "max_restarts": BUDGET, "silent_after_s": 15}
+    return lambda: SimulatedJob(hang=hang, stop={"signal": "TERM", "grace_s": 30}, **options)
 
 
 def takes(receive, *arguments):

@@ -48,6 +48,21 @@ elif mode == "lost":
     where = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553]"
     print(f"RuntimeError: {where} Connection closed by peer [127.0.0.1]:1431. This is typically caused by", flush=True)
     sys.exit(1)
+elif mode.startswith("saves"):
+    # It takes so many seconds to save, with a data loader worker that it needs for that.
+    import subprocess
+    asked = []
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: asked.append(number))
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    pathlib.Path(f"saves-{os.getpid()}").touch()
+    while not asked:
+        time.sleep(0.05)
+    time.sleep(float(mode[5:]))
+    again = " again" if len(asked) > 1 else ""
+    alive = "with its worker" if worker.poll() is None else "without its worker"
+    print(f"saved after {signal.Signals(asked[0]).name}{again} {alive}", flush=True)
+    worker.kill()
 elif mode == "broken":
     import no_such_module
 elif mode.startswith("exit"):
@@ -158,7 +173,16 @@ class Cluster:
     """Nodes n1, n2, ... `modes` has for each node the modes of its ranks."""
 
     def __init__(
-        self, folder, *modes, silent_after_s=3, timeout_s=600, max_restarts=0, rejoin_s=30, spares=0, **changes
+        self,
+        folder,
+        *modes,
+        silent_after_s=3,
+        timeout_s=600,
+        max_restarts=0,
+        rejoin_s=30,
+        spares=0,
+        stop=None,
+        **changes,
     ):
         base, port = f"test-{uuid.uuid4().hex[:12]}", free_port()
         hosts = [f"n{number + 1}" for number in range(len(modes) + spares)]
@@ -199,6 +223,7 @@ class Cluster:
                 "timeout_s": timeout_s,
                 "max_restarts": max_restarts,
                 "rejoin_s": rejoin_s,
+                **({"stop": stop} if stop else {}),
                 "world_size": sum(map(len, modes)),
                 "progress_pattern": DEFAULT_PATTERN,
                 "rank_log": "rank_{rank}.log",

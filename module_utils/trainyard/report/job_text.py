@@ -18,7 +18,7 @@ from ..findings.findings import connection_reason, counted, grouped, host_list
 from ..findings.spans import named_ranks
 from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
-from ..job.run import checkpoints, goodput, hang, kernel_messages, slow_ranks
+from ..job.run import checkpoints, goodput, hang, kernel_messages, saving, slow_ranks
 from ..job.run import rank_connections as meeting
 from ..job.run.causes import own_error
 from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
@@ -366,13 +366,15 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
     lines += cause(summary, job_dir or run_dir, tail)
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
+    lines += saving.lines(summary.get("saving"), bool(summary.get("checkpoints")))
     for named in summary.get("slow_ranks") or ():
         lines += [slow_ranks.text(named), *(f"  {line}" for line in slow_ranks.details(named))]
     if summary["max_restarts"]:
         lines.append(f"started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}")
         for restart in summary["restarts"]:
             lines.append(f"  {restart_text(restart)}")
-            lines += [f"    {text}" for text in (went_on_text(restart), goodput.cost_text(restart)) if text]
+            told = saving.lines(restart.get("saving"), bool(summary.get("checkpoints")))
+            lines += [f"    {text}" for text in (*told, went_on_text(restart), goodput.cost_text(restart)) if text]
         lines += gave_up(summary)
     return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
 

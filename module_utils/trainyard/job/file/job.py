@@ -28,6 +28,14 @@ class Restarts:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """How ranks are asked to end: a signal's name without SIG, and how long they may then take to save."""
+
+    signal: str = "TERM"
+    grace_s: int = 30
+
+
+@dataclass(frozen=True)
 class Hang:
     """Times without progress after which a job counts as hung; `after_s` is None for auto, by the longest step."""
 
@@ -112,6 +120,7 @@ class Job:
     slow_ranks: bool = True
     progress_pattern: str = ""
     restarts: Restarts = Restarts()
+    stop: Stop = Stop()
     # None where the check is off.
     hang: Hang | None = None
     events: Events = Events()

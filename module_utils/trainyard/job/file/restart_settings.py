@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from ..run import checkpoints
-from .job import Restarts
+from .job import Restarts, Stop
 from .values import Values
 
 # A part of a path that is of rank 0 alone.
@@ -29,6 +29,11 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
         recovery=recovery,
         recovery_path=_recovery_path(values, recovery),
     )
+
+
+def parse_stop(values: Values) -> Stop:
+    """Read how ranks are asked to end."""
+    return Stop(values.choice("job_stop_signal"), values.number("job_stop_grace"))
 
 
 def _check_recovery(values: Values, recovery: bool, launcher: str, restarts: int) -> None:

@@ -19,6 +19,10 @@ _DAY, _YEAR = 86_400, 31_536_000  # seconds
 _MAX_MIB = 1_000_000_000
 
 
+# Signals that programs may handle, without those that have another meaning for ranks.
+STOP_SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2")
+
+
 @dataclass(frozen=True)
 class Variable:
     """A job variable: `meaning` is Markdown, whose links are relative to docs/; the rest is as in argument_specs.
@@ -193,6 +197,19 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "`job_scheduler: ssh`. [Such causes](restarts.md#causes-that-a-restart-does-not-change).",
             "auto",
             ("auto", "always"),
+        ),
+        "job_stop_signal": _text(
+            "Signal by which ranks are asked to end: when the job is stopped, its time is up, or all ranks start "
+            "again. [Time to save](restarts.md#time-to-save).",
+            "TERM",
+            STOP_SIGNALS,
+        ),
+        "job_stop_grace": _number(
+            "Seconds that ranks with a handler for this signal may then take to save. 0 ends them at once. Only with "
+            "`job_scheduler: ssh`.",
+            30,
+            0,
+            3600,
         ),
         "job_rejoin_timeout": _number("Seconds that a restart waits for a lost node to come back.", 300, 1, _DAY),
         "job_checkpoints": _text(

@@ -54,8 +54,12 @@ if [ $status -eq 0 ]; then
 else
     echo "trainyard: rank $OMPI_COMM_WORLD_RANK ended with status $status" >&2
     [ $status -gt 128 ] || {lost} "$OMPI_COMM_WORLD_RANK" >&2
+fi
+# Once all ranks are asked to end, mpirun must not learn of this exit: it would end the others before they have saved.
+while [ -d {asked} ]; do sleep 0.2; done
+if [ $status -gt 128 ]; then
     ulimit -c 0
-    [ $status -le 128 ] || kill -$((status - 128)) $$ 2>/dev/null
+    kill -$((status - 128)) $$ 2>/dev/null
 fi
 exit $status
 """
@@ -208,7 +212,9 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
         f"# Starts a rank on {node.host}. mpirun sets the variables that all nodes share (-x).",
         *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
         f'{shlex.join(start)} "$@"',
-        _REPORT_EXIT.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])),
+        _REPORT_EXIT.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])).replace(
+            "{asked}", shlex.quote(f"{placement.job_dir}/asked")
+        ),
     ]
     daemon = [
         "#!/bin/sh",

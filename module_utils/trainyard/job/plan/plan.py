@@ -91,6 +91,7 @@ class JobPlan:
             "rejoin_s": job.restarts.rejoin_s,
             "checkpoints": job.restarts.checkpoints,
             "checkpoint_rollback": job.restarts.rolls_back,
+            "stop": asdict(job.stop),
             "hang": asdict(job.hang) if job.hang else None,
             "slow_ranks": job.slow_ranks,
             "job_dir": placement.job_dir,
@@ -162,8 +163,8 @@ class JobPlan:
 # Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
 _SHARED = (
     "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
-    "max_restarts", "restart_on", "rejoin_s", "checkpoints", "checkpoint_rollback", "hang", "slow_ranks", "world_size",
-    "progress_pattern", "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
+    "max_restarts", "restart_on", "rejoin_s", "checkpoints", "checkpoint_rollback", "stop", "hang", "slow_ranks",
+    "world_size", "progress_pattern", "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
 )  # fmt: skip
 
 

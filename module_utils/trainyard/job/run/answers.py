@@ -10,6 +10,7 @@ from typing import Any
 from ...findings.visible import one_line
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
+from .saving import SAVING
 from .shapes import (
     MAYBE_INT,
     MAYBE_NUMBER,
@@ -75,6 +76,7 @@ RESTART = {
     "failure": FAILURE,
     "?fruitless": MAYBE_INT,
     "?checkpoint": MAYBE_TEXT,
+    "?saving": (SAVING, NOTHING),
 }
 SLOW_RANK = {
     **dict.fromkeys(("host", "device", "at"), str),
@@ -101,6 +103,7 @@ CLUSTER = {
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
     "?stacks": (RECORD, NOTHING),
+    "?saving": (SAVING, NOTHING),
     "?events": [RECEIVER],
     "restarts": {
         "history": [RESTART],
@@ -276,15 +279,17 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         "?rank": (rank, NOTHING),
         "?ranks": [rank],
     }
+    saving = {"host": nobody, "rank": (rank, NOTHING), "stayed": Each([rank], host)}
     end = {"?host": nobody, "?failure": (failure, NOTHING), "?failures": [failure]}
     cluster = {
         "end": (end, NOTHING),
         "?checkpoints": ({"host": nobody}, NOTHING),
         "?progress_rank": (rank, NOTHING),
+        "?saving": (saving, NOTHING),
         "?slow_ranks": [{"host": host, "ranks": [rank]}],
         "?stacks": ({"groups": [{"hosts": [host], "ranks": [rank]}]}, NOTHING),
         "restarts": {
-            "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody}],
+            "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody, "?saving": (saving, NOTHING)}],
             "?members": [host],
             "?spares": [host],
             "?replaced": Each(host, host),

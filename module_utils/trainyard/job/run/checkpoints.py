@@ -185,14 +185,17 @@ class History:
         self._complete: dict[str, Sample] = {}
         self._ran = False
 
-    def add(self, samples: Iterable[Sample], attempt: int, began: float, running: bool) -> dict[str, Any]:
+    def add(
+        self, samples: Iterable[Sample], attempt: int, began: float, running: bool, left_well: bool = False
+    ) -> dict[str, Any]:
         """Add the samples of a poll, taken while the attempt that began at `began` was `running` or not.
 
+        With `left_well` rank 0 has ended by itself, and so has written what it was writing.
         Returns the newest complete checkpoint, and the newest of all with the reason if that may be incomplete; `last`
         is the newest one that a program may load, with the name of the complete one `before` it.
         """
         found = {sample.name: sample for sample in sorted(samples, key=lambda sample: sample.time)}
-        reasons = {name: self._reason(sample, attempt, began, running) for name, sample in found.items()}
+        reasons = {name: self._reason(sample, attempt, began, running, left_well) for name, sample in found.items()}
         complete = {name: sample for name, sample in found.items() if not reasons[name]}
         before = {name: sample for name, sample in self._complete.items() if name in found}
         self._last, self._ran, self._complete = found, running, {**before, **complete}
@@ -212,12 +215,14 @@ class History:
         before = max(others, key=lambda sample: sample.time).name if others else None
         return {**_record(last), "complete": complete, "before": before}
 
-    def _reason(self, sample: Sample, attempt: int, began: float, running: bool) -> str:
+    def _reason(self, sample: Sample, attempt: int, began: float, running: bool, left_well: bool) -> str:
         """Return why a checkpoint does not count as complete, "" if it does."""
         if sample.problem or sample.complete or self._complete.get(sample.name) == sample:
             return sample.problem
         if attempt and sample.time < began:
             return "it was being written as an attempt ended"
+        if left_well:
+            return ""
         if self._last.get(sample.name) != sample:
             return "it was written just now" if running else "it was written as the ranks ended"
         return "" if running and self._ran else "it was written as the ranks ended"

@@ -14,11 +14,11 @@ message_for() always holds all that a node has to do, so a node that comes back 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from . import failure as failures
-from . import goodput
+from . import goodput, saving
 from .attempt_watch import AttemptWatch, Local
 from .hang_watch import HangWatch
 from .messages import Message
@@ -57,6 +57,11 @@ class HeadState:
         # How the job ended, and when.
         self.end: Message = {}
         self.ended_s = 0.0
+        # Seconds that ranks get to save before they end, and the newest checkpoint when they were asked to end.
+        self.grace_s = float((node_plan.get("stop") or {}).get("grace_s", 0))
+        self._saved_before: str | None = None
+        # Nodes with an open connection at the last decision.
+        self._connected: Collection[str] = ()
         self.attempt = AttemptWatch(node_plan, started.s, self.restarts, self.nodes, self.hang, self.slow_ranks)
         # A failure that is not answered yet, with all failures that were found with it.
         self._pending: tuple[Message, Sequence[Message]] | None = None
@@ -95,6 +100,7 @@ class HeadState:
             "go": self.restarts.go,
             "stacks": self.hang.order(host),
             **({"sample_stacks": True} if self.slow_ranks.sample_stacks else {}),
+            **({"saving": True} if self._saving(now.s) else {}),
             **({} if place is None else {"place": place}),
             **({"moved": moved} if moved else {}),
             **self.restarts.rollback.order(),
@@ -108,6 +114,7 @@ class HeadState:
     def finish(self, state: str, now: Now, **details: Any) -> None:
         """End the job. The first reason stays."""
         if not self.end:
+            self._saved_before = self._newest()
             self.end, self.ended_s = {"state": state, "finished": now.epoch_s, **details}, now.s
 
     # ---- decisions
@@ -116,7 +123,8 @@ class HeadState:
         """Return what has to be done, by what the nodes have reported."""
         if self.end:
             return [End(self.end)]
-        before, self._orders = self._for_nodes(), []
+        self._connected = local.connected
+        before, self._orders = self._for_nodes(now.s), []
         if saved := self.nodes.checkpoints():
             self.restarts.note_checkpoint(saved["newest"])
             self.restarts.rollback.note(saved)
@@ -136,15 +144,33 @@ class HeadState:
         if self.attempt.time_up(now.s) and not self.hang.number:
             # Nothing runs that could take stacks.
             self.finish("timed_out", now, after_s=self.plan["timeout_s"])
-        if self._for_nodes() != before:
+        if self._for_nodes(now.s) != before:
             self._orders.append(Inform())
         return [*self._orders, End(self.end)] if self.end else self._orders
 
-    def _for_nodes(self) -> tuple[object, ...]:
+    def _for_nodes(self, now_s: float) -> tuple[object, ...]:
         """Return what nodes have to know at once when it changes."""
         restarts = self.restarts
         begins = len(restarts.history), restarts.rollback.attempt, restarts.go
-        return *begins, self.hang.number, self.slow_ranks.sample_stacks
+        return *begins, self.hang.number, self.slow_ranks.sample_stacks, self._saving(now_s)
+
+    def _saving(self, now_s: float) -> bool:
+        """Return whether, before a restart, ranks of some node may still save."""
+        since = self.restarts.gathering_since
+        if not self.grace_s or since is None or self.restarts.go or now_s - since > self.grace_s:
+            return False
+        return self.nodes.saving(now_s, self._connected)
+
+    def others_save(self, now_s: float, connected: Collection[str]) -> bool:
+        """Return whether, after the end, ranks of some node may still save."""
+        return bool(self.grace_s) and now_s - self.ended_s <= self.grace_s and self.nodes.saving(now_s, connected)
+
+    def _newest(self) -> str | None:
+        return self.restarts.saved["name"] if self.restarts.saved else None
+
+    def saved(self) -> Message | None:
+        """Return who saved since the ranks were asked to end (saving.py)."""
+        return saving.joined(self.plan.get("stop") or {}, self.nodes.asked(), self._saved_before, self._newest())
 
     def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
         """Have the next decision answer a failure; the first one stays."""
@@ -165,7 +191,7 @@ class HeadState:
             why = {name: text for name, text in why.items() if text}
             self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless, **why}, found)
             return
-        self._pending = None
+        self._pending, self._saved_before = None, self._newest()
         self.attempt.begin()
         self._replace(self.restarts.host_to_replace(failure), now, failures.text(failure), local)
 
@@ -182,6 +208,7 @@ class HeadState:
         if stuck:
             self._end_failed(now, stuck)
         if self.restarts.gathering_since is not None and not self.restarts.go:
+            self.restarts.note_saving(self.saved())
             self._replace_unfit(now, local)
             self._replace_suspects(now, local)
         late = self.restarts.gather(members, self.nodes.of_members(), now.s, self._replaced_are_leaving(now.s, local))
@@ -283,6 +310,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "printing": head.hang.printing,
         "silence": _silence(head, now_s),
         "stacks": head.hang.recorded,
+        "saving": head.saved() if head.end else None,
         "world_size": head.plan["world_size"],
         "ranks_running": sum(report.get("ranks_running", 0) for report in nodes.of_members().values()),
         "nodes": {

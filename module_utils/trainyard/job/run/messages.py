@@ -7,7 +7,7 @@ that does not fit ends its connection and changes nothing. An empty message mean
     node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
                     | {"stacks": {"number": 1, "ranks": [...]}} | {"samples": {"ranks": [...], "node": [...]}}
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...},
-                       "aside": {"attempt": 2, "checkpoints": [...]}}
+                       "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true}
                     | {"end": {...}}
 
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
@@ -27,6 +27,7 @@ from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MAX_METRICS, MAX_NAME
 from .rollback import MAX_ASIDE
+from .saving import asked_shape
 from .shapes import (
     MAYBE_INT,
     MAYBE_NUMBER,
@@ -217,6 +218,9 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         # The rank that printed it.
         "?progress_rank": (Whole(max(0, world_size - 1)), NOTHING),
         "?place": (Whole(MAX_PLACES), NOTHING),
+        # Whether no rank here may still save, once all were asked to end; and how they left.
+        "?left": (bool, NOTHING),
+        "?asked": (asked_shape(world_size), NOTHING),
         "?full": _TEXT,
     }
     return {
@@ -250,6 +254,8 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
         "go": bool,
         "?stacks": Whole(_LARGE),
         "?sample_stacks": Is((True,)),
+        # Ranks of some node may still save.
+        "?saving": Is((True,)),
         "?place": Whole(MAX_PLACES, 1),
         "?moved": Each(_address, _address, MAX_MOVED),
         "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),

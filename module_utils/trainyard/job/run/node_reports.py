@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from . import progress
@@ -13,7 +13,7 @@ from .orders import Now
 from .restarts import WHOLE, Restarts
 
 # Fields of a report that need a decision at once.
-NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "excluded")
+NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "excluded", "left")
 # Reports of a node that tell its clock.
 _CLOCKS = 10
 
@@ -132,6 +132,15 @@ class NodeReports:
         place = str(self._plan.get("checkpoints") or "")
         found = next(((host, each["checkpoints"]) for host, each in self.last.items() if each.get("checkpoints")), None)
         return {"place": place, "host": found[0], **found[1]} if place and found else None
+
+    def saving(self, now: float, connected: Collection[str]) -> bool:
+        """Return whether ranks of a node that is there may save before they end."""
+        there = (host for host in self._restarts.members if host in connected or host == self._own)
+        return any(not self.last.get(host, {}).get("left") for host in there if self.reports_in_time(host, now))
+
+    def asked(self) -> dict[str, Message]:
+        """Return how the ranks of members left that handle the stop signal, by host."""
+        return {host: each["asked"] for host, each in self.of_members().items() if each.get("asked")}
 
     def in_the_way(self) -> tuple[str, str, str]:
         """Return a node that a restart waits for, `held` by its devices or `excluded` by its health check, and why."""

@@ -194,6 +194,14 @@ class Restarts:
         if not self.polled or further(checkpoint, self.saved):
             self.polled, self.saved = True, checkpoint
 
+    def note_saving(self, saving: Mapping[str, Any] | None) -> None:
+        """Take how the ranks of the attempt that ends have left (saving.py), and what they saved."""
+        restart = self._whole_restarts()[-1]
+        if saving:
+            restart["saving"] = saving
+        if saving and "set_aside" not in restart:
+            restart["checkpoint"] = saving["after"]
+
     def keep_pace(self, pace: goodput.Pace | None, now: float, resumed: str = "") -> None:
         """Take the pace of the present attempt (goodput.follow), None before its first step.
 

@@ -138,7 +138,16 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "metrics": strict(state.get("metrics") or {}),
         **{
             name: state.get(name)
-            for name in ("loss_not_a_number", "checkpoints", "goodput", "left_s", "apart", "failure", "stacks")
+            for name in (
+                "loss_not_a_number",
+                "checkpoints",
+                "goodput",
+                "left_s",
+                "apart",
+                "failure",
+                "stacks",
+                "saving",
+            )
         },
         **{name: list(state.get(name) or ()) for name in ("slow_ranks", "kernel", "restarts", "events")},
         "max_restarts": plan["max_restarts"],

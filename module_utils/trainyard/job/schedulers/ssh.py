@@ -29,7 +29,7 @@ LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
 # Keys of the JobState that are those of the head's cluster.json.
 _OF_CLUSTER = (
     *("elapsed_s", "metrics", "loss_not_a_number", "checkpoints", "goodput", "left_s"),
-    *("slow_ranks", "stacks", "events"),
+    *("slow_ranks", "stacks", "saving", "events"),
 )
 _OF_HEAD = "it was the monitor of the head node, without which the job neither continues nor restarts"
 

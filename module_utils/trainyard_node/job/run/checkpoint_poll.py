@@ -26,6 +26,8 @@ from .checkpoint_aside import Aside
 POLL_S, SHARE = 2.0, 20
 # A poll that takes longer, in seconds, is reported.
 LATE_S = 30.0
+# Longest poll as an attempt ends, in seconds, while all nodes wait for what follows.
+LAST_POLL_S = 0.5
 # Upper bounds for one poll: entries of folders, inspected matches, files of a folder, files whose format is read.
 MAX_ENTRIES, MAX_MATCHES, MAX_FILES, MAX_FORMS = 200_000, 1000, 20_000, 64
 MAX_DEPTH = 16
@@ -49,8 +51,8 @@ class Watch:
         self._ordered: Mapping[str, Any] | None = None
         self._obeyed: dict[str, Any] = {}
         self._to_restore: Sequence[Mapping[str, Any]] = ()
-        # The current attempt, its begin (seconds since the epoch), and whether it runs.
-        self.attempt, self.attempt_began, self.running = 0, 0.0, False
+        # The current attempt, its begin (seconds since the epoch), whether it runs, and whether rank 0 ended by itself.
+        self.attempt, self.attempt_began, self.running, self.left_well = 0, 0.0, False, False
         if pattern:
             threading.Thread(target=self._watch, name="checkpoints", daemon=True).start()
 
@@ -102,10 +104,10 @@ class Watch:
             self._requested.clear()
             self._began = begun = time.monotonic()
             self._obey()
-            attempt, attempt_began, running = self.attempt, self.attempt_began, self.running
+            now = self.attempt, self.attempt_began, self.running, self.left_well
             try:
                 samples, problem = poll(self._pattern), ""
-                known = self._history.add(samples, attempt, attempt_began, running)
+                known = self._history.add(samples, *now)
             except OSError as error:
                 known, problem = {}, f"{self._pattern}: {error.strerror or error}"
             obeyed = {"aside": self._obeyed} if self._obeyed else {}

@@ -166,10 +166,23 @@ def run_rank(*argv: str) -> int:
 
 def _become_rank(argv: Sequence[str], env: dict[str, str]) -> int:
     redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
+    _note_process(env["TRAINYARD_JOB_DIR"], env["RANK"])
     # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
     if os.fstat(1).st_size:
         _log("--- started again ---")
     return _exec(list(argv), env)
+
+
+def _note_process(job_dir: str, rank: str) -> None:
+    """Note the process of a rank, for the time to save (stop_grace.py); without it the rank gets none."""
+    import contextlib
+
+    with contextlib.suppress(OSError):
+        with open("/proc/self/stat", "rb") as stat:
+            started = stat.read().rpartition(b")")[2].split()[19].decode()
+        os.makedirs(f"{job_dir}/ranks", exist_ok=True)
+        with open(f"{job_dir}/ranks/{rank}", "w", encoding="ascii") as note:
+            note.write(f"{os.getpid()} {started}")
 
 
 def run_agent(*argv: str) -> None:
@@ -211,8 +224,9 @@ def _note_ranks() -> None:
     """Have this agent note how each of its ranks ended, see rank_exits.py.
 
     Its own status is 1 for any failed rank, and after its last rank has exited it waits for the ranks of all other
-    nodes. A rank that the agent ended because another one had failed is noted as such.
+    nodes. A rank that the agent ends because another one has failed is noted as such, and gets the time to save.
     """
+    import signal
     import subprocess
 
     from ...machine.json_files import keep_json
@@ -246,7 +260,13 @@ def _note_ranks() -> None:
     killpg = os.killpg
 
     def end_group(group: int, number: int) -> None:
+        from . import stop_grace
+
         ending.add(group)
+        if number != signal.SIGKILL and stop_grace.ask_rank(job_dir, _read_node_plan(job_dir), group):
+            return
+        if number == signal.SIGKILL:
+            stop_grace.await_rank(job_dir, _read_node_plan(job_dir), group)
         killpg(group, number)
 
     # torch.distributed.elastic ends a rank with all that the rank has started.

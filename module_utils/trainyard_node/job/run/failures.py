@@ -24,6 +24,9 @@ from . import agent_ranks, oom_kills, units
 from .disk_space import full
 from .rank_exits import Exit, read_exits
 
+# How long an agent may take to end after one of its ranks failed, where no other rank takes time to save.
+AGENT_S = 1.5
+
 
 class Failures:
     """The failures of one node's processes."""
@@ -57,6 +60,28 @@ class Failures:
                 if cause and cause.get("reason"):
                     exits["mpirun"] = {**ended, "result": "exit-code"}
         return exits
+
+    def by_rank(self, exits: Mapping[str, Exit]) -> dict[str, Exit]:
+        """Return, by name, the coming exits of agents of which a rank failed a while ago: others may still save."""
+        causes_found = {
+            process["name"]: agent_ranks.cause(self._noted(process))
+            for process in self.node_plan["processes"]
+            if process["name"] not in exits
+        }
+        ended = {"exit_code": 1, "signal": None, "result": "exit-code"}
+        return {
+            name: {**ended, "time": cause["time"]}
+            for name, cause in causes_found.items()
+            if cause and time.time() - cause["time"] > AGENT_S
+        }
+
+    def rank_0_ended_well(self, exits: Mapping[str, Exit]) -> bool | None:
+        """Return whether rank 0 ended with status 0; None where that is not known (yet), as of the ranks of mpirun."""
+        process = next((each for each in self.node_plan["processes"] if 0 in each["ranks"]), None)
+        if process is None or process["name"] == "mpirun":
+            return None
+        ended = self._noted(process).get(0) or (exits.get(process["name"]) if len(process["ranks"]) == 1 else None)
+        return None if ended is None else ended.get("result") == "success"
 
     def first_well(self, exits: Mapping[str, Exit]) -> Message | None:
         """Return the first process with ranks that ended well, which may have been too early for the other ranks."""

@@ -17,13 +17,12 @@ from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints, Replace
 from ...machine.json_files import read_object
 from ..record import event_sender
+from .checkpoint_poll import LAST_POLL_S
 from .connections import OWN_FILES, Connection, Server, make_room
 
 if TYPE_CHECKING:
     from .monitor import Monitor
 
-# Longest poll of the checkpoints as an attempt ends, while all nodes wait for what follows.
-LAST_POLL_S = 0.5
 # How long ranks may take to exit before the job's end is sent to receivers of events: SIGTERM, then SIGKILL.
 END_RANKS_S = 5.0
 
@@ -81,13 +80,32 @@ class HeadLoop:
             await self._monitor.pause()
         if self._monitor.leaving:
             return
+        self._send_all()
+        self.server.close()
+        await self._let_ranks_save()
         self._runner.restore_checkpoints(self.state.restarts.rollback.trial)
         self._poll_checkpoints()
         if newest := self.state.nodes.checkpoints():
             self.state.restarts.note_checkpoint(newest["newest"])
         self.save_cluster()
-        self._send_all()
-        self.server.close()
+        for connection in list(self.server.connections.values()):
+            # Now nodes end what starts ranks: all of it is needed until the last rank of the job has left.
+            connection.close()
+
+    async def _let_ranks_save(self) -> None:
+        """Wait until no rank of any node may save any more."""
+        saved = 0.0
+        while self._monitor.ranks_may_save() or self._others_save():
+            changed = self._monitor.inspect()
+            self.state.receive(self._runner.host, {"report": self._runner.report}, now())
+            if changed or time.monotonic() - saved >= REPORT_S:
+                saved = time.monotonic()
+                self.save_cluster()
+            await self._monitor.pause()
+
+    def _others_save(self) -> bool:
+        ended_well = self._monitor.ended_well
+        return not ended_well and self.state.others_save(time.monotonic(), self.server.connections)
 
     def decide(self) -> None:
         """Decide how the job goes on, and carry out the orders."""

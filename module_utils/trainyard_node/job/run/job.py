@@ -24,12 +24,14 @@ from ...machine import as_user
 from ...machine.as_user import JobError, Owner
 from ..record.secrets import forget_secrets
 from . import folder as job_folder
-from . import folders, processes, strays, units
+from . import folders, processes, stop_grace, strays, units
 from .runtime import pack
 
 NodePlan = dict[str, Any]
 # How long a monitor may take to start on a busy node, and the pause between two checks, in seconds.
 COME_UP_S, _POLL_S = 60.0, 0.5
+# How long a monitor may take to end after the ranks have left, in seconds.
+_LEAVE_S = 5.0
 SILENT = "it printed nothing"
 
 
@@ -66,8 +68,9 @@ def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *argum
 
 
 def running(job_dir: Path, job_id: str) -> list[int]:
-    """Return the processes of a job on this node."""
-    return processes.of_job(*_identity(job_dir, job_id))
+    """Return the processes of a job on this node, but those by which systemd records an end, which it may do late."""
+    found = processes.of_job(*_identity(job_dir, job_id))
+    return [pid for pid in found if processes.command_of_runtime(pid, job_dir) != "record"]
 
 
 def all_alive(folders: Sequence[Path]) -> list[Path]:
@@ -112,7 +115,9 @@ def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_
 def _start_units(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
     launch = units.start_lasting if node_plan.get("max_restarts") else units.start
     names = [process["name"] for process in node_plan["processes"]]
-    complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, node_plan["timeout_s"])
+    # The monitor ends the job at its time limit; this one holds where the monitor itself hangs.
+    limit_s = node_plan["timeout_s"] + stop_grace.of_plan(node_plan)[1] + 60
+    complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, limit_s)
     return complaint or _await_monitor(job_dir, owner, lambda: not units.active(node_plan["job_id"], "monitor"))
 
 
@@ -153,23 +158,24 @@ def _await_monitor(job_dir: Path, owner: Owner, ended: Callable[[], bool]) -> st
     return f"the monitor did not come up within {COME_UP_S:.0f} s"
 
 
-def stop(job_dir: Path, job_id: str, removing: bool = False) -> bool:
+def stop(job_dir: Path, job_id: str, removing: bool = False, grace_s: float = 0.0) -> bool:
     """End a job's processes on this node; return whether any ran. Raises JobError where a process stays.
 
-    Before the folder is removed (`removing`), systemd must have finished its work in it.
+    Its ranks may take `grace_s` to save: their monitor asks them to end, and ends when they have. Before the folder is
+    removed (`removing`), systemd must have finished its work in it.
     """
     found = running(job_dir, job_id)
     complaint = ""
     if supervision() == "systemd":
         # First the monitor: systemd stops its unit last, and it would report killed ranks as failures.
-        _in_folder(job_dir, None, job_folder.end_monitor, 0.0)
+        _end_monitor(job_dir, grace_s + _LEAVE_S if grace_s else 0.0)
 
         def finished() -> bool:
             ended = not removing and _in_folder(job_dir, True, job_folder.all_ended)
             return ended and not running(job_dir, job_id)
 
         complaint = units.stop(job_id, finished)
-    _in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
+    _end_monitor(job_dir, grace_s + units.STOP_TIMEOUT_S + 3)
     identity = _identity(job_dir, job_id)
     left = processes.end(*identity) if processes.left_of_job(*identity) else []
     if left:
@@ -178,6 +184,10 @@ def stop(job_dir: Path, job_id: str, removing: bool = False) -> bool:
     if not removing:
         _in_folder(job_dir, None, forget_secrets)
     return bool(found)
+
+
+def _end_monitor(job_dir: Path, wait_s: float) -> None:
+    _in_folder(job_dir, None, job_folder.end_monitor, wait_s, limit_s=wait_s + as_user.LIMIT_S)
 
 
 def forget_what_is_over(job_dir: Path, job_id: str) -> None:

@@ -16,7 +16,8 @@ seconds; `time` is since the epoch, all waiting is on the monotonic clock.
 
 Files in the job's folder: node_plan.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head
 only, all nodes), metrics.jsonl (its progress), attempts.json (with restarts: what runs, and survives a reboot),
-attempt/ (what belongs to one attempt of the whole job; emptied before the next), set_aside.json (checkpoint_aside.py).
+attempt/ (what belongs to one attempt of the whole job; emptied before the next), set_aside.json (checkpoint_aside.py),
+ranks/ and asked/ (stop_grace.py).
 """
 
 from __future__ import annotations
@@ -117,6 +118,17 @@ class Monitor:
             self.runner.end = self.loop.ended(record)
             self.ended.set()
             self.news.set()
+
+    def ranks_may_save(self) -> bool:
+        """Return whether ranks of this node may still save before they end; the first call asks them to end."""
+        # In a part of the job that was cut off, a save could mix with those of the others.
+        cut_off = (self.runner.end.get("failure") or {}).get("kind") == "head_silent"
+        return not (self.leaving or self.ended_well or cut_off) and self.runner.terminator.saving(time.monotonic())
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether all ranks had ended by themselves."""
+        return self.runner.end.get("state") == "succeeded"
 
     def stop(self) -> None:
         """Stop the job: somebody ended this monitor, or its node goes down."""

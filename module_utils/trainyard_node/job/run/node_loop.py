@@ -13,6 +13,7 @@ from ....trainyard.job.run.attempt_watch import JOIN_S, REPORT_S
 from ....trainyard.job.run.messages import Message
 from . import connections
 from .connections import Connection
+from .stop_grace import of_plan
 
 if TYPE_CHECKING:
     from .monitor import Monitor
@@ -48,6 +49,9 @@ class NodeLoop:
             self._give_up()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), RETRY_S)
+        while self._monitor.ranks_may_save():
+            self.inspect_and_save()
+            await self._monitor.pause()
 
     def _closed(self, connection: Connection) -> None:
         del connection
@@ -72,7 +76,20 @@ class NodeLoop:
             connection.update({"stopped": True, "goes_down": True})
         elif end.get("state") == "stopped" and "host" not in end:
             connection.update({"stopped": True})
+        await self._let_ranks_save(connection)
         connection.close()
+
+    async def _let_ranks_save(self, connection: Connection) -> None:
+        """Report until the head ends the connection, as no rank of the job may save any more, or the time is over.
+
+        Until then nothing that starts ranks may end here: mpirun would end all others.
+        """
+        until = time.monotonic() + of_plan(self._node_plan)[1]
+        while connection.open and time.monotonic() < until and not self._monitor.ended_well:
+            self._monitor.ranks_may_save()
+            self.inspect_and_save()
+            connection.update({"report": self._runner.report})
+            await self._monitor.pause()
 
     def receive(self, connection: Connection, message: Message) -> None:
         """Take a message of the head. Raises BadMessage."""

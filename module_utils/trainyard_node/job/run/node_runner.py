@@ -23,11 +23,11 @@ from ...machine.json_files import keep_json
 from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
-from .checkpoint_poll import Watch
+from .checkpoint_poll import LAST_POLL_S, Watch
 from .disk_space import full
 from .failures import Failures
 from .log_tail import RankTails
-from .next_attempt import NextAttempt
+from .next_attempt import NextAttempt, Step
 from .rank_connections import Meeting
 from .rank_exits import ROOM, Exit
 from .slow_ranks import Sampler
@@ -36,6 +36,10 @@ from .supervisors import Children, Supervisor, Terminator, Units
 
 # How long the end of a job waits until checkpoints have their names back, in seconds.
 RESTORE_S = 10.0
+
+
+# How long the exit of a rank may take to be known after it has left, in seconds.
+EXIT_S = 2.0
 
 
 class NodeRunner:
@@ -49,7 +53,7 @@ class NodeRunner:
         # The processes of a spare are unknown when root makes units.
         by_units = node_plan["supervision"] == "systemd" and "places" not in node_plan
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
-        self.terminator = Terminator(job_dir, node_plan)
+        self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
         # The node of rank 0 sees what it saves.
         has_rank_0 = any(0 in process["ranks"] for process in node_plan["processes"])
@@ -69,6 +73,8 @@ class NodeRunner:
         self.report: Message = {}
         # How the job ended.
         self.end: Message = {}
+        # Whether it is still unknown how rank 0, which has left, ended.
+        self._awaits_exit = False
         # Why the last state could not be written, or ""; the same of any file at any time.
         self.unsaved = self.unwritten = ""
 
@@ -116,15 +122,27 @@ class NodeRunner:
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
         self.tails.read(time.monotonic() - self.started)
-        step = self.next.advance(exits)
+        # Nothing starts any more once the job has ended, while its ranks may still save.
+        step = Step(ready=False) if self.end else self.next.advance(exits)
         if step.start is not None:
             self._begin_attempt(step.start, step.whole)
             exits = self.failures.corrected(self.supervisor.exits())
         running = [process for process in self.node_plan["processes"] if process["name"] not in exits]
         self.meeting.follow(self.supervisor.main("agent"), bool(running), len(exits))
         self.checkpoints.running = any(process["ranks"] for process in running)
+        self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
         return any(self.report[key] != before.get(key) for key in NEWS)
+
+    def _note_save(self, exits: Mapping[str, Exit]) -> None:
+        """Poll the checkpoints when rank 0 has ended by itself: what it has saved is complete now."""
+        before, left_s = self.checkpoints.left_well, self.terminator.grace.left_for(0, time.monotonic())
+        ended_well = self.failures.rank_0_ended_well(exits)
+        # Without an exit, a rank that has left in its time to save has saved.
+        self._awaits_exit = ended_well is None and left_s is not None and left_s <= EXIT_S
+        self.checkpoints.left_well = left_s is not None and not self._awaits_exit if ended_well is None else ended_well
+        if self.checkpoints.left_well and not before:
+            self.checkpoints.poll_now(LAST_POLL_S)
 
     def _begin_attempt(self, names: list[str], whole: bool) -> None:
         attempts = self.next.attempts
@@ -138,7 +156,7 @@ class NodeRunner:
 
     def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
         processes, step, tail = self.node_plan["processes"], self.next, self.tails.shown
-        obstacle = step.obstacle
+        obstacle, ended = step.obstacle, {**self.failures.by_rank(exits), **exits}
         excluded = {"reason": obstacle.excluded, "temporary": obstacle.temporary} if obstacle.excluded else None
         return {
             "host": self.host,
@@ -149,9 +167,9 @@ class NodeRunner:
             "idle": not any(process["ranks"] for process in processes),
             "rankless": len([process for process in running if not process["ranks"]]),
             "failures": [
-                self.failure(process, exits[process["name"]])
+                self.failure(process, ended[process["name"]])
                 for process in processes
-                if exits.get(process["name"], {}).get("result", "success") != "success"
+                if ended.get(process["name"], {}).get("result", "success") != "success"
             ],
             "well": self.failures.first_well(exits),
             "metrics": progress.strict(tail.last),
@@ -161,6 +179,8 @@ class NodeRunner:
             "resumed": tail.resumed,
             "attempts": step.attempts,
             "ready_for": step.requested if ready else None,
+            "left": self.terminator.grace.left and not self._awaits_exit,
+            "asked": self.terminator.grace.record(),
             "cannot_write": step.cannot_write,
             "held": obstacle.held,
             "excluded": excluded,

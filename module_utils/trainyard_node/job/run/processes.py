@@ -19,7 +19,7 @@ from ...machine.json_files import read_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Mapping
 
     from ...machine.json_files import AnyPath
 
@@ -179,16 +179,16 @@ def open_files(pid: int, proc: AnyPath = PROC) -> list[str]:
     return links
 
 
-def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:
-    """Return whether a process is an agent of our runtime, which starts ranks and is none itself."""
-    argv = _content(f"{proc}/{pid}/cmdline").split(b"\0")
-    runtime = os.fsencode(f"{job_dir}/trainyard.pyz")
-    return runtime in argv and argv[argv.index(runtime) + 1] == b"agent"
+def command_of_runtime(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> str:
+    """Return the command of our runtime that a process runs, such as `agent`; "" where it runs another program."""
+    argv = arguments(pid, proc)
+    runtime = f"{job_dir}/trainyard.pyz"
+    return argv[argv.index(runtime) + 1] if runtime in argv[:-1] else ""
 
 
-def _user(entry: str) -> int | None:
+def user(pid: int, proc: AnyPath = PROC) -> int | None:
     """Return the real user of a process by its status: the folder of some processes of users belongs to root."""
-    lines = _content(f"{entry}/status").splitlines()
+    lines = _content(f"{proc}/{pid}/status").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
 
 
@@ -206,9 +206,29 @@ def _alive(proc: AnyPath) -> dict[int, tuple[int, int]]:
     return {pid: stat for pid, stat in stats.items() if stat}
 
 
+def _below(alive: Mapping[int, tuple[int, int]]) -> dict[int, list[int]]:
+    """Return the children of processes by their parent's id."""
+    found: dict[int, list[int]] = {}
+    for pid, (above, _) in alive.items():
+        found.setdefault(above, []).append(pid)
+    return found
+
+
+def children(proc: AnyPath = PROC) -> dict[int, list[int]]:
+    """Return the children of all processes by their parent's id."""
+    return _below(_alive(proc))
+
+
+def handles(pid: int, number: int, proc: AnyPath = PROC) -> bool:
+    """Return whether a process has a handler for a signal (proc(5), SigCgt)."""
+    lines = _content(f"{proc}/{pid}/status").splitlines()
+    mask = next((line.split()[1] for line in lines if line.startswith(b"SigCgt:")), b"0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
     """Return parents and start times of a user's processes by process id."""
-    return {pid: stat for pid, stat in _alive(proc).items() if _user(f"{proc}/{pid}") == uid}
+    return {pid: stat for pid, stat in _alive(proc).items() if user(pid, proc) == uid}
 
 
 def in_slices(proc: AnyPath = PROC) -> set[str]:
@@ -224,18 +244,16 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
 
     def marked(pid: int) -> bool:
         entry = f"{proc}/{pid}"
-        mine = mark in _environ(entry).split(b"\0") and uid in (None, _user(entry))
+        mine = mark in _environ(entry).split(b"\0") and uid in (None, user(pid, proc))
         return mine or bool(slice_name and _in_slice(entry, slice_name))
 
-    children: dict[int, list[int]] = {}
-    for pid, (parent, _) in alive.items():
-        children.setdefault(parent, []).append(pid)
+    below = _below(alive)
     found, queue = set(), [pid for pid in alive if marked(pid)]
     while queue:
         pid = queue.pop()
         if pid not in found:
             found.add(pid)
-            queue += children.get(pid, ())
+            queue += below.get(pid, ())
     return {pid: alive[pid][1] for pid in found if pid != os.getpid()}
 
 
@@ -308,8 +326,8 @@ def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: floa
     deadline = time.monotonic() + grace_s
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid, started in _members(job_id, slice_name, uid, PROC).items():
-            _send(pid, started, number)
-            _send(pid, started, signal.SIGCONT)
+            send(pid, started, number)
+            send(pid, started, signal.SIGCONT)
         while left_of_job(job_id, slice_name, uid) and time.monotonic() < deadline:
             time.sleep(0.1)
         deadline = time.monotonic() + 2.0
@@ -329,7 +347,7 @@ def stopped(pid: int, proc: AnyPath = PROC) -> bool:
     return state(pid, proc) == "T"
 
 
-def _send(pid: int, started: int, number: int) -> None:
+def send(pid: int, started: int, number: int) -> None:
     """Send a signal to a process, but not to another one that has its id now."""
     descriptor = open_end(pid, started)
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -60,7 +60,7 @@ def of_job(job_dir: Path, node_plan: Mapping[str, Any], proc: str = procs.PROC) 
         # MindSpore's launcher passes no number to a start script, and so to what it starts.
         number = int(text) if text and len(text) < 9 else started.get(procs.started_by(pid, started, proc) or 0)
         began = procs.start_time(pid, proc)
-        serves_ranks = env.get("MS_ROLE") == "MS_SCHED" or procs.is_agent(pid, job_dir, proc)
+        serves_ranks = env.get("MS_ROLE") == "MS_SCHED" or procs.command_of_runtime(pid, job_dir, proc) == "agent"
         if number is not None and began is not None and not serves_ranks:
             found.setdefault(number, []).append((began, Rank(number, pid, env)))
     ranks = []

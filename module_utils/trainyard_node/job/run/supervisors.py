@@ -22,6 +22,7 @@ from ....trainyard.job.run.restarts import Attempts
 from ...machine.json_files import keep_json, read_object
 from . import processes, units
 from .rank_exits import Exit, from_status, lost, read_attempts, read_exits, turn
+from .stop_grace import StopGrace
 
 # Processes that do not end within this time after SIGTERM get SIGKILL.
 END_S = 3.0
@@ -196,18 +197,24 @@ Supervisor = Union[Units, Children]
 class Terminator:
     """Ends what runs of a job on this node: by SIGTERM first, then by SIGKILL."""
 
-    def __init__(self, job_dir: Path, node_plan: Message) -> None:
-        """Take the job's folder and its node plan."""
+    def __init__(self, job_dir: Path, node_plan: Message, supervisor: Supervisor) -> None:
+        """Take the job's folder, its node plan, and what knows the processes."""
         self._job_dir, self._job_id, self._slice = job_dir, node_plan["job_id"], units.slice_of(node_plan)
-        self.begin()
+        self.grace = StopGrace(job_dir, node_plan, supervisor.main)
+        self._since: float | None = None
 
     def begin(self) -> None:
-        """Begin an attempt: the next termination begins with SIGTERM."""
-        self._since: float | None = None
+        """Begin an attempt: the next termination begins with the time to save."""
+        self._since = None
+        self.grace.begin()
 
     def left(self) -> list[int]:
         """Return the running ranks and what starts them."""
         return processes.ranks_of_job(self._job_id, self._job_dir, self._slice)
+
+    def saving(self, now: float, elsewhere: bool = False) -> bool:
+        """Return whether ranks may still save: here, or `elsewhere`, which what starts ranks must not end before."""
+        return not self.grace.over(now) or (elsewhere and not self.grace.expired(now))
 
     def terminate(self, now: float) -> bool:
         """End what runs, without waiting; return whether nothing is left."""

@@ -72,13 +72,12 @@ def _properties(job_id: str, name: str, user: str, own: Sequence[str]) -> list[s
     ]
 
 
-def _process_properties(job_id: str, runtime: Sequence[str], job_dir: Path, name: str, timeout_s: int) -> list[str]:
+def _process_properties(job_id: str, runtime: Sequence[str], job_dir: Path, name: str, timeout_s: float) -> list[str]:
     watched = unit_name(job_id, "monitor")
     return [
         f"BindsTo={watched}",
         f"After={watched}",
-        # The monitor ends the job at its time limit; this one holds where the monitor itself hangs.
-        f"RuntimeMaxSec={timeout_s + 60}",
+        f"RuntimeMaxSec={timeout_s}",
         f"ExecStopPost={' '.join([*runtime, 'record', str(job_dir), name])}",
     ]
 
@@ -98,8 +97,11 @@ def _systemd_run(job_id: str, name: str, properties: Sequence[str], argv: Sequen
     return [*command, "--", *argv]
 
 
-def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: int) -> str:
-    """Start the monitor, then all processes at the same time. Returns systemd's error, or ""."""
+def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: float) -> str:
+    """Start the monitor, then all processes at the same time, for at most `timeout_s`.
+
+    Returns systemd's error, or "".
+    """
     runtime = [python, "-IS", str(job_dir / "trainyard.pyz")]
     properties = _properties(job_id, "monitor", user, [f"ExecStopPost=+/bin/sh -c '{_stop_slice(job_id)}'"])
     monitor = _systemd_run(job_id, "monitor", properties, [*runtime, "monitor", str(job_dir)])
@@ -129,7 +131,7 @@ def _unit_file(properties: Sequence[str], argv: Sequence[str], at_boot: bool) ->
     return "\n".join(["[Unit]", *ours, "", "[Service]", *service, f"ExecStart={_quoted(argv)}", *install, ""])
 
 
-def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: int) -> str:
+def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: float) -> str:
     """Start the units of a job with restarts: they come back when the node reboots.
 
     Returns systemd's error, or "". The monitor's unit removes the files when the job ends.

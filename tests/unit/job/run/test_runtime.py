@@ -11,6 +11,7 @@ import zipfile
 import pytest
 from ansible.module_utils.trainyard_node.job.run import execute, processes, runtime, units
 from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import wait_for
 
 
@@ -188,6 +189,22 @@ def when(file):
     ],
 )
 def test_an_agent_notes_how_its_ranks_ended(job_dir, scripts, noted):
+    assert run_agent(job_dir, scripts) == noted
+
+
+SAVES = "sleep 600 & trap 'kill -0 $! && touch saved; kill $!; exit 0' USR1; touch up; while :; do sleep 0.01; done"
+
+
+def test_an_agent_gives_the_others_time_to_save_after_the_failure_of_a_rank(job_dir):
+    """The rank's own program is asked, and not the worker that it has started."""
+    stop = {"signal": "USR1", "grace_s": 60}
+    assert run_agent(job_dir, [f"{when('up')}; exit 3", SAVES], stop=stop) == {4: "3", 5: "0 by agent"}
+    assert (job_dir / "saved").exists()
+
+
+def run_agent(job_dir, scripts, **plan):
+    """Run an agent with ranks of these scripts, and return how each has ended."""
+    write_json(job_dir / "node_plan.json", plan)
     (job_dir / "launcher").mkdir()
     (job_dir / "launcher" / "run.py").write_text(POLLS)
     start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", *scripts]
@@ -199,7 +216,7 @@ def test_an_agent_notes_how_its_ranks_ended(job_dir, scripts, noted):
         assert began <= ended["time"] <= time.time() and ended["attempt"] == 2
         how = signal.Signals(ended["signal"]).name if ended["signal"] else str(ended["exit_code"])
         found[int(name.removeprefix("rank"))] = how + (" by agent" if ended.get("by_agent") else "")
-    assert found == noted
+    return found
 
 
 def test_a_rank_ends_when_its_agent_is_killed(job_dir):

@@ -1,0 +1,75 @@
+"""Time to save: a rank that takes a while to save, with the workers of its data loader, under each launcher.
+
+TRAINYARD_SAVE_S is how long it takes, in seconds: 20 by hand, less in CI.
+"""
+
+import os
+import re
+
+import pytest
+
+SECONDS = os.environ.get("TRAINYARD_SAVE_S", "4")
+JOB = {
+    "job_nodes": 2,
+    "job_ranks_per_node": 1,
+    "job_devices": "none",
+    "job_source": "molecule/launchers/saver",
+    "job_packages": [],
+    "job_checkpoints": "saved",
+    "job_min_disk_mib": 16,
+    "job_stop_grace": 60,
+}
+SCRIPT = f"python train.py {SECONDS} SIGTERM | tee out; true"
+LAUNCHERS = {
+    "torchrun": {"job_stop_signal": "USR1"},
+    "direct": {},
+    "mpirun": {"job_stop_signal": "USR2"},
+    "mindspore": {"job_venv": "mindspore"},
+    "script": {"job_launcher": "direct", "job_command": ["bash", "-c", SCRIPT]},
+}
+
+
+def launched(play, name, **more):
+    own = {"job_launcher": name, **LAUNCHERS[name]}
+    signal = f"SIG{own.get('job_stop_signal', 'TERM')}"
+    command = ["python", "train.py", SECONDS, signal]
+    return play.launch(**{"job_name": f"saves-{name}", "job_command": command, **JOB, **own, **more})
+
+
+@pytest.fixture(scope="module")
+def stopped(play):
+    """A job of each launcher that was stopped, and what the stop printed."""
+    runs = {name: launched(play, name) for name in LAUNCHERS}
+    for run in runs.values():
+        run.trains()
+    stops = {name: play("playbooks/stop.yml", job_id=run.job_id) for name, run in runs.items()}
+    return {name: (run.wait(), stops[name].expect(0)) for name, run in runs.items()}
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_rank_saves_before_the_job_stops(stopped, name):
+    """Nothing that it needs ends before: its workers, its agent, mpirun, though another rank has died of the signal."""
+    run, stop = stopped[name]
+    (step,) = re.findall(r"^saved step (\d+) after 1 signal$", run.log(0), re.MULTILINE)
+    saving = run.summary["saving"]
+    assert (saving["asked"], saving["host"], saving["rank"], saving["stayed"]) == (1, "n1", 0, {})
+    assert float(SECONDS) <= saving["last_s"] < 60
+    saved = f"step_{int(step):06}.npz"
+    assert run.summary["state"] == "stopped" and saving["after"] == saved
+    signal = f"SIG{LAUNCHERS[name].get('job_stop_signal', 'TERM')}"
+    assert f"time to save: 1 rank handled {signal}; the last to leave was rank 0 on n1, after" in stop.text
+    assert f"s; new checkpoint: {saved}" in stop.text
+
+
+@pytest.mark.parametrize("name", ["torchrun", "direct"])
+def test_a_healthy_rank_saves_before_all_start_again(play, nodes, name):
+    run = launched(play, name, job_max_restarts=1)
+    run.trains()
+    nodes["n2"].kill_rank(run.job_id, 1)
+    run.wait_for(r"rank 0 then printed: .*resumed from step [1-9]|its first step was")
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0)
+    restart = run.summary["restarts"][0]
+    saved = [int(step) for step in re.findall(r"^saved step (\d+) after 1 signal$", run.log(0), re.MULTILINE)]
+    assert restart["checkpoint"] == restart["saving"]["after"] == f"step_{saved[0]:06}.npz"
+    assert restart["first_step"] == saved[0] + 1
+    assert f"resumed from step {saved[0]}\n" in run.log(0)

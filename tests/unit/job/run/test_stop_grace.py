@@ -1,0 +1,143 @@
+"""Time to save: real monitors with ranks that handle the stop signal, or do not."""
+
+import os
+import signal
+
+from ansible.module_utils.trainyard.job.run import saving
+from ansible.module_utils.trainyard_node.job.run.stop_grace import programs
+from job_cluster import Cluster, wait_for
+from simulated_job import SimulatedJob
+
+STOP = {"signal": "TERM", "grace_s": 60}
+
+
+def log(node, rank):
+    return (node.dir / f"logs/rank_{rank}.log").read_text()
+
+
+def started(cluster, *savers):
+    """Start a job, and wait until the ranks on these nodes handle the signal."""
+    cluster.start()
+    for node in cluster.nodes:
+        node.go()
+    wait_for(lambda: all(list((node.dir / "source").glob("saves-*")) for node in savers), "ranks to handle the signal")
+    return cluster
+
+
+def test_programs_are_found_below_what_starts_them():
+    children = {10: [11], 11: [12, 13], 12: [14]}
+    assert programs(10, children, {10, 11}.__contains__) == [12, 13]
+    assert programs(12, children, {10, 11}.__contains__) == [12]
+    assert programs(10, {}, {10}.__contains__) == []
+
+
+def test_a_stopped_job_ends_when_its_ranks_have_saved(tmp_path):
+    """A node whose ranks left at once stays until the others have saved; no worker is ended, no signal comes twice."""
+    with Cluster(tmp_path, ["saves3"], ["wait"], stop=STOP) as job:
+        first, second = started(job, job.head).nodes
+        second.signal(signal.SIGTERM)
+        wait_for(lambda: second.exits().get("rank1"), "the rank without a handler to end")
+        assert second.monitor.poll() is None
+        assert job.over()["state"] == "stopped"
+        job.all_ended()
+        assert log(first, 0).splitlines()[-1] == "saved after SIGTERM with its worker"
+        saving = job.state()["saving"]
+        assert (saving["asked"], saving["host"], saving["rank"], saving["stayed"]) == (1, "n1", 0, {})
+        assert 2.5 < saving["last_s"] < 60
+
+
+def test_a_node_waits_for_its_own_ranks_too(tmp_path):
+    with Cluster(tmp_path, ["wait"], ["saves2"], stop={**STOP, "signal": "USR1"}) as job:
+        second = started(job, job.nodes[1]).nodes[1]
+        job.head.signal(signal.SIGTERM)
+        job.over()
+        job.all_ended()
+        assert log(second, 1).splitlines()[-1] == "saved after SIGUSR1 with its worker"
+
+
+def test_a_rank_that_does_not_leave_is_ended_after_the_grace(tmp_path):
+    with Cluster(tmp_path, ["saves600"], stop={**STOP, "grace_s": 1}) as job:
+        head = started(job, job.head).head
+        head.signal(signal.SIGTERM)
+        job.over()
+        job.all_ended()
+        saving = job.state()["saving"]
+        assert (saving["asked"], saving["last_s"], saving["stayed"]) == (1, None, {"n1": [0]})
+        assert "saved" not in log(head, 0)
+
+
+def test_without_a_grace_ranks_are_ended_at_once(tmp_path):
+    with Cluster(tmp_path, ["saves600"]) as job:
+        head = started(job, job.head).head
+        head.signal(signal.SIGTERM)
+        job.over()
+        job.all_ended()
+        assert job.state()["saving"] is None
+
+
+def test_healthy_ranks_save_before_a_restart(tmp_path):
+    """Nothing starts again before: the failed rank's node waits for the other one."""
+    with Cluster(tmp_path, ["saves3"], ["wait"], max_restarts=1, stop=STOP) as job:
+        first, second = started(job, job.head).nodes
+        os.kill(second.pid("rank1"), signal.SIGKILL)
+        wait_for(lambda: "saved" in log(first, 0), "the save")
+        wait_for(lambda: (job.state() or {}).get("restarts", {}).get("whole") == 1, "the restart")
+        wait_for(lambda: len(list((second.dir / "source").glob("up-*"))) > 1, "the second attempt")
+        assert "saved after SIGTERM with its worker" in log(first, 0)
+        assert job.state()["restarts"]["history"][0]["saving"]["rank"] == 0
+        for node in job.nodes:
+            node.signal(signal.SIGTERM)
+        job.all_ended()
+
+
+def restarting(**plan):
+    """A job of three nodes whose second one has failed, so that all are asked to end."""
+    job = SimulatedJob(nodes=3, max_restarts=1, stop={"signal": "TERM", "grace_s": 30}, **plan).run(2)
+    job.kill()
+    job.stuck = {"n1", "n2", "n3"}
+    return job.run(3)
+
+
+def is_saving(job):
+    return job.state.message_for("n3", job.time()).get("saving", False)
+
+
+def test_all_nodes_wait_until_the_last_rank_of_the_job_has_left():
+    job = restarting()
+    assert is_saving(job)
+    for host in ("n1", "n2"):
+        job.changes[host]["left"] = True
+    assert is_saving(job.run(1))
+    job.changes["n3"] = {"left": False, "asked": {"asked": 1, "last": None, "last_s": None, "stayed": [2]}}
+    assert is_saving(job.run(1))
+    job.changes["n3"] = {"left": True, "asked": {"asked": 1, "last": 2, "last_s": 3.5, "stayed": []}}
+    assert not is_saving(job.run(1))
+    assert (job.history[0]["saving"]["host"], job.history[0]["saving"]["last_s"]) == ("n3", 3.5)
+
+
+def test_nodes_wait_no_longer_than_the_grace():
+    assert is_saving(restarting().run(25))
+    assert not is_saving(restarting().run(35))
+
+
+def test_nobody_waits_for_a_node_that_is_gone():
+    job = restarting()
+    for host in ("n1", "n2"):
+        job.changes[host]["left"] = True
+    job.connected.discard("n3")
+    assert not is_saving(job.run(1))
+
+
+STAYED = {"asked": 4, "last": None, "last_s": None, "stayed": [4, 5, 6]}
+
+
+def test_a_report_names_who_left_last_and_who_stayed():
+    asked = {"n1": {"asked": 4, "last": 2, "last_s": 20.1, "stayed": []}, "n2": STAYED}
+    told = saving.lines(saving.joined({"signal": "USR1", "grace_s": 30}, asked, "a.pt", "b.pt"), True)
+    assert told == [
+        "time to save: 8 ranks handled SIGUSR1; the last to leave was rank 2 on n1, after 20.1 s; new checkpoint: b.pt",
+        "ranks 4 to 6 on n2 did not leave within 30 s (job_stop_grace), and had to be ended",
+    ]
+    told = saving.lines(saving.joined({"signal": "TERM", "grace_s": 30}, {"n2": STAYED}, "a.pt", "a.pt"), True)
+    assert told[0] == "time to save: 4 ranks handled SIGTERM; no new checkpoint"
+    assert saving.lines(saving.joined({"signal": "TERM", "grace_s": 30}, {}, None, None), True) == []
