@@ -1,7 +1,9 @@
 """Processes that a job leaves beyond its own are counted or reported, and never missed."""
 
 import os
+import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -73,6 +75,29 @@ def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  
     hidden.kill()
     hidden.wait()
     assert (f"{hidden.pid} /bin/sleep 1234" in named) == IS_ROOT
+
+
+AS_USER = """
+import os, sys, time
+child = os.fork()
+if not child:
+    if not os.geteuid():
+        os.setuid(int(sys.argv[1]))
+    print(os.getpid(), flush=True)
+    time.sleep(1234)
+os.waitpid(child, 0)
+"""
+
+
+def test_what_root_does_as_the_user_is_not_named(place):
+    """Somebody may watch another job meanwhile: the agent on this node then reads its folder as the training user."""
+    argv = [sys.executable, "-c", AS_USER, str(place.owner.uid)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
+        child = int(agent.stdout.readline())
+        found = strays.began(place.owner.uid, HOUR_S, ())
+        os.kill(child, signal.SIGKILL)
+    # Without root, it is the user's own.
+    assert (child in found) == (not IS_ROOT)
 
 
 def test_processes_of_root_are_never_named(place):

@@ -21,7 +21,8 @@ MAX_NAMED = 20
 def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.PROC) -> list[int]:
     """Return the processes of a user that began in the last `age_s` seconds, but those that are `known`.
 
-    The caller's own connection does not count, nor does the user's systemd, which comes and goes with logins.
+    The caller's own connection does not count, nor does the user's systemd, which comes and goes with logins, nor what
+    root does as the user (as_user.py), such as for somebody who watches another job.
     """
     since = (time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * os.sysconf("SC_CLK_TCK")
     of_user = processes.of_user(uid, proc)
@@ -29,7 +30,13 @@ def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.
     # It starts (sd-pam) before any service.
     first = min((pid for pid, (parent, _) in of_user.items() if parent == manager), default=0)
     apart = {*known, *_above(os.getpid(), proc), manager, first}
-    return sorted(pid for pid, (_, started) in of_user.items() if started >= since and pid not in apart)
+    new = {pid: above for pid, (above, started) in of_user.items() if started >= since and pid not in apart}
+    return sorted(pid for pid, above in new.items() if not _by_root(pid, above, proc))
+
+
+def _by_root(pid: int, above: int, proc: str) -> bool:
+    """Return whether a process is root's own program, which has become the user."""
+    return processes.user(above, proc) == 0 and processes.arguments(pid, proc) == processes.arguments(above, proc)
 
 
 def _above(pid: int, proc: str) -> Iterable[int]:
