@@ -27,6 +27,8 @@ from .execute import SHELLS
 # Upper bound of ranks that a report names.
 MAX_NAMED = 64
 _NOTE = 64
+# Processes of plans that start ranks, which note their own process.
+_STARTERS = ("agent", "mpirun")
 
 
 class Asked(NamedTuple):
@@ -132,7 +134,11 @@ class StopGrace:
         for program, asked in self._asked.items():
             if asked.left_at is None and processes.start_time(program[0]) != program[1]:
                 self._asked[program] = asked._replace(left_at=now)
-        return all(each.left_at is not None or now - each.at > self._grace_s for each in self._asked.values())
+        return self._all_left(now)
+
+    def _all_left(self, now: float) -> bool:
+        asked = (self._asked or {}).values()
+        return all(each.left_at is not None or now - each.at > self._grace_s for each in asked)
 
     def expired(self, now: float) -> bool:
         """Return whether no rank of the job may take longer, whatever was said of other nodes."""
@@ -141,10 +147,7 @@ class StopGrace:
     @property
     def left(self) -> bool | None:
         """Whether nothing runs here any more that may still save; None where nothing was asked to end."""
-        if self._asked is None:
-            return None
-        now = time.monotonic()
-        return all(each.left_at is not None or now - each.at > self._grace_s for each in self._asked.values())
+        return None if self._asked is None else self._all_left(time.monotonic())
 
     def left_for(self, rank: int, now: float) -> float | None:
         """Return for how long a rank that handles the signal has left by itself; None where it has not."""
@@ -169,7 +172,8 @@ class StopGrace:
     def _ranks(self) -> Iterator[tuple[int, int, int]]:
         """Return rank, process id and start time of the ranks that run here."""
         for process in self._node_plan["processes"]:
-            main = self._main(process["name"]) if len(process["ranks"]) == 1 else None
+            is_rank = len(process["ranks"]) == 1 and process["name"] not in _STARTERS
+            main = self._main(process["name"]) if is_rank else None
             if main and type(main.get("start_time")) is int:
                 yield process["ranks"][0], main["pid"], main["start_time"]
         yield from _noted(self._job_dir / "ranks", int(self._node_plan["world_size"]))

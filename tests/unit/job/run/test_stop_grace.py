@@ -2,9 +2,13 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 from ansible.module_utils.trainyard.job.run import saving
-from ansible.module_utils.trainyard_node.job.run.stop_grace import programs
+from ansible.module_utils.trainyard_node.job.run import processes as procs
+from ansible.module_utils.trainyard_node.job.run.stop_grace import StopGrace, programs
 from job_cluster import Cluster, wait_for
 from simulated_job import SimulatedJob
 
@@ -29,6 +33,18 @@ def test_programs_are_found_below_what_starts_them():
     assert programs(10, children, {10, 11}.__contains__) == [12, 13]
     assert programs(12, children, {10, 11}.__contains__) == [12]
     assert programs(10, {}, {10}.__contains__) == []
+
+
+def test_what_starts_ranks_is_not_asked(tmp_path):
+    """Mpirun and an agent with one rank would end it."""
+    processes = [{"name": "mpirun", "ranks": [0]}, {"name": "agent", "ranks": [0]}]
+    code = "import signal, time; signal.signal(signal.SIGTERM, print); print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as starter:
+        starter.stdout.readline()
+        main = {"pid": starter.pid, "start_time": procs.start_time(starter.pid)}
+        grace = StopGrace(tmp_path, {"processes": processes, "world_size": 1, "stop": STOP}, lambda _: main)
+        assert grace.over(time.monotonic()) and grace.record() is None and grace.left
+        starter.kill()
 
 
 def test_a_stopped_job_ends_when_its_ranks_have_saved(tmp_path):
