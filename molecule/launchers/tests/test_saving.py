@@ -66,7 +66,7 @@ def test_a_healthy_rank_saves_before_all_start_again(play, nodes, name):
     run = launched(play, name, job_max_restarts=1)
     run.trains()
     nodes["n2"].kill_rank(run.job_id, 1)
-    run.wait_for(r"rank 0 then printed: .*resumed from step [1-9]|its first step was")
+    run.wait_for(r"the program then printed: .*resumed from step [1-9]|its first step was")
     play("playbooks/stop.yml", job_id=run.job_id).expect(0)
     restart = run.summary["restarts"][0]
     saved = [int(step) for step in re.findall(r"^saved step (\d+) after 1 signal$", run.log(0), re.MULTILINE)]

@@ -58,16 +58,16 @@ def restart_text(restart: Mapping[str, Any]) -> str:
 
 
 def went_on_text(restart: Mapping[str, Any]) -> str:
-    """Return where the job went on after a restart, by the output of rank 0; "" before it printed that.
+    """Return where the job went on after a restart, as the program has printed it; "" before that.
 
     The newest checkpoint at the restart need not be the one that the program has loaded.
     """
     step, line = restart.get("first_step"), restart.get("resumed")
     first = "" if step is None else f"its first step was {number(step)}"
     if line:
-        return f"rank 0 then printed: {line}" + (f"; {first}" if first else "")
+        return f"the program then printed: {line}" + (f"; {first}" if first else "")
     named = ", and no line before it named a checkpoint" if restart.get("checkpoint") else ""
-    return f"rank 0 went on: {first}{named}" if first else ""
+    return f"the program went on: {first}{named}" if first else ""
 
 
 def _detected(failure: Failure, time_s: float | None) -> float | None:

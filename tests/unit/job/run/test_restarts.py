@@ -169,16 +169,16 @@ def test_a_restart_names_the_checkpoint_that_the_program_loaded():
     book.take([KILLED], 1.0, 1.0)
     assert went_on_text(book.history[0]) == ""
     book.keep_pace(None, 2.0, "=> loaded checkpoint 'step_10.pt'")
-    assert went_on_text(book.history[0]) == "rank 0 then printed: => loaded checkpoint 'step_10.pt'"
+    assert went_on_text(book.history[0]) == "the program then printed: => loaded checkpoint 'step_10.pt'"
     book.keep_pace(pace(11.0), 3.0, "=> loaded checkpoint 'step_10.pt'")
     book.keep_pace(pace(11.0), 4.0, "another line")
-    first = "rank 0 then printed: => loaded checkpoint 'step_10.pt'; its first step was 11"
+    first = "the program then printed: => loaded checkpoint 'step_10.pt'; its first step was 11"
     assert went_on_text(book.history[0]) == first
     # As a head that went down and came back reads it; and the next attempt says nothing of what it loads.
     book = Restarts(100, 300.0, json.loads(json.dumps(book.as_dict())))
     book.take([KILLED], 5.0, 5.0, {"step": 15})
     book.keep_pace(pace(1.0), 6.0)
     assert went_on_text(book.history[0]) == first
-    text = "rank 0 went on: its first step was 1, and no line before it named a checkpoint"
+    text = "the program went on: its first step was 1, and no line before it named a checkpoint"
     assert went_on_text(book.history[1]) == text
-    assert went_on_text({**book.history[1], "checkpoint": None}) == "rank 0 went on: its first step was 1"
+    assert went_on_text({**book.history[1], "checkpoint": None}) == "the program went on: its first step was 1"
