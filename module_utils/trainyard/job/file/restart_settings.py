@@ -31,9 +31,17 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
     )
 
 
-def parse_stop(values: Values) -> Stop:
+def parse_stop(values: Values, scheduler: str) -> Stop:
     """Read how ranks are asked to end."""
-    return Stop(values.choice("job_stop_signal"), values.number("job_stop_grace"))
+    stop = Stop(values.choice("job_stop_signal"), values.number("job_stop_grace"))
+    for key, value, default in (
+        ("job_stop_signal", stop.signal, Stop.signal),
+        ("job_stop_grace", stop.grace_s, Stop.grace_s),
+    ):
+        if scheduler != "ssh" and value != default:
+            found = f"{value} with job_scheduler: {scheduler}, which ends ranks by its own rules"
+            values.wrong(key, found, "job_scheduler: ssh", f"leave {key} out")
+    return stop
 
 
 def _check_recovery(values: Values, recovery: bool, launcher: str, restarts: int) -> None:

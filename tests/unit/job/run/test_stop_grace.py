@@ -6,10 +6,13 @@ import subprocess
 import sys
 import time
 
+import pytest
+from ansible.module_utils.trainyard.job.file.job import Stop
 from ansible.module_utils.trainyard.job.run import saving
 from ansible.module_utils.trainyard_node.job.run import processes as procs
 from ansible.module_utils.trainyard_node.job.run.stop_grace import StopGrace, programs
 from job_cluster import Cluster, wait_for
+from job_samples import make_job, wrong
 from simulated_job import SimulatedJob
 
 STOP = {"signal": "TERM", "grace_s": 60}
@@ -157,3 +160,20 @@ def test_a_report_names_who_left_last_and_who_stayed():
     told = saving.lines(saving.joined({"signal": "TERM", "grace_s": 30}, {"n2": STAYED}, "a.pt", "a.pt"), True)
     assert told[0] == "time to save: 4 ranks handled SIGTERM; no new checkpoint"
     assert saving.lines(saving.joined({"signal": "TERM", "grace_s": 30}, {}, None, None), True) == []
+
+
+@pytest.mark.parametrize("given", [{"stop_signal": "KILL"}, {"stop_grace": 3601}, {"stop_grace": -1}])
+def test_wrong_settings_are_findings(given):
+    assert [each.check for each in wrong(**given)] == [f"job_{next(iter(given))}"]
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
+def test_schedulers_end_ranks_by_their_own_rules(scheduler):
+    found = wrong(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher="direct")
+    assert {"job_stop_signal", "job_stop_grace"} <= {each.check for each in found}
+    assert f"USR1 with job_scheduler: {scheduler}, which ends ranks by its own rules" in [each.found for each in found]
+
+
+def test_settings_reach_the_nodes():
+    assert make_job().stop == Stop("TERM", 30)
+    assert make_job(stop_signal="USR1", stop_grace=5).stop == Stop("USR1", 5)
