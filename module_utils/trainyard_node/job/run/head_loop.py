@@ -104,8 +104,7 @@ class HeadLoop:
             await self._monitor.pause()
 
     def _others_save(self) -> bool:
-        ended_well = self._monitor.ended_well
-        return not ended_well and self.state.others_save(time.monotonic(), self.server.connections)
+        return self._monitor.gives_time and self.state.others_save(time.monotonic(), self.server.connections)
 
     def decide(self) -> None:
         """Decide how the job goes on, and carry out the orders."""

@@ -121,14 +121,17 @@ class Monitor:
 
     def ranks_may_save(self) -> bool:
         """Return whether ranks of this node may still save before they end; the first call asks them to end."""
-        # In a part of the job that was cut off, a save could mix with those of the others.
-        cut_off = (self.runner.end.get("failure") or {}).get("kind") == "head_silent"
-        return not (self.leaving or self.ended_well or cut_off) and self.runner.terminator.saving(time.monotonic())
+        return self.gives_time and self.runner.terminator.saving(time.monotonic())
 
     @property
-    def ended_well(self) -> bool:
-        """Whether all ranks had ended by themselves."""
-        return self.runner.end.get("state") == "succeeded"
+    def gives_time(self) -> bool:
+        """Whether ranks get time to save at this end: not where all ended by themselves, or their node leaves.
+
+        Nor where this node was cut off from the job: its save could mix with those of the others.
+        """
+        end = self.runner.end
+        cut_off = (end.get("failure") or {}).get("kind") == "head_silent"
+        return not (self.leaving or cut_off or end.get("state") == "succeeded")
 
     def stop(self) -> None:
         """Stop the job: somebody ended this monitor, or its node goes down."""

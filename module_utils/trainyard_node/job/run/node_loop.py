@@ -85,7 +85,7 @@ class NodeLoop:
         Until then nothing that starts ranks may end here: mpirun would end all others.
         """
         until = time.monotonic() + of_plan(self._node_plan)[1]
-        while connection.open and time.monotonic() < until and not self._monitor.ended_well:
+        while self._monitor.gives_time and connection.open and time.monotonic() < until:
             self._monitor.ranks_may_save()
             self.inspect_and_save()
             connection.update({"report": self._runner.report})
