@@ -14,6 +14,7 @@ from ..trainyard.cluster.unreachable import reason
 from ..trainyard.job.plan import log_names
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import run_record
+from ..trainyard.job.run import saving
 from ..trainyard.job.run.answers import of_job
 from ..trainyard_node.machine.json_files import read_json
 from .outputs import write_outputs
@@ -54,7 +55,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
     if "engine" in plan:
         return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, final, request)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": request.stop}
-    grace_s = float((plan.get("stop") or {}).get("grace_s", 0)) if request.stop else 0.0
+    grace_s = saving.grace_s(plan) if request.stop else 0.0
     shared |= {"grace_s": grace_s, "log_limit": request.log_limit, "check": request.check, "user": request.user}
     shared |= {"outputs": plan.get("outputs", []), "outputs_limit": plan.get("outputs_limit_mib", 0) << 20}
     # A duration, because the node's clock may differ.

@@ -199,8 +199,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             ("auto", "always"),
         ),
         "job_stop_signal": _text(
-            "Signal by which ranks are asked to end: when the job is stopped, its time is up, or all ranks start "
-            "again. [Time to save](restarts.md#time-to-save).",
+            "Signal by which ranks are asked to end: when the job is stopped or fails, its time is up, or all ranks "
+            "start again. Only with `job_scheduler: ssh`. [Time to save](restarts.md#time-to-save).",
             "TERM",
             STOP_SIGNALS,
         ),

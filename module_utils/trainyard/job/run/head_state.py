@@ -58,7 +58,7 @@ class HeadState:
         self.end: Message = {}
         self.ended_s = 0.0
         # Seconds that ranks get to save before they end, and the newest checkpoint when they were asked to end.
-        self.grace_s = float((node_plan.get("stop") or {}).get("grace_s", 0))
+        self.grace_s = saving.grace_s(node_plan)
         self._saved_before: str | None = None
         # Nodes with an open connection at the last decision.
         self._connected: Collection[str] = ()

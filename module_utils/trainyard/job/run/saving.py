@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tell who saved before the end: the time between the stop signal and the end of the ranks. Times are seconds.
 
-Each node reports of its ranks that handle the signal (ASKED); the head joins the reports (SAVING).
+Each node reports of its programs that handle the signal (asked_shape); the head joins the reports (SAVING).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 from ...findings.spans import named_ranks
 from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Shape, Text, Whole
 
-# Upper bound of ranks that a node's report names.
-MAX_NAMED = 64
-_NODES = 1 << 20
+# Upper bounds of a node's report: ranks that are named, programs that are counted.
+MAX_NAMED, _MAX_ASKED = 64, 1 << 20
 SAVING = {
     "signal": Text(16),
     "grace_s": float,
@@ -26,11 +25,16 @@ SAVING = {
 }
 
 
+def grace_s(plan: Mapping[str, Any]) -> float:
+    """Return how long the ranks of a job may take to save; 0 by a plan of a version that gave them no time."""
+    return float((plan.get("stop") or {}).get("grace_s", 0))
+
+
 def asked_shape(world_size: int) -> Shape:
     """Return the shape of a node's report: programs that were asked, the rank that left last, ranks that stayed."""
     rank = Whole(world_size - 1)
     stayed = Few(rank, MAX_NAMED)
-    return Exact({"asked": Whole(_NODES), "last": (rank, NOTHING), "last_s": MAYBE_NUMBER, "stayed": stayed})
+    return Exact({"asked": Whole(_MAX_ASKED), "last": (rank, NOTHING), "last_s": MAYBE_NUMBER, "stayed": stayed})
 
 
 def joined(

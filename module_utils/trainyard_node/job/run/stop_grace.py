@@ -6,7 +6,8 @@ workers, which would end under it; and not what starts ranks (shells, torchrun's
 A program without a handler for this signal ends by it at once. One that has a handler may take `grace_s`.
 
 Files in the job's folder: ranks/RANK, "PID START", by a rank that an agent or mpirun starts (execute.py);
-asked/PID-START, the time at which a program was asked: torchrun's agent asks its ranks, too, when one has failed.
+asked/PID-START, the time at which a program was asked: torchrun's agent asks its ranks, too, when one has failed. While
+the folder asked/ is there, the start script of a rank under mpirun holds the rank's exit back (launchers/mpirun.py).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.saving import MAX_NAMED, grace_s
 from ...machine.json_files import open_regular
 from . import processes
 from .execute import SHELLS
 
-# Upper bound of ranks that a report names.
-MAX_NAMED = 64
+# Upper bound of a note, in bytes.
 _NOTE = 64
 # Processes of plans that start ranks, which note their own process.
 _STARTERS = ("agent", "mpirun")
@@ -41,8 +42,8 @@ class Asked(NamedTuple):
 
 def of_plan(node_plan: Mapping[str, Any]) -> tuple[int, float]:
     """Return the number of the job's stop signal, and how long its ranks may take to save."""
-    stop = node_plan.get("stop") or {}
-    return int(signal.Signals[f"SIG{stop.get('signal', 'TERM')}"]), float(stop.get("grace_s", 0))
+    name = (node_plan.get("stop") or {}).get("signal", "TERM")
+    return int(signal.Signals[f"SIG{name}"]), grace_s(node_plan)
 
 
 def programs(pid: int, children: Mapping[int, Sequence[int]], starts: Callable[[int], bool]) -> list[int]:
@@ -90,9 +91,9 @@ def ask_rank(job_dir: str, node_plan: Mapping[str, Any], pid: int) -> bool:
 
     The agent would send SIGTERM to all processes of the rank.
     """
-    number, grace_s = of_plan(node_plan)
+    number, patience_s = of_plan(node_plan)
     started = processes.start_time(pid)
-    if not grace_s or started is None or not processes.handles(pid, number):
+    if not patience_s or started is None or not processes.handles(pid, number):
         return False
     ask_once(job_dir, pid, started, number)
     return True
@@ -101,8 +102,8 @@ def ask_rank(job_dir: str, node_plan: Mapping[str, Any], pid: int) -> bool:
 def await_rank(job_dir: str, node_plan: Mapping[str, Any], pid: int) -> None:
     """Wait until a rank that was asked to end has ended, or its time is over."""
     started = processes.start_time(pid)
-    grace_s = of_plan(node_plan)[1]
-    until = _asked_at(Path(job_dir, "asked", f"{pid}-{started}"), time.monotonic() - grace_s) + grace_s
+    patience_s = of_plan(node_plan)[1]
+    until = _asked_at(Path(job_dir, "asked", f"{pid}-{started}"), time.monotonic() - patience_s) + patience_s
     while processes.start_time(pid) == started and time.monotonic() < until:
         time.sleep(0.1)
 
