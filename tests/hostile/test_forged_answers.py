@@ -198,6 +198,25 @@ def test_so_it_is_with_who_takes_part(change):
     assert "expected a host of the job" in answers.of_job(plan, asked("collect", told, "n1"))["msg"]
 
 
+@pytest.mark.parametrize(("part", "change", "expected"), [
+    ("cluster", {"head": "n7"}, "cluster.head is 'n7', expected a host of the job"),
+    ("cluster", {"term": -1}, "cluster.term is -1, expected a whole number from 0"),
+    ("cluster", {"term": True}, "cluster.term is True"),
+    ("monitor", {"follows": "n7"}, "monitor.follows is 'n7'"),
+])  # fmt: skip
+def test_the_head_is_a_host_of_the_job_and_its_term_a_number(part, change, expected):
+    plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
+    told = failed()
+    told["cluster"].update(head="n2", term=3)
+    told["monitor"]["follows"] = "n2"
+    said = answers.of_job(plan, asked("collect", told, "n2"))
+    assert (said["cluster"]["head"], said["cluster"]["term"], said["monitor"]["follows"]) == ("n2", 3, "n2")
+    told[part].update(change)
+    said = asked("collect", told, "n2")
+    said = said if "failed" in said else answers.of_job(plan, said)
+    assert expected in said["msg"]
+
+
 FRAME = ["f", "x.py", 1, "own"]
 
 

@@ -38,8 +38,8 @@ def address(value: Any) -> None:
     ipaddress.ip_interface(value)
 
 
-# Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job.
-_MAX_PORTS, _MAX_STACKS, _MAX_WORLD = 1 << 18, 16 << 20, 1 << 30
+# Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job; its takeovers.
+_MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 << 30
 # Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
 END = {
@@ -92,6 +92,9 @@ RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiti
 CLUSTER = {
     **dict.fromkeys(("started", "elapsed_s"), float),
     **dict.fromkeys(("world_size", "ranks_running"), int),
+    # The host that wrote it, and how many takeovers made it the head.
+    "?head": str,
+    "?term": Whole(_MAX_TERM),
     "metrics": METRICS,
     "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
     "?progress_rank": MAYBE_INT,
@@ -120,6 +123,8 @@ MONITOR = {
     "end": (END, NOTHING),
     "?carried": {"before": PORTS, "now": PORTS},
     "?unwritten": str,
+    # The present head as this node knows it.
+    "?follows": MAYBE_TEXT,
     "?meeting": ({"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}, NOTHING),
 }
 STATUS = {
@@ -283,6 +288,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     end = {"?host": nobody, "?failure": (failure, NOTHING), "?failures": [failure]}
     cluster = {
         "end": (end, NOTHING),
+        "?head": host,
         "?checkpoints": ({"host": nobody}, NOTHING),
         "?progress_rank": (rank, NOTHING),
         "?saving": (saving, NOTHING),
@@ -296,7 +302,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
             "?excluded": Each(object, host),
         },
     }
-    shape = {"?monitor": ({"end": (end, NOTHING)}, NOTHING), "?cluster": (cluster, NOTHING)}
+    shape = {"?monitor": ({"end": (end, NOTHING), "?follows": nobody}, NOTHING), "?cluster": (cluster, NOTHING)}
     wrong = misfit(answer, shape)
     return _unusable(wrong) if wrong else answer
 
