@@ -39,8 +39,9 @@ from .cached_facts import CachedFacts
 from .launch_record import launch_record
 from .scheduler_clients import Answer, Ask
 
-# Ports per job: the rendezvous, the monitor, and a spare one in case job_port is among them.
-_PORTS = 3
+# Ports per job: the rendezvous, the monitor, and others in case job_port is among them, or a host that may lead the job
+# uses some.
+_PORTS = 8
 _DRAWN = random.SystemRandom()
 # Host counts. `job_nodes: 0` means every host that is not a spare.
 _COUNTS = ("job_nodes", "job_spares")

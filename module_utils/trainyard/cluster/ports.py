@@ -36,10 +36,19 @@ def draw_ports(ranges: str, count: int, choose: random.Random) -> list[int]:
 
     They are drawn at random, so that launches in the same second hardly ever choose the same port.
     """
-    bounds = [tuple(map(int, bound)) for bound in _RANGE.findall(ranges)[:_MAX_RANGES]]
-    ports = [range(max(first, FIRST), min(last, LAST) + 1) for first, last in bounds]
+    ports = _runs(ranges)
     places = choose.sample(range(sum(map(len, ports))), min(count, sum(map(len, ports))))
     return [_at(ports, place) for place in places]
+
+
+def is_unused(port: int, ranges: str) -> bool:
+    """Return whether a port is among a node's ranges."""
+    return any(port in run for run in _runs(ranges))
+
+
+def _runs(ranges: str) -> list[range]:
+    bounds = [tuple(map(int, bound)) for bound in _RANGE.findall(ranges)[:_MAX_RANGES]]
+    return [range(max(first, FIRST), min(last, LAST) + 1) for first, last in bounds]
 
 
 def _at(ports: Sequence[range], place: int) -> int:

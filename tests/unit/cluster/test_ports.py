@@ -2,7 +2,7 @@
 import random
 
 import pytest
-from ansible.module_utils.trainyard.cluster.ports import FIRST, LAST, draw_ports, parse_ports, port_ranges
+from ansible.module_utils.trainyard.cluster.ports import FIRST, LAST, draw_ports, is_unused, parse_ports, port_ranges
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +12,8 @@ def test_port_ranges_survive_writing_and_reading(ports):
     text = port_ranges(ports)
     assert parse_ports(text) == ports
     assert set(draw_ports(text, len(ports) + 1, random.SystemRandom())) == ports
+    beside = {port + step for port in ports for step in (-1, 0, 1)} | {FIRST, LAST}
+    assert {port for port in beside if is_unused(port, text)} == ports
 
 
 def test_only_the_longest_ranges_are_listed():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from ...cluster.ports import is_unused
 from ...cluster.unreachable import Answer
 from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted
@@ -26,6 +27,9 @@ Facts = Mapping[str, Any]
 
 # The variable by which each vendor's runtime hides devices from a process.
 VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "ascend": "ASCEND_RT_VISIBLE_DEVICES"}
+
+# Upper bound for the hosts that may lead a job, one after the other.
+MAX_CANDIDATES = 5
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -247,9 +251,23 @@ def only_ipv4(placement: Placement, reason: str) -> list[Finding]:
     return [Finding("network", f"address {node.address}", expected, action, host=node.host) for node in ipv6]
 
 
-def _ports(job: Job, host: str, head: Facts) -> tuple[list[int], list[Finding]]:
-    """Choose the rendezvous and the monitor port among the ports that are free on the head node."""
+def candidates(max_restarts: int, hosts: Sequence[str]) -> list[str]:
+    """Return the hosts that may lead a job, the planned head first; none where the head cannot be replaced.
+
+    `hosts` are all hosts of the job in their order, spares last. Without restarts a lost node ends the job, and two
+    hosts cannot tell a lost head from a network that is cut.
+    """
+    return list(hosts[:MAX_CANDIDATES]) if max_restarts and len(hosts) > 2 else []
+
+
+def _ports(job: Job, host: str, head: Facts, others: Sequence[Facts]) -> tuple[list[int], list[Finding]]:
+    """Choose the rendezvous and the monitor port among the ports that are free on the head node.
+
+    Ports that are also free on the `others` that may lead the job come first.
+    """
     free = [int(port) for port in head.get("free_ports") or () if port != job.port]
+    unused = [str(facts["unused_ports"]) for facts in others if facts.get("unused_ports")]
+    free.sort(key=lambda port: not all(is_unused(port, ranges) for ranges in unused))
     ports = ([] if job.port is None else [job.port]) + free
     if len(ports) >= 2:
         return ports[:2], []
@@ -288,7 +306,8 @@ def place(
     findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])
     if len(nodes) < len(members) or not nodes:
         return None, findings
-    ports, wrong = _ports(job, nodes[0].host, facts[nodes[0].host])
+    others = candidates(job.restarts.most, [node.host for node in nodes])[1:]
+    ports, wrong = _ports(job, nodes[0].host, facts[nodes[0].host], [facts[host] for host in others])
     if wrong:
         return None, findings + wrong
     port, monitor_port = ports

@@ -17,7 +17,7 @@ from ...nvidia import local_collective
 from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
-from ..placement.placement import Member, Node, Placement, common_environment, place
+from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
 from . import imports
@@ -83,6 +83,7 @@ class JobPlan:
             "created": self.created,
             "world_size": placement.world_size,
             "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
+            "candidates": candidates(job.restarts.most, [node.host for node in placement.everyone]),
             "monitor_port": placement.monitor_port,
             "silent_after_s": SILENT_AFTER_S,
             "timeout_s": job.timeout_s,
@@ -137,14 +138,16 @@ class JobPlan:
             "module": module_of(job.command, source_files),
             "source_files": [name for name in source_files if name in job.command[0]],
         }
-        peers = [{"host": node.host, "address": node.address} for node in placement.everyone[1:]]
+        peers = [{"host": node.host, "address": node.address} for node in placement.everyone]
+        # The hosts from which ranks are started by ssh: the head, and spares, which may take its place.
         by_ssh = LAUNCHERS[job.launcher].starts_by_ssh(job, placement)
+        starting = [node.host for node in (placement.head, *placement.spares) if by_ssh]
         planned = node_plans(self.as_dict())
         return {
             node.host: {
                 **planned[node.host],
                 **shared,
-                "ssh_peers": peers if by_ssh and node.node_rank == 0 else [],
+                "ssh_peers": [peer for peer in peers if peer["host"] != node.host] if node.host in starting else [],
                 "fingerprint": node.fingerprint,
                 "program_path": common_environment(job, placement, node)["PATH"],
                 "entry": self._entry(node, imported),
@@ -177,6 +180,10 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "head_address": head["address"],
         "port": head["port"],
     }
+    leading = plan.get("candidates") or ()
+    if leading:
+        addresses = {node["host"]: node["address"] for node in (*nodes, *spares_there)}
+        shared["candidates"] = [[host, addresses[host]] for host in leading]
     # Only the head knows the others.
     of_head = {
         "hosts": [node["host"] for node in nodes],
@@ -188,10 +195,14 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
     others: dict[str, Any] = {"hosts": [], "addresses": {}, "events": [], "ranks_of": {}}
     of_spare: dict[str, Any] = {**others, "ranks": [], "files": [], "processes": []}
-    return {
+    found = {
         **{node["host"]: {**shared, **node, **(others if node["node_rank"] else of_head)} for node in nodes},
         **{spare["host"]: {**shared, **spare, **of_spare} for spare in spares_there},
     }
+    for host in leading:
+        # The host that leads sends the events.
+        found[host]["events"] = plan["events"]
+    return found
 
 
 def source_findings(

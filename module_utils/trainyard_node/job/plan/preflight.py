@@ -75,10 +75,11 @@ def _other_jobs(node_plan: NodePlan) -> list[Path]:
 
 
 def port_findings(node_plan: NodePlan) -> list[Finding]:
-    """Find on the head that the rendezvous or the monitor port is in use, or planned for a job that starts.
+    """Find that the rendezvous or the monitor port is in use on a node that leads, or planned for a job that starts.
 
-    A job that was launched a moment ago may not listen yet.
+    A job that was launched a moment ago may not listen yet. Another node than the head opens them if it takes over.
     """
+    address = node_plan["address" if node_plan["node_rank"] else "head_address"]
     held = as_user.in_each(_other_jobs(node_plan), folders.held_ports)
     promised = {port: folder.name for folder, ports in held.items() for port in ports}
     findings = []
@@ -87,12 +88,16 @@ def port_findings(node_plan: NodePlan) -> list[Finding]:
         ("monitor_port", "monitor port", "start the job again: it takes another port"),
     ):
         port = node_plan[key]
-        found = _bind_error(node_plan["head_address"], port)
+        found = _bind_error(address, port)
         if port in promised and not found:
             found = f"{port} is that of job {promised[port]}"
         if found:
-            findings.append(Finding(check, found, "a free TCP port on the head node", action))
+            findings.append(Finding(check, found, f"a free TCP port on {_leading(node_plan)}", action))
     return findings
+
+
+def _leading(node_plan: NodePlan) -> str:
+    return "every node that may take over from the head" if node_plan["node_rank"] else "the head node"
 
 
 def _bind_error(address: str, port: int) -> str:
@@ -132,7 +137,7 @@ def reach_findings(node_plan: NodePlan) -> list[Finding]:
 
 
 def ssh_findings(node_plan: NodePlan, user: str) -> list[Finding]:
-    """Find on the head of a launcher that uses ssh where the training user cannot log in without a password."""
+    """Find on a node that may start ranks by ssh where the training user cannot log in without a password."""
     peers = {peer["address"]: peer["host"] for peer in node_plan["ssh_peers"]}
     if os.geteuid() != 0:
         # Then the job runs as the present user, too.
@@ -145,7 +150,7 @@ def ssh_findings(node_plan: NodePlan, user: str) -> list[Finding]:
         # A user that does not exist is a finding of path_findings.
         return []
     except OSError as error:
-        failed, where = [f"ssh cannot be started: {error.strerror}"], "the head"
+        failed, where = [f"ssh cannot be started: {error.strerror}"], node_plan["host"]
     expected = (
         f"{user} logs in from {node_plan['host']} to every node by its address on the job's network, without a "
         "password and with a known host key"
@@ -254,7 +259,7 @@ def receiver_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     for key, mode, what in (("program", os.X_OK, "a program"), ("ca_file", os.R_OK, "a file of certificates")):
         for path in filter(None, (each.get(key) for each in node_plan["events"])):
             if not (_may(user, path, mode) and Path(path).is_file()):
-                expected = f"{what} on the head node, for the training user"
+                expected = f"{what} on {_leading(node_plan)}, for the training user"
                 action = "put it there, or correct job_events"
                 findings.append(Finding("job_events", f"no {path} for {user}", expected, action))
     return findings
@@ -322,8 +327,10 @@ def _programs(node_plan: NodePlan) -> dict[str, dict[str, str]]:
 
 def preflight(node_plan: NodePlan, user: str) -> list[Finding]:
     """Check this node for the job."""
+    leads, may_lead = node_plan["node_rank"] == 0, folders.may_lead(node_plan)
     return [
-        *(port_findings(node_plan) if node_plan["node_rank"] == 0 else reach_findings(node_plan)),
+        *(port_findings(node_plan) if leads or may_lead else ()),
+        *(() if leads else reach_findings(node_plan)),
         *ssh_findings(node_plan, user),
         *path_findings(node_plan, user),
         *imports.findings(node_plan, user),

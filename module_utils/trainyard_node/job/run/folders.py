@@ -67,7 +67,13 @@ def held_devices(folder: Path) -> list[int] | None:
 
 
 def held_ports(folder: Path) -> list[int] | None:
-    """Return the ports of a job that runs and has its head here, even before it listens; None for any other."""
+    """Return the ports of a job that runs and whose head is or may be here, even before it listens; else None."""
     node_plan = read_json(folder / "node_plan.json")
-    heads = bool(node_plan) and node_plan.get("node_rank") == 0 and processes.monitor_alive(folder)
+    heads = bool(node_plan) and (node_plan.get("node_rank") == 0 or may_lead(node_plan))
+    heads = heads and processes.monitor_alive(folder)
     return [int(node_plan["port"]), int(node_plan["monitor_port"])] if heads else None
+
+
+def may_lead(node_plan: Record) -> bool:
+    """Return whether this node is among those that may lead the job."""
+    return any(host == node_plan.get("host") for host, _ in node_plan.get("candidates", ()))

@@ -152,6 +152,43 @@ def test_ports():
     assert briefly(findings) == [("n1", "ports", "1 free TCP port")]
 
 
+@pytest.mark.parametrize(("restarts", "spares", "nodes", "expected"), [
+    (0, 0, 4, []), (1, 0, 1, []), (1, 0, 2, []), (1, 0, 3, ["n1", "n2", "n3"]), (1, 1, 3, ["n1", "n2", "n3"]),
+    (1, 2, 4, ["n1", "n2", "n3", "n4"]), (3, 1, 9, ["n1", "n2", "n3", "n4", "n5"]),
+])  # fmt: skip
+def test_hosts_that_may_lead_a_job(restarts, spares, nodes, expected):
+    job = make_job(launcher="direct", max_restarts=restarts, **({"spares": spares} if spares else {}))
+    plan = make_plan(job, [member(number) for number in range(nodes)])
+    assert plan.as_dict()["candidates"] == expected
+    known = [node_plan.get("candidates") for node_plan in plan.node_plans([]).values()]
+    pairs = [[host, f"10.77.0.{number}"] for number, host in enumerate(expected, 1)]
+    assert known == [pairs or None] * nodes
+
+
+def test_all_hosts_that_may_lead_know_who_gets_events():
+    job = make_job(launcher="direct", max_restarts=1, events=[{"url": "https://example.org/hook"}])
+    sent = make_plan(job, [member(number) for number in range(7)]).node_plans([])
+    assert [bool(sent[f"n{number}"]["events"]) for number in range(1, 8)] == [True] * 5 + [False] * 2
+    alone = make_plan(make_job(events=[{"url": "https://example.org/hook"}]), [member(0), member(1)]).node_plans([])
+    assert alone["n1"]["events"] and not alone["n2"]["events"]
+
+
+def test_ports_are_free_on_all_hosts_that_may_lead():
+    free = {"free_ports": [20000, 20001, 20002, 20003]}
+    others = [{"unused_ports": "20001-20063"}, {"unused_ports": "10000-20001,20003-20003"}]
+
+    def ports(*more, **job):
+        members = [member(number, **facts) for number, facts in enumerate([free, *others, *more])]
+        placement = make_plan(make_job(**{"max_restarts": 1, **job}), members).placement
+        return placement.port, placement.monitor_port
+
+    assert ports() == (20001, 20003)
+    assert ports(port=20003) == (20003, 20001)
+    assert ports(max_restarts=0) == (20000, 20001)
+    # Without common ports those of the head are taken, and each host checks them.
+    assert ports({"unused_ports": "30000-30001"}) == (20000, 20001)
+
+
 def test_devices_are_those_requested():
     def chosen(**changes):
         node = make_plan(make_job(launcher="direct", **changes), [member(0, devices=8)]).as_dict()["nodes"][0]

@@ -49,6 +49,21 @@ def test_a_port_on_an_address_that_the_node_has_not(spec):
     assert findings[0].found == f"192.0.2.7:{spec['port']} cannot be bound: {os.strerror(errno.EADDRNOTAVAIL)}"
 
 
+def test_a_node_that_may_lead_checks_the_ports_on_its_own_address(spec):
+    other = {**spec, "host": "n2", "node_rank": 1, "address": "127.0.0.2"}
+    with socket.create_server(("127.0.0.2", spec["monitor_port"])):
+        assert checks.preflight(other, ME) == []
+        other["candidates"] = [["n1", "127.0.0.1"], ["n2", "127.0.0.2"], ["n3", "127.0.0.3"]]
+        (finding,) = checks.preflight(other, ME)
+        assert (finding.check, finding.found.partition(" by ")[0]) == (
+            "monitor port",
+            f"{spec['monitor_port']} is in use",
+        )
+        assert finding.expected == "a free TCP port on every node that may take over from the head"
+        assert checks.preflight({**other, "host": "n4"}, ME) == []
+    assert checks.preflight(other, ME) == []
+
+
 def test_an_owner_that_is_hidden_from_us_is_left_out(tmp_path):
     (tmp_path / "net").mkdir()
     heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -175,6 +190,10 @@ def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
 
     assert found(node_rank=1) == []
     assert found(node_rank=0) == [("", "rendezvous port", f"{spec['port']} is that of job resnet-2")]
+    # Its head may come here.
+    may_lead = {"node_rank": 1, "host": "n2", "candidates": [["n1", "127.0.0.1"], ["n2", "127.0.0.2"]]}
+    assert found(**may_lead) == found(node_rank=0) and found(**{**may_lead, "host": "n3"}) == []
+    assert found(**{**may_lead, "candidates": 7}) == []
     # Files that a job's user has written there stop no other job.
     assert found(node_rank=0, port=[], monitor_port="x") == []
     other_job.kill()

@@ -116,6 +116,9 @@ def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_
         assert f"export GROUP_RANK={place}\n" in script["content"]
     # Preflight checks the login to the spare, which must be reachable when it is needed.
     assert plan.node_plans([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
+    # A spare in the place of the head starts the ranks of all others.
+    logs_in = {host: [peer["host"] for peer in own["ssh_peers"]] for host, own in plan.node_plans([]).items()}
+    assert logs_in == {"n1": ["n2", "n3", "n4"], "n2": [], "n3": [], "n4": ["n1", "n2", "n3"]}
 
 
 def test_variables_of_a_spare_alone_count_from_the_start():
