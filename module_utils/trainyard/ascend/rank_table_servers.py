@@ -7,8 +7,9 @@ requires ranks that follow the order of the names.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Table = dict[str, Any]
@@ -30,6 +31,20 @@ def with_servers(table: Table, others: Mapping[str, Table]) -> Table:
             pod_of[name] = next(iter(_pod_of(others[name]).values()), "")
         entries.append(entry)
     changed = {**table, "server_list": entries}
+    if "super_pod_list" in table:
+        changed["super_pod_list"] = super_pods_of((pod_of[each["server_id"]], each["server_id"]) for each in entries)
+    return changed
+
+
+def without_servers(table: Table, places: Collection[int]) -> Table:
+    """Return a table without the servers in these places; ranks stay contiguous."""
+    pod_of, ranks = _pod_of(table), itertools.count()
+    entries = [
+        {**entry, "device": [{**device, "rank_id": str(next(ranks))} for device in entry["device"]]}
+        for place, entry in enumerate(table["server_list"])
+        if place not in places
+    ]
+    changed = {**table, "server_count": str(len(entries)), "server_list": entries}
     if "super_pod_list" in table:
         changed["super_pod_list"] = super_pods_of((pod_of[each["server_id"]], each["server_id"]) for each in entries)
     return changed

@@ -18,6 +18,8 @@ class Restarts:
     # `auto`: causes that return every time end the job; `always`: any failure is answered by a restart.
     restart_on: str = "auto"
     spares: int = 0
+    # The least number of nodes with which the job goes on; 0 where it needs all of them.
+    min_nodes: int = 0
     rejoin_s: int = 300
     checkpoints: str = ""
     # Whether a checkpoint from which attempts fail is set aside.

@@ -23,6 +23,7 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
         most=most,
         restart_on=values.choice("job_restart_on"),
         spares=_spares(values, scheduler, most),
+        min_nodes=_min_nodes(values, scheduler, most, recovery),
         rejoin_s=values.number("job_rejoin_timeout"),
         checkpoints=folder,
         rolls_back=_rolls_back(values, scheduler, folder, most),
@@ -65,6 +66,19 @@ def _spares(values: Values, scheduler: str, restarts: int) -> int:
         action = "set job_max_restarts, or leave job_spares out"
         values.wrong("job_spares", f"{spares} with job_max_restarts: {restarts}", expected, action)
     return spares
+
+
+def _min_nodes(values: Values, scheduler: str, restarts: int, recovery: bool) -> int:
+    least, found, expected = values.number("job_min_nodes"), "", ""
+    if scheduler != "ssh":
+        found, expected = f"job_scheduler: {scheduler}, which chooses nodes itself", "job_scheduler: ssh"
+    elif not restarts:
+        found, expected = "job_max_restarts: 0", "a number of restarts: a job goes on with fewer nodes in one"
+    elif recovery:
+        found, expected = "job_recovery: true", "restarts of the whole job, as ranks get other numbers"
+    if least and found:
+        values.wrong("job_min_nodes", f"{least} with {found}", expected, "correct that, or leave job_min_nodes out")
+    return least
 
 
 def _recovery_path(values: Values, recovery: bool) -> str:

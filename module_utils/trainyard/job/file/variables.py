@@ -145,6 +145,13 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             0,
             1000,
         ),
+        "job_min_nodes": _number(
+            "The least number of nodes with which the job goes on after nodes are lost and no spare is left. `0` means "
+            "all. Needs `job_max_restarts`. [Fewer nodes](restarts.md#fewer-nodes).",
+            0,
+            0,
+            1_000_000,
+        ),
     },
     "Environment and network": {
         "job_env": _mapping('Environment of every rank. Quote values that YAML would change (`"0123"`, `"yes"`).'),

@@ -19,6 +19,7 @@ from ..placement.process import Process, rank_log
 RANK_LOG = "worker_{rank}.log"
 # Seconds after a worker's death during which the scheduler rejects its id.
 WORKER_BACK_AFTER_S = 30
+_NUMBERED = {"MS_WORKER_NUM": "{world_size}"}
 
 
 def release(node: Node) -> tuple[str, str]:
@@ -100,6 +101,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             "MS_NODE_ID": "sched",
             **recovery_environment(job, placement, "scheduler"),
         },
+        numbered=_NUMBERED,
         recover_after_s=0 if job.restarts.recovery else None,
     )
     comes_back = job.restarts.recovery and version and mindspore.supports(version, device, "recovery")
@@ -120,6 +122,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
                 **recovery_environment(job, placement, f"rank{rank}"),
             },
             recover_after_s=WORKER_BACK_AFTER_S if comes_back else None,
+            numbered={**_NUMBERED, "MS_NODE_ID": "{rank}" if numbered else "worker_{rank}"},
         )
         for local_rank, rank in enumerate(node.ranks)
     ]

@@ -197,6 +197,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             log=f"{placement.job_dir}/logs/mpirun.log",
             env=env,
             lists_nodes=("-H",) if job.mpi.placement == "hosts" else (),
+            numbered={"-n": "{world_size}"},
         )
     ]
 
@@ -221,7 +222,8 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
         f"# Starts mpirun's daemon on {node.host}.",
         _DAEMON.format(job_id=placement.job_id, address=node.address),
     ]
-    scripts = [File(RANK_SCRIPT, "\n".join(lines), "0755"), File(DAEMON_SCRIPT, "\n".join(daemon), "0755")]
+    of_rank = File(RANK_SCRIPT, "\n".join(lines), "0755", numbered=("export GROUP_RANK={node_rank}\n",))
+    scripts = [of_rank, File(DAEMON_SCRIPT, "\n".join(daemon), "0755")]
     if node is not placement.head:
         return scripts
     # Findings refuse two nodes with one address, and IPv6; the plan is built all the same, to find what else is wrong.

@@ -13,6 +13,7 @@ MODULE = "mindspore.parallel.cluster.run"
 # Programs that msrun starts directly; it puts `python` before any other word.
 _PROGRAMS = ("python", "python3", "pytest")
 _INSTEAD = "use job_launcher: mindspore"
+_NUMBERED = {"--worker_num=": "{world_size}", "--node_rank=": "{node_rank}"}
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
@@ -47,4 +48,5 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         *job.command,
     )
     env = {**common_environment(job, placement, node), **cluster_environment(job, node)}
-    return [Process("agent", tuple(node.ranks), argv, agent_log(placement.job_dir, node.node_rank), env)]
+    log = agent_log(placement.job_dir, node.node_rank)
+    return [Process("agent", tuple(node.ranks), argv, log, env, numbered=_NUMBERED)]

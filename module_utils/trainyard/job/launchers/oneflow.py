@@ -27,6 +27,7 @@ RANK_SCRIPT = "oneflow_rank"
 # module imports it, too, and sets all five for its ranks; a script that configures itself does so before.
 _NOT_YET = ("MASTER_ADDR", "MASTER_PORT")
 _INSTEAD = "use job_launcher: direct"
+_NUMBERED = {"--nnodes": "{nodes}", "--node_rank": "{node_rank}"}
 
 _REPORT_EXIT = """\
 status=$?
@@ -78,7 +79,8 @@ def _launch(job: Job, placement: Placement, node: Node) -> Process:
     launch = (f"{placement.venv}/bin/python", "-m", "oneflow.distributed.launch", *words(options))
     argv = (*launch, "--no_python", f"{placement.job_dir}/{RANK_SCRIPT}", *job.command)
     log = agent_log(placement.job_dir, node.node_rank)
-    return Process("agent", tuple(node.ranks), argv, log, _environment(job, placement, node))
+    env = _environment(job, placement, node)
+    return Process("agent", tuple(node.ranks), argv, log, env, numbered=_NUMBERED)
 
 
 def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:
@@ -95,6 +97,7 @@ def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:
             "ONEFLOW_DEVICE_NUM": str(node.rank_count),
         },
         lists_nodes=("ONEFLOW_MACHINES",),
+        numbered={"ONEFLOW_MACHINE_ID": "{node_rank}"},
     )
 
 

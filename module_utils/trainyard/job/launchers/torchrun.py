@@ -12,6 +12,8 @@ from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log, runtime, words
 
+_NUMBERED = {"--nnodes": "{nodes}", "--node-rank": "{node_rank}"}
+
 
 def check(job: Job, placement: Placement) -> list[Finding]:
     """Find a missing environment, and nodes with other numbers of ranks: --nproc-per-node is one for all."""
@@ -41,4 +43,5 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     rank = ["--no-python", python, "-IS", runtime(placement.job_dir), "rank", *job.command]
     argv = [python, runtime(placement.job_dir), "agent", "torch.distributed.run", *words(options), *rank]
     env = common_environment(job, placement, node)
-    return [Process("agent", tuple(node.ranks), tuple(argv), agent_log(placement.job_dir, node.node_rank), env)]
+    log = agent_log(placement.job_dir, node.node_rank)
+    return [Process("agent", tuple(node.ranks), tuple(argv), log, env, numbered=_NUMBERED)]

@@ -30,6 +30,15 @@ VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "ascend": "ASCEND_RT_VISIBL
 
 # Upper bound for the hosts that may lead a job, one after the other.
 MAX_CANDIDATES = 5
+# The variable with the number of ranks before any node was left out.
+PLANNED = "TRAINYARD_PLANNED_WORLD_SIZE"
+# Variables that number nodes and ranks, of launchers that start each rank themselves.
+_NUMBERED = {
+    **dict.fromkeys(("RANK", "RANK_ID"), "{rank}"),
+    **dict.fromkeys(("WORLD_SIZE", "RANK_SIZE"), "{world_size}"),
+    **dict.fromkeys(("GROUP_RANK", "NODE_RANK"), "{node_rank}"),
+    "NNODES": "{nodes}",
+}
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -374,6 +383,7 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         "MASTER_PORT": str(placement.port),
         "TRAINYARD_JOB_ID": placement.job_id,
         "TRAINYARD_JOB_DIR": placement.job_dir,
+        **({PLANNED: str(placement.world_size)} if job.restarts.min_nodes else {}),
         **(tls_environment(placement.job_dir) if job.tls else {}),
     }
 
@@ -387,4 +397,11 @@ def rank_process(job: Job, placement: Placement, node: Node, rank: int, env: Map
         "LOCAL_WORLD_SIZE": str(node.rank_count),
         "GROUP_RANK": str(node.node_rank),
     }
-    return Process(f"rank{rank}", (rank,), job.command, rank_log(placement.job_dir, rank), {**env, **own})
+    return Process(
+        name=f"rank{rank}",
+        ranks=(rank,),
+        argv=job.command,
+        log=rank_log(placement.job_dir, rank),
+        env={**env, **own},
+        numbered=_NUMBERED,
+    )

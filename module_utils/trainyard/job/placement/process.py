@@ -22,9 +22,11 @@ class Process:
     recover_after_s: int | None = None
     # Variables and options whose values contain addresses of other nodes, which a spare changes.
     lists_nodes: tuple[str, ...] = ()
+    # Variables and options whose values change with the nodes that take part, with templates (run/fewer_nodes.py).
+    numbered: Mapping[str, str] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the process as it stands in plan.json."""
+    def as_dict(self, numbered: bool = False) -> dict[str, Any]:
+        """Return the process as it stands in plan.json; `numbered`: the job may go on with fewer nodes."""
         return {
             "name": self.name,
             "ranks": list(self.ranks),
@@ -33,6 +35,7 @@ class Process:
             "log": self.log,
             "recover_after_s": self.recover_after_s,
             **({"lists_nodes": list(self.lists_nodes)} if self.lists_nodes else {}),
+            **({"numbered": dict(self.numbered)} if numbered and self.numbered else {}),
         }
 
 
@@ -47,13 +50,16 @@ class File:
     lists_nodes: bool = False
     # For a rank table: the entry of each spare, by its address.
     servers: Mapping[str, Any] = field(default_factory=dict)
+    # Lines that change with the nodes that take part, as templates (run/fewer_nodes.py).
+    numbered: tuple[str, ...] = ()
 
-    def as_dict(self, job_dir: str) -> dict[str, Any]:
-        """Return the file as it stands in plan.json."""
+    def as_dict(self, job_dir: str, numbered: bool = False) -> dict[str, Any]:
+        """Return the file as it stands in plan.json; `numbered`: the job may go on with fewer nodes."""
         digest = hashlib.sha256(self.content.encode()).hexdigest()
         entry = {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode, "sha256": digest}
         lists = {"lists_nodes": True, **({"servers": self.servers} if self.servers else {})}
-        return {**entry, **(lists if self.lists_nodes else {})}
+        lines = {"numbered": list(self.numbered)} if numbered and self.numbered else {}
+        return {**entry, **(lists if self.lists_nodes else {}), **lines}
 
 
 def words(options: Mapping[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ from ..launchers import LAUNCHERS
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
+from ..run import fewer_nodes
 from . import imports
 from . import spare_places as spares
 from .preflight import crowded, environment_findings, own_scripts
@@ -63,9 +64,13 @@ class JobPlan:
             "devices": list(node.devices),
             "local_collective": self._collective(node),
             "ranks": list(node.ranks),
-            "files": [file.as_dict(self.placement.job_dir) for file in self.files[node.host]],
-            "processes": [process.as_dict() for process in self.processes[node.host]],
+            "files": [file.as_dict(self.placement.job_dir, self._may_shrink) for file in self.files[node.host]],
+            "processes": [process.as_dict(self._may_shrink) for process in self.processes[node.host]],
         }
+
+    @property
+    def _may_shrink(self) -> bool:
+        return self.job.restarts.min_nodes > 0
 
     def _collective(self, node: Node) -> dict[str, Any]:
         if not self.job.health_gate or node.vendor != "nvidia":
@@ -90,6 +95,7 @@ class JobPlan:
             "max_restarts": job.restarts.most,
             "restart_on": job.restarts.restart_on,
             "rejoin_s": job.restarts.rejoin_s,
+            **({"min_nodes": job.restarts.min_nodes} if self._may_shrink else {}),
             "checkpoints": job.restarts.checkpoints,
             "checkpoint_rollback": job.restarts.rolls_back,
             "stop": asdict(job.stop),
@@ -114,7 +120,7 @@ class JobPlan:
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
             "spares": [
-                {**spare.as_dict(placement.job_dir), "local_collective": self._collective(spare.node)}
+                {**spare.as_dict(placement.job_dir, self._may_shrink), "local_collective": self._collective(spare.node)}
                 for spare in self.spares
             ],
         }
@@ -176,6 +182,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     head, nodes, spares_there = plan["head"], plan["nodes"], plan.get("spares", ())
     shared = {
         **{name: plan[name] for name in _SHARED},
+        **fewer_nodes.of_plan(plan),
         "head_host": head["host"],
         "head_address": head["address"],
         "port": head["port"],

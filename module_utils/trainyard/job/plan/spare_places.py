@@ -26,8 +26,8 @@ class Spare:
     node: Node
     places: Mapping[int, tuple[Sequence[Process], Sequence[File]]]
 
-    def as_dict(self, job_dir: str) -> dict[str, Any]:
-        """Return the spare as in plan.json."""
+    def as_dict(self, job_dir: str, numbered: bool = False) -> dict[str, Any]:
+        """Return the spare as in plan.json; `numbered`: the job may go on with fewer nodes."""
         node = self.node
         return {
             "host": node.host,
@@ -37,8 +37,8 @@ class Spare:
             "devices": list(node.devices),
             "places": {
                 str(place): {
-                    "processes": [each.as_dict() for each in processes],
-                    "files": [file.as_dict(job_dir) for file in own],
+                    "processes": [each.as_dict(numbered) for each in processes],
+                    "files": [file.as_dict(job_dir, numbered) for file in own],
                 }
                 for place, (processes, own) in self.places.items()
             },

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ascend.rank_table_servers import dumps, with_servers
@@ -58,14 +58,23 @@ def _now(address: str, moved: Moved) -> str:
     return address
 
 
+def option_at(argv: Sequence[str], name: str) -> int | None:
+    """Return where the value of an option is: behind `--name`, or in the word itself for `--name=`; None without it.
+
+    The launcher's option precedes the command, which may have an option of the same name.
+    """
+    if name.endswith("="):
+        return next((at for at, word in enumerate(argv) if word.startswith(name)), None)
+    return argv.index(name) + 1 if name in argv else None
+
+
 def process(planned: Mapping[str, Any], moved: Moved) -> dict[str, Any]:
     """Return a planned process with the addresses of the present nodes."""
     names = planned.get("lists_nodes", ())
     argv, env = list(planned["argv"]), planned["env"]
     for name in names:
-        if name in argv:
-            # The launcher's option precedes the command, which may have an option of the same name.
-            at = argv.index(name) + 1
+        at = option_at(argv, name)
+        if at is not None:
             argv[at] = text(argv[at], moved)
     changed = {name: text(env[name], moved) for name in names if name in env}
     return {**planned, "argv": argv, "env": {**env, **changed}}

@@ -35,7 +35,7 @@ from ..file.command import scripts
 from ..file.job import Job
 from ..file.launcher_programs import meant
 from ..file.start_scripts import code_in, waits_for_nothing
-from ..plan import nested_launchers
+from ..plan import fewer_nodes, nested_launchers
 from ..plan.plan import JobPlan, source_findings
 from ..run.progress import strict
 from . import slurm, ssh
@@ -96,6 +96,7 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
     made, wrong = scheduler.plan(job, facts, source, where)
     if made is not None:
         findings += nested_launchers.findings(job, source.text, *_size(made))
+        findings += fewer_nodes.findings(job, source.text, _size(made)[0])
     return made, findings + wrong
 
 
