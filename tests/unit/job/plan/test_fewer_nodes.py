@@ -66,7 +66,7 @@ def test_without_some_nodes_the_plan_is_that_of_a_new_plan_for_the_others(case, 
         assert processes == new["processes"]
         changing = {file["path"]: file["content"] for file in new["files"]}
         assert files == {path: changing[path] for path in files}
-        # What is not written again is right as it is.
+        # Files that are not written again are right as they are.
         before = {file["path"]: file["content"] for file in plans[each.host]["files"]}
         assert {path: files.get(path, text) for path, text in before.items()} == changing
 
