@@ -29,7 +29,7 @@ options:
     type: float
     default: 0
   ask_nodes:
-    description: Whether to ask the heads of jobs without a final record if they run.
+    description: Whether to ask the heads of jobs without a final record if they run, and hosts that may lead them.
     type: bool
     default: true
   compare:

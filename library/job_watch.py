@@ -9,8 +9,9 @@ DOCUMENTATION = r"""
 module: job_watch
 short_description: Watch a job until it ends
 description:
-  - Prints progress from the head node or the job's scheduler. Gives up after 20 seconds (60 for a scheduler) without an
-    answer beyond the time for a lost node to come back. Interrupting the command does not affect the job.
+  - Prints progress from the head node or the job's scheduler, and from another node after it has taken over as head.
+    Gives up after 20 seconds (60 for a scheduler) without an answer beyond the time for a lost node to come back.
+    Interrupting the command does not affect the job.
 options:
   follow:
     description: >-

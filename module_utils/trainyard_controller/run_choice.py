@@ -10,6 +10,7 @@ from typing import Any
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.job.record import run_record, runs
 from ..trainyard_node.machine.json_files import read_json
+from . import heads
 from .run_folder import launches, read_plans, read_submitted, scheduler_of
 from .scheduler_clients import Ask, external_job
 
@@ -59,24 +60,18 @@ def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask, launching
     """Query each head once for all its jobs, and the schedulers for each of theirs, but nobody for a launch."""
     running: dict[str, str] = {}
     unknown: dict[str, str] = {}
-    of_heads: dict[str, list[dict[str, str]]] = {}
+    over_ssh = []
     for plan in plans:
         if plan["job_id"] in launching:
             running[plan["job_id"]] = runs.LAUNCHING
             continue
         if "engine" not in plan:
-            of_heads.setdefault(plan["head"]["host"], []).append({name: plan[name] for name in ("job_id", "job_dir")})
+            over_ssh.append(plan)
             continue
         state = external_job(plan, runs_dir, ask).state(waits=False)
         if "state" not in state:
             unknown[plan["job_id"]] = reason(state) or "no answer"
         elif state["state"] in ("pending", "running"):
             running[plan["job_id"]] = str(state.get("line", ""))
-    answers = ask("running", {host: {"jobs": jobs} for host, jobs in of_heads.items()}) if of_heads else {}
-    for host, answer in answers.items():
-        ours = [job["job_id"] for job in of_heads[host]]
-        if "running" in answer:
-            running.update({job_id: answer["running"][job_id] for job_id in ours if job_id in answer["running"]})
-        else:
-            unknown.update(dict.fromkeys(ours, f"{host}: {reason(answer) or 'no answer'}"))
-    return runs.Answers(running, unknown)
+    lines, silent = heads.running(over_ssh, ask)
+    return runs.Answers({**running, **lines}, {**unknown, **silent})

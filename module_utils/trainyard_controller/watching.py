@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watch a job from the controller: a line of progress each round, until the job ends.
 
-Only the head node is queried, whose monitor has the reports of all others, or the scheduler. So watching costs the same
-for 4 and for 4,000 nodes, and an interrupted watcher changes nothing for the job.
+Only the head node is queried, whose monitor has the reports of all others, or the scheduler; when the head is lost, the
+few hosts that may take over from it. So watching costs the same for 4 and for 4,000 nodes, and an interrupted watcher
+changes nothing for the job.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
+from ..trainyard.job.run import leader
 from ..trainyard.job.run.log_lines import folded
+from .heads import LIMIT_S, Head
 from .live_page import EVERY_S, LivePage
 from .scheduler_clients import Answer, Ask, external_job
 
 # Maximum silence of a head, in seconds; its nodes give up earlier (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
-# Seconds that an answer may take beyond the requested wait, and after which silence is shown.
-LIMIT_S, TELL_S = 30.0, 20.0
+# Seconds beyond the requested wait after which silence is shown.
+TELL_S = 20.0
 # Seconds between two polls for lines of ranks, and the longest wait for a slow node.
 FOLLOW_S = 1.0
 # Seconds that a node may take for an answer, and for which a silent node is not queried again.
@@ -50,43 +53,61 @@ class LeftError(Exception):
 class OverSsh:
     """A job over ssh: its head answers as soon as the job ends.
 
-    `host`, shown as `title`, is queried; `then` follows after a silence of `patience_s`.
+    `host`, shown as `title`, is queried; `then` follows after a silence of `patience_s`. Where the head can be replaced
+    by another host, the watch goes on with that one.
     """
 
     then = "then the other nodes are asked how the job ended, and end what still runs"
 
-    def __init__(self, plan: Mapping[str, Any], ask: Ask) -> None:
-        """Take the plan; a lost head may come back while restarts are left."""
-        self.host, self._ask = plan["head"]["host"], ask
-        self.title = f"head node {self.host}"
-        self._job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
+    def __init__(self, plan: Mapping[str, Any], ask: Ask, forget: Callable[[str], None] = lambda _: None) -> None:
+        """Take the plan; a lost head may come back while restarts are left. `forget` as for Head."""
+        self._plan, self._head = plan, Head(plan, ask, forget)
         self._rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
         self.patience_s = GIVE_UP_S + self._rejoin_s
         self._alive = time.monotonic()
-        self._reported_at: object = None
+        self._reported: tuple[str, object] = "", None
+
+    @property
+    def host(self) -> str:
+        """Return the host that leads the job, as far as is known."""
+        return self._head.host
+
+    @property
+    def title(self) -> str:
+        """Return how the host is shown."""
+        return f"head node {self.host}"
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
         """Return `state`, `line` and `told` (events) after `wait_s` seconds or at its end, or a failed answer.
 
         `stalled`: the job's monitor has reported nothing since the last call.
         """
-        found = self._ask("state", {self.host: {**self._job, "wait_s": wait_s}}, limit_s=wait_s + LIMIT_S)[self.host]
-        if "known" not in found:
+        before = self.host
+        answers = self._head.states(wait_s)
+        phase = leader.phase(self._plan, answers)
+        if phase == leader.SILENT:
             self._alive = time.monotonic() + 1
-            return found
-        state = "over"
-        if found["monitor_alive"]:
-            self._alive, state = time.monotonic(), "running"
-        elif found.get("monitor_lost", {}).get("restarted") and time.monotonic() - self._alive < self._rejoin_s:
+            return next((answer for answer in answers.values() if "known" not in answer), {})
+        if phase == leader.ELECTION:
+            self._alive = time.monotonic()
+            time.sleep(min(wait_s, 1.0))
+            return {"state": "running", "line": "", "note": leader.election_text(self._plan, before, answers)}
+        found, state = answers.get(self.host) or {}, "running" if phase == leader.LED else "over"
+        may_return = any((answer.get("monitor_lost") or {}).get("restarted") for answer in answers.values())
+        may_return = may_return and time.monotonic() - self._alive < self._rejoin_s
+        if phase == leader.LED:
+            self._alive = time.monotonic()
+        elif may_return and not leader.end_of_job(self._plan, (found.get("cluster") or {}).get("end")):
             # A head that has just come back answers before its monitor runs again; one that was killed stays away.
             time.sleep(1)
             state = "running"
-        if (found.get("cluster") or {}).get("end"):
-            state = "over"
         # A monitor that works writes another time every second.
-        before, self._reported_at = self._reported_at, (found.get("cluster") or {}).get("elapsed_s")
-        stalled = found["monitor_alive"] and state == "running" and before is not None and before == self._reported_at
+        reported = self.host, (found.get("cluster") or {}).get("elapsed_s")
+        stalled = phase == leader.LED and reported[1] is not None and reported == self._reported
+        self._reported = reported
         told, note = found.get("restarts", ()), found.get("note", "")
+        if self.host != before:
+            note = f"{self.host} leads the job now, in the place of {before}"
         return {"state": state, "line": found.get("line", ""), "note": note, "told": told, "stalled": stalled}
 
 

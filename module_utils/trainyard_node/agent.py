@@ -104,6 +104,7 @@ def start(
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Return the state of a job on this node, at its end or after `wait_s`; on the head with a line for people."""
+    from ..trainyard.job.run import leader
     from ..trainyard.job.run.hang import PATTERN_NOTE
     from ..trainyard.job.run.restarts import restart_text, went_on_text
     from .job.run import job
@@ -112,7 +113,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     job.wait(folder, wait_s)
     result = job.status(folder, job_id)
     cluster = result["cluster"]
-    if cluster:
+    if cluster and not leader.has_led(result):
         result["line"] = _line(cluster)
         printing = cluster.get("printing")
         if printing and not cluster["end"]:
@@ -144,12 +145,23 @@ def _line(cluster: Mapping[str, Any]) -> str:
 
 
 def running(*, jobs: list[dict[str, str]]) -> Answer:
-    """Return which of these jobs have a monitor that runs here, each with the line for people."""
+    """Return which of these jobs have a monitor that runs here, each with the line for people, and which have `ended`.
+
+    A head that was lost knows no end of its job.
+    """
     from .job.run import job
 
-    alive = job.all_alive([Path(each["job_dir"]) for each in jobs])
-    found = {each["job_id"]: each["job_dir"] for each in jobs if Path(each["job_dir"]) in alive}
-    return {"running": {name: state(job_id=name, job_dir=folder).get("line", "") for name, folder in found.items()}}
+    folders = {each["job_id"]: Path(each["job_dir"]) for each in jobs}
+    alive = job.all_alive(list(folders.values()))
+    others = job.all_with_end([folder for folder in folders.values() if folder not in alive])
+    return {
+        "running": {
+            name: state(job_id=name, job_dir=str(folder)).get("line", "")
+            for name, folder in folders.items()
+            if folder in alive
+        },
+        "ended": [name for name, folder in folders.items() if folder in others],
+    }
 
 
 def collect(

@@ -12,9 +12,8 @@ from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.job.run import log_lines
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
-from ansible.module_utils.trainyard_controller.fan_out import end_visits
+from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
 from ansible.module_utils.trainyard_controller.live_page import LivePage
-from ansible.module_utils.trainyard_controller.scheduler_clients import Ask
 from ansible.module_utils.trainyard_controller.watching import ExternalWatch, LeftError, Lines, OverSsh, Watched, follow
 
 
@@ -35,14 +34,16 @@ class ActionModule(Documented):
             page = LivePage(plan, run_dir, nodes.ask)
             show(f"  page        {page.path}")
 
-        def watched(ask: Ask) -> Watched:
-            return ExternalWatch(plan, run_dir, ask) if "engine" in plan else OverSsh(plan, ask)
+        def watched(fan_out: FanOut) -> Watched:
+            if "engine" in plan:
+                return ExternalWatch(plan, run_dir, fan_out.ask)
+            return OverSsh(plan, fan_out.ask, fan_out.forget)
 
         try:
-            lost = follow(watched(nodes.ask), nodes.forget, show, lines, page, interrupted=interrupts.noted)
+            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupted=interrupts.noted)
         except LeftError:
             # The connection to the head is still in use: this takes another one.
-            found = watched(self.fan_out().ask).read(0.0)
+            found = watched(self.fan_out()).read(0.0)
             end_visits()
             if "state" not in found:
                 return {"goes_on": True, "lost": reason(found) or "no answer"}

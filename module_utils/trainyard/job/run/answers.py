@@ -188,7 +188,7 @@ SHAPES: dict[str, Shape] = {
     },
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
-    "running": {"running": Each(str)},
+    "running": {"running": Each(str), "?ended": [str]},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
     "collect": {
         "changed": bool,

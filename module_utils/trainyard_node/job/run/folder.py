@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
-from ....trainyard.job.run import answers
+from ....trainyard.job.run import answers, leader
 from ....trainyard.job.run.failure_kinds import EXIT
 from ....trainyard.job.run.log_lines import FIRST_BYTES, MAX_BYTES, cut
 from ....trainyard.job.run.shapes import Shape, misfit, named
@@ -219,6 +219,12 @@ def status(job_dir: Path) -> Record | None:
         "monitor": _checked(job_dir / "monitor.json", answers.MONITOR),
         "cluster": _checked(job_dir / "cluster.json", answers.CLUSTER),
     }
+
+
+def has_end(job_dir: Path) -> bool:
+    """Return whether this node led the job when it ended."""
+    found = _checked(job_dir / "cluster.json", answers.CLUSTER) or {}
+    return leader.ends_job(found.get("end"))
 
 
 def take_stacks(job_dir: Path, looks: int) -> dict[str, Any] | None:

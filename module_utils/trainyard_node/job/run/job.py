@@ -79,6 +79,12 @@ def all_alive(folders: Sequence[Path]) -> list[Path]:
     return [folder for folder in folders if found.get(folder)]
 
 
+def all_with_end(folders: Sequence[Path]) -> list[Path]:
+    """Return those of these folders of jobs in which the head recorded the end of the job."""
+    found = as_user.in_each(folders, job_folder.has_end)
+    return [folder for folder in folders if found.get(folder)]
+
+
 def _owner(user: str) -> Owner:
     """Return the user of the job."""
     owner = as_user.named(user)

@@ -3,7 +3,8 @@
 import time as real_time
 
 import pytest
-from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard_controller import heads, watching
+from test_leader import CUT_OFF, FAILED, WELL, head, node
 
 GONE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: timed out"}
 
@@ -24,7 +25,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(watching, "time", made)
+    for module in (watching, heads):
+        monkeypatch.setattr(module, "time", made)
     return made
 
 
@@ -176,3 +178,153 @@ def test_a_scheduler_without_the_job_is_queried_once(clock, tmp_path, monkeypatc
     job = watching.ExternalWatch({"engine": {"submit_host": "login"}}, tmp_path, None)
     lost, shown, forgotten = followed(job)
     assert (lost, shown, forgotten, answers) == ("no such job", [], ["login"], [])
+
+
+# ---- the head is replaced by another host
+
+
+class Nodes:
+    """Three hosts that may lead, with one answer of each for every round; the last round again and again.
+
+    A round begins when the host of the last head is asked, or would be.
+    """
+
+    def __init__(self, clock, *rounds):
+        self.clock, self.rounds, self.visits, self.forgotten = clock, list(rounds), [], []
+        self.plan = {**plan(3), "candidates": ["n1", "n2", "n3"]}
+
+    def ask(self, question, own, limit_s):
+        assert question == "state"
+        self.visits.append(list(own))
+        for about in own.values():
+            self.clock.now += about["wait_s"]
+        return {host: self.rounds[0][host] for host in own}
+
+    def watch(self):
+        job = watching.OverSsh(self.plan, self.ask, self.forgotten.append)
+        at_once = job.read
+
+        def read(wait_s):
+            found = at_once(wait_s)
+            self.rounds[:-1] = self.rounds[1:-1] if len(self.rounds) > 1 else []
+            return found
+
+        job.read = read
+        return job
+
+    def followed(self):
+        shown = []
+        lost = watching.follow(self.watch(), self.forgotten.append, shown.append)
+        return lost, [line.strip() for line in shown]
+
+
+def tells(answer, line, *restarts):
+    return {**answer, "line": line, "restarts": list(restarts)}
+
+
+def at(**answers):
+    return {"n1": GONE, "n2": node(), "n3": node(), **answers}
+
+
+def lead(elapsed_s, step, host="n1", term=0, **more):
+    answer = head(host, term, **more)
+    answer["cluster"]["elapsed_s"] = elapsed_s
+    return tells(answer, f"step {step}", *(["n1: no report for 15 s"] * term))
+
+
+def test_the_head_alone_is_asked_while_it_leads(clock):
+    over = lead(9.0, 3, end=WELL, alive=False)
+    nodes = Nodes(clock, at(n1=lead(1.0, 1)), at(n1=lead(2.0, 2)), at(n1=over))
+    assert nodes.followed() == ("", ["step 1", "step 2", "step 3"])
+    assert nodes.visits == [["n1"]] * 3 and nodes.forgotten == []
+    # It failed for a reason that ends the whole job.
+    nodes = Nodes(clock, at(n1=lead(9.0, 3, end=FAILED, alive=False)))
+    assert nodes.followed() == ("", ["step 3"]) and nodes.visits == [["n1"]]
+    # Its first state is not written yet.
+    nodes = Nodes(clock, at(n1=node()), at(n1=lead(9.0, 3, end=WELL)))
+    assert nodes.followed() == ("", ["step 3"]) and nodes.visits == [["n1"]] * 2
+
+
+def test_a_watch_goes_on_with_the_new_head(clock):
+    """The head is powered off: nobody has noticed, then nobody leads, then n2 does, and the job succeeds."""
+    follows, chooses = at(), at(n2=node(follows=None), n3=node(follows=None))
+    led = [at(n2=lead(each, step, "n2", 1), n3=node(follows="n2")) for each, step in ((50.0, 3), (59.0, 4))]
+    over = at(n2=lead(60.0, 5, "n2", 1, end=WELL, alive=False))
+    nodes = Nodes(clock, at(n1=lead(1.0, 1)), at(n1=lead(2.0, 2)), *[follows] * 15, *[chooses] * 15, *led, over)
+    assert nodes.followed() == (
+        "",
+        [
+            "step 1",
+            "step 2",
+            "n1 gives no answer; if it is lost, the other nodes choose a new head",
+            "n1 is lost; the other nodes choose a new head",
+            "n1: no report for 15 s",
+            "step 3",
+            "n2 leads the job now, in the place of n1",
+            "step 4",
+            "step 5",
+        ],
+    )
+    # A host that gives no answer is asked every ten seconds; the new head alone while it leads.
+    assert nodes.visits[2:5] == [["n1"], ["n2", "n3"], ["n2", "n3"]] and nodes.visits[-2:] == [["n2"]] * 2
+    assert {"n1"} == set(nodes.forgotten) and sum("n1" in hosts for hosts in nodes.visits[2:]) in (3, 4)
+
+
+def test_a_controller_that_alone_does_not_reach_the_head_watches_on(clock):
+    back = at(n1=lead(700.0, 9))
+    nodes = Nodes(clock, at(n1=lead(1.0, 1)), *[at()] * 600, back, at(n1=lead(701.0, 9, end=WELL)))
+    began = clock.now
+    lost, shown = nodes.followed()
+    assert (lost, shown[:2], shown[-1]) == (
+        "",
+        ["step 1", "n1 gives no answer; if it is lost, the other nodes choose a new head"],
+        "step 9",
+    )
+    assert clock.now - began > 500
+
+
+def test_an_earlier_head_that_is_back_is_not_believed(clock):
+    """A watch that begins after the takeover asks the planned head first."""
+    back = lead(20.0, 2, follows="n2")
+    nodes = Nodes(clock, at(n1=back, n2=lead(90.0, 7, "n2", 1)), at(n2=lead(91.0, 8, "n2", 1, end=WELL)))
+    assert nodes.followed()[1][1:] == ["step 7", "n2 leads the job now, in the place of n1", "step 8"]
+    assert nodes.visits == [["n1"], ["n2", "n3"], ["n2"]]
+
+
+def test_a_head_that_was_cut_off_does_not_end_the_watch(clock):
+    """Its ranks have ended, and the others go on without it."""
+    cut_off = lead(20.0, 2, end=CUT_OFF, alive=False)
+    led = at(n1=cut_off, n2=lead(90.0, 7, "n2", 1), n3=node(follows="n2"))
+    nodes = Nodes(clock, at(n1=cut_off), led, at(n2=lead(91.0, 8, "n2", 1, end=WELL)))
+    assert nodes.followed()[1][-1] == "step 8"
+    # Without any other it is the end.
+    ended = node(alive=False, end=CUT_OFF)
+    assert Nodes(clock, at(n1=cut_off, n2=ended, n3=ended)).followed()[0] == ""
+
+
+def test_the_third_head_is_found_as_well(clock):
+    second = at(n2=lead(50.0, 3, "n2", 1), n3=node(follows="n2"))
+    gap = at(n2=GONE, n3=node(follows=None))
+    third = at(n2=GONE, n3=lead(99.0, 8, "n3", 2))
+    nodes = Nodes(clock, second, gap, gap, third, at(n2=GONE, n3=lead(99.5, 9, "n3", 2, end=WELL)))
+    shown = nodes.followed()[1]
+    assert "n2 is lost; the other nodes choose a new head" in shown
+    assert shown[-2:] == ["n3 leads the job now, in the place of n2", "step 9"]
+
+
+def test_a_watch_ends_where_no_host_that_may_lead_answers(clock):
+    nodes = Nodes(clock, at(n1=lead(1.0, 1)), at(n2=GONE, n3=GONE))
+    began = clock.now
+    assert nodes.followed()[0] == "timed out" and 320 < clock.now - began < 360
+    # All have ended their part, without an end of the job.
+    ended = node(alive=False)
+    assert Nodes(clock, at(n1=lead(1.0, 1)), at(n2=ended, n3=ended)).followed() == ("", ["step 1"])
+
+
+def test_hosts_that_are_just_back_are_waited_for(clock):
+    """All were powered off together; each monitor comes back with its machine."""
+    booted = node(alive=False, monitor_lost={"restarted": True, "how": ""})
+    nodes = Nodes(
+        clock, at(n1=lead(1.0, 1)), *[at(n2=booted, n3=booted)] * 30, at(n1=lead(2.0, 2)), at(n1=lead(3.0, 3, end=WELL))
+    )
+    assert nodes.followed()[1] == ["step 1", "step 2", "step 3"]

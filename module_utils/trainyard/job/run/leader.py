@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the host that leads a job in the answers of the hosts that may lead it (`candidates` in plan.json).
+
+The planned head leads first, with term 0. When it is lost, another candidate takes over with a higher term. The
+cluster.json of an earlier head stays on its disk. An answer is that of a node to `state` or `collect`: `known`,
+`monitor_alive`, `monitor` (monitor.json) and `cluster` (cluster.json); one without `known` says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+Data = Mapping[str, Any]
+Answers = Mapping[str, Data]
+
+# Failures by which a node ends its own part of a job, while the others may go on under another head.
+_OF_PART = frozenset({"head_silent", "frozen", "replaced"})
+# What the candidates together say about a job.
+LED, ELECTION, OVER, SILENT = "led", "election", "over", "silent"
+
+
+class Leader(NamedTuple):
+    """The host that leads or led a job, "" if it is not known, and its cluster.json."""
+
+    host: str
+    cluster: Data
+
+
+def hosts(plan: Data) -> list[str]:
+    """Return the hosts that may lead a job, the planned head first."""
+    return list(plan.get("candidates") or [plan["head"]["host"]])
+
+
+def ends_job(end: Data | None) -> bool:
+    """Return whether the end in a node's record is that of the whole job where the head can be replaced."""
+    return bool(end) and ((end or {}).get("failure") or {}).get("kind") not in _OF_PART
+
+
+def end_of_job(plan: Data, end: Data | None) -> Data | None:
+    """Return the end in a node's record if it is that of the whole job."""
+    return end if end and (not plan.get("candidates") or ends_job(end)) else None
+
+
+def follows(answer: Data) -> str:
+    """Return the head that a node follows; "" if it follows none or does not say so."""
+    return str((answer.get("monitor") or {}).get("follows") or "")
+
+
+def has_led(answer: Data) -> bool:
+    """Return whether the cluster.json of a node is that of an earlier head: the node follows another one."""
+    cluster = answer.get("cluster") or {}
+    return bool(cluster) and follows(answer) not in ("", cluster.get("head", follows(answer)))
+
+
+def leads(plan: Data, host: str, answer: Data) -> bool:
+    """Return whether a host leads the job, or ended it, by its own answer alone."""
+    return _has_state(plan, host, answer) and _holds(plan, answer)
+
+
+def find(plan: Data, answers: Answers) -> Leader:
+    """Return the leader: the state of the highest term holds, and of equal ones that of a monitor that runs or ended.
+
+    A node speaks only for itself, so a state counts only where its head wrote it.
+    """
+    states = {host: answers[host] for host in hosts(plan) if _has_state(plan, host, answers.get(host) or {})}
+    host = max(states, key=lambda name: (_term(states[name]), _holds(plan, states[name])), default="")
+    others = ({follows(answer) for answer in answers.values()} & set(hosts(plan))) - {host}
+    if not host or (others and not _term(states[host]) and not _holds(plan, states[host])):
+        # Somebody took over from the planned head, and does not answer.
+        return Leader("", {})
+    return Leader(host, states[host].get("cluster") or {})
+
+
+def phase(plan: Data, answers: Answers) -> str:
+    """Return what the answers of candidates say about the job.
+
+    LED: the leader's monitor runs. ELECTION: monitors run, and none of those that answered leads. OVER: the job has
+    ended, or no monitor can go on. SILENT: too few answered to know.
+    """
+    head = find(plan, answers)
+    known = [answers[host] for host in hosts(plan) if "known" in (answers.get(host) or {})]
+    if end_of_job(plan, head.cluster.get("end")):
+        return OVER
+    if head.host and answers[head.host]["monitor_alive"]:
+        return LED
+    if any(answer["monitor_alive"] for answer in known):
+        return ELECTION
+    ended = any(end_of_job(plan, (answer.get("monitor") or {}).get("end")) for answer in known)
+    return OVER if ended or suffice(plan, known) else SILENT
+
+
+def suffice(plan: Data, known: Collection[object]) -> bool:
+    """Return whether so many candidates answered that none of the others can lead: most of them, or the only one."""
+    return len(known) > len(hosts(plan)) // 2
+
+
+def election_text(plan: Data, host: str, answers: Answers) -> str:
+    """Return why there is no progress while no host leads; `host` led last."""
+    known = {name: answer for name, answer in answers.items() if "known" in answer}
+    followed = {follows(answer) for answer in known.values() if answer["monitor_alive"]} - {"", *known}
+    elsewhere = sorted(followed.intersection(hosts(plan)) - {host})
+    if elsewhere:
+        return f"{elsewhere[0]} leads the job now, and gives no answer; the job goes on"
+    if host in known or not followed:
+        return f"{host} is lost; the other nodes choose a new head"
+    return f"{host} gives no answer; if it is lost, the other nodes choose a new head"
+
+
+def _has_state(plan: Data, host: str, answer: Data) -> bool:
+    cluster = answer.get("cluster") or {}
+    # The planned head writes its first state a moment after it has begun.
+    exists = bool(cluster) or (host == hosts(plan)[0] and bool(answer.get("monitor_alive")))
+    return exists and cluster.get("head", host) == host and follows(answer) in ("", host)
+
+
+def _holds(plan: Data, answer: Data) -> bool:
+    return bool(answer.get("monitor_alive") or end_of_job(plan, (answer.get("cluster") or {}).get("end")))
+
+
+def _term(answer: Data) -> int:
+    return int((answer.get("cluster") or {}).get("term") or 0)

@@ -1,0 +1,130 @@
+"""Which host leads a job, by the answers of those that may."""
+
+import pytest
+from ansible.module_utils.trainyard.job.run import leader
+from ansible.module_utils.trainyard_node.job.run import folder
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
+from hypothesis import given
+from hypothesis import strategies as st
+from test_events import state
+
+PLAN = {"head": {"host": "n1"}, "candidates": ["n1", "n2", "n3"]}
+ALONE = {"head": {"host": "n1"}, "candidates": []}
+SILENT = {"unreachable": True, "msg": "timed out"}
+WELL = {"state": "succeeded", "finished": 1790000100.0}
+FAILED = {"state": "failed", "finished": 1790000100.0, "failure": {"kind": "silent", "host": "n2", "after_s": 15}}
+CUT_OFF = {**FAILED, "failure": {"kind": "head_silent", "host": "n1", "after_s": 15, "seen_by": "n3"}}
+
+
+def node(alive=True, follows="n1", end=None, **lost):
+    """Return the answer of a node that does not lead."""
+    monitor = {"started": 1790000000.0, "end": end, "follows": follows}
+    return {"known": True, "monitor_alive": alive, "monitor": monitor, "cluster": None, **lost}
+
+
+def head(host="n1", term=0, alive=True, end=None, follows=None, **lost):
+    """Return the answer of a node that leads or has led."""
+    own = {**state(end=end), "head": host, "term": term}
+    return {**node(alive, follows or host, end, **lost), "cluster": own}
+
+
+def test_hosts_that_may_lead():
+    assert leader.hosts(PLAN) == ["n1", "n2", "n3"]
+    assert leader.hosts(ALONE) == leader.hosts({"head": {"host": "n1"}}) == ["n1"]
+
+
+@pytest.mark.parametrize(("answers", "found", "phase"), [
+    ({"n1": head()}, "n1", "led"),
+    # Its first state is written a moment after its monitor has begun.
+    ({"n1": node()}, "n1", "led"),
+    ({"n1": {**node(), "monitor": None}, "n2": node()}, "n1", "led"),
+    ({"n1": head(end=WELL, alive=False)}, "n1", "over"),
+    ({"n1": head(end=WELL)}, "n1", "over"),
+    # It is down, and nobody has noticed, or an election goes on.
+    ({"n1": SILENT, "n2": node(), "n3": node()}, "", "election"),
+    ({"n1": head(alive=False), "n2": node(follows=None), "n3": node(follows=None)}, "n1", "election"),
+    # Another host took over.
+    ({"n1": SILENT, "n2": head("n2", 1), "n3": node(follows="n2")}, "n2", "led"),
+    ({"n1": SILENT, "n2": head("n2", 1, alive=False, end=WELL), "n3": SILENT}, "n2", "over"),
+    # The earlier head is back, or its record is all that it left.
+    ({"n1": head(follows="n2"), "n2": head("n2", 1), "n3": node(follows="n2")}, "n2", "led"),
+    ({"n1": head(alive=False), "n2": head("n2", 1), "n3": node(follows="n2")}, "n2", "led"),
+    ({"n1": head(), "n2": head("n2", 1)}, "n2", "led"),
+    ({"n1": head(end=CUT_OFF, alive=False), "n2": head("n2", 1), "n3": node(follows="n2")}, "n2", "led"),
+    ({"n1": head(end=FAILED, alive=False), "n2": head("n2", 1, end=WELL)}, "n2", "over"),
+    # The second one is lost, too: the third leads, or will.
+    ({"n1": SILENT, "n2": head("n2", 1, alive=False), "n3": head("n3", 2)}, "n3", "led"),
+    ({"n1": SILENT, "n2": head("n2", 1, alive=False), "n3": node(follows="n2")}, "n2", "election"),
+    # The new head gives no answer: the record of the planned one does not count.
+    ({"n1": head(alive=False), "n2": SILENT, "n3": node(follows="n2")}, "", "election"),
+    ({"n1": head(follows="n2"), "n2": SILENT, "n3": SILENT}, "", "election"),
+    # A head that was cut off ended its own part alone.
+    ({"n1": head(end=CUT_OFF, alive=False), "n2": node(), "n3": SILENT}, "n1", "election"),
+    ({"n1": head(end=CUT_OFF, alive=False), "n2": SILENT, "n3": SILENT}, "n1", "silent"),
+    # All monitors have ended, or enough that no other can lead.
+    ({"n1": SILENT, "n2": node(alive=False), "n3": node(alive=False)}, "", "over"),
+    ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False)}, "", "silent"),
+    ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False, end=CUT_OFF)}, "", "silent"),
+    ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False, end=WELL)}, "", "over"),
+    ({"n1": SILENT, "n2": SILENT, "n3": SILENT}, "", "silent"),
+    # A host does not speak for another one, and one that may not lead speaks for none.
+    ({"n1": SILENT, "n2": {**head("n3", 9), "monitor": None}, "n3": node()}, "", "election"),
+    ({"n1": head(), "n4": head("n4", 9)}, "n1", "led"),
+])  # fmt: skip
+def test_who_leads(answers, found, phase):
+    assert (leader.find(PLAN, answers).host, leader.phase(PLAN, answers)) == (found, phase)
+    assert leader.find(PLAN, dict(reversed(answers.items()))).host == found
+
+
+@pytest.mark.parametrize(("answer", "found", "phase"), [
+    (head(), "n1", "led"), (head(alive=False), "n1", "over"), (head(end=FAILED), "n1", "over"),
+    # Nobody else can go on.
+    (head(end=CUT_OFF, alive=False), "n1", "over"), (node(alive=False), "", "over"), (SILENT, "", "silent"),
+])  # fmt: skip
+def test_a_head_that_cannot_be_replaced(answer, found, phase):
+    answers = {"n1": answer, "n2": head("n2", 3)}
+    assert (leader.find(ALONE, answers).host, leader.phase(ALONE, answers)) == (found, phase)
+
+
+@given(st.permutations(range(4)), st.sets(st.sampled_from(["n1", "n2", "n3"])))
+def test_the_highest_term_that_answers_leads(terms, silent):
+    answers = {f"n{number}": head(f"n{number}", terms[number], follows=f"n{number}") for number in (1, 2, 3)}
+    there = {host: answer for host, answer in answers.items() if host not in silent}
+    best = max(there, key=lambda host: terms[int(host[1])], default="")
+    assert leader.find(PLAN, {**answers, **dict.fromkeys(silent, SILENT)}).host == best
+
+
+def test_an_answer_is_enough_by_itself():
+    assert leader.leads(PLAN, "n1", head()) and leader.leads(PLAN, "n1", head(end=WELL, alive=False))
+    for answer in (SILENT, head(alive=False), head(follows="n2"), node(follows="n2"), head(end=CUT_OFF, alive=False)):
+        assert not leader.leads(PLAN, "n1", answer)
+    assert not leader.leads(PLAN, "n2", node(follows="n2"))
+
+
+def test_why_nobody_leads():
+    def text(**answers):
+        return leader.election_text(PLAN, "n1", answers)
+
+    unknown = "n1 gives no answer; if it is lost, the other nodes choose a new head"
+    lost = "n1 is lost; the other nodes choose a new head"
+    assert text(n1=SILENT, n2=node(), n3=node()) == text(n2=node(), n3=SILENT) == unknown
+    assert text(n1=head(alive=False), n2=node()) == text(n1=SILENT, n2=node(follows=None)) == lost
+    assert text(n1=SILENT, n2=node(follows="n2")) == lost
+    there = "n2 leads the job now, and gives no answer; the job goes on"
+    assert text(n1=SILENT, n2=SILENT, n3=node(follows="n2")) == text(n1=head(follows="n2"), n2=SILENT) == there
+
+
+def test_a_head_of_before_has_no_line_for_people():
+    assert leader.has_led(head(follows="n2")) and not leader.has_led(head()) and not leader.has_led(node())
+    before = head()
+    del before["monitor"]["follows"], before["cluster"]["head"]
+    assert not leader.has_led(before)
+
+
+@pytest.mark.parametrize(("end", "known"), [(None, False), (WELL, True), (FAILED, True), (CUT_OFF, False)])
+def test_a_node_says_that_it_recorded_the_end_of_its_job(tmp_path, end, known):
+    assert folder.has_end(tmp_path) is False
+    write_json(tmp_path / "cluster.json", state(end=end))
+    assert folder.has_end(tmp_path) is known
+    write_json(tmp_path / "cluster.json", {"end": WELL})
+    assert folder.has_end(tmp_path) is False
