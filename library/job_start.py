@@ -25,7 +25,7 @@ options:
     type: dict
     default: {}
   events:
-    description: The variables job_events, job_events_secret and job_events_interval, for the head alone.
+    description: The variables job_events, job_events_secret and job_events_interval, for hosts that may lead the job.
     type: dict
     default: {}
   wait:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..trainyard.job.plan import log_names
 from ..trainyard.job.plan import spare_places as spares
+from ..trainyard.job.run import leader
 from ..trainyard.job.run.answers import of_job
 from .reporting import report
 from .run_folder import NotWrittenError, write_logs
@@ -29,16 +30,16 @@ class LivePage:
 
     def __init__(self, plan: Mapping[str, Any], run_dir: Path, ask: Ask) -> None:
         """Take the plan and the folder of the run."""
-        self._plan, self._hosts, self._head = plan, spares.hosts(plan), plan["head"]["host"]
+        self._plan, self._hosts = plan, spares.hosts(plan)
         self._shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": False, "log_limit": LOG_BYTES}
         self._run_dir, self._ask = run_dir, ask
         self.path = run_dir / "report.html"
 
     def write(self) -> None:
-        """Query all nodes and write the page, unless the job has ended or the head is silent."""
+        """Query all nodes and write the page, unless the job has ended or no head answers."""
         found = self._ask("collect", dict.fromkeys(self._hosts, self._shared), limit_s=ANSWER_S)
         answers = {host: of_job(self._plan, answer) for host, answer in found.items()}
-        cluster = answers.get(self._head, {}).get("cluster")
+        cluster = leader.find(self._plan, answers).cluster
         if not cluster or cluster.get("end"):
             return
         # Watching goes on without a page; the report at the end reports a full disk.

@@ -16,7 +16,7 @@ from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
-from ..trainyard.job.run import progress
+from ..trainyard.job.run import leader, progress
 from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
 from ..trainyard.job.run.shapes import Each, Text, misfit
@@ -119,7 +119,7 @@ def report(
 
 def _record_excluded(plan: dict[str, Any], answers: Mapping[str, Answer], excluded_file: Path) -> None:
     """Record the hosts that the job's head excluded; other nodes have no say in it. Raises NotWrittenError."""
-    cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
+    cluster = leader.find(plan, answers).cluster
     found = (cluster.get("restarts") or {}).get("excluded") or {}
     if found:
         job_id, devices, now = plan["job_id"], spares.devices(plan), time.time()

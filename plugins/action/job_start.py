@@ -15,6 +15,7 @@ from ansible.module_utils.trainyard.findings.findings import UnusableError, coun
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.placement.process import host_port
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
+from ansible.module_utils.trainyard.job.run import leader
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
@@ -57,9 +58,10 @@ class ActionModule(OnceForAll):
         own: dict[str, dict[str, Any]] = {host: {"node_plan": own_plan} for host, own_plan in node_plans(plan).items()}
         events = event_receivers.settings(given.get("events") or {})
         if events:
-            # Only the head sends events.
+            # Only the host that leads the job sends events.
             private = base64.b64encode(json.dumps(events).encode()).decode()
-            own[head["host"]]["secret_files"] = {**shared["secret_files"], "events.json": private}
+            for host in leader.hosts(plan):
+                own[host]["secret_files"] = {**shared["secret_files"], "events.json": private}
         answers = self.fan_out().ask("start", own, shared, limit_s=180)
         not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
         if not given["wait"] and not not_started:

@@ -363,7 +363,7 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
     lost = summary["loss_not_a_number"]
     lines = [not_a_number_text(lost)] if lost else []
     lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
-    lines += cause(summary, job_dir or run_dir, tail)
+    lines += cause(summary, job_dir or run_dir, tail) + _takeover(summary)
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
     lines += saving.lines(summary.get("saving"), bool(summary.get("checkpoints")))
@@ -377,6 +377,16 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
             lines += [f"    {text}" for text in (*told, went_on_text(restart), goodput.cost_text(restart)) if text]
         lines += gave_up(summary)
     return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
+
+
+def _takeover(summary: Data) -> list[str]:
+    """Say which host leads or led the job in the place of the planned head."""
+    takeover = summary.get("takeover")
+    if not takeover:
+        return []
+    led = "leads the job" if summary["state"] == "running" else "led the job at its end"
+    often = f", the last of {takeover['count']} takeovers" if takeover["count"] > 1 else ""
+    return [f"{takeover['head']} {led}: it took over from {takeover['planned']}{often}"]
 
 
 def _how_far(summary: Data) -> list[str]:

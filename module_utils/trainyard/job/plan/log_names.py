@@ -11,10 +11,11 @@ from typing import Any
 from ...findings.findings import counted
 from ...findings.visible import one_line
 from ...slurm.state import nodes_of
+from ..run import leader
 from . import spare_places as spares
 
 Data = Mapping[str, Any]
-METRICS = "metrics.jsonl"
+METRICS, _EVENTS = "metrics.jsonl", "events.log"
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _NCCL = re.compile(r"nccl_[\w.-]{1,90}\.log", re.ASCII)
 # Upper bound for the hosts, and the logs of each, that a text names.
@@ -27,7 +28,7 @@ def take_logs(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[s
     A host may bring the logs of its own processes and ranks in the plan. If a spare replaced it, its logs get its name
     as prefix, as the ranks continued on the spare with the same names.
     """
-    cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
+    head, cluster = leader.find(plan, answers)
     replaced = (cluster.get("restarts") or {}).get("replaced") or {}
     found: dict[str, dict[str, str]] = {}
     others: dict[str, list[str]] = {}
@@ -36,7 +37,11 @@ def take_logs(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[s
         prefix = f"{host}_" if host in replaced or failure.get("kind") == "replaced" else ""
         logs = answer.pop("logs", {})
         names = {name: _name(plan, host, name, replaced, cluster.get("progress_rank") or 0) for name in logs}
-        found[host] = {f"{prefix}{names[name]}": content for name, content in logs.items() if names[name]}
+        # Each host that led has a log of the events that it sent.
+        prefixes = {_EVENTS: prefix or ("" if host == (head or plan["head"]["host"]) else f"{host}_")}
+        found[host] = {
+            f"{prefixes.get(name, prefix)}{names[name]}": content for name, content in logs.items() if names[name]
+        }
         # Each node has the progress of its own ranks; that of the leading one is saved.
         others[host] = [name for name in logs if not names[name] and name != METRICS]
     return found, _text(others)
@@ -78,7 +83,8 @@ def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str], progres
             return name
         own = {PurePosixPath(process["log"]).name for process in node["processes"]}
         own |= {f"{kind}_{node['node_rank']}.log" for kind in ("monitor", "stacks")}
-        own |= {"events.log", "scheduler.log"} if host == plan["head"]["host"] else set()
+        own |= {_EVENTS} if host in leader.hosts(plan) else set()
+        own |= {"scheduler.log"} if node["node_rank"] == 0 else set()
         ranks = [plan["rank_log"].replace("{rank}", str(rank)) for rank in node["ranks"]]
         # A start script's own log is collected beside its rank's, as rank_0_train.log.
         if name in own or any(name == log or name.startswith(f"{log[: -len('.log')]}_") for log in ranks):
@@ -95,7 +101,7 @@ def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]
         yield {"ranks": [], "processes": [], "node_rank": spare["node_rank"]}
         for node in plan["nodes"]:
             if spares.now(node["host"], replaced) == host:
-                place = spare["places"][str(node["node_rank"])]
+                place = spare["places"].get(str(node["node_rank"]), {"processes": ()})
                 yield {"ranks": node["ranks"], "processes": place["processes"], "node_rank": node["node_rank"]}
 
 

@@ -148,6 +148,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
                 "failure",
                 "stacks",
                 "saving",
+                "takeover",
             )
         },
         **{name: list(state.get(name) or ()) for name in ("slow_ranks", "kernel", "restarts", "events")},

@@ -18,7 +18,7 @@ from ..placement.placement import Member
 from ..plan import build_tools
 from ..plan import spare_places as spares
 from ..plan.plan import JobPlan, build
-from ..run import kernel_messages
+from ..run import kernel_messages, leader
 from ..run import rank_connections as meeting
 from ..run.moved_addresses import pattern
 from .records import Source, Where
@@ -32,6 +32,7 @@ _OF_CLUSTER = (
     *("slow_ranks", "stacks", "saving", "events"),
 )
 _OF_HEAD = "it was the monitor of the head node, without which the job neither continues nor restarts"
+_OF_LAST_HEAD = "it was the monitor of the head node, and no other monitor runs that could take over"
 
 # Largest packed source in bytes, as it is sent to every node. Scripts have kilobytes; data has its own role.
 MAX_SOURCE = 16 << 20
@@ -60,8 +61,8 @@ def state(
     `not_started` the reasons of hosts that could not start their processes. `by_stop` is True for stop.yml.
     """
     # Only the head node may report about the complete job.
-    cluster: Data = (results.get(plan["head"]["host"]) or {}).get("cluster") or {}
-    end = _end(plan, results, cluster, by_stop)
+    head, cluster = leader.find(plan, results)
+    end = _end(plan, results, head, cluster, by_stop)
     if not_started:
         host, why = next(iter(not_started.items()))
         end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
@@ -77,6 +78,7 @@ def state(
         "failure": _with_names(plan, _killed_or_lost(end.get("failure"), results)),
         "kernel": _kernel(results, end),
         "restarts": (cluster.get("restarts") or {}).get("history"),
+        "takeover": _takeover(plan, head, cluster),
         "stopped_on": end.get("host"),
         "nodes": [
             {**_node(node, results.get(node["host"])), "why": unreachable.get(node["host"], "")}
@@ -136,26 +138,41 @@ def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
     return processes
 
 
-def _end(plan: Data, results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
+def _end(plan: Data, results: Mapping[str, Data], head: str, cluster: Data, by_stop: bool) -> dict[str, Any]:
     """Return the end of the job by the head node, or by a node that lost the head; or that it still runs."""
-    if cluster.get("end"):
-        return dict(cluster["end"])
-    head = plan["head"]["host"]
+    alive, replaceable = any(result.get("monitor_alive") for result in results.values()), bool(plan.get("candidates"))
+    end = leader.end_of_job(plan, cluster.get("end"))
+    if end:
+        return dict(end)
     lost = (results.get(head) or {}).get("monitor_lost")
-    if cluster and lost and not by_stop and not (lost["restarted"] and plan["max_restarts"]):
+    goes_on = replaceable and alive
+    if cluster and lost and not (by_stop or goes_on) and not (lost["restarted"] and plan["max_restarts"]):
         # With restarts, the head may return. The reports of other nodes are consequences.
-        failure = {"kind": "rebooted", "host": head} if lost["restarted"] else _gone(head, lost, _OF_HEAD)
+        reason = _OF_LAST_HEAD if replaceable else _OF_HEAD
+        failure = {"kind": "rebooted", "host": head} if lost["restarted"] else _gone(head, lost, reason)
         return {"state": "failed", "finished": cluster["started"] + cluster["elapsed_s"], "failure": failure}
     ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
-    alive = any(result.get("monitor_alive") for result in results.values())
+    of_job = [end for end in ends if leader.end_of_job(plan, end)]
+    # While other nodes go on, a node that ended its own part says nothing about the job.
+    ends = of_job if of_job or goes_on else ends
     if ends:
-        # A monitor that was stopped knows less than one with a reason.
-        ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
+        # A monitor that was stopped knows less than one with a reason, and a replaced node was told none.
+        ends.sort(key=lambda end: (end["state"] == "stopped", _kind(end) == "replaced", end["finished"]))
         return dict(ends[0])
     if not alive and by_stop and any(result["known"] for result in results.values()):
         # No monitor was left to record an end; stop.yml has made sure that nothing runs.
         return {"state": "stopped"}
     return {"state": "running" if alive else "lost"}
+
+
+def _kind(end: Data) -> str:
+    return str((end.get("failure") or {}).get("kind") or "")
+
+
+def _takeover(plan: Data, head: str, cluster: Data) -> dict[str, Any] | None:
+    """Return which host led the job last, in the place of the planned head; None where that one led."""
+    planned, term = plan["head"]["host"], cluster.get("term") or 0
+    return {"head": head, "planned": planned, "count": term} if term and head != planned else None
 
 
 def _killed_or_lost(failure: Data | None, results: Mapping[str, Data]) -> Data | None:
