@@ -285,7 +285,7 @@ def test_stopping_a_job_leaves_the_units_of_one_whose_id_goes_on(tmp_path, monke
     (tmp_path / "systemctl").chmod(0o755)
     runtime = Path("/jobs/x")
     for name in ("digits-1", "digits-1-2"):
-        units.start_lasting(name, runtime, "train", sys.executable, ["rank0"], 60)
+        units.start_lasting(name, runtime, "train", sys.executable, ["rank0"], 60, 30)
     units.stop("digits-1", lambda: True)
     left = sorted(path.name for path in tmp_path.rglob("trainyard-*"))
     assert left == ["trainyard-digits-1-2-monitor.service"] * 2 + ["trainyard-digits-1-2-rank0.service"]

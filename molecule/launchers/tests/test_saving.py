@@ -5,6 +5,7 @@ TRAINYARD_SAVE_S is how long it takes, in seconds: 20 by hand, less in CI.
 
 import os
 import re
+import time
 
 import pytest
 
@@ -72,4 +73,21 @@ def test_a_healthy_rank_saves_before_all_start_again(play, nodes, name):
     saved = [int(step) for step in re.findall(r"^saved step (\d+) after 1 signal$", run.log(0), re.MULTILINE)]
     assert restart["checkpoint"] == restart["saving"]["after"] == f"step_{saved[0]:06}.npz"
     assert restart["first_step"] == saved[0] + 1
+    assert f"resumed from step {saved[0]}\n" in run.log(0)
+
+
+def test_ranks_save_before_their_node_shuts_down(play, nodes, node_vars):
+    """systemd waits for the head's rank, and for the ranks of other nodes; the job goes on once the node is back."""
+    run = launched(play, "direct", job_name="saves-shutdown", job_max_restarts=1).trains()
+    began = time.monotonic()
+    nodes["n1"].podman("stop", "--time=50")
+    print("stopped after", time.monotonic() - began)
+    nodes["n1"].boot(node_vars["n1"]["ansible_host"])
+    run.wait_for(r"the program then printed: .*resumed from step [1-9]|its first step was")
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0)
+    (restart,) = run.summary["restarts"]
+    saved = [int(step) for step in re.findall(r"^saved step (\d+) after 1 signal$", run.log(0), re.MULTILINE)]
+    assert restart["failure"] == {"kind": "rebooted", "host": "n1"}
+    assert (restart["saving"]["asked"], restart["saving"]["rank"], restart["saving"]["stayed"]) == (1, 0, {})
+    assert restart["checkpoint"] == restart["saving"]["after"] == f"step_{saved[0]:06}.npz"
     assert f"resumed from step {saved[0]}\n" in run.log(0)

@@ -206,8 +206,9 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             ("auto", "always"),
         ),
         "job_stop_signal": _text(
-            "Signal by which ranks are asked to end: when the job is stopped or fails, its time is up, or all ranks "
-            "start again. Only with `job_scheduler: ssh`. [Time to save](restarts.md#time-to-save).",
+            "Signal by which ranks are asked to end: when the job is stopped or fails, its time is up, its node "
+            "shuts down, or all ranks start again. Only with `job_scheduler: ssh`. "
+            "[Time to save](restarts.md#time-to-save).",
             "TERM",
             STOP_SIGNALS,
         ),

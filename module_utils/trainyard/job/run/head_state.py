@@ -60,6 +60,8 @@ class HeadState:
         # Seconds that ranks get to save before they end, and the newest checkpoint when they were asked to end.
         self.grace_s = saving.grace_s(node_plan)
         self._saved_before: str | None = None
+        # The monitor before a reboot of the head has noted who saved.
+        self.saving_known = False
         # Nodes with an open connection at the last decision.
         self._connected: Collection[str] = ()
         self.attempt = AttemptWatch(node_plan, started.s, self.restarts, self.nodes, self.hang, self.slow_ranks)
@@ -80,10 +82,20 @@ class HeadState:
             if host in self.restarts.members:
                 self.slow_ranks.add(host, **message["samples"])
         elif "goes_down" in message:
-            self.finish("failed", now, failure={"kind": "rebooted", "host": host})
+            self._goes_down(host, now)
         elif "stopped" in message:
             self.finish("stopped", now, host=host)
-        return bool(self.end)
+        return bool(self.end or self._pending)
+
+    def _goes_down(self, host: str, now: Now) -> None:
+        """Answer a node that shuts down: with restarts all ranks save, and start again when it is back or replaced."""
+        failure = {"kind": "rebooted", "host": host}
+        if not self.budget:
+            self.finish("failed", now, failure=failure)
+        elif host in self.restarts.members:
+            self.nodes.leaving.add(host)
+            if self.restarts.gathering_since is None:
+                self.fail(failure)
 
     def message_for(self, host: str, now: Now) -> Message:
         """Return what a node has to do."""
@@ -100,7 +112,7 @@ class HeadState:
             "go": self.restarts.go,
             "stacks": self.hang.order(host),
             **({"sample_stacks": True} if self.slow_ranks.sample_stacks else {}),
-            **({"saving": True} if self._saving(now.s) else {}),
+            **({"saving": True} if self.saving(now.s) else {}),
             **({} if place is None else {"place": place}),
             **({"moved": moved} if moved else {}),
             **self.restarts.rollback.order(),
@@ -152,9 +164,9 @@ class HeadState:
         """Return what nodes have to know at once when it changes."""
         restarts = self.restarts
         begins = len(restarts.history), restarts.rollback.attempt, restarts.go
-        return *begins, self.hang.number, self.slow_ranks.sample_stacks, self._saving(now_s)
+        return *begins, self.hang.number, self.slow_ranks.sample_stacks, self.saving(now_s)
 
-    def _saving(self, now_s: float) -> bool:
+    def saving(self, now_s: float) -> bool:
         """Return whether, before a restart, ranks of some node may still save."""
         since = self.restarts.gathering_since
         if not self.grace_s or since is None or self.restarts.go or now_s - since > self.grace_s:
@@ -191,7 +203,7 @@ class HeadState:
             why = {name: text for name, text in why.items() if text}
             self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless, **why}, found)
             return
-        self._pending, self._saved_before = None, self._newest()
+        self._pending, self._saved_before, self.saving_known = None, self._newest(), False
         self.attempt.begin()
         self._replace(self.restarts.host_to_replace(failure), now, failures.text(failure), local)
 
@@ -208,10 +220,13 @@ class HeadState:
         if stuck:
             self._end_failed(now, stuck)
         if self.restarts.gathering_since is not None and not self.restarts.go:
-            self.restarts.note_saving(self.saved())
+            if not self.saving_known:
+                self.restarts.note_saving(self.saved())
             self._replace_unfit(now, local)
             self._replace_suspects(now, local)
-        late = self.restarts.gather(members, self.nodes.of_members(), now.s, self._replaced_are_leaving(now.s, local))
+        staying, silent = _replaced(self, now.s, local)
+        self._orders += [Disconnect(host) for host in silent]
+        late = self.restarts.gather(members, self.nodes.of_members(), now.s, len(silent) < len(staying))
         if late:
             self._end_late(late, now)
 
@@ -246,7 +261,10 @@ class HeadState:
             report = self.nodes.last.get(host, {})
             excluded = report.get("excluded") or {}
             for_good = bool(excluded) and not excluded["temporary"]
-            if not self.nodes.reports_in_time(host, now.s):
+            if host in self.nodes.leaving and host not in local.connected:
+                # Its ranks have saved.
+                self._replace(host, now, failures.text({"kind": "rebooted", "host": host}), local)
+            elif not self.nodes.reports_in_time(host, now.s):
                 silent = {"kind": "silent", "host": host, "after_s": round(self.nodes.silent_for(host, now.s))}
                 self._replace(host, now, failures.text(silent), local)
             elif for_good or (waited and (excluded or report.get("held"))):
@@ -266,15 +284,27 @@ class HeadState:
             for host, reason in suspects.items() if len(suspects) <= len(self.restarts.spares) else ():
                 self._replace(host, now, reason, local)
 
-    def _replaced_are_leaving(self, now: float, local: Local) -> bool:
-        """Return whether a replaced node is still here to end its ranks.
 
-        A node that was frozen or cut off closes no connection; a restart must not wait until it is back.
-        """
-        staying = [host for host in self.restarts.replaced if host in local.connected]
-        silent = [host for host in staying if not self.nodes.reports_in_time(host, now)]
-        self._orders += [Disconnect(host) for host in silent]
-        return len(silent) < len(staying)
+def come_back(head: HeadState, previous: Mapping[str, Any], now: Now) -> None:
+    """Go on after a reboot of the head: with the restart that began as it went down, if one did, or with a new one.
+
+    `previous` is the cluster.json of its monitor before the reboot.
+    """
+    failure, restarts = {"kind": "rebooted", "host": head.host}, head.restarts
+    begun = (previous.get("restarts") or {}).get("gathering") and restarts.history[-1]["failure"] == failure
+    if begun:
+        head.saving_known, restarts.gathering_since, restarts.go = True, now.s, False
+    else:
+        head.fail(failure)
+
+
+def _replaced(head: HeadState, now: float, local: Local) -> tuple[list[str], list[str]]:
+    """Return the replaced nodes that are still here to end their ranks, and those of them that are silent.
+
+    A node that was frozen or cut off closes no connection; a restart must not wait until it is back.
+    """
+    staying = [host for host in head.restarts.replaced if host in local.connected]
+    return staying, [host for host in staying if not head.nodes.reports_in_time(host, now)]
 
 
 def _silence(head: HeadState, now_s: float) -> str:

@@ -39,6 +39,8 @@ class NodeReports:
         self.silent_after_s = float(node_plan["silent_after_s"])
         self.last: dict[str, Message] = {}
         self.last_contact: dict[str, float] = {}
+        # Nodes that go down.
+        self.leaving: set[str] = set()
         # How far the clock of each node was from the head's when its last reports came.
         self._clocks: dict[str, deque[float]] = {}
         # The last metrics, as a node that printed them may be replaced.
@@ -48,6 +50,8 @@ class NodeReports:
         """Take a report; return whether it needs a decision at once."""
         previous = self.last.get(host, {})
         self.last[host] = report
+        if report.get("ready_for"):
+            self.leaving.discard(host)
         if host != self._own and "time" in report:
             self._clocks.setdefault(host, deque(maxlen=_CLOCKS)).append(report["time"] - now.epoch_s)
         return any(report.get(key) != previous.get(key) for key in NEWS)
@@ -139,8 +143,11 @@ class NodeReports:
         return any(not self.last.get(host, {}).get("left") for host in there if self.reports_in_time(host, now))
 
     def asked(self) -> dict[str, Message]:
-        """Return how the ranks of members left that handle the stop signal, by host."""
-        return {host: each["asked"] for host, each in self.of_members().items() if each.get("asked")}
+        """Return how the ranks left that handle the stop signal, by host: also of a node that was replaced since."""
+        ended = self._restarts.whole - (self._restarts.gathering_since is not None)
+        there = {host: self.last[host] for host in self._restarts.replaced if host in self.last}
+        replaced = {host: each for host, each in there.items() if each.get("attempts", {}).get(WHOLE) == ended}
+        return {host: each["asked"] for host, each in {**replaced, **self.of_members()}.items() if each.get("asked")}
 
     def in_the_way(self) -> tuple[str, str, str]:
         """Return a node that a restart waits for, `held` by its devices or `excluded` by its health check, and why."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....trainyard.job.record import metrics as prometheus
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.attempt_watch import REPORT_S, Local
-from ....trainyard.job.run.head_state import HeadState, cluster_state
+from ....trainyard.job.run.head_state import HeadState, cluster_state, come_back
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints, Replace
 from ...machine.json_files import read_object
@@ -39,7 +39,7 @@ class HeadLoop:
         """Read what an earlier monitor of the head wrote to cluster.json."""
         self._monitor, self._runner = monitor, monitor.runner
         node_plan = self._node_plan = monitor.runner.node_plan
-        previous = read_object(monitor.job_dir / "cluster.json")
+        previous = self._previous = read_object(monitor.job_dir / "cluster.json")
         self.state = HeadState(node_plan, Now(self._runner.started, self._runner.started_at), previous)
         self._runner.move_ranks(self.state.restarts.replaced)
         hosts = [host for host in (*node_plan["hosts"], *node_plan.get("spares", ())) if host != self._runner.host]
@@ -65,12 +65,12 @@ class HeadLoop:
     async def run(self) -> None:
         """Decide and keep cluster.json until the job is over; then send all nodes its end."""
         if self._monitor.resumed:
-            self.state.fail({"kind": "rebooted", "host": self._runner.host})
+            come_back(self.state, self._previous, now())
         saved = 0.0
         while not self._monitor.ended.is_set():
             changed = self._monitor.inspect()
             if self._monitor.leaving:
-                return
+                break
             self.decide()
             if changed or time.monotonic() - saved >= REPORT_S or self._runner.end:
                 saved = time.monotonic()
@@ -78,6 +78,8 @@ class HeadLoop:
                 self._runner.save()
                 self._runner.write_metrics(changed, of_job=lambda state=state: self._samples(state))  # type: ignore[misc]
             await self._monitor.pause()
+        if self._monitor.leaving and self.state.grace_s:
+            await self._leave_with_node()
         if self._monitor.leaving:
             return
         self._send_all()
@@ -91,6 +93,18 @@ class HeadLoop:
         for connection in list(self.server.connections.values()):
             # Now nodes end what starts ranks: all of it is needed until the last rank of the job has left.
             connection.close()
+
+    async def _leave_with_node(self) -> None:
+        """Begin the next attempt, for which all ranks end first and may save: it starts when this node is back."""
+        self.state.fail({"kind": "rebooted", "host": self._runner.host})
+        begun = time.monotonic()
+        while self._monitor.leaving and time.monotonic() - begun < self.state.grace_s:
+            self._monitor.inspect()
+            self.decide()
+            self.save_cluster()
+            if not self._monitor.ranks_may_save() and not self.state.saving(time.monotonic()):
+                break
+            await self._monitor.pause()
 
     async def _let_ranks_save(self) -> None:
         """Wait until no rank of any node may save any more."""

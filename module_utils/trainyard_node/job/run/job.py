@@ -30,8 +30,6 @@ from .runtime import pack
 NodePlan = dict[str, Any]
 # How long a monitor may take to start on a busy node, and the pause between two checks, in seconds.
 COME_UP_S, _POLL_S = 60.0, 0.5
-# How long a monitor may take to end after the ranks have left, in seconds.
-_LEAVE_S = 5.0
 SILENT = "it printed nothing"
 
 
@@ -121,9 +119,10 @@ def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_
 def _start_units(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
     launch = units.start_lasting if node_plan.get("max_restarts") else units.start
     names = [process["name"] for process in node_plan["processes"]]
+    grace_s = stop_grace.of_plan(node_plan)[1]
     # The monitor ends the job at its time limit; this one holds where the monitor itself hangs.
-    limit_s = node_plan["timeout_s"] + stop_grace.of_plan(node_plan)[1] + 60
-    complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, limit_s)
+    limit_s = node_plan["timeout_s"] + grace_s + 60
+    complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, limit_s, grace_s)
     return complaint or _await_monitor(job_dir, owner, lambda: not units.active(node_plan["job_id"], "monitor"))
 
 
@@ -173,8 +172,9 @@ def stop(job_dir: Path, job_id: str, removing: bool = False, grace_s: float = 0.
     found = running(job_dir, job_id)
     complaint = ""
     if supervision() == "systemd":
-        # First the monitor: systemd stops its unit last, and it would report killed ranks as failures.
-        _end_monitor(job_dir, grace_s + _LEAVE_S if grace_s else 0.0)
+        _end_monitor(job_dir, grace_s + units.MONITOR_LEAVES_S)
+        if _in_folder(job_dir, False, processes.monitor_alive):
+            units.kill_monitor(job_id)
 
         def finished() -> bool:
             ended = not removing and _in_folder(job_dir, True, job_folder.all_ended)

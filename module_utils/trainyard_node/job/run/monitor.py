@@ -104,7 +104,7 @@ class Monitor:
         """Inspect this node's processes; those that end because the node goes down have not failed."""
         changed = self.runner.inspect()
         if changed and self.runner.report["failures"]:
-            # Units that are bound to the monitor are stopped before it.
+            # systemd ends sessions, and so ranks of mpirun, at the same time as this monitor.
             self._leaves_with_node()
         return changed
 
@@ -116,6 +116,8 @@ class Monitor:
         """End with this record of the job's end. The first one stays."""
         if not self.runner.end:
             self.runner.end = self.loop.ended(record)
+            # The job does not go on after a reboot.
+            self.leaving = False
             self.ended.set()
             self.news.set()
 
@@ -125,13 +127,13 @@ class Monitor:
 
     @property
     def gives_time(self) -> bool:
-        """Whether ranks get time to save at this end: not where all ended by themselves, or their node leaves.
+        """Whether ranks get time to save at this end: not where all ended by themselves.
 
         Nor where this node was cut off from the job: its save could mix with those of the others.
         """
         end = self.runner.end
         cut_off = (end.get("failure") or {}).get("kind") == "head_silent"
-        return not (self.leaving or cut_off or end.get("state") == "succeeded")
+        return not (cut_off or end.get("state") == "succeeded")
 
     def stop(self) -> None:
         """Stop the job: somebody ended this monitor, or its node goes down."""
@@ -146,7 +148,7 @@ class Monitor:
         if not self.runner.end and not self.goes_down:
             self.goes_down = node_plan["supervision"] == "systemd" and units.node_goes_down()
             if self.goes_down and node_plan.get("max_restarts", 0):
-                self.leaving = True
+                self.leaving = self.runner.leaving = True
                 self.ended.set()
                 self.news.set()
             elif self.goes_down:

@@ -36,7 +36,7 @@ class NextAttempt:
         self.attempts: Attempts = read_attempts(job_dir) or {WHOLE: 0}
         self.requested, self.go = self.attempts, True
         # Ranks of other nodes may still save.
-        self._saving = False
+        self.saving = False
         self.check, self.obstacle = RestartCheck(node_plan), Obstacle()
         # What stands in the way of a restart, as a failure.
         self.cannot_write: Message | None = None
@@ -50,7 +50,10 @@ class NextAttempt:
 
     def request(self, message: Message) -> bool:
         """Take what the head wants to run here; return whether that is new."""
-        self.moved, self._saving = message.get("moved", self.moved), message.get("saving", False)
+        self.moved = message.get("moved", self.moved)
+        if "attempts" in message:
+            # An empty message means that nothing is new.
+            self.saving = message.get("saving", False)
         took_place = "place" in message and self.take_place(message["place"], message["attempts"])
         requested = message.get("attempts", self.requested), message.get("go", self.go)
         changed = requested != (self.requested, self.go)
@@ -84,7 +87,7 @@ class NextAttempt:
         # ranks (mpirun): those of the next attempt may be here before its message to go is.
         if cleared and not self.node_plan["processes"]:
             return True
-        if self._terminator.saving(time.monotonic(), elsewhere=self._saving):
+        if self._terminator.saving(time.monotonic(), elsewhere=self.saving):
             return False
         # Tools of the check look like ranks while they end.
         if not self.check.running and not self._terminator.terminate(time.monotonic()):

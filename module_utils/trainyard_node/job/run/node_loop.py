@@ -72,7 +72,7 @@ class NodeLoop:
             await self._monitor.pause()
             self._give_up()
         end = self._runner.end
-        if self._monitor.goes_down and not self._monitor.leaving:
+        if self._monitor.goes_down:
             connection.update({"stopped": True, "goes_down": True})
         elif end.get("state") == "stopped" and "host" not in end:
             connection.update({"stopped": True})
@@ -86,10 +86,21 @@ class NodeLoop:
         """
         until = time.monotonic() + of_plan(self._node_plan)[1]
         while self._monitor.gives_time and connection.open and time.monotonic() < until:
-            self._monitor.ranks_may_save()
+            if not self._monitor.ranks_may_save() and self._leaves_alone():
+                break
             self.inspect_and_save()
             connection.update({"report": self._runner.report})
             await self._monitor.pause()
+
+    def _leaves_alone(self) -> bool:
+        """Return whether this node goes, and the job goes on: the head ends no connection for that.
+
+        As the node goes down the head begins the next attempt; then it says for how long ranks of others may save.
+        """
+        step, waits = self._runner.next, bool(self._node_plan.get("places"))
+        replaced = (self._runner.end.get("failure") or {}).get("kind") == "replaced"
+        answered = waits or step.requested != step.attempts
+        return replaced or (self._monitor.leaving and answered and not step.saving)
 
     def receive(self, connection: Connection, message: Message) -> None:
         """Take a message of the head. Raises BadMessage."""

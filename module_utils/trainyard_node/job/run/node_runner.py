@@ -71,8 +71,9 @@ class NodeRunner:
         # The processes whose ends the kernel reports, by name.
         self.followed: set[str] = set()
         self.report: Message = {}
-        # How the job ended.
+        # How the job ended; whether its node goes down, after which it goes on.
         self.end: Message = {}
+        self.leaving = False
         # Whether it is still unknown how rank 0, which has left, ended.
         self._awaits_exit = False
         # Why the last state could not be written, or ""; the same of any file at any time.
@@ -122,8 +123,8 @@ class NodeRunner:
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
         self.tails.read(time.monotonic() - self.started)
-        # Nothing starts any more once the job has ended, while its ranks may still save.
-        step = Step(ready=False) if self.end else self.next.advance(exits)
+        # Nothing starts any more once the job has ended or the node goes down, while its ranks may still save.
+        step = Step(ready=False) if self.end or self.leaving else self.next.advance(exits)
         if step.start is not None:
             self._begin_attempt(step.start, step.whole)
             exits = self.failures.corrected(self.supervisor.exits())

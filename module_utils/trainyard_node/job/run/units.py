@@ -5,6 +5,9 @@
     trainyard-<job_id>-<process>.service   one for each process, bound to the monitor: no monitor, no process
     trainyard-<job_id with _>.slice        all of them: one cgroup, so stopping it ends exactly this job
 
+When the node shuts down, systemd stops the monitor before all that the ranks need: the other units, the network, remote
+file systems. So the monitor gives the ranks their time to save (monitor.py), and ends.
+
 Units of a job with restarts are files in /etc/systemd/system instead: a node that reboots takes part again.
 
 Sources: systemd-run(1), systemd.service(5), systemd.kill(5). With Type=exec (systemd 240) a failed start is an error.
@@ -25,6 +28,10 @@ SYSTEMD_RUNNING = Path("/run/systemd/system")
 # Made by systemd-user-sessions.service as it stops, see pam_nologin(8).
 NO_LOGIN = Path("/run/nologin")
 STOP_TIMEOUT_S = 5
+# How long a monitor may take to end beside the time that the ranks have to save, in seconds.
+MONITOR_LEAVES_S = 10
+# Ranks that save need these until they have left: systemd stops them later. Units that a node lacks do no harm.
+_NEEDED = "network.target remote-fs.target dbus.service nvidia-fabricmanager.service openibd.service"
 
 
 def slice_name(job_id: str) -> str:
@@ -53,18 +60,19 @@ def _error(argv: Sequence[str], status: int, message: str) -> str:
 
 # Units in this folder come back after a reboot, see systemd.unit(5).
 LASTING = Path("/etc/systemd/system")
-_OF_UNIT = ("Description", "After", "BindsTo", "Wants", "StartLimitIntervalSec", "CollectMode")
+_OF_UNIT = ("Description", "After", "Before", "BindsTo", "Wants", "StartLimitIntervalSec", "CollectMode")
 
 
-def _properties(job_id: str, name: str, user: str, own: Sequence[str]) -> list[str]:
+def _properties(job_id: str, name: str, user: str, own: Sequence[str], stop_s: int = STOP_TIMEOUT_S) -> list[str]:
     return [
         f"Description=trainyard job {job_id}, {name}",
+        f"After={_NEEDED}",
         f"User={user}",
         f"Slice={slice_name(job_id)}",
         "Type=exec",
         # SIGTERM goes to the main process alone; everything that it leaves is killed at once.
         "KillMode=mixed",
-        f"TimeoutStopSec={STOP_TIMEOUT_S}",
+        f"TimeoutStopSec={stop_s}",
         "LimitMEMLOCK=infinity",
         "LimitNOFILE=1048576",
         f"Environment=TRAINYARD_JOB_ID={job_id}",
@@ -76,10 +84,16 @@ def _process_properties(job_id: str, runtime: Sequence[str], job_dir: Path, name
     watched = unit_name(job_id, "monitor")
     return [
         f"BindsTo={watched}",
-        f"After={watched}",
+        # systemd stops units in the reverse order: the monitor first.
+        f"Before={watched}",
         f"RuntimeMaxSec={timeout_s}",
         f"ExecStopPost={' '.join([*runtime, 'record', str(job_dir), name])}",
     ]
+
+
+def _monitor_properties(job_id: str, user: str, own: Sequence[str], grace_s: float) -> list[str]:
+    stop_s = int(grace_s) + MONITOR_LEAVES_S if grace_s else STOP_TIMEOUT_S
+    return _properties(job_id, "monitor", user, own, stop_s)
 
 
 def _stop_slice(job_id: str) -> str:
@@ -97,13 +111,16 @@ def _systemd_run(job_id: str, name: str, properties: Sequence[str], argv: Sequen
     return [*command, "--", *argv]
 
 
-def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: float) -> str:
+def start(
+    job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: float, grace_s: float
+) -> str:
     """Start the monitor, then all processes at the same time, for at most `timeout_s`.
 
-    Returns systemd's error, or "".
+    Ranks have `grace_s` to save when the node shuts down. Returns systemd's error, or "".
     """
     runtime = [python, "-IS", str(job_dir / "trainyard.pyz")]
-    properties = _properties(job_id, "monitor", user, [f"ExecStopPost=+/bin/sh -c '{_stop_slice(job_id)}'"])
+    own = [f"ExecStopPost=+/bin/sh -c '{_stop_slice(job_id)}'"]
+    properties = _monitor_properties(job_id, user, own, grace_s)
     monitor = _systemd_run(job_id, "monitor", properties, [*runtime, "monitor", str(job_dir)])
     done = _run(*monitor)
     if done.returncode:
@@ -131,8 +148,10 @@ def _unit_file(properties: Sequence[str], argv: Sequence[str], at_boot: bool) ->
     return "\n".join(["[Unit]", *ours, "", "[Service]", *service, f"ExecStart={_quoted(argv)}", *install, ""])
 
 
-def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: float) -> str:
-    """Start the units of a job with restarts: they come back when the node reboots.
+def start_lasting(
+    job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: float, grace_s: float
+) -> str:
+    """Start the units of a job with restarts, as `start` does: they come back when the node reboots.
 
     Returns systemd's error, or "". The monitor's unit removes the files when the job ends.
     """
@@ -150,7 +169,7 @@ def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Seq
         'ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || '
         f"{{ rm -f {everything}; {_stop_slice(job_id)}; }}'",
     ]
-    text = _unit_file(_properties(job_id, "monitor", user, own), [*runtime, "monitor", str(job_dir)], True)
+    text = _unit_file(_monitor_properties(job_id, user, own, grace_s), [*runtime, "monitor", str(job_dir)], True)
     (LASTING / monitor).write_text(text)
     for name, path in processes.items():
         own = [
@@ -240,6 +259,11 @@ def _files(job_id: str) -> list[Path]:
 def come_back(job_id: str) -> bool:
     """Return whether the units of a job come back when the node starts again."""
     return bool(_files(job_id))
+
+
+def kill_monitor(job_id: str) -> None:
+    """Kill a monitor that hangs: systemd would wait for it before it stops the ranks."""
+    _run("systemctl", "kill", "--signal=SIGKILL", unit_name(job_id, "monitor"))
 
 
 def stop(job_id: str, finished: Callable[[], bool]) -> str:

@@ -6,11 +6,12 @@ import subprocess
 
 import pytest
 from ansible.module_utils.trainyard.job.run import answers
+from ansible.module_utils.trainyard.job.run.head_state import come_back
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard_node.job.run import head_loop, units
 from ansible.module_utils.trainyard_node.job.run import job as node_job
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
-from ansible.module_utils.trainyard_node.job.run import units
 from job_cluster import Cluster
 from job_samples import summary_of
 from test_report import DIR, RUN, answer, explained, head_says, plan
@@ -114,6 +115,55 @@ def test_with_restarts_a_head_leaves_with_its_node_before_it_counts_one(tmp_path
     head.runner.supervisor.exits = lambda: {"rank0": {**ENDED, "attempt": 0}}
     asyncio.run(head.loop.run())
     assert head.leaving and not head.runner.end and head.loop.state.restarts.history == []
+
+
+def test_with_restarts_a_head_that_shuts_down_begins_the_next_attempt_for_which_all_save(tmp_path, monkeypatch):
+    stop = {"signal": "TERM", "grace_s": 30}
+    head = going_down(tmp_path, monkeypatch, 0, max_restarts=1, stop=stop)
+    head.stop()
+    head.loop.state.receive("n2", {"report": {"host": "n2", "left": True, "attempts": {"": 0}}}, head_loop.now())
+    asyncio.run(head.loop.run())
+    assert head.leaving and not head.runner.end
+    (restart,) = head.loop.state.restarts.history
+    assert restart["failure"] == {"kind": "rebooted", "host": "n1"}
+    assert head.runner.next.attempts == {"": 0} and not (head.job_dir / "attempts.json").exists()
+    # Once it is back it goes on with that.
+    head = monitors.Monitor(head.job_dir)
+    come_back(head.loop.state, head.loop._previous, head_loop.now())
+    assert head.loop.state.saving_known and not head.loop.state.restarts.go
+    assert head.loop.state.decide(head_loop.now()) == [] and len(head.loop.state.restarts.history) == 1
+
+
+def test_without_a_restart_that_is_left_a_head_that_shuts_down_ends_the_job(tmp_path, monkeypatch):
+    head = going_down(tmp_path, monkeypatch, 0, max_restarts=1, stop={"signal": "TERM", "grace_s": 30})
+    head.loop.state.restarts.history = [{"step": 1, "failure": {"kind": "exit"}}]
+    head.stop()
+
+    async def run():
+        await head.loop.open()
+        await head.loop.run()
+
+    asyncio.run(run())
+    assert not head.leaving and head.runner.end["failure"]["kind"] == "rebooted"
+
+
+def test_a_node_that_shuts_down_stays_while_ranks_of_the_job_may_save(tmp_path, monkeypatch):
+    node = going_down(tmp_path, monkeypatch, 1, max_restarts=1, stop={"signal": "TERM", "grace_s": 30})
+    node.stop()
+    assert node.leaving and not node.ranks_may_save()
+    orders = {"attempts": {"": 1}, "go": False, "stacks": 0}
+    # The head has not answered; then ranks of others may save.
+    for message in ({}, {**orders, "saving": True}, {}):
+        node.runner.follow(message)
+        assert not node.loop._leaves_alone()
+    node.runner.follow(orders)
+    assert node.loop._leaves_alone()
+    # Nothing starts there.
+    node.runner.follow({**orders, "go": True})
+    node.inspect()
+    assert node.runner.report["ready_for"] is None and node.runner.next.attempts == {"": 0}
+    node.end({"state": "failed", "finished": 1.0, "failure": {"kind": "replaced", "host": "n2", "by": "n3"}})
+    assert not node.leaving and node.loop._leaves_alone()
 
 
 GOES_DOWN = [("stopping", False), ("", True), ("unknown", True)]

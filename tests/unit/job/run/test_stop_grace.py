@@ -177,6 +177,45 @@ def test_nobody_waits_for_a_node_that_is_gone():
     assert not is_saving(job.run(1))
 
 
+def test_a_node_that_shuts_down_has_all_ranks_save_before_a_spare_takes_its_place():
+    job = SimulatedJob(nodes=3, spares=2, max_restarts=2, stop={"signal": "TERM", "grace_s": 30}).run(2)
+    job.send("n5", {"stopped": True, "goes_down": True})
+    assert job.run(2).history == []
+    job.stuck = {"n1", "n2", "n3"}
+    job.changes["n2"] = {"left": False, "ready_for": None}
+    job.send("n2", {"stopped": True, "goes_down": True})
+    assert is_saving(job.run(5)) and job.starts == []
+    asked = {"asked": 1, "last": 1, "last_s": 5.5, "stayed": []}
+    for host in ("n1", "n2", "n3"):
+        job.changes[host].update(left=True, asked=asked if host == "n2" else None)
+    job.run(1)
+    job.stuck = {"n2"}
+    assert not is_saving(job) and job.state.restarts.replaced == {}
+    job.connected.discard("n2")
+    job.silent.add("n2")
+    job.run(3)
+    assert (job.starts, job.state.restarts.replaced) == ([1], {"n2": "n4"})
+    (restart,) = job.history
+    assert restart["failure"] == {"kind": "rebooted", "host": "n2"}
+    assert (restart["saving"]["host"], restart["saving"]["last_s"]) == ("n2", 5.5)
+
+
+def test_a_node_that_shuts_down_may_take_part_again():
+    job = SimulatedJob(max_restarts=1, stop={"signal": "TERM", "grace_s": 30}).run(2)
+    job.stuck.add("n2")
+    job.changes["n2"]["ready_for"] = None
+    job.send("n2", {"stopped": True, "goes_down": True})
+    job.run(3)
+    job.connected.discard("n2")
+    job.silent.add("n2")
+    assert job.run(60).starts == [] and not job.end
+    job.connected.add("n2")
+    job.silent.clear()
+    job.stuck.clear()
+    job.changes["n2"].clear()
+    assert job.run(3).starts == [1] and job.state.nodes.leaving == set()
+
+
 STAYED = {"asked": 4, "last": None, "last_s": None, "stayed": [4, 5, 6]}
 
 

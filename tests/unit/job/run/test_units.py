@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import units
+from ansible.module_utils.trainyard_node.job.run import job, units
 
 STOPS = "systemctl --no-block stop trainyard-digits_1.slice"
 
@@ -30,7 +30,41 @@ def called(monkeypatch, tmp_path):
     return commands
 
 
-ABOUT = ("digits-1", Path("/jobs/digits-1"), "train", "/usr/bin/python3", ["rank0"], 60)
+ABOUT = ("digits-1", Path("/jobs/digits-1"), "train", "/usr/bin/python3", ["rank0"], 60, 30)
+
+
+def test_a_shutdown_stops_the_monitor_before_all_that_ranks_need_to_save(called, tmp_path):
+    """systemd stops units in the reverse order in which it would start them."""
+    assert units.start(*ABOUT) == units.start_lasting(*ABOUT) == ""
+    files = [
+        (tmp_path / f"trainyard-digits-1-{name}.service").read_text().splitlines() for name in ("monitor", "rank0")
+    ]
+    monitor = "trainyard-digits-1-monitor.service"
+    for monitors, ranks in (called[:2], files):
+        assert f"Before={monitor}" in ranks and f"BindsTo={monitor}" in ranks
+        assert not [line for line in ranks if line.startswith("After=") and monitor in line]
+        (needed,) = [line for line in monitors if line.startswith("After=")]
+        assert needed in ranks
+        assert {"network.target", "remote-fs.target", "dbus.service"} <= set(needed.removeprefix("After=").split())
+        assert "TimeoutStopSec=40" in monitors and "TimeoutStopSec=5" in ranks
+    assert "TimeoutStopSec=5" in units._monitor_properties("digits-1", "train", [], 0.0)
+
+
+def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
+    """systemd would wait for it, for as long as ranks may save, before it stops the ranks."""
+    alive = iter([True, False])
+    monkeypatch.setattr(job, "supervision", lambda: "systemd")
+    monkeypatch.setattr(job, "running", lambda *_: [])
+    monkeypatch.setattr(job, "_identity", lambda *_: ("digits-1", "", None))
+    monkeypatch.setattr(job.processes, "left_of_job", lambda *_: [])
+    answers = {job.processes.monitor_alive: lambda: next(alive)}
+    monkeypatch.setattr(job, "_in_folder", lambda folder, without, function, *_, **__: answers.get(function, int)())
+    for kills in (1, 0):
+        called.clear()
+        monkeypatch.setattr(units, "stop", lambda job_id, _: called.append(["stop", job_id]) or "")
+        job.stop(tmp_path, "digits-1", grace_s=30)
+        kill = ("systemctl", "kill", "--signal=SIGKILL", "trainyard-digits-1-monitor.service")
+        assert called == [kill] * kills + [["stop", "digits-1"]]
 
 
 def test_the_monitors_unit_takes_the_slice_with_it(called, tmp_path):
