@@ -23,16 +23,19 @@ class SimulatedJob:
     """Nodes n1 (the head), n2, ... with one rank each, then spares. All report twice a second and do as they are told.
 
     `changes` are fields of the reports of one node, by host; a node in `silent` reports nothing, one in `stuck` does
-    not follow the head. `orders` are all orders so far, `starts` the attempts that began.
+    not follow the head. `orders` are all orders so far, `starts` the attempts that began. With `min_nodes` the job may
+    go on with fewer; `left` has the hosts that run no rank because of that.
     """
 
-    def __init__(self, nodes=2, spares=0, previous=None, **plan):
+    def __init__(self, nodes=2, spares=0, previous=None, min_nodes=0, **plan):
         hosts = [f"n{number}" for number in range(1, nodes + spares + 1)]
         self.plan = {
             "job_id": "j-1", "host": "n1", "node_rank": 0, "hosts": hosts[:nodes], "spares": hosts[nodes:],
             "world_size": nodes, "silent_after_s": 15, "timeout_s": 100_000, "max_restarts": 0, "rejoin_s": 300, **plan,
         }  # fmt: skip
-        self.hosts, self.now = hosts, 1000.0
+        if min_nodes:
+            self.plan["fewer"] = {"min_nodes": min_nodes, "ranks": [1] * nodes}
+        self.hosts, self.now, self.left = hosts, 1000.0, set()
         self.state = HeadState(self.plan, self.time(), previous)
         self.changes = {host: {} for host in hosts}
         self.attempts = {host: self.state.restarts.attempts(host) for host in hosts}
@@ -45,7 +48,7 @@ class SimulatedJob:
         return Now(self.now, EPOCH_S + self.now - 1000.0)
 
     def report(self, host):
-        running = host in self.plan["hosts"] or self.places[host] is not None
+        running = (host in self.plan["hosts"] or self.places[host] is not None) and host not in self.left
         return {
             "host": host, "ranks_running": int(running), "done": False, "idle": not running, "rankless": 0,
             "failures": [], "metrics": {}, "loss_not_a_number": None, "attempts": self.attempts[host],
@@ -95,6 +98,8 @@ class SimulatedJob:
         self.ready_for[host] = message["attempts"]
         if message["attempts"] != self.attempts[host] and message["go"]:
             self.attempts[host] = message["attempts"]
+            place = self.hosts.index(host) if self.places[host] is None else self.places[host]
+            self.left = self.left | {host} if place in message.get("absent", ()) else self.left - {host}
             # A new attempt begins without failures.
             self.changes[host] = {}
         if message["stacks"]:

@@ -22,7 +22,7 @@ class Process:
     recover_after_s: int | None = None
     # Variables and options whose values contain addresses of other nodes, which a spare changes.
     lists_nodes: tuple[str, ...] = ()
-    # Variables and options whose values change with the nodes that take part, with templates (run/fewer_nodes.py).
+    # Variables and options whose values change with the nodes that take part, with templates (run/node_numbers.py).
     numbered: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self, numbered: bool = False) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class File:
     lists_nodes: bool = False
     # For a rank table: the entry of each spare, by its address.
     servers: Mapping[str, Any] = field(default_factory=dict)
-    # Lines that change with the nodes that take part, as templates (run/fewer_nodes.py).
+    # Lines that change with the nodes that take part, as templates (run/node_numbers.py).
     numbered: tuple[str, ...] = ()
 
     def as_dict(self, job_dir: str, numbered: bool = False) -> dict[str, Any]:

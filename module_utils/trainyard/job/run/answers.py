@@ -74,6 +74,8 @@ RESTART = {
     **dict.fromkeys(("elapsed_s", "?step", "?epoch", "?first_step", "?wait_s", "?detect_s"), MAYBE_NUMBER),
     **dict.fromkeys(("?restart_s", "?step_s", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
     "failure": FAILURE,
+    **dict.fromkeys(("?world_size", "?nodes"), int),
+    **{name: [str] for name in ("?left_out", "?back")},
     "?fruitless": MAYBE_INT,
     "?checkpoint": MAYBE_TEXT,
     "?saving": (SAVING, NOTHING),
@@ -113,6 +115,7 @@ CLUSTER = {
         "?members": [str],
         "?spares": [str],
         "?replaced": Each(str),
+        "?left_out": Each(Whole(1 << 32)),
         "?excluded": Each({"reason": str, "since": float}),
     },
     "end": (END, NOTHING),
@@ -295,10 +298,17 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         "?slow_ranks": [{"host": host, "ranks": [rank]}],
         "?stacks": ({"groups": [{"hosts": [host], "ranks": [rank]}]}, NOTHING),
         "restarts": {
-            "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody, "?saving": (saving, NOTHING)}],
+            "history": [
+                {
+                    **{"failure": failure, "?replaced": nobody, "?spare": nobody, "?saving": (saving, NOTHING)},
+                    **{name: [host] for name in ("?left_out", "?back")},
+                    "?world_size": Whole(plan["world_size"]),
+                }
+            ],
             "?members": [host],
             "?spares": [host],
             "?replaced": Each(host, host),
+            "?left_out": Each(Whole(len(nodes)), host),
             "?excluded": Each(object, host),
         },
     }

@@ -162,6 +162,7 @@ class AttemptWatch:
             return None
         points = leading(reports).get("progress", {}).get("points", 0)
         self._slow_ranks.evaluate(now.s, elapsed_s, points=points, step_s=goodput.step_s(pace) if pace else None)
+        self._hang.world_size = self._restarts.fewer.world_size or self._plan["world_size"]
         hung = self._hang.decide(reports, self._restarts.members, now, self.time_up(now.s))
         if not hung:
             return None

@@ -27,7 +27,7 @@ class HangWatch:
 
     def __init__(self, node_plan: Message, now: float, previous: Mapping[str, Any] | None = None) -> None:
         """Take the node plan of the head; `previous` is `recorded` before a reboot."""
-        self._own, self._world_size = node_plan["host"], node_plan["world_size"]
+        self._own, self.world_size = node_plan["host"], node_plan["world_size"]
         self._watch = Watch(node_plan.get("hang"), now)
         # The last line of rank 0 where no progress is read, and whether such lines look like progress.
         self.printing: Message | None = None
@@ -103,7 +103,7 @@ class HangWatch:
         if left and not odd and stacks.all_wait(self._stacks):
             host, rank, odd = left["host"], left["rank"], stacks.left_text(left, True)
         missing = dict.fromkeys(silent, f"no stacks within {ANSWER_S:.0f} s")
-        lines = stacks.lines(self._stacks, self._world_size, missing, left)
+        lines = stacks.lines(self._stacks, self.world_size, missing, left)
         return {
             "host": host or self._own,
             "rank": rank,

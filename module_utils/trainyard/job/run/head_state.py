@@ -24,7 +24,7 @@ from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
 from .orders import Disconnect, End, Inform, Now, Order, PollCheckpoints, Replace
-from .restarts import Restarts
+from .restarts import Restarts, leave_out, take_back
 from .slow_ranks import SlowRanks
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
@@ -50,6 +50,7 @@ class HeadState:
             node_plan.get("spares", ()),
             node_plan.get("restart_on", "auto"),
             node_plan.get("checkpoint_rollback", False),
+            node_plan.get("fewer"),
         )
         self.nodes = NodeReports(node_plan, self.restarts, started.s)
         self.hang = HangWatch(node_plan, started.s, previous.get("stacks"))
@@ -115,6 +116,7 @@ class HeadState:
             **({"saving": True} if self.saving(now.s) else {}),
             **({} if place is None else {"place": place}),
             **({"moved": moved} if moved else {}),
+            **({"absent": self.restarts.fewer.absent} if self.restarts.fewer.left_out else {}),
             **self.restarts.rollback.order(),
         }
 
@@ -163,7 +165,7 @@ class HeadState:
     def _for_nodes(self, now_s: float) -> tuple[object, ...]:
         """Return what nodes have to know at once when it changes."""
         restarts = self.restarts
-        begins = len(restarts.history), restarts.rollback.attempt, restarts.go
+        begins = len(restarts.history), restarts.rollback.attempt, restarts.go, *restarts.fewer.absent
         return *begins, self.hang.number, self.slow_ranks.sample_stacks, self.saving(now_s)
 
     def saving(self, now_s: float) -> bool:
@@ -197,12 +199,13 @@ class HeadState:
     def _restart_or_end(self, now: Now, local: Local) -> None:
         """Answer a failure: start again while restarts are left, else end the job."""
         failure, found = self._pending or ({}, [])
-        elapsed_s = now.s - self.started.s
+        elapsed_s, back = now.s - self.started.s, self.nodes.waiting(now.s, local.connected)
         if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
             why = {"not_restarted": self.restarts.not_restarted, "rolled_back": self.restarts.rollback.not_the_cause}
             why = {name: text for name, text in why.items() if text}
             self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless, **why}, found)
             return
+        take_back(self.restarts, back)
         self._pending, self._saved_before, self.saving_known = None, self._newest(), False
         self.attempt.begin()
         self._replace(self.restarts.host_to_replace(failure), now, failures.text(failure), local)
@@ -231,7 +234,9 @@ class HeadState:
             self._end_late(late, now)
 
     def _end_late(self, late: Sequence[str], now: Now) -> None:
-        """End a job whose nodes are not back in time."""
+        """Go on without nodes that are not back in time, or end the job."""
+        if leave_out(self.restarts, {host: self.nodes.obstacle(host, now.s) for host in late}, now.s, now.epoch_s):
+            return
         after_s = round(self.restarts.rejoin_s)
         host, kind, reason = self.nodes.in_the_way()
         if kind == "excluded" and host in late:
@@ -254,24 +259,23 @@ class HeadState:
     def _replace_unfit(self, now: Now, local: Local) -> None:
         """Replace nodes that are lost, whose devices are not free, or that do not pass their health check.
 
-        A reason that stays ends the job at once where no spare is left for it.
+        For a reason that stays the job goes on without the node where no spare is left, or ends at once.
         """
         waited = now.s - (self.restarts.gathering_since or now.s) > HELD_S
         for host in list(self.restarts.members):
             report = self.nodes.last.get(host, {})
             excluded = report.get("excluded") or {}
             for_good = bool(excluded) and not excluded["temporary"]
-            if host in self.nodes.leaving and host not in local.connected:
-                # Its ranks have saved.
-                self._replace(host, now, failures.text({"kind": "rebooted", "host": host}), local)
-            elif not self.nodes.reports_in_time(host, now.s):
-                silent = {"kind": "silent", "host": host, "after_s": round(self.nodes.silent_for(host, now.s))}
-                self._replace(host, now, failures.text(silent), local)
-            elif for_good or (waited and (excluded or report.get("held"))):
-                why = excluded["reason"] if excluded else f"devices not free: {report['held']}"
+            unfit = for_good or (waited and (excluded or report.get("held")))
+            # The ranks of a node that shuts down save first.
+            down = host in self.nodes.leaving and host not in local.connected
+            why = self.nodes.obstacle(host, now.s)
+            if unfit or down or not self.nodes.reports_in_time(host, now.s):
                 self._replace(host, now, why, local)
             if for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares):
-                self._end_excluded(host, excluded["reason"], None, now)
+                left_out = leave_out(self.restarts, {host: why}, now.s, now.epoch_s)
+                if not left_out:
+                    self._end_excluded(host, excluded["reason"], None, now)
 
     def _replace_suspects(self, now: Now, local: Local) -> None:
         """When all could start again: prefer spares to nodes that passed, but lost a link or whose clock is off.
@@ -341,14 +345,14 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "silence": _silence(head, now_s),
         "stacks": head.hang.recorded,
         "saving": head.saved() if head.end else None,
-        "world_size": head.plan["world_size"],
+        "world_size": restarts.fewer.world_size or head.plan["world_size"],
         "ranks_running": sum(report.get("ranks_running", 0) for report in nodes.of_members().values()),
         "nodes": {
             host: {
                 "ranks_running": nodes.last.get(host, {}).get("ranks_running"),
                 "silent_s": round(now_s - nodes.last_contact[host], 1) if host in nodes.last_contact else None,
             }
-            for host in (*restarts.members, *restarts.spares)
+            for host in (*restarts.members, *restarts.spares, *restarts.fewer.left_out)
         },
         "restarts": restarts.as_dict(),
         "end": head.end or None,

@@ -7,13 +7,14 @@ that does not fit ends its connection and changes nothing. An empty message mean
     node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
                     | {"stacks": {"number": 1, "ranks": [...]}} | {"samples": {"ranks": [...], "node": [...]}}
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...},
-                       "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true}
+                       "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true, "absent": [2]}
                     | {"end": {...}}
 
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
 `goes_down`; without it, somebody stopped the job. `samples` counts samples of ranks and names what slows the node; with
 `sample_stacks` these are samples of stacks, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
-(moved_addresses.py). `aside` has the node of rank 0 set checkpoints aside before that attempt (rollback.py).
+(moved_addresses.py), `absent` are the places that nobody has (fewer_nodes.py). `aside` has the node of rank 0 set
+checkpoints aside before that attempt (rollback.py).
 """
 
 from __future__ import annotations
@@ -257,6 +258,7 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
         # Ranks of some node may still save.
         "?saving": Is((True,)),
         "?place": Whole(MAX_PLACES, 1),
+        "?absent": Few(Whole(MAX_PLACES, 1), MAX_PLACES),
         "?moved": Each(_address, _address, MAX_MOVED),
         "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),
     }

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from . import progress
+from . import failure, progress
 from .messages import Message
 from .orders import Now
 from .restarts import WHOLE, Restarts
@@ -141,6 +141,28 @@ class NodeReports:
         """Return whether ranks of a node that is there may save before they end."""
         there = (host for host in self._restarts.members if host in connected or host == self._own)
         return any(not self.last.get(host, {}).get("left") for host in there if self.reports_in_time(host, now))
+
+    def obstacle(self, host: str, now: float) -> str:
+        """Return why a node is not ready for a restart."""
+        report = self.last.get(host, {})
+        if host in self.leaving:
+            return failure.text({"kind": "rebooted", "host": host})
+        if not self.reports_in_time(host, now):
+            return failure.text({"kind": "silent", "host": host, "after_s": round(self.silent_for(host, now))})
+        if report.get("excluded"):
+            return str(report["excluded"]["reason"])
+        held = report.get("held")
+        return f"devices not free: {held}" if held else "it still runs a part of the last attempt"
+
+    def waiting(self, now: float, connected: Collection[str]) -> list[str]:
+        """Return the nodes that were left out and could take part again: they follow the attempts of the others."""
+        return [
+            host
+            for host in self._restarts.fewer.left_out
+            if host in connected
+            and self.reports_in_time(host, now)
+            and self.last.get(host, {}).get("attempts") == self._restarts.attempts(host)
+        ]
 
     def asked(self) -> dict[str, Message]:
         """Return how the ranks left that handle the stop signal, by host: also of a node that was replaced since."""

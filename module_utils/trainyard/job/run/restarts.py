@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from . import goodput, rollback
+from . import fewer_nodes, goodput, rollback
 from .checkpoints import SUFFIX, further
 from .failure import Failure, text
 from .progress import clock, number
@@ -51,6 +51,7 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     elif restart.get("set_aside"):
         saved = f"; checkpoint {restart['checkpoint']} is set aside ({SUFFIX}): {restart['set_aside']}"
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
+    instead += fewer_nodes.history_text(restart)
     # A failure that replaced a node stands at the beginning.
     why = restart.get("why") or ""
     because = f" ({why})" if why and not restart["reason"].startswith(why) else ""
@@ -119,6 +120,20 @@ def _for_good(
     return found.reason if found.stop else ""
 
 
+def _whole_entry(furthest: Sequence[float] | None, fruitless: int, wait_s: float, saved: Any) -> dict[str, Any]:
+    """Return the entry of the history for a restart of the whole job; `saved` is the newest checkpoint."""
+    return {
+        "restarted": "the whole job",
+        "step": furthest[1] if furthest and len(furthest) > 1 else None,
+        "epoch": furthest[0] if furthest else None,
+        "fruitless": fruitless,
+        "wait_s": wait_s,
+        "checkpoint": saved["name"] if saved else None,
+        "restart_s": None,
+        "step_s": None,
+    }
+
+
 class Restarts:
     """The head's restart history, the members of the job and its spares.
 
@@ -139,11 +154,12 @@ class Restarts:
         spares: Iterable[str] = (),
         restart_on: str = "auto",
         rolls_back: bool = False,
+        fewer: Mapping[str, Any] | None = None,
     ) -> None:
         """Take the budget and how long a lost node may be away; `previous` is as_dict() before a reboot.
 
         `members` are the hosts in the order of their node ranks. `restart_on` is the job's job_restart_on,
-        `rolls_back` its job_checkpoint_rollback.
+        `rolls_back` its job_checkpoint_rollback, `fewer` that of the node plan.
         """
         self.budget, self.rejoin_s, self._restart_on = budget, rejoin_s, restart_on
         # Why the last failure was not answered by a restart although some were left, or "".
@@ -166,6 +182,8 @@ class Restarts:
         self.excluded: dict[str, dict[str, Any]] = {}
         previous = previous or {}
         self.rollback = rollback.Rollback(rolls_back, previous.get("rollback"))
+        # The places that are empty.
+        self.fewer = fewer_nodes.Fewer(fewer, previous.get("left_out"))
         vars(self).update(deepcopy({name: previous[name] for name in self._SAVED if name in previous}))
         # The pace of each attempt of the whole job; None where it printed no step. Unknown after a reboot of the head,
         # whose clock has begun anew.
@@ -173,6 +191,8 @@ class Restarts:
         self._running_at: float | None = None
         # Since when all nodes end the last attempt, None otherwise; whether they may start, and from when on.
         self.gathering_since: float | None = None
+        # Since when the present members have had `rejoin_s`.
+        self.waits_since = 0.0
         self.go, self._not_before = True, 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -183,6 +203,7 @@ class Restarts:
             "history": goodput.with_costs(self.history, self._paces or ()),
             "gathering": self.gathering_since is not None,
             "rollback": self.rollback.as_dict(),
+            **self.fewer.as_dict(),
         }
 
     def note_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
@@ -227,7 +248,8 @@ class Restarts:
 
     def place(self, host: str) -> int | None:
         """Return the node rank that a spare has taken; None for any other node."""
-        return self.members.index(host) if host in self.replaced.values() and host in self.members else None
+        taken = host in self.replaced.values() and host in self.members
+        return self.fewer.hosts(self.members).index(host) if taken else None
 
     def exclude(self, host: str, reason: str, time_s: float) -> None:
         """Exclude a host, with the reason, at `time_s` since the epoch."""
@@ -317,19 +339,11 @@ class Restarts:
         wait_s = PAUSE_S * max(0, self.fruitless - 1)
         self.whole += 1
         self.gathering_since, self.go, self._not_before = now, False, now + wait_s
+        self.waits_since = now
         self.began_s, self._running_at = elapsed_s + wait_s, None
         if self._paces is not None:
             self._paces.append(None)
-        return {
-            "restarted": "the whole job",
-            "step": self.furthest[1] if self.furthest and len(self.furthest) > 1 else None,
-            "epoch": self.furthest[0] if self.furthest else None,
-            "fruitless": self.fruitless,
-            "wait_s": wait_s,
-            "checkpoint": self.saved["name"] if self.saved else None,
-            "restart_s": None,
-            "step_s": None,
-        }
+        return _whole_entry(self.furthest, self.fruitless, wait_s, self.saved)
 
     def _note_advance(self, metrics: Mapping[str, float | None], elapsed_s: float) -> None:
         """Note whether the attempt that ends came further than all before it."""
@@ -366,6 +380,32 @@ class Restarts:
             ended = not unready and not leaving
             ready = self.rollback.prepare(self.whole, ended, reports, self.history[-1])
             self.go = ended and ready and now >= self._not_before
-            if now - self.gathering_since > self.rejoin_s and (unready or not ready):
+            if now - self.waits_since > self.rejoin_s and (unready or not ready):
                 return unready or self.members[:1]
         return []
+
+
+def leave_out(restarts: Restarts, reasons: Mapping[str, str], now_s: float, time_s: float) -> bool:
+    """Go on without members, each for a reason, where enough are left; return whether that is so.
+
+    `time_s` is since the epoch. The restart that waits for them is the last one of the history.
+    """
+    if not restarts.fewer.may_leave_out(reasons, restarts.members):
+        return False
+    restarts.fewer.leave_out(reasons, restarts.members)
+    for host, reason in reasons.items():
+        restarts.exclude(host, reason, time_s)
+    entry = restarts.history[-1]
+    entry.update(restarts.fewer.size(restarts.members), why=", ".join(dict.fromkeys(reasons.values())))
+    entry["left_out"] = [*entry.get("left_out", ()), *reasons]
+    # The others may have waited for these to write or check something.
+    restarts.waits_since = now_s
+    return True
+
+
+def take_back(restarts: Restarts, hosts: Sequence[str]) -> None:
+    """Have hosts that were left out take part in the restart that has just begun."""
+    if hosts:
+        restarts.fewer.take_back(hosts, restarts.members)
+        restarts.excluded = {host: why for host, why in restarts.excluded.items() if host not in hosts}
+        restarts.history[-1].update(restarts.fewer.size(restarts.members), back=list(hosts))

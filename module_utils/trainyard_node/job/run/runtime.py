@@ -29,7 +29,7 @@ _COMPILED = {
     "trainyard.job.file": "start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
-        "attempt_watch causes checkpoints failure failure_kinds flight_recorder framework_log goodput hang "
+        "attempt_watch causes checkpoints failure failure_kinds fewer_nodes flight_recorder framework_log goodput hang "
         "hang_watch head_state messages node_reports orders progress progress_forms rank_connections "
         "restart_rules restarts rollback saving shapes slow_ranks stacks"
     ),
@@ -52,7 +52,7 @@ _TEXT_ONLY = {
         "pasted port_counters"
     ),
     "trainyard.job.file": "launcher_programs",
-    "trainyard.job.run": "moved_addresses",
+    "trainyard.job.run": "moved_addresses node_numbers",
     "trainyard.nvidia": "local_collective nccl_tests_faults nccl_tests_output",
     "trainyard_node.hardware": "accelerators counters device_health interfaces npu",
     "trainyard_node.job.run": "health_gate",

@@ -7,7 +7,7 @@ import pytest
 from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard.job import launchers
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
-from ansible.module_utils.trainyard.job.run.fewer_nodes import of_node
+from ansible.module_utils.trainyard.job.run.node_numbers import of_node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, packed, wrong
