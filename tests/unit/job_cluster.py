@@ -181,6 +181,7 @@ class Cluster:
         max_restarts=0,
         rejoin_s=30,
         spares=0,
+        min_nodes=0,
         stop=None,
         **changes,
     ):
@@ -196,8 +197,12 @@ class Cluster:
                     "name": f"rank{rank}",
                     "ranks": [rank],
                     "argv": [sys.executable, "rank.py", mode],
-                    "env": {"TRAINYARD_JOB_ID": f"{base}-{host}", "PATH": os.defpath},
+                    "env": {
+                        **{"TRAINYARD_JOB_ID": f"{base}-{host}", "PATH": os.defpath},
+                        **({"RANK": f"{rank}", "WORLD_SIZE": str(sum(map(len, modes)))} if min_nodes else {}),
+                    },
                     "log": str(here / "logs" / f"rank_{rank}.log"),
+                    **({"numbered": {"RANK": "{rank}", "WORLD_SIZE": "{world_size}"}} if min_nodes else {}),
                 }
                 for rank, mode in enumerate(modes[place], first[place])
             ]
@@ -224,6 +229,7 @@ class Cluster:
                 "max_restarts": max_restarts,
                 "rejoin_s": rejoin_s,
                 **({"stop": stop} if stop else {}),
+                **({"fewer": {"min_nodes": min_nodes, "ranks": list(map(len, modes))}} if min_nodes else {}),
                 "world_size": sum(map(len, modes)),
                 "progress_pattern": DEFAULT_PATTERN,
                 "rank_log": "rank_{rank}.log",

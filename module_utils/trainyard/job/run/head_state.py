@@ -226,7 +226,8 @@ class HeadState:
             if not self.saving_known:
                 self.restarts.note_saving(self.saved())
             self._replace_unfit(now, local)
-            self._replace_suspects(now, local)
+            for host, reason in _suspects(self).items():
+                self._replace(host, now, reason, local)
         staying, silent = _replaced(self, now.s, local)
         self._orders += [Disconnect(host) for host in silent]
         late = self.restarts.gather(members, self.nodes.of_members(), now.s, len(silent) < len(staying))
@@ -272,21 +273,9 @@ class HeadState:
             why = self.nodes.obstacle(host, now.s)
             if unfit or down or not self.nodes.reports_in_time(host, now.s):
                 self._replace(host, now, why, local)
-            if for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares):
-                left_out = leave_out(self.restarts, {host: why}, now.s, now.epoch_s)
-                if not left_out:
-                    self._end_excluded(host, excluded["reason"], None, now)
-
-    def _replace_suspects(self, now: Now, local: Local) -> None:
-        """When all could start again: prefer spares to nodes that passed, but lost a link or whose clock is off.
-
-        Only where there are spares for all of these: a switch that was off is no fault of the nodes.
-        """
-        last = self.nodes.last
-        if all(last.get(host, {}).get("ready_for") == self.restarts.attempts(host) for host in self.restarts.members):
-            suspects = self.nodes.suspects()
-            for host, reason in suspects.items() if len(suspects) <= len(self.restarts.spares) else ():
-                self._replace(host, now, reason, local)
+            lasts = for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares)
+            if lasts and not leave_out(self.restarts, {host: why}, now.s, now.epoch_s):
+                self._end_excluded(host, excluded["reason"], None, now)
 
 
 def come_back(head: HeadState, previous: Mapping[str, Any], now: Now) -> None:
@@ -300,6 +289,18 @@ def come_back(head: HeadState, previous: Mapping[str, Any], now: Now) -> None:
         head.saving_known, restarts.gathering_since, restarts.go = True, now.s, False
     else:
         head.fail(failure)
+
+
+def _suspects(head: HeadState) -> dict[str, str]:
+    """Return nodes to which spares are preferred, when all could start again: they passed, but lost a link or the time.
+
+    Only where there are spares for all of these: a switch that was off is no fault of the nodes.
+    """
+    restarts, last = head.restarts, head.nodes.last
+    if any(last.get(host, {}).get("ready_for") != restarts.attempts(host) for host in restarts.members):
+        return {}
+    suspects = head.nodes.suspects()
+    return suspects if len(suspects) <= len(restarts.spares) else {}
 
 
 def _replaced(head: HeadState, now: float, local: Local) -> tuple[list[str], list[str]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ascend.rank_table_servers import dumps, without_servers
 from . import moved_addresses
-from .fewer_nodes import Numbers, numbers
+from .fewer_nodes import Numbers, numbers, own_ranks
 from .moved_addresses import Moved
 
 Plan = Mapping[str, Any]
@@ -97,6 +97,12 @@ def of_node(
         content = file(each, ranks, place, absent)
         written.append((each, moved_addresses.file(each, content, moved)))
     return [moved_addresses.process(each, moved) for each in made], written
+
+
+def ranks_of(node_plan: Plan, absent: Collection[int]) -> list[int]:
+    """Return the ranks of a node while some places are absent."""
+    place = place_of(node_plan)
+    return [] if place is None else own_ranks(node_plan["fewer"]["ranks"], place, absent)
 
 
 def planned_processes(node_plan: Plan) -> Sequence[Plan]:

@@ -191,7 +191,7 @@ class Restarts:
         self._running_at: float | None = None
         # Since when all nodes end the last attempt, None otherwise; whether they may start, and from when on.
         self.gathering_since: float | None = None
-        # Since when the present members have had `rejoin_s`.
+        # When others were left out: from then on the present members have `rejoin_s`.
         self.waits_since = 0.0
         self.go, self._not_before = True, 0.0
 
@@ -339,7 +339,6 @@ class Restarts:
         wait_s = PAUSE_S * max(0, self.fruitless - 1)
         self.whole += 1
         self.gathering_since, self.go, self._not_before = now, False, now + wait_s
-        self.waits_since = now
         self.began_s, self._running_at = elapsed_s + wait_s, None
         if self._paces is not None:
             self._paces.append(None)
@@ -380,7 +379,7 @@ class Restarts:
             ended = not unready and not leaving
             ready = self.rollback.prepare(self.whole, ended, reports, self.history[-1])
             self.go = ended and ready and now >= self._not_before
-            if now - self.waits_since > self.rejoin_s and (unready or not ready):
+            if now - max(self.waits_since, self.gathering_since) > self.rejoin_s and (unready or not ready):
                 return unready or self.members[:1]
         return []
 

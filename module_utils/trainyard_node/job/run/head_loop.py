@@ -14,7 +14,7 @@ from ....trainyard.job.run import messages
 from ....trainyard.job.run.attempt_watch import REPORT_S, Local
 from ....trainyard.job.run.head_state import HeadState, cluster_state, come_back
 from ....trainyard.job.run.messages import Message
-from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints, Replace
+from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints
 from ...machine.json_files import read_object
 from ..record import event_sender
 from .checkpoint_poll import LAST_POLL_S
@@ -41,7 +41,7 @@ class HeadLoop:
         node_plan = self._node_plan = monitor.runner.node_plan
         previous = self._previous = read_object(monitor.job_dir / "cluster.json")
         self.state = HeadState(node_plan, Now(self._runner.started, self._runner.started_at), previous)
-        self._runner.move_ranks(self.state.restarts.replaced)
+        self._place_ranks()
         hosts = [host for host in (*node_plan["hosts"], *node_plan.get("spares", ())) if host != self._runner.host]
         self.server = Server(node_plan["token"], hosts, self.receive)
         # The sender of events, and the last state that it has compared.
@@ -137,14 +137,22 @@ class HeadLoop:
         for order in orders:
             if isinstance(order, Disconnect):
                 self.server.connections[order.host].abort()
-            elif isinstance(order, Replace):
-                self._runner.move_ranks(self.state.restarts.replaced)
             elif isinstance(order, End):
                 self._monitor.end(order.end)
         if orders and not self._runner.end:
+            self._place_ranks()
             self._send_all()
             self._monitor.news.set()
         self._runner.follow(self.state.message_for(self._runner.host, now()))
+
+    def _place_ranks(self) -> None:
+        """Know on which nodes the ranks are that mpirun starts."""
+        restarts, ranks_of = self.state.restarts, self._node_plan.get("ranks_of")
+        if ranks_of and restarts.fewer.world_size:
+            placed = restarts.fewer.ranks_of(restarts.members)
+            self._node_plan["ranks_of"] = {host: placed[host] for host in restarts.members[1:]}
+        else:
+            self._runner.move_ranks(restarts.replaced)
 
     def _send_all(self) -> None:
         """Send each node what it has to do."""

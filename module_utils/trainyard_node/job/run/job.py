@@ -118,7 +118,8 @@ def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_
 
 def _start_units(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
     launch = units.start_lasting if node_plan.get("max_restarts") else units.start
-    names = [process["name"] for process in node_plan["processes"]]
+    # Processes whose numbers may change are children of the monitor.
+    names = [] if "fewer" in node_plan else [process["name"] for process in node_plan["processes"]]
     grace_s = stop_grace.of_plan(node_plan)[1]
     # The monitor ends the job at its time limit; this one holds where the monitor itself hangs.
     limit_s = node_plan["timeout_s"] + grace_s + 60

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ....trainyard.job.record.secrets import Forms, mask
@@ -104,10 +104,10 @@ class Tail:
         if self._writes:
             self._write("a")
 
-    def begin_series(self) -> None:
+    def begin_series(self, mode: str = "w") -> None:
         """Write the curve of this log to metrics.jsonl from now on, in place of that of another one."""
         self._writes = True
-        self._write("w")
+        self._write(mode)
 
     def end_series(self) -> None:
         """Leave metrics.jsonl to another log."""
@@ -172,6 +172,8 @@ class RankTails:
         # The rank whose progress counts among those of this node.
         self._rank = 0
         self._tails = {0: self._made(0, writes=True)}
+        # The rank whose progress counted has another number since this attempt.
+        self._renumbered = False
 
     def _made(self, rank: int, writes: bool) -> Tail:
         log = self._log.replace("{rank}", str(rank))
@@ -203,7 +205,8 @@ class RankTails:
         if leading not in (None, self._rank):
             self.shown.end_series()
             self._rank = leading
-            self.shown.begin_series()
+            self.shown.begin_series("a" if self._renumbered else "w")
+            self._renumbered = False
 
     def _appeared(self) -> list[int]:
         try:
@@ -213,7 +216,10 @@ class RankTails:
         ranks = [int(match[1]) for match in map(self._name.fullmatch, names) if match and match.lastindex]
         return [rank for rank in ranks if rank < self._world_size and rank not in self._tails]
 
-    def begin_attempt(self) -> None:
-        """Forget the pace of the last attempt."""
-        for tail in self._tails.values():
+    def begin_attempt(self, own: Collection[int] | None = None) -> None:
+        """Forget the pace of the last attempt; `own` are the ranks of this node where these may change."""
+        for rank, tail in self._tails.items():
             tail.pace, tail.resumed = None, ""
+            if own is not None and rank not in own:
+                # Another node has this rank now. The curve goes on with a rank of this one.
+                tail.points, self._renumbered = 0, self._renumbered or rank == self._rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +45,10 @@ class NextAttempt:
         self.fresh: set[str] = set()
         # The addresses of spares that have taken a place, by the addresses that they replaced (moved_addresses.py).
         self.moved: Mapping[str, str] = {}
+        # The places that nobody has (fewer_nodes.py).
+        self._absent: Sequence[int] = ()
+        # The ranks of this node; None where they never change.
+        self.ranks: list[int] | None = None
         # The attempts for which nothing of an earlier one was left here.
         self._cleared_for: Mapping[str, int] | None = None
 
@@ -53,7 +57,7 @@ class NextAttempt:
         self.moved = message.get("moved", self.moved)
         if "attempts" in message:
             # An empty message means that nothing is new.
-            self.saving = message.get("saving", False)
+            self.saving, self._absent = message.get("saving", False), message.get("absent", ())
         took_place = "place" in message and self.take_place(message["place"], message["attempts"])
         requested = message.get("attempts", self.requested), message.get("go", self.go)
         changed = requested != (self.requested, self.go)
@@ -72,10 +76,12 @@ class NextAttempt:
         if not self.go:
             return Step(ready=True)
         # By attempts.json each process knows its turn.
-        if (whole and not self._write_addresses()) or not self._write("attempts.json", self.requested):
+        if (whole and not self._write_members()) or not self._write("attempts.json", self.requested):
             return Step(ready=False)
         if whole:
             shutil.rmtree(self._job_dir / "attempt", ignore_errors=True)
+            # Ranks may have other numbers now.
+            behind = [process["name"] for process in self.node_plan["processes"]]
         self.obstacle, self.attempts = Obstacle(), self.requested
         self.fresh.clear()
         return Step(ready=True, start=behind, whole=whole)
@@ -118,6 +124,8 @@ class NextAttempt:
         if self.place is not None or planned is None:
             return False
         changed = {**self.node_plan, "processes": planned["processes"], "place": place, "places": {}}
+        if "fewer" in changed:
+            changed["files"] = [*changed.get("files", ()), *planned["files"]]
         files = all(self._write(file["path"], file["content"], int(file["mode"], 8)) for file in planned["files"])
         if not files or not self._write("node_plan.json", changed, 0o600):
             return False
@@ -125,6 +133,26 @@ class NextAttempt:
         self.place, self.fresh = place, {process["name"] for process in planned["processes"]}
         # Its processes start with the attempts of the others.
         self.attempts = {WHOLE: max(0, attempts[WHOLE] - 1)}
+        return True
+
+    def _write_members(self) -> bool:
+        """Write what changes with the nodes that take part into files and processes; return whether that worked."""
+        return self._renumber() if "fewer" in self.node_plan else self._write_addresses()
+
+    def _renumber(self) -> bool:
+        """Number this node's ranks, of which it may have none for a while, by the places that nobody has."""
+        # Few monitors ever need it, and all would load it.
+        from ....trainyard.job.run import node_numbers
+
+        processes, files = node_numbers.of_node(self.node_plan, self._absent, self.moved)
+        self.ranks = node_numbers.ranks_of(self.node_plan, self._absent)
+        if not all(self._write(file["path"], content, int(file["mode"], 8)) for file, content in files):
+            return False
+        changed = {"processes": processes, "planned": node_numbers.planned_processes(self.node_plan)}
+        if processes != self.node_plan["processes"]:
+            if not self._write("node_plan.json", {**self.node_plan, **changed}, 0o600):
+                return False
+            self.node_plan.update(changed)
         return True
 
     def _write_addresses(self) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Between two tries to connect to the head.
 RETRY_S = 0.2
+# How much longer a node tries to reach the head of a job that may have gone on without it.
+LEFT_OUT_S = 3600.0
 
 
 class NodeLoop:
@@ -130,6 +132,7 @@ class NodeLoop:
             # The head has given this node up by now: what still runs here would be in the way of the next attempt.
             self._runner.terminator.terminate(now)
             patience_s += float(self._node_plan.get("rejoin_s", 0))
+            patience_s += LEFT_OUT_S if "fewer" in self._node_plan else 0.0
         if silent_s > patience_s:
             host, seen_by = self._node_plan["head_host"], self._runner.host
             failure = {"kind": "head_silent", "host": host, "seen_by": seen_by, "after_s": round(silent_s)}

@@ -50,8 +50,8 @@ class NodeRunner:
         self.job_dir = job_dir
         self.node_plan: Message = json.loads((job_dir / "node_plan.json").read_text())
         node_plan, self.host = self.node_plan, str(self.node_plan["host"])
-        # The processes of a spare are unknown when root makes units.
-        by_units = node_plan["supervision"] == "systemd" and "places" not in node_plan
+        # The processes of a spare, and those after other nodes were left out, are unknown when root makes units.
+        by_units = node_plan["supervision"] == "systemd" and not {"places", "fewer"} & node_plan.keys()
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
         self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
@@ -148,7 +148,7 @@ class NodeRunner:
     def _begin_attempt(self, names: list[str], whole: bool) -> None:
         attempts = self.next.attempts
         if whole:
-            self.tails.begin_attempt()
+            self.tails.begin_attempt(self.next.ranks)
         self.report = {}
         self.terminator.begin()
         self.failures.begin_attempt()

@@ -127,8 +127,14 @@ class Children:
         self._starts = threading.Lock()
 
     def start(self) -> None:
-        """Start every process."""
+        """Start every process; after a reboot, note that those without a recorded end were lost with the node."""
         processes.adopt()
+        if (self._job_dir / "attempts.json").exists():
+            attempts, exits = read_attempts(self._job_dir), read_exits(self._job_dir)
+            for process in self._node_plan["processes"]:
+                name = process["name"]
+                self._ended[name] = exits.get(name) or {**lost(), "attempt": turn(attempts, name)}
+            return
         self._start([process["name"] for process in self._node_plan["processes"]])
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:

@@ -169,6 +169,9 @@ def start_lasting(
         'ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || '
         f"{{ rm -f {everything}; {_stop_slice(job_id)}; }}'",
     ]
+    if not names:
+        # Ranks that are the monitor's children: the end of one by the OOM killer must not end the others.
+        own.append("OOMPolicy=continue")
     text = _unit_file(_monitor_properties(job_id, user, own, grace_s), [*runtime, "monitor", str(job_dir)], True)
     (LASTING / monitor).write_text(text)
     for name, path in processes.items():

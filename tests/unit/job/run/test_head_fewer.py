@@ -154,7 +154,7 @@ def test_a_head_that_comes_back_knows_who_is_left_out():
 
 
 def test_the_rest_has_its_time_after_a_node_was_left_out():
-    """What a restart prepares once all have ended must not fail because others took their time."""
+    """A step that a restart takes once all have ended must not fail because others took their time."""
     job = started(checkpoint_rollback=True)
     asked = []
     job.state.restarts.rollback.prepare = lambda attempt, ended, *_: asked.append(ended) or asked.count(True) > 5

@@ -1,0 +1,131 @@
+"""Real monitors: a job goes on with fewer nodes, and takes a node back at the next restart, without the controller."""
+
+import os
+import signal
+
+from ansible.module_utils.trainyard_node.job.run import processes as procs
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
+from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
+from job_cluster import attempt, wait_for
+
+
+def lose(node):
+    """Have a node vanish: its monitor and all that it ran."""
+    os.kill(node.monitor.pid, signal.SIGKILL)
+    node.monitor.wait()
+    wait_for(lambda: not node.left(), "the processes of a lost node to end with it")
+
+
+def runs(job, number, **ranks):
+    """Wait until these hosts run their ranks in an attempt; return RANK and WORLD_SIZE of each."""
+    found = {}
+    nodes = {node.spec["host"]: node for node in job.nodes}
+    for host, rank in ranks.items():
+        node = nodes[host]
+        wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == number, f"rank {rank} on {host}")
+        environment = procs.environment(node.pid(f"rank{rank}"))
+        # Before a process becomes its program, it has another environment.
+        environment = wait_for(lambda node=node, rank=rank: started(node, rank), f"rank {rank} of {host} to begin")
+        found[host] = environment["RANK"], environment["WORLD_SIZE"]
+    return found
+
+
+def started(node, rank):
+    environment = procs.environment(node.pid(f"rank{rank}"))
+    return environment if "RANK" in environment else None
+
+
+def test_a_job_goes_on_with_fewer_nodes_and_takes_the_lost_one_back_at_the_next_restart(cluster):
+    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
+    lost, last = job.nodes[1:]
+    lose(lost)
+    assert runs(job, 1, n1=0, n3=1) == {"n1": ("0", "2"), "n3": ("1", "2")}
+    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 2 else None, "all ranks")
+    assert (state["world_size"], state["restarts"]["left_out"], state["restarts"]["members"]) == (
+        *(2, {"n2": 1}, ["n1", "n3"]),
+    )
+    (restart,) = state["restarts"]["history"]
+    assert (restart["left_out"], restart["world_size"], restart["nodes"]) == (["n2"], 2, 2)
+    assert (last.dir / "logs" / "rank_1.log").exists()
+    # The lost node comes back: it runs nothing, and the others go on.
+    lost.start()
+    wait_for(lambda: (lost.read("attempts.json") or {}).get("") == 1, "n2 to follow")
+    wait_for(lambda: not lost.read("node_plan.json")["processes"], "n2 to have no ranks")
+    assert attempt(lost, "rank1") == 0 and attempt(job.head, "rank0") == 1
+    os.kill(job.head.pid("rank0"), signal.SIGKILL)
+    expected = {"n1": ("0", "4"), "n2": ("1", "4"), "n3": ("3", "4")}
+    assert runs(job, 2, n1=0, n2=1, n3=3) == expected
+    state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 4 else None, "all ranks")
+    assert state["restarts"]["left_out"] == {} and state["restarts"]["history"][1]["back"] == ["n2"]
+    for node in job.nodes:
+        node.go()
+    assert job.over()["state"] == "succeeded"
+    job.all_ended()
+    assert last.exits()["rank3"] == (0, None)
+
+
+def test_too_few_nodes_end_the_job(cluster):
+    job = cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
+    lose(job.nodes[1])
+    failure = job.over()["failure"]
+    assert (failure["kind"], failure["host"]) == ("not_back", "n2")
+    job.all_ended(but=("n2",))
+
+
+def test_mpirun_goes_on_without_a_node_and_its_ranks_are_known_on_their_nodes(cluster):
+    """All ranks are processes of the head, as those of mpirun are."""
+    job = cluster(["wait", "wait", "wait"], [], [], max_restarts=2, rejoin_s=1, min_nodes=1)
+    (first, *_), head = job.head.spec["processes"], job.head
+    log, file = str(head.dir / "logs" / "mpirun.log"), head.dir / "hostfile"
+    file.write_text("127.0.0.1 slots=1\n127.0.0.2 slots=1\n127.0.0.3 slots=1\n")
+    argv = [first["argv"][0], "rank.py", "wait", "-n", "3"]
+    mpirun = {
+        **first,
+        "name": "mpirun",
+        "ranks": [0, 1, 2],
+        "log": log,
+        "argv": argv,
+        "numbered": {"-n": "{world_size}"},
+    }
+    listed = {"path": str(file), "mode": "0644", "lists_nodes": True, "content": file.read_text()}
+    for node in job.nodes:
+        node.spec["fewer"]["ranks"] = [1, 1, 1]
+    head.spec.update(processes=[mpirun], files=[listed], ranks_of={"n2": [1], "n3": [2]})
+    for node in job.nodes:
+        write_json(node.dir / "node_plan.json", node.spec)
+    job.start()
+    wait_for(lambda: job.state()["state"] == "running", "the head to hear of all")
+    lose(job.nodes[1])
+    wait_for(lambda: attempt(head, "mpirun") == 1, "mpirun's second start")
+    assert file.read_text() == "127.0.0.1 slots=1\n127.0.0.3 slots=1\n"
+    (process,) = head.read("node_plan.json")["processes"]
+    assert process["argv"][-2:] == ["-n", "2"] and process["ranks"] == [0, 1]
+    # Rank 1 is on n3 now, also to a head that has come back.
+    head.signal(signal.SIGTERM)
+    job.all_ended(but=("n2",))
+    state = head.read("cluster.json")
+    write_json(head.dir / "cluster.json", {**state, "end": None})
+    (head.dir / "logs" / "mpirun.log").write_text("trainyard: rank 1 ended with status 7\n")
+    from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+
+    runner = monitors.Monitor(head.dir).runner
+    assert runner.failure(runner.node_plan["processes"][0], from_status(1))["host"] == "n3"
+
+
+def test_progress_is_that_of_the_ranks_that_this_node_has(cluster):
+    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=2, min_nodes=1)
+    node = NodeRunner(job.nodes[2].dir)
+    logs = job.nodes[2].dir / "logs"
+    (logs / "rank_2.log").write_text("".join(f"step {step} loss 0.5\n" for step in range(1, 21)))
+    node.tails.read(1.0)
+    node.tails.read(1.0)
+    assert (node.tails.rank, node.tails.shown.last["step"]) == (2, 20.0)
+    node.tails.begin_attempt([1])
+    assert node.tails.rank is None
+    (logs / "rank_1.log").write_text("step 21 loss 0.25\n")
+    node.tails.read(2.0)
+    node.tails.read(2.0)
+    assert (node.tails.rank, node.tails.shown.last["step"]) == (1, 21.0)
+    # The curve goes on.
+    assert len((job.nodes[2].dir / "metrics.jsonl").read_text().splitlines()) == 21
