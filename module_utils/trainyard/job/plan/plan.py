@@ -132,8 +132,8 @@ class JobPlan:
     def node_plans(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         """Return the node plan of each host, with what preflight needs.
 
-        `imported` are the modules that the job's script in job_source imports. Only the head's node plan names all
-        hosts, so that the sent data grows with the number of nodes, not its square.
+        `imported` are the modules that the job's script in job_source imports. Only the node plans of the few hosts
+        that may lead the job name all hosts, so that the sent data grows with the number of nodes, not its square.
         """
         job, placement = self.job, self.placement
         shared = {
@@ -187,14 +187,14 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "head_address": head["address"],
         "port": head["port"],
     }
+    addresses = {node["host"]: node["address"] for node in (*nodes, *spares_there)}
     leading = plan.get("candidates") or ()
     if leading:
-        addresses = {node["host"]: node["address"] for node in (*nodes, *spares_there)}
         shared["candidates"] = [[host, addresses[host]] for host in leading]
-    # Only the head knows the others.
+    # Only the hosts that may lead the job know the others.
     of_head = {
         "hosts": [node["host"] for node in nodes],
-        "addresses": {node["host"]: node["address"] for node in (*nodes, *spares_there)},
+        "addresses": addresses,
         "spares": [spare["host"] for spare in spares_there],
         "events": plan["events"],
         # Ranks that are processes of the head's own mpirun, so that it knows where they are.
@@ -203,12 +203,11 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     others: dict[str, Any] = {"hosts": [], "addresses": {}, "events": [], "ranks_of": {}}
     of_spare: dict[str, Any] = {**others, "ranks": [], "files": [], "processes": []}
     found = {
-        **{node["host"]: {**shared, **node, **(others if node["node_rank"] else of_head)} for node in nodes},
+        **{node["host"]: {**shared, **node, **others} for node in nodes},
         **{spare["host"]: {**shared, **spare, **of_spare} for spare in spares_there},
     }
-    for host in leading:
-        # The host that leads sends the events.
-        found[host]["events"] = plan["events"]
+    for host in leading or [head["host"]]:
+        found[host].update(of_head)
     return found
 
 

@@ -42,11 +42,14 @@ def test_a_spare_runs_the_processes_of_a_place_at_its_own_address(launcher):
             assert mine["env"]["GLOO_SOCKET_IFNAME"] == spare["interface"]
 
 
-def test_only_the_heads_node_plan_lists_the_spares():
+def test_only_hosts_that_may_lead_know_the_others():
     sent = node_plans(planned())
-    assert sent["n1"]["spares"] == ["n4"] and sent["n1"]["hosts"] == ["n1", "n2", "n3"]
-    assert "spares" not in sent["n2"] and "places" not in sent["n2"]
-    assert sent["n4"]["processes"] == [] and set(sent["n4"]["places"]) == {"1", "2"} and sent["n4"]["hosts"] == []
+    assert all(own["spares"] == ["n4"] and own["hosts"] == ["n1", "n2", "n3"] for own in sent.values())
+    assert sent["n4"]["addresses"] == {f"n{number}": f"10.77.0.{number}" for number in range(1, 5)}
+    assert sent["n4"]["processes"] == [] and set(sent["n4"]["places"]) == {"1", "2"} and "places" not in sent["n2"]
+    sent = node_plans(planned(8))
+    assert [own["hosts"] != [] for own in sent.values()] == [True] * 5 + [False] * 3
+    assert not any("spares" in sent[host] or sent[host]["addresses"] for host in ("n6", "n7", "n8"))
 
     assert describe(planned()).splitlines()[-2] == "  n4  address 10.77.0.4 on eth0, stands by as a spare"
 
