@@ -22,7 +22,7 @@ SILENT_S = 10.0
 
 
 class Head:
-    """The host that leads one job, as far as is known."""
+    """The host that leads one job, as far as is known; `stalled` if it reported nothing since the last call."""
 
     def __init__(self, plan: Mapping[str, Any], ask: Ask, forget: Callable[[str], None] = lambda _: None) -> None:
         """Begin with the planned head. `forget` closes the connection to a host that gave no answer."""
@@ -32,20 +32,36 @@ class Head:
         self._job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
         self._limit_s = ONE_OF_MANY_S if len(self._hosts) > 1 else LIMIT_S
         self._silent_until: dict[str, float] = {}
+        self._reported: tuple[str, object] = "", None
+        self.stalled = False
 
     def states(self, wait_s: float) -> dict[str, Answer]:
-        """Return the answer of the head after `wait_s` or at its job's end; if it does not lead, of all candidates."""
+        """Return the answer of the head after `wait_s` or at its job's end; if it does not lead, of all candidates.
+
+        They are also asked when the head is stalled: its monitor may have been suspended.
+        """
         answers = self._of([self.host] if self._is_due(self.host) else [], wait_s)
-        if leader.leads(self._plan, self.host, answers.get(self.host) or {}):
+        answer = answers.get(self.host) or {}
+        self._note_report(answer)
+        if leader.leads(self._plan, self.host, answer) and not self.stalled:
             return answers
         others = [host for host in self._hosts if host not in answers]
         answers.update(self._of([host for host in others if self._is_due(host)], 0.0))
         if not any("known" in answer for answer in answers.values()):
             self._silent_until.clear()
         found = leader.find(self._plan, answers).host
-        if found and leader.leads(self._plan, found, answers[found]):
+        if found not in ("", self.host) and leader.leads(self._plan, found, answers[found]):
             self.host = found
+            self._note_report(answers[found])
         return answers
+
+    def _note_report(self, answer: Mapping[str, Any]) -> None:
+        """Compare the time of the head's last report: a monitor that works writes another one every second."""
+        cluster = answer.get("cluster") or {}
+        reported = self.host, cluster.get("elapsed_s")
+        ends = cluster.get("end") or not answer.get("monitor_alive")
+        self.stalled = bool(reported[1] is not None and reported == self._reported and not ends)
+        self._reported = reported
 
     def _is_due(self, host: str) -> bool:
         return time.monotonic() >= self._silent_until.get(host, 0.0)

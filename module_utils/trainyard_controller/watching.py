@@ -35,6 +35,8 @@ ANSWER_S = 10.0
 # Seconds after which a line of progress is repeated although nothing is new: with the time of a poll less than 10.
 EQUAL_S = 7.5
 _CLOCK = re.compile(r"^[\d:]+ +")
+# Seconds for which the choice of a new head is polled every second.
+ELECTION_S = 90.0
 # Interval of the check for an interrupt, in seconds.
 INTERRUPTED_S = 0.2
 # Maximum silence of a scheduler, in seconds; the job goes on then.
@@ -64,8 +66,9 @@ class OverSsh:
         self._plan, self._head = plan, Head(plan, ask, forget)
         self._rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
         self.patience_s = GIVE_UP_S + self._rejoin_s
-        self._alive = time.monotonic()
-        self._reported: tuple[str, object] = "", None
+        self._alive = self._led = time.monotonic()
+        if len(leader.hosts(plan)) > 1:
+            self.then = "meanwhile the other nodes may choose a new head, which is watched then"
 
     @property
     def host(self) -> str:
@@ -90,24 +93,22 @@ class OverSsh:
             return next((answer for answer in answers.values() if "known" not in answer), {})
         if phase == leader.ELECTION:
             self._alive = time.monotonic()
-            time.sleep(min(wait_s, 1.0))
-            return {"state": "running", "line": "", "note": leader.election_text(self._plan, before, answers)}
+            # The nodes need about half a minute. Where only the controller does not reach the head, this does not end.
+            time.sleep(wait_s if self._alive - self._led > ELECTION_S else min(wait_s, 1.0))
+            return {"state": "running", "line": leader.election_text(self._plan, before, answers)}
         found, state = answers.get(self.host) or {}, "running" if phase == leader.LED else "over"
         may_return = any((answer.get("monitor_lost") or {}).get("restarted") for answer in answers.values())
         may_return = may_return and time.monotonic() - self._alive < self._rejoin_s
         if phase == leader.LED:
-            self._alive = time.monotonic()
+            self._alive = self._led = time.monotonic()
         elif may_return and not leader.end_of_job(self._plan, (found.get("cluster") or {}).get("end")):
             # A head that has just come back answers before its monitor runs again; one that was killed stays away.
             time.sleep(1)
             state = "running"
-        # A monitor that works writes another time every second.
-        reported = self.host, (found.get("cluster") or {}).get("elapsed_s")
-        stalled = phase == leader.LED and reported[1] is not None and reported == self._reported
-        self._reported = reported
         told, note = found.get("restarts", ()), found.get("note", "")
         if self.host != before:
             note = f"{self.host} leads the job now, in the place of {before}"
+        stalled = phase == leader.LED and self._head.stalled
         return {"state": state, "line": found.get("line", ""), "note": note, "told": told, "stalled": stalled}
 
 

@@ -203,6 +203,7 @@ def test_so_it_is_with_who_takes_part(change):
     ("cluster", {"term": -1}, "cluster.term is -1, expected a whole number from 0"),
     ("cluster", {"term": True}, "cluster.term is True"),
     ("monitor", {"follows": "n7"}, "monitor.follows is 'n7'"),
+    ("monitor", {"term": 1 << 40}, "monitor.term is 1099511627776, expected a whole number from 0"),
 ])  # fmt: skip
 def test_the_head_is_a_host_of_the_job_and_its_term_a_number(part, change, expected):
     plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()

@@ -39,7 +39,7 @@ def address(value: Any) -> None:
 
 
 # Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job; its takeovers.
-_MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 << 30
+_MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 << 31
 # Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
 END = {
@@ -126,8 +126,9 @@ MONITOR = {
     "end": (END, NOTHING),
     "?carried": {"before": PORTS, "now": PORTS},
     "?unwritten": str,
-    # The present head as this node knows it.
+    # The present head as this node knows it, empty while it looks for one, and the highest term that it has followed.
     "?follows": MAYBE_TEXT,
+    "?term": Whole(_MAX_TERM),
     "?meeting": ({"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}, NOTHING),
 }
 STATUS = {

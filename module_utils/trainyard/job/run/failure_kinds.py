@@ -23,6 +23,7 @@ KINDS: dict[str, dict[str, Shape]] = {
     "gone": {"host": str, "reason": str},
     "silent": {**_SILENT, "?hosts": [str], "?least_s": float},
     "head_silent": {**_SILENT, "seen_by": str},
+    "no_majority": _SILENT,
     "absent": _SILENT,
     "frozen": _SILENT,
     "rebooted": {"host": str},

@@ -15,8 +15,8 @@ Data = Mapping[str, Any]
 Answers = Mapping[str, Data]
 
 # Failures by which a node ends its own part of a job, while the others may go on under another head.
-_OF_PART = frozenset({"head_silent", "frozen", "replaced"})
-# What the candidates together say about a job.
+_OF_PART = frozenset({"head_silent", "no_majority", "frozen", "replaced"})
+# The phases of a job, by the answers of its candidates.
 LED, ELECTION, OVER, SILENT = "led", "election", "over", "silent"
 
 
@@ -42,15 +42,16 @@ def end_of_job(plan: Data, end: Data | None) -> Data | None:
     return end if end and (not plan.get("candidates") or ends_job(end)) else None
 
 
-def follows(answer: Data) -> str:
-    """Return the head that a node follows; "" if it follows none or does not say so."""
-    return str((answer.get("monitor") or {}).get("follows") or "")
+def follows(answer: Data, by_default: str = "") -> str:
+    """Return the head that a node follows; "" while it looks for one."""
+    monitor = answer.get("monitor") or {}
+    return str(monitor["follows"] or "") if "follows" in monitor else by_default
 
 
 def has_led(answer: Data) -> bool:
-    """Return whether the cluster.json of a node is that of an earlier head: the node follows another one."""
+    """Return whether the cluster.json of a node is that of an earlier head: the node follows another one, or none."""
     cluster = answer.get("cluster") or {}
-    return bool(cluster) and follows(answer) not in ("", cluster.get("head", follows(answer)))
+    return bool(cluster.get("head")) and follows(answer, cluster["head"]) != cluster["head"]
 
 
 def leads(plan: Data, host: str, answer: Data) -> bool:
@@ -65,9 +66,9 @@ def find(plan: Data, answers: Answers) -> Leader:
     """
     states = {host: answers[host] for host in hosts(plan) if _has_state(plan, host, answers.get(host) or {})}
     host = max(states, key=lambda name: (_term(states[name]), _holds(plan, states[name])), default="")
-    others = ({follows(answer) for answer in answers.values()} & set(hosts(plan))) - {host}
-    if not host or (others and not _term(states[host]) and not _holds(plan, states[host])):
-        # Somebody took over from the planned head, and does not answer.
+    followed = max((int((answer.get("monitor") or {}).get("term") or 0) for answer in answers.values()), default=0)
+    if not host or (len(hosts(plan)) > 1 and followed > _term(states[host]) and not _holds(plan, states[host])):
+        # Some node has followed a later head, which does not answer.
         return Leader("", {})
     return Leader(host, states[host].get("cluster") or {})
 
@@ -102,6 +103,8 @@ def election_text(plan: Data, host: str, answers: Answers) -> str:
     elsewhere = sorted(followed.intersection(hosts(plan)) - {host})
     if elsewhere:
         return f"{elsewhere[0]} leads the job now, and gives no answer; the job goes on"
+    if host in known and known[host]["monitor_alive"]:
+        return f"{host} no longer leads the job; the nodes choose a new head"
     if host in known or not followed:
         return f"{host} is lost; the other nodes choose a new head"
     return f"{host} gives no answer; if it is lost, the other nodes choose a new head"
@@ -111,7 +114,7 @@ def _has_state(plan: Data, host: str, answer: Data) -> bool:
     cluster = answer.get("cluster") or {}
     # The planned head writes its first state a moment after it has begun.
     exists = bool(cluster) or (host == hosts(plan)[0] and bool(answer.get("monitor_alive")))
-    return exists and cluster.get("head", host) == host and follows(answer) in ("", host)
+    return exists and cluster.get("head", host) == host and follows(answer, host) == host
 
 
 def _holds(plan: Data, answer: Data) -> bool:

@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_samples import make_job, make_plan, member
 from test_events import RESTART
-from test_leader import CUT_OFF, FAILED, SILENT, WELL, head, node
+from test_leader import CUT_OFF, FAILED, MINORITY, SILENT, WELL, head, node
 
 DOWN = {"kind": "silent", "host": "n1", "after_s": 15.0}
 LOST = {**RESTART, "reason": "node n1: no report for 15 s", "failure": DOWN,
@@ -54,7 +54,17 @@ def summary(run, answers, **changes):
     return reported.summary, reported.text.splitlines(), reported.left
 
 
-@pytest.mark.parametrize("n1", [{}, head(alive=False), head(follows="n2", end=None), head(end=CUT_OFF, alive=False)])
+@pytest.mark.parametrize(
+    "n1",
+    [
+        {},
+        head(alive=False),
+        head(follows="n2", end=None),
+        head(end=CUT_OFF, alive=False),
+        head(end=MINORITY, alive=False),
+        head(follows="", end=None),
+    ],
+)
 def test_a_job_that_succeeded_under_another_head_is_a_success(run, n1):
     found, text, _ = summary(run, after_takeover(**n1))
     assert (found["state"], found["metrics"], found["failure"]) == ("succeeded", {"step": 90.0}, None)
@@ -91,7 +101,7 @@ def test_a_running_job_names_its_present_head(run):
     collected(head(alive=False, end=CUT_OFF)),
 ])  # fmt: skip
 def test_while_a_new_head_is_chosen_the_job_runs(run, n1):
-    others = {host: collected(node(follows=None)) for host in ("n2", "n3", "n4")}
+    others = {host: collected(node(follows="", term=0)) for host in ("n2", "n3", "n4")}
     assert summary(run, {"n1": n1, **others})[0]["state"] == "running"
     # A node that was replaced ended its own part.
     replaced = {"state": "failed", "finished": 1.0, "failure": {"kind": "replaced", "host": "n3", "by": "n4"}}

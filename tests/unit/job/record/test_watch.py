@@ -215,7 +215,7 @@ class Nodes:
     def followed(self):
         shown = []
         lost = watching.follow(self.watch(), self.forgotten.append, shown.append)
-        return lost, [line.strip() for line in shown]
+        return lost, [line.strip() for at, line in enumerate(shown) if line not in shown[:at]]
 
 
 def tells(answer, line, *restarts):
@@ -247,7 +247,7 @@ def test_the_head_alone_is_asked_while_it_leads(clock):
 
 def test_a_watch_goes_on_with_the_new_head(clock):
     """The head is powered off: nobody has noticed, then nobody leads, then n2 does, and the job succeeds."""
-    follows, chooses = at(), at(n2=node(follows=None), n3=node(follows=None))
+    follows, chooses = at(), at(n2=node(follows=""), n3=node(follows=""))
     led = [at(n2=lead(each, step, "n2", 1), n3=node(follows="n2")) for each, step in ((50.0, 3), (59.0, 4))]
     over = at(n2=lead(60.0, 5, "n2", 1, end=WELL, alive=False))
     nodes = Nodes(clock, at(n1=lead(1.0, 1)), at(n1=lead(2.0, 2)), *[follows] * 15, *[chooses] * 15, *led, over)
@@ -268,6 +268,28 @@ def test_a_watch_goes_on_with_the_new_head(clock):
     # A host that gives no answer is asked every ten seconds; the new head alone while it leads.
     assert nodes.visits[2:5] == [["n1"], ["n2", "n3"], ["n2", "n3"]] and nodes.visits[-2:] == [["n2"]] * 2
     assert {"n1"} == set(nodes.forgotten) and sum("n1" in hosts for hosts in nodes.visits[2:]) in (3, 4)
+
+
+def test_the_choice_of_a_new_head_is_shown_until_it_is_over(clock, in_time):
+    nodes, shown = Nodes(clock, at(n1=lead(1.0, 1)), *[at()] * 20, at(n1=lead(2.0, 2, end=WELL))), []
+    watching.follow(nodes.watch(), nodes.forgotten.append, shown.append)
+    line = "  n1 gives no answer; if it is lost, the other nodes choose a new head"
+    assert shown[0] == "  step 1" and set(shown[1:-1]) == {line} and 3 <= len(shown[1:-1]) <= 12
+
+
+def test_a_head_whose_monitor_is_suspended_is_replaced(clock):
+    """Its node answers all the while, with the state of before, and others have taken over."""
+    old, led = lead(20.0, 2), lead(50.0, 3, "n2", 1)
+    rounds = [at(n1=old), at(n1=old), at(n1=old, n2=node(follows="")), at(n1=old, n2=led, n3=node(follows="n2"))]
+    nodes = Nodes(clock, *rounds, at(n2=lead(60.0, 4, "n2", 1, end=WELL)))
+    assert nodes.followed()[1] == [
+        "step 2",
+        "n1: no report for 15 s",
+        "step 3",
+        "n2 leads the job now, in the place of n1",
+        "step 4",
+    ]
+    assert nodes.visits == [["n1"], *[["n1"], ["n2", "n3"]] * 3, ["n2"]]
 
 
 def test_a_controller_that_alone_does_not_reach_the_head_watches_on(clock):
@@ -304,7 +326,7 @@ def test_a_head_that_was_cut_off_does_not_end_the_watch(clock):
 
 def test_the_third_head_is_found_as_well(clock):
     second = at(n2=lead(50.0, 3, "n2", 1), n3=node(follows="n2"))
-    gap = at(n2=GONE, n3=node(follows=None))
+    gap = at(n2=GONE, n3=node(follows=""))
     third = at(n2=GONE, n3=lead(99.0, 8, "n3", 2))
     nodes = Nodes(clock, second, gap, gap, third, at(n2=GONE, n3=lead(99.5, 9, "n3", 2, end=WELL)))
     shown = nodes.followed()[1]

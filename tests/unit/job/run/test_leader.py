@@ -14,18 +14,21 @@ SILENT = {"unreachable": True, "msg": "timed out"}
 WELL = {"state": "succeeded", "finished": 1790000100.0}
 FAILED = {"state": "failed", "finished": 1790000100.0, "failure": {"kind": "silent", "host": "n2", "after_s": 15}}
 CUT_OFF = {**FAILED, "failure": {"kind": "head_silent", "host": "n1", "after_s": 15, "seen_by": "n3"}}
+MINORITY = {**FAILED, "failure": {"kind": "no_majority", "host": "n1", "after_s": 300}}
 
 
-def node(alive=True, follows="n1", end=None, **lost):
-    """Return the answer of a node that does not lead."""
-    monitor = {"started": 1790000000.0, "end": end, "follows": follows}
+def node(alive=True, follows="n1", end=None, term=None, **lost):
+    """Return the answer of a node that does not lead; its term is by default the lowest of the head that it follows."""
+    term = int(follows[-1:] or 1) - 1 if term is None else term
+    monitor = {"started": 1790000000.0, "end": end, "follows": follows, "term": term}
     return {"known": True, "monitor_alive": alive, "monitor": monitor, "cluster": None, **lost}
 
 
 def head(host="n1", term=0, alive=True, end=None, follows=None, **lost):
     """Return the answer of a node that leads or has led."""
     own = {**state(end=end), "head": host, "term": term}
-    return {**node(alive, follows or host, end, **lost), "cluster": own}
+    follows = host if follows is None else follows
+    return {**node(alive, follows, end, term if follows == host else None, **lost), "cluster": own}
 
 
 def test_hosts_that_may_lead():
@@ -42,7 +45,8 @@ def test_hosts_that_may_lead():
     ({"n1": head(end=WELL)}, "n1", "over"),
     # It is down, and nobody has noticed, or an election goes on.
     ({"n1": SILENT, "n2": node(), "n3": node()}, "", "election"),
-    ({"n1": head(alive=False), "n2": node(follows=None), "n3": node(follows=None)}, "n1", "election"),
+    ({"n1": head(alive=False), "n2": node(follows="", term=0), "n3": node(follows="", term=0)}, "n1", "election"),
+    ({"n1": head(follows=""), "n2": node(follows=""), "n3": node(follows="")}, "", "election"),
     # Another host took over.
     ({"n1": SILENT, "n2": head("n2", 1), "n3": node(follows="n2")}, "n2", "led"),
     ({"n1": SILENT, "n2": head("n2", 1, alive=False, end=WELL), "n3": SILENT}, "n2", "over"),
@@ -58,9 +62,12 @@ def test_hosts_that_may_lead():
     # The new head gives no answer: the record of the planned one does not count.
     ({"n1": head(alive=False), "n2": SILENT, "n3": node(follows="n2")}, "", "election"),
     ({"n1": head(follows="n2"), "n2": SILENT, "n3": SILENT}, "", "election"),
+    ({"n1": head(alive=False), "n2": SILENT, "n3": node(follows="", term=1)}, "", "election"),
+    ({"n1": head(end=WELL, alive=False), "n2": SILENT, "n3": node(follows="n2")}, "n1", "over"),
     # A head that was cut off ended its own part alone.
     ({"n1": head(end=CUT_OFF, alive=False), "n2": node(), "n3": SILENT}, "n1", "election"),
     ({"n1": head(end=CUT_OFF, alive=False), "n2": SILENT, "n3": SILENT}, "n1", "silent"),
+    ({"n1": head(end=MINORITY, alive=False), "n2": head("n2", 1), "n3": node(follows="n2")}, "n2", "led"),
     # All monitors have ended, or enough that no other can lead.
     ({"n1": SILENT, "n2": node(alive=False), "n3": node(alive=False)}, "", "over"),
     ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False)}, "", "silent"),
@@ -96,7 +103,8 @@ def test_the_highest_term_that_answers_leads(terms, silent):
 
 def test_an_answer_is_enough_by_itself():
     assert leader.leads(PLAN, "n1", head()) and leader.leads(PLAN, "n1", head(end=WELL, alive=False))
-    for answer in (SILENT, head(alive=False), head(follows="n2"), node(follows="n2"), head(end=CUT_OFF, alive=False)):
+    deposed = [head(follows="n2"), head(follows=""), node(follows="n2"), node(follows="")]
+    for answer in (SILENT, head(alive=False), *deposed, head(end=CUT_OFF, alive=False)):
         assert not leader.leads(PLAN, "n1", answer)
     assert not leader.leads(PLAN, "n2", node(follows="n2"))
 
@@ -108,17 +116,22 @@ def test_why_nobody_leads():
     unknown = "n1 gives no answer; if it is lost, the other nodes choose a new head"
     lost = "n1 is lost; the other nodes choose a new head"
     assert text(n1=SILENT, n2=node(), n3=node()) == text(n2=node(), n3=SILENT) == unknown
-    assert text(n1=head(alive=False), n2=node()) == text(n1=SILENT, n2=node(follows=None)) == lost
+    assert text(n1=head(alive=False), n2=node()) == text(n1=SILENT, n2=node(follows="")) == lost
+    assert text(n1=head(follows=""), n2=node(follows="")) == "n1 no longer leads the job; the nodes choose a new head"
     assert text(n1=SILENT, n2=node(follows="n2")) == lost
     there = "n2 leads the job now, and gives no answer; the job goes on"
     assert text(n1=SILENT, n2=SILENT, n3=node(follows="n2")) == text(n1=head(follows="n2"), n2=SILENT) == there
 
 
 def test_a_head_of_before_has_no_line_for_people():
-    assert leader.has_led(head(follows="n2")) and not leader.has_led(head()) and not leader.has_led(node())
+    assert leader.has_led(head(follows="n2")) and leader.has_led(head(follows=""))
+    assert not leader.has_led(head()) and not leader.has_led(node())
     before = head()
-    del before["monitor"]["follows"], before["cluster"]["head"]
+    del before["monitor"]["follows"]
     assert not leader.has_led(before)
+    del before["cluster"]["head"]
+    assert not leader.has_led(before)
+    assert leader.leads(PLAN, "n1", before) and leader.leads(PLAN, "n1", {**before, "monitor": None})
 
 
 @pytest.mark.parametrize(("end", "known"), [(None, False), (WELL, True), (FAILED, True), (CUT_OFF, False)])
