@@ -85,10 +85,11 @@ def phase(plan: Data, answers: Answers) -> str:
         return OVER
     if head.host and answers[head.host]["monitor_alive"]:
         return LED
+    if any(end_of_job(plan, (answer.get("monitor") or {}).get("end")) for answer in known):
+        return OVER
     if any(answer["monitor_alive"] for answer in known):
         return ELECTION
-    ended = any(end_of_job(plan, (answer.get("monitor") or {}).get("end")) for answer in known)
-    return OVER if ended or suffice(plan, known) else SILENT
+    return OVER if suffice(plan, known) else SILENT
 
 
 def suffice(plan: Data, known: Collection[object]) -> bool:

@@ -73,6 +73,8 @@ def test_hosts_that_may_lead():
     ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False)}, "", "silent"),
     ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False, end=CUT_OFF)}, "", "silent"),
     ({"n1": SILENT, "n2": SILENT, "n3": node(alive=False, end=WELL)}, "", "over"),
+    # The head told one node the end; the other one still ends its part, or is suspended.
+    ({"n1": SILENT, "n2": node(alive=False, end=WELL), "n3": node()}, "", "over"),
     ({"n1": SILENT, "n2": SILENT, "n3": SILENT}, "", "silent"),
     # A host does not speak for another one, and one that may not lead speaks for none.
     ({"n1": SILENT, "n2": {**head("n3", 9), "monitor": None}, "n3": node()}, "", "election"),
