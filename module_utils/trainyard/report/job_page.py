@@ -16,6 +16,7 @@ from ..findings.adhoc import playbook
 from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe, safe_text
 from ..job.run import checkpoints, goodput
+from ..job.run.fewer_nodes import history_text, world_sizes_text
 from ..job.run.progress import clock, not_a_number_text
 from . import job_processes, job_stacks, job_traffic
 from .curves import curves
@@ -124,6 +125,8 @@ def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
     if summary.get("goodput"):
         found.append(("goodput", f"{summary['goodput']['share']:.0%}", goodput.text(summary["goodput"])))
     if summary["max_restarts"]:
+        sizes = world_sizes_text(summary.get("world_sizes") or ())
+        found += [("ranks", str(summary["world_size"]), sizes)] if sizes else []
         found.append(("restarts", str(len(summary["restarts"])), f"of at most {summary['max_restarts']}"))
     saved = (summary.get("checkpoints") or {}).get("newest")
     if saved:
@@ -149,7 +152,7 @@ def timeline(summary: Data, series: Series) -> dict[str, Any] | None:
         if restart["elapsed_s"] is None:
             continue
         spare = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
-        marks.append((restart["elapsed_s"], "restart", f"restart: {restart['reason']}{spare}"))
+        marks.append((restart["elapsed_s"], "restart", f"restart: {restart['reason']}{spare}{history_text(restart)}"))
         begins.append(restart["elapsed_s"] + (restart.get("restart_s") or 0.0))
     marks.append((total, "end", "now" if summary["state"] == "running" else summary["state"].replace("_", " ")))
     ends = [*(mark[0] for mark in marks if mark[1] == "restart"), total]

@@ -22,6 +22,7 @@ from ..job.run import checkpoints, goodput, hang, kernel_messages, saving, slow_
 from ..job.run import rank_connections as meeting
 from ..job.run.causes import own_error
 from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
+from ..job.run.fewer_nodes import world_sizes_text
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_traffic
@@ -171,7 +172,8 @@ def _excluded(job: _Failed) -> list[str]:
     waited = f" within {job.failure['after_s']} s (job_rejoin_timeout)" if job.failure.get("after_s") else ""
     return [
         f"{job.host} did not pass the health check for the restart{waited}: {job.failure['reason']}",
-        "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
+        "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head, and "
+        "with job_min_nodes the job goes on without it; "
         "job_health_gate: false starts again all the same",
     ]
 
@@ -184,6 +186,7 @@ def _not_back(job: _Failed) -> list[str]:
         "(job_rejoin_timeout)",
         "check the machine, then start the job again; ranks that it still runs end as soon as it runs again",
         *(["no spare was left for it: raise job_spares where more nodes may be lost at a time"] if spares_used else []),
+        "job_min_nodes lets a job go on with fewer nodes, as long as so many are left",
     ]
 
 
@@ -375,6 +378,8 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
             lines.append(f"  {restart_text(restart)}")
             told = saving.lines(restart.get("saving"), bool(summary.get("checkpoints")))
             lines += [f"    {text}" for text in (*told, went_on_text(restart), goodput.cost_text(restart)) if text]
+        sizes = world_sizes_text(summary.get("world_sizes") or ())
+        lines += [f"world size: {sizes}"] if sizes else []
         lines += gave_up(summary)
     return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
 

@@ -12,6 +12,7 @@ from ...findings.findings import counted
 from ...findings.visible import one_line
 from ...slurm.state import nodes_of
 from ..run import leader
+from ..run.node_numbers import present
 from . import spare_places as spares
 
 Data = Mapping[str, Any]
@@ -29,14 +30,21 @@ def take_logs(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[s
     as prefix, as the ranks continued on the spare with the same names.
     """
     head, cluster = leader.find(plan, answers)
-    replaced = (cluster.get("restarts") or {}).get("replaced") or {}
+    restarts = cluster.get("restarts") or {}
+    replaced, now = restarts.get("replaced") or {}, plan
+    if restarts.get("left_out"):
+        now = {**plan, "nodes": present(plan, restarts["left_out"].values())}
     found: dict[str, dict[str, str]] = {}
     others: dict[str, list[str]] = {}
     for host, answer in answers.items():
         failure = ((answer.get("monitor") or {}).get("end") or {}).get("failure") or {}
         prefix = f"{host}_" if host in replaced or failure.get("kind") == "replaced" else ""
         logs = answer.pop("logs", {})
-        names = {name: _name(plan, host, name, replaced, cluster.get("progress_rank") or 0) for name in logs}
+        names = {name: _name(now, host, name, replaced, cluster.get("progress_rank") or 0) for name in logs}
+        if plan.get("min_nodes"):
+            # Ranks that the host had with other nodes.
+            before = [name for name in logs if not names[name] and _had_before(plan, name)]
+            names.update({name: name if prefix else f"{host}_{name}" for name in before})
         # Each host that led has a log of the events that it sent.
         prefixes = {_EVENTS: prefix or ("" if host == (head or plan["head"]["host"]) else f"{host}_")}
         found[host] = {
@@ -92,6 +100,13 @@ def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str], progres
     return ""
 
 
+def _had_before(plan: Data, name: str) -> bool:
+    """Return whether a log is that of any rank or agent of a job whose ranks may move to other nodes."""
+    nodes = plan["nodes"]
+    logs = {plan["rank_log"].replace("{rank}", str(rank)) for node in nodes for rank in node["ranks"]}
+    return name in logs | {f"agent_{place}.log" for place in range(len(nodes))}
+
+
 def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]:
     """Yield the parts of a host in the plan: its own node, or as a spare itself, and the places that it has taken."""
     yield from (node for node in plan["nodes"] if node["host"] == host)
@@ -101,8 +116,7 @@ def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]
         yield {"ranks": [], "processes": [], "node_rank": spare["node_rank"]}
         for node in plan["nodes"]:
             if spares.now(node["host"], replaced) == host:
-                place = spare["places"].get(str(node["node_rank"]), {"processes": ()})
-                yield {"ranks": node["ranks"], "processes": place["processes"], "node_rank": node["node_rank"]}
+                yield node
 
 
 def _text(others: Mapping[str, Sequence[str]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...findings.visible import visible
 from ..run.failure import text as failure_text
+from ..run.fewer_nodes import size_text
 from ..run.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
 from ..run.restarts import restart_text
 from ..run.slow_ranks import text as slow_rank_text
@@ -28,7 +29,7 @@ Change = tuple[str, str, Mapping[str, Any]]
 
 KINDS = (
     *("started", "first_step", "progress", "checkpoint", "not_a_number"),
-    *("hang", "restart", "spare", "slow_rank", "ended"),
+    *("hang", "restart", "spare", "left_out", "taken_back", "slow_rank", "ended"),
 )
 # A receiver that missed earlier events of these kinds needs only the newest.
 _SUPERSEDED = ("progress", "checkpoint")
@@ -110,6 +111,18 @@ def _spares(before: State, now: State) -> Iterator[Change]:
             yield "spare", text, {"replaced": lost, "spare": spare, "reason": why}
 
 
+def _fewer_nodes(before: State, now: State) -> Iterator[Change]:
+    # A node may be left out later than the restart that does without it begins.
+    out, earlier = _part(now, "restarts", "left_out"), _part(before, "restarts", "left_out")
+    size = size_text(now["world_size"], _nodes(now))
+    for host in (host for host in out if host not in earlier):
+        why = _part(now, "restarts", "excluded", host).get("reason") or None
+        text = f"the job goes on without {host}, with {size}" + (f": {why}" if why else "")
+        yield "left_out", text, {"host": host, "reason": why}
+    for host in (host for host in earlier if host not in out):
+        yield "taken_back", f"{host} takes part again, with {size}", {"host": host}
+
+
 def _slow_ranks(before: State, now: State) -> Iterator[Change]:
     previous = {(each["host"], each["found_s"]) for each in _part(before, "slow_ranks")}
     for named in _part(now, "slow_ranks"):
@@ -127,7 +140,7 @@ def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
 # One rule for each fact of cluster.json, in the order of the events.
 RULES: tuple[Callable[[State, State], Iterable[Change]], ...] = (
     *(_started, _first_step, _checkpoint, _not_a_number),
-    *(_restarts, _spares, _slow_ranks),
+    *(_restarts, _spares, _fewer_nodes, _slow_ranks),
 )
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
 from typing import Any, NamedTuple
 
+from .progress import clock
+
 
 class Numbers(NamedTuple):
     """The numbers of one node among those that take part."""
@@ -100,29 +102,34 @@ class Fewer:
         return {host: own_ranks(self._ranks, place, self.absent) for host, place in zip(members, places)}
 
 
+def size_text(world_size: int, nodes: int) -> str:
+    """Return the size of a job in words."""
+    return f"{world_size} {'rank' if world_size == 1 else 'ranks'} on {nodes} {'node' if nodes == 1 else 'nodes'}"
+
+
 def history_text(restart: Mapping[str, Any]) -> str:
     """Return what a restart changed about the nodes that take part, "" for nothing."""
-    size = f"{restart['world_size']} ranks on {restart['nodes']} nodes" if restart.get("world_size") else ""
-    size = size.replace("on 1 nodes", "on 1 node")
-    back, out = (", ".join(restart.get(name) or ()) for name in ("back", "left_out"))
-    texts = [f"{back} takes part again"] if back and "," not in back else [f"{back} take part again"] if back else []
-    texts += [f"the job goes on without {out}"] if out else []
-    return f"; {', '.join(texts)}: {size}" if texts else ""
+    back, out = restart.get("back") or (), restart.get("left_out") or ()
+    texts = [f"{', '.join(back)} {'takes' if len(back) == 1 else 'take'} part again"] if back else []
+    texts += [f"the job goes on without {', '.join(out)}"] if out else []
+    return f"; {', '.join(texts)}: {size_text(restart['world_size'], restart['nodes'])}" if texts else ""
 
 
 def world_sizes(planned: int, nodes: int, history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the number of ranks and nodes over time, from the restart history; empty where it never changed.
 
-    `elapsed_s` is when the nodes began to gather with these numbers.
+    `elapsed_s` is when all ranks had started.
     """
     found = [{"elapsed_s": 0.0, "world_size": planned, "nodes": nodes}]
     for restart in history:
         if restart.get("world_size"):
-            found.append({name: restart[name] for name in ("elapsed_s", "world_size", "nodes")})
+            elapsed_s = restart["elapsed_s"] + (restart.get("restart_s") or 0.0)
+            found.append(
+                {"elapsed_s": round(elapsed_s, 1), **{name: restart[name] for name in ("world_size", "nodes")}}
+            )
     return found if len(found) > 1 else []
 
 
-def world_sizes_text(sizes: Sequence[Mapping[str, Any]], clock: Any) -> str:
+def world_sizes_text(sizes: Sequence[Mapping[str, Any]]) -> str:
     """Return world_sizes() as a line; "" for none."""
-    parts = [f"{each['world_size']} from {clock(each['elapsed_s'] or 0.0)}" for each in sizes]
-    return f"world size  {', '.join(parts)}" if parts else ""
+    return ", ".join(f"{each['world_size']} ranks from {clock(each['elapsed_s'])}" for each in sizes)

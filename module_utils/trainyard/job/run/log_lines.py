@@ -48,6 +48,9 @@ def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> dict[str, dict[str, i
     """Return for each host the logs to follow, by name, with the rank of each."""
     name, followed = plan["rank_log"], set(ranks)
     ranks_of = {node["host"]: followed.intersection(node["ranks"]) for node in plan["nodes"]}
+    if plan.get("min_nodes"):
+        # Ranks may move to other nodes.
+        ranks_of = dict.fromkeys(ranks_of, followed)
     # A spare may run any of these ranks.
     ranks_of.update({spare["host"]: followed for spare in plan.get("spares", ())})
     return {

@@ -105,6 +105,18 @@ def ranks_of(node_plan: Plan, absent: Collection[int]) -> list[int]:
     return [] if place is None else own_ranks(node_plan["fewer"]["ranks"], place, absent)
 
 
+def present(plan: Plan, absent: Collection[int]) -> list[dict[str, Any]]:
+    """Return the nodes of plan.json with their ranks and processes while some places are absent."""
+    if not absent:
+        return list(plan["nodes"])
+    ranks, nodes = [len(node["ranks"]) for node in plan["nodes"]], []
+    for place, node in enumerate(plan["nodes"]):
+        made = () if place in absent else node["processes"]
+        made = [process(each, plan["rank_log"], ranks, place, absent) for each in made]
+        nodes.append({**node, "ranks": own_ranks(ranks, place, absent), "processes": made})
+    return nodes
+
+
 def planned_processes(node_plan: Plan) -> Sequence[Plan]:
     """Return the processes of a node before any node was left out."""
     found: Sequence[Plan] = node_plan["planned"] if "planned" in node_plan else node_plan["processes"]

@@ -20,7 +20,9 @@ from ..plan import spare_places as spares
 from ..plan.plan import JobPlan, build
 from ..run import kernel_messages, leader
 from ..run import rank_connections as meeting
+from ..run.fewer_nodes import world_sizes
 from ..run.moved_addresses import pattern
+from ..run.node_numbers import present
 from .records import Source, Where
 
 Data = Mapping[str, Any]
@@ -66,7 +68,7 @@ def state(
     if not_started:
         host, why = next(iter(not_started.items()))
         end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
-    replaced = (cluster.get("restarts") or {}).get("replaced") or {}
+    restarts = cluster.get("restarts") or {}
     monitors = [result["monitor"] for result in results.values() if result.get("monitor")]
     return {
         "state": end["state"],
@@ -74,15 +76,17 @@ def state(
         "finished": end.get("finished"),
         "ranks_running": cluster.get("ranks_running", 0),
         **{name: cluster.get(name) for name in _OF_CLUSTER},
-        "apart": _apart(plan, results, end, replaced),
+        "apart": _apart(plan, results, end, restarts),
         "failure": _with_names(plan, _killed_or_lost(end.get("failure"), results)),
         "kernel": _kernel(results, end),
-        "restarts": (cluster.get("restarts") or {}).get("history"),
+        "restarts": restarts.get("history"),
+        "world_size": cluster.get("world_size"),
+        "world_sizes": world_sizes(plan["world_size"], len(plan["nodes"]), restarts.get("history") or ()),
         "takeover": _takeover(plan, head, cluster),
         "stopped_on": end.get("host"),
         "nodes": [
             {**_node(node, results.get(node["host"])), "why": unreachable.get(node["host"], "")}
-            for node in _current_nodes(plan, replaced)
+            for node in _current_nodes(plan, restarts)
         ],
     }
 
@@ -107,20 +111,24 @@ def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
     return kernel_messages.of_failure(messages, failure, end.get("finished")) if failure else []
 
 
-def _apart(plan: Data, results: Mapping[str, Data], end: Data, replaced: Mapping[str, str]) -> dict[str, Any] | None:
+def _apart(plan: Data, results: Mapping[str, Data], end: Data, restarts: Data) -> dict[str, Any] | None:
     """Return the evidence that the ranks of a successful job did not communicate, or None."""
     if end["state"] != "succeeded":
         return None
-    hosts = [node["host"] for node in _current_nodes(plan, replaced) if not node["role"]]
+    hosts = [node["host"] for node in _current_nodes(plan, restarts) if not node["role"]]
     evidence = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
     return meeting.apart(plan["launcher"], plan["world_size"], hosts, evidence)
 
 
-def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
+def _current_nodes(plan: Data, restarts: Data) -> list[dict[str, Any]]:
     """Return the nodes in their order with the hosts that replaced them, then idle hosts, which have a `role`."""
-    taken = {spares.now(node["host"], replaced): node for node in plan["nodes"]}
+    replaced, left_out = restarts.get("replaced") or {}, restarts.get("left_out") or {}
+    nodes = present(plan, left_out.values())
+    taken = {spares.now(node["host"], replaced): node for node in nodes}
+    taken = {host: node for host, node in taken.items() if host not in left_out}
     idle = [host for host in spares.hosts(plan) if host not in taken]
     roles = {host: f"{replaced[host]} took its place" if host in replaced else "spare" for host in idle}
+    roles = {**roles, **dict.fromkeys(left_out, "left out")}
     nodes = [{**node, "host": host, "role": ""} for host, node in taken.items()]
     return [*nodes, *({"host": host, "ranks": [], "processes": [], "role": roles[host]} for host in idle)]
 
