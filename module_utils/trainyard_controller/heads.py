@@ -91,10 +91,13 @@ def running(plans: Sequence[Mapping[str, Any]], ask: Ask) -> tuple[dict[str, str
         answers = {**found[job_id], **more.get(job_id, {})}
         known = {host: answer for host, answer in answers.items() if "running" in answer}
         here = [answer["running"][job_id] for answer in known.values() if job_id in answer["running"]]
+        if _has_ended(job_id, known):
+            # Other monitors may still end their part.
+            continue
         if here:
             # Only the host that leads has a line.
             lines[job_id] = max(here, key=len)
-        elif not _has_ended(job_id, known) and not leader.suffice(plan, known):
+        elif not leader.suffice(plan, known):
             host = next(host for host in answers if host not in known)
             unknown[job_id] = f"{host}: {reason(answers[host]) or 'no answer'}"
     return lines, unknown

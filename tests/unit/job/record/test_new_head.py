@@ -219,8 +219,8 @@ A, B = job("a", "n1", "n2", "n3"), job("b", "n2", "n3", "n1")
     (Nodes(n1=here(a="", b=""), n2=here(b="step 2"), n3=here(a="step 7")), TOLD, {}, OTHERS),
     # A new head is chosen: monitors run.
     (Nodes(n1=here(), n2=here(a="", b="x"), n3=here(a="")), {"a": "", "b": "x"}, {}, OTHERS),
-    # Another host recorded the end, or most say that they run nothing.
-    (Nodes(n2=here(["a", "b"])), {}, {}, OTHERS),
+    # Another host recorded the end, while a third one still ends its part, or most say that they run nothing.
+    (Nodes(n2=here(["a", "b"]), n3=here(a="")), {}, {}, OTHERS),
     (Nodes(n2=here([], b="x"), n3=here()), {"b": "x"}, {}, OTHERS),
     (Nodes(n2=here([], b="x")), {"b": "x"}, {"a": "n1: timed out"}, OTHERS),
     (Nodes(), {}, {"a": "n1: timed out", "b": "n2: timed out"}, {"n1": ["b"], "n2": ["a"], "n3": ["a", "b"]}),
