@@ -101,7 +101,7 @@ class OverSsh:
         may_return = may_return and time.monotonic() - self._alive < self._rejoin_s
         if phase == leader.LED:
             self._alive = self._led = time.monotonic()
-        elif may_return and not leader.end_of_job(self._plan, (found.get("cluster") or {}).get("end")):
+        elif may_return and not leader.has_ended(self._plan, answers):
             # A head that has just come back answers before its monitor runs again; one that was killed stays away.
             time.sleep(1)
             state = "running"

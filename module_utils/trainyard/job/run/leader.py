@@ -79,17 +79,24 @@ def phase(plan: Data, answers: Answers) -> str:
     LED: the leader's monitor runs. ELECTION: monitors run, and none of those that answered leads. OVER: the job has
     ended, or no monitor can go on. SILENT: too few answered to know.
     """
-    head = find(plan, answers)
+    head = find(plan, answers).host
     known = [answers[host] for host in hosts(plan) if "known" in (answers.get(host) or {})]
-    if end_of_job(plan, head.cluster.get("end")):
+    if has_ended(plan, answers):
         return OVER
-    if head.host and answers[head.host]["monitor_alive"]:
+    if head and answers[head]["monitor_alive"]:
         return LED
-    if any(end_of_job(plan, (answer.get("monitor") or {}).get("end")) for answer in known):
-        return OVER
     if any(answer["monitor_alive"] for answer in known):
         return ELECTION
     return OVER if suffice(plan, known) else SILENT
+
+
+def has_ended(plan: Data, answers: Answers) -> bool:
+    """Return whether the head recorded the end of the job or, where no head is there, told it to some candidate."""
+    host, cluster = find(plan, answers)
+    if host and answers[host]["monitor_alive"]:
+        return end_of_job(plan, cluster.get("end")) is not None
+    records = [cluster, *((answers.get(name) or {}).get("monitor") or {} for name in hosts(plan))]
+    return any(end_of_job(plan, record.get("end")) for record in records)
 
 
 def suffice(plan: Data, known: Collection[object]) -> bool:

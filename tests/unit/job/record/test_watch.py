@@ -350,3 +350,7 @@ def test_hosts_that_are_just_back_are_waited_for(clock):
         clock, at(n1=lead(1.0, 1)), *[at(n2=booted, n3=booted)] * 30, at(n1=lead(2.0, 2)), at(n1=lead(3.0, 3, end=WELL))
     )
     assert nodes.followed()[1] == ["step 1", "step 2", "step 3"]
+    # One of them knows that the job has ended.
+    ended = at(n2=booted, n3=node(alive=False, end=WELL))
+    nodes, began = Nodes(clock, at(n1=lead(1.0, 1)), ended), clock.now
+    assert nodes.followed() == ("", ["step 1"]) and clock.now - began < 10
