@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.findings.redaction import safe_text
 from ansible.module_utils.trainyard.job.plan import spare_places as spares
-from ansible.module_utils.trainyard.job.run.stacks import lines
+from ansible.module_utils.trainyard.job.run.stacks import lines, rank_count
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.run_folder import write_whole
 from ansible.module_utils.trainyard_node.job.run.stacks import SAMPLES
@@ -36,7 +36,7 @@ class ActionModule(Documented):
             why = "; ".join(f"{host}: {text}" for host, text in silent.items())
             none = f"no rank of {plan['job_id']} runs on any node" + (f" that answered ({why})" if why else "")
             raise UnusableError(f"{none}; expected a job that runs, see playbooks/status.yml")
-        groups = [safe_text(line) for line in lines(ranks, plan["world_size"], silent)]
+        groups = [safe_text(line) for line in lines(ranks, rank_count(plan, ranks), silent)]
         file = run_dir / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
         text = f"Job {plan['job_id']} runs:\n" + "".join(f"  {line}\n" for line in groups)
         if not self._task.check_mode:

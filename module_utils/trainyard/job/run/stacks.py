@@ -351,6 +351,13 @@ def _ranks_by(found: Found, name: str) -> dict[str, list[int]]:
     return ranks
 
 
+def rank_count(plan: Mapping[str, Any], found: Found) -> int:
+    """Return how many ranks a job has; as many as were found, where it may have gone on with fewer nodes."""
+    if not plan.get("min_nodes"):
+        return int(plan["world_size"])
+    return 1 + max((record["rank"] for _, record in _every(found)), default=-1)
+
+
 def lines(found: Found, world_size: int, silent: Mapping[str, str], left: Mapping[str, Any] | None = None) -> list[str]:
     """Return lines on the places of all ranks; `silent`: nodes without an answer, why; `left`: from left_early()."""
     made = groups(found)

@@ -226,3 +226,9 @@ def test_the_rank_for_which_the_others_wait_is_slow(waited, slow):
 def test_ranks_that_wait_equally_often_have_no_slow_one_among_them(mean, ranks, random):
     drawn = [sum(random.random() < mean / 60 for _ in range(60)) for _ in range(ranks)]
     assert stacks.slow(looked(*drawn))[0] == []
+
+
+def test_ranks_that_a_job_has_no_more_are_not_missed():
+    found = {"n1": [record(0, "sleeps")], "n3": [record(1, "sleeps")]}
+    assert stacks.rank_count({"world_size": 3}, found) == 3
+    assert stacks.rank_count({"world_size": 3, "min_nodes": 2}, found) == 2

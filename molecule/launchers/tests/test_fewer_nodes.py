@@ -1,0 +1,58 @@
+"""A job goes on with fewer nodes, under torchrun and mpirun, and takes the lost node back at the next restart."""
+
+import pytest
+from lab_jobs import AGENTS, WORKER, wait_until
+
+FEWER = {
+    "job_nodes": 3,
+    "job_min_nodes": 2,
+    "job_max_restarts": 3,
+    "job_rejoin_timeout": 3,
+    "job_command": ["python3", "worker.py", "--resume", "--steps", "60", "--restarts", "2"],
+}
+JOBS = {"torchrun": (AGENTS, {}), "mpirun": (WORKER, {"job_launcher": "mpirun"})}
+
+
+def cluster(nodes, run):
+    return nodes["n1"].table.read_json(f"{run.job_dir}/cluster.json")
+
+
+@pytest.fixture(scope="module")
+def ended(play, nodes):
+    """A job of each launcher: n2 is frozen until the others have gone on, then rank 0 is killed once n2 is back."""
+    runs = {name: play.launch(file, **FEWER, **more, job_name=f"fewer-{name}") for name, (file, more) in JOBS.items()}
+    for run in runs.values():
+        run.trains()
+    nodes["n2"].podman("pause")
+    try:
+        for name, run in runs.items():
+            wait_until(lambda run=run: cluster(nodes, run)["restarts"]["left_out"] == {"n2": 1}, f"{name} without n2")
+            wait_until(lambda run=run: cluster(nodes, run)["ranks_running"] == 2, f"two ranks of {name}")
+            run.wait_for(r"2/2 ranks running   step")
+    finally:
+        nodes["n2"].podman("unpause")
+    for run in runs.values():
+        attempts = f"{run.job_dir}/attempts.json"
+        wait_until(lambda attempts=attempts: nodes["n2"].table.read_json(attempts) == {"": 1}, "n2 to follow")
+        assert nodes["n2"].ranks(run.job_id) == [] and cluster(nodes, run)["ranks_running"] == 2
+        (*_, started) = nodes["n1"].host.check_output(f"grep -o 'pid [0-9]*' {run.job_dir}/logs/rank_0.log").split()
+        nodes["n1"].table.kill(int(started))
+    return {name: run.wait() for name, run in runs.items()}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_goes_on_with_fewer_nodes_and_takes_the_node_back(ended, name, left):
+    run = ended[name].expect(
+        0, "the job goes on without n2: 2 ranks on 2 nodes", "n2 takes part again: 3 ranks on 3 nodes"
+    )
+    summary = run.summary
+    assert summary["state"] == "succeeded" and len(summary["restarts"]) == 2
+    assert [(each["world_size"], each["nodes"]) for each in summary["world_sizes"]] == [(3, 3), (2, 2), (3, 3)]
+    assert {node["host"]: node["ranks"] for node in summary["nodes"]} == {"n1": [0], "n2": [1], "n3": [2]}
+    assert [line.split(" pid")[0] for line in run.log(0).splitlines() if line.startswith("rank 0 of")] == [
+        f"rank 0 of {ranks}" for ranks in (3, 2, 3)
+    ]
+    # n3 had rank 1 while n2 was away.
+    alone = (run.folder / "logs" / "n3_rank_1.log").read_text()
+    assert "rank 1 of 2 pid" in alone and "rank 2 of 3 pid" in run.log(2)
+    assert left(run.job_id) == {}
