@@ -143,6 +143,9 @@ def _report(
     notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.hosts(plan)), *more_notes]
     if job_state is None:
         answer = _answer_over_ssh(plan, answers, not_started, by_stop)
+        if leader.phase(plan, answers) == leader.ELECTION:
+            last = leader.find(plan, answers).host or plan["head"]["host"]
+            notes.append(leader.election_text(plan, last, answers))
     else:
         answer, series = _answer_of_scheduler(plan, run_dir, dict(job_state), series, notes)
     answer["nccl"] = nccl_networks(run_dir / "logs")

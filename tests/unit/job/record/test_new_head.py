@@ -84,6 +84,7 @@ def test_a_job_that_succeeded_under_another_head_is_a_success(run, n1):
 def test_a_running_job_names_its_present_head(run):
     found, text, _ = summary(run, after_takeover(end=None, alive=True, **head(follows="n2")))
     assert found["state"] == "running" and "  n2 leads the job: it took over from n1" in text
+    assert not any("choose" in line for line in text)
     third = after_takeover(end=None, alive=True)
     third["n3"], third["n2"] = {**third["n2"], "cluster": {**third["n2"]["cluster"], "head": "n3", "term": 2}}, SILENT
     third["n3"]["monitor"] = {**third["n3"]["monitor"], "follows": "n3"}
@@ -102,7 +103,8 @@ def test_a_running_job_names_its_present_head(run):
 ])  # fmt: skip
 def test_while_a_new_head_is_chosen_the_job_runs(run, n1):
     others = {host: collected(node(follows="", term=0)) for host in ("n2", "n3", "n4")}
-    assert summary(run, {"n1": n1, **others})[0]["state"] == "running"
+    found, text, _ = summary(run, {"n1": n1, **others})
+    assert found["state"] == "running" and "  n1 is lost; the other nodes choose a new head" in text
     # A node that was replaced ended its own part.
     replaced = {"state": "failed", "finished": 1.0, "failure": {"kind": "replaced", "host": "n3", "by": "n4"}}
     others["n3"] = collected(node(alive=False, end=replaced))
