@@ -5,11 +5,11 @@ import json
 
 from ansible.module_utils.trainyard.job.run import log_lines as following
 from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard_controller import live_page, watching
 from ansible.module_utils.trainyard_controller.live_page import LivePage
 from job_samples import make_job, make_plan, member
 from test_events import state
-from test_watch import Clock, Says, runs
+from test_watch import GONE, Clock, Says, runs
 
 RELOADS = '<meta http-equiv="refresh" content="10">'
 
@@ -55,6 +55,24 @@ def test_the_live_page_is_not_written_after_the_end(tmp_path):
     over = Nodes(state="succeeded", end={"state": "succeeded", "finished": 1790000100.0})
     LivePage(plan(tmp_path), tmp_path, over).write()
     assert over.asked == 1 and [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_node_that_gives_no_answer_is_asked_once_a_minute(tmp_path, monkeypatch):
+    clock, asked, nodes = Clock(), [], Nodes()
+    monkeypatch.setattr(live_page, "time", clock)
+
+    def ask(question, own, limit_s):
+        asked.append((clock.now, sorted(own)))
+        found = nodes(question, {host: own.get(host, {"stop": False}) for host in ("n1", "n2")}, limit_s)
+        return {host: found[host] if host == "n1" else GONE for host in own}
+
+    page = LivePage(plan(tmp_path), tmp_path, ask)
+    for _ in range(8):
+        page.write()
+        assert "timed out" in page.path.read_text()
+        clock.sleep(10)
+    both = [now - 1000 for now, hosts in asked if hosts == ["n1", "n2"]]
+    assert both == [0, 60] and len(asked) == 8
 
 
 def test_it_is_written_every_ten_seconds(monkeypatch):
