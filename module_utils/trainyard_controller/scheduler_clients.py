@@ -93,8 +93,10 @@ class Slurm:
         return log_names.take_slurm_logs(self.plan, state, answers)
 
     def end(self, *, check: bool) -> Answer:
-        """Cancel it and wait for its end."""
-        return self._call("slurm_end", _END_S, engine_id=self.engine["engine_id"], check=check)
+        """Cancel it, after its ranks had their time to save, and wait for its end."""
+        grace_s = self.engine["settings"].get("stop_grace_s", 0)
+        about = {"engine_id": self.engine["engine_id"], "check": check, "grace_s": grace_s}
+        return self._call("slurm_end", _END_S + grace_s, **about)
 
 
 @dataclass(frozen=True)

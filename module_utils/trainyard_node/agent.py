@@ -279,11 +279,11 @@ def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
     return {"logs": in_folder(folder, {}, read_logs, log_limit), "exits": read_exits(folder)}
 
 
-def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
-    """Cancel a job of Slurm, and wait until it has ended."""
+def slurm_end(*, engine_id: str, user: str, check: bool, grace_s: float) -> Answer:
+    """Cancel a job of Slurm, whose ranks have `grace_s` to save, and wait until it has ended."""
     from .job.schedulers.slurm import end
 
-    return {"changed": end(engine_id, user, check=check)}
+    return {"changed": end(engine_id, user, check=check, grace_s=grace_s)}
 
 
 def verify(*, tree: str, address: str, **options: Any) -> Answer:

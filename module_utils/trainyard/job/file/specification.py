@@ -91,7 +91,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         slow_ranks=values.flag("job_slow_ranks"),
         progress_pattern=_progress_pattern(values),
         restarts=restart_settings.parse(values, scheduler, launcher),
-        stop=restart_settings.parse_stop(values, scheduler),
+        stop=restart_settings.parse_stop(values, scheduler, launcher),
         hang=hang_settings.parse(values, scheduler),
         events=_events(values, scheduler),
         tls=with_tls,

@@ -207,14 +207,14 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_stop_signal": _text(
             "Signal by which ranks are asked to end: when the job is stopped or fails, its time is up, its node "
-            "shuts down, or all ranks start again. Only with `job_scheduler: ssh`. "
+            "shuts down, or all ranks start again. Not with Kubernetes. "
             "[Time to save](restarts.md#time-to-save).",
             "TERM",
             STOP_SIGNALS,
         ),
         "job_stop_grace": _number(
-            "Seconds that ranks with a handler for this signal may then take to save. 0 ends them at once. Only with "
-            "`job_scheduler: ssh`.",
+            "Seconds that ranks with a handler for this signal may then take to save. 0 ends them at once. Not with "
+            "Kubernetes.",
             30,
             0,
             3600,

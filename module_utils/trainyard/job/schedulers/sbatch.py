@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import grouped
-from ..file.job import Job
+from ..file.job import Job, Stop
 from ..placement.placement import SYSTEM_PATH
 from .records import SubmittedPlan, Template
 
@@ -28,6 +28,7 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
         "job": job,
         "submit_host": " ".join(plan.submit_host.split()),
         "options": options(plan),
+        "stop": saves(job),
         "path": f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH,
         "node_env": _node_environment(node_env),
         "mpi_parameters": {**({"btl_tcp_if_include": job.network} if job.network else {}), **job.mpi.parameters},
@@ -35,6 +36,24 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
         "source": [archive[at : at + 76] for at in range(0, len(archive), 76)],
     }
     return Template("slurm/job.sbatch.j2", context)
+
+
+def saves(job: Job) -> Stop | None:
+    """Return how the ranks are asked to end; None where they get no time to save.
+
+    msrun starts workers itself, and ends all others as soon as one has left.
+    """
+    return job.stop if job.stop.grace_s and job.launcher != "msrun" else None
+
+
+def _signal(job: Job) -> list[str]:
+    """Return the option by which Slurm signals the script before the time is up: up to 60 s too early.
+
+    A short job would be asked to end soon after its start: it has Slurm's own KillWait.
+    """
+    stop = saves(job)
+    fits = stop and job.timeout_s >= 2 * (stop.grace_s + 60)
+    return [f"--signal=B:USR1@{stop.grace_s}"] if stop and fits else []
 
 
 def options(plan: SubmittedPlan) -> list[str]:
@@ -47,6 +66,7 @@ def options(plan: SubmittedPlan) -> list[str]:
         f"--ntasks-per-node={plan.ranks_per_node}",
         # Slurm counts in minutes.
         f"--time={-(-job.timeout_s // 60)}",
+        *_signal(job),
         "--requeue" if job.restarts.most else "--no-requeue",
         # Without the login host's environment; variables that the script sets reach srun.
         "--export=NONE",

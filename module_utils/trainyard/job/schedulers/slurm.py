@@ -16,7 +16,7 @@ from ..placement.process import RANK_LOG
 from ..run.failure import first_failure, signal_name
 from . import slurm_fit
 from .records import Source, SubmittedPlan, Where
-from .sbatch import SCRIPT, gres_option, script
+from .sbatch import SCRIPT, gres_option, saves, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
@@ -56,7 +56,11 @@ def plan(
         ranks_per_node=job.ranks_per_node or devices or 1,
         job_dir=f"{job.slurm.folder or where.state_dir}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
-        settings={"shared": bool(job.slurm.folder), "user": where.user},
+        settings={
+            "shared": bool(job.slurm.folder),
+            "user": where.user,
+            "stop_grace_s": job.stop.grace_s if saves(job) else 0,
+        },
         notes=(_CHECKED,),
     )
     findings += [*wrong, *slurm_fit.findings(drafted, facts, gres, where)]

@@ -23,6 +23,8 @@ _MAX_RECORD = 16 << 20
 _TAIL = 64 << 10
 # Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
 _PATIENCE_S = 90
+# How long a job's script may take to ask the ranks, and to cancel the job, beside their time to save, in seconds.
+_ASK_S = 30.0
 # Time limit of the step that reads a log, in seconds.
 _STEP_S = 15.0
 
@@ -37,13 +39,21 @@ def submit(script: str, user: str) -> str:
     return output.strip().splitlines()[-1].split(";")[0]
 
 
-def end(engine_id: str, user: str, *, check: bool = False) -> bool:
-    """Cancel a job and wait for its end. Returns whether it was still there. Raises SlurmError."""
+def end(engine_id: str, user: str, *, check: bool = False, grace_s: float = 0.0) -> bool:
+    """Cancel a job and wait for its end. Returns whether it was still there. Raises SlurmError.
+
+    Its script first gives the ranks `grace_s` to save, and then cancels the job itself.
+    """
     try:
-        if _has_ended(show("job", engine_id)):
+        records = show("job", engine_id)
+        if _has_ended(records):
             return False
         if check:
             return True
+        if grace_s and "running" in _states(records):
+            call(["scancel", "--batch", "--signal=USR2", engine_id], user)
+            if wait_until_ended(engine_id, _has_ended, grace_s + _ASK_S):
+                return True
         call(["scancel", engine_id], user)
         if wait_until_ended(engine_id, _has_ended, _PATIENCE_S):
             return True
@@ -55,10 +65,13 @@ def end(engine_id: str, user: str, *, check: bool = False) -> bool:
     )
 
 
+def _states(records: list[str]) -> set[str]:
+    return {slurm_state.read_state(slurm_state.fields(record).get("JobState", "")) for record in records}
+
+
 def _has_ended(records: list[str]) -> bool:
     """Return whether the job has ended; a job that Slurm has forgotten has."""
-    fields, read_state = slurm_state.fields, slurm_state.read_state
-    return all(read_state(fields(record).get("JobState", "")) not in ("pending", "running") for record in records)
+    return not _states(records) & {"pending", "running"}
 
 
 def read_exits(job_dir: Path) -> list[dict[str, Any]]:

@@ -236,11 +236,13 @@ def test_wrong_settings_are_findings(given):
     assert [each.check for each in wrong(**given)] == [f"job_{next(iter(given))}"]
 
 
-@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
-def test_schedulers_end_ranks_by_their_own_rules(scheduler):
-    found = wrong(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher="direct")
+@pytest.mark.parametrize(("scheduler", "launcher"), [("slurm", "msrun"), ("kubernetes", "direct")])
+def test_some_schedulers_and_launchers_end_ranks_by_their_own_rules(scheduler, launcher):
+    found = wrong(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher=launcher)
     assert {"job_stop_signal", "job_stop_grace"} <= {each.check for each in found}
-    assert f"USR1 with job_scheduler: {scheduler}, which ends ranks by its own rules" in [each.found for each in found]
+    assert any("which ends ranks by its own rules" in each.found for each in found)
+    job = make_job(stop_signal="USR1", stop_grace=60, scheduler="slurm", launcher="direct", nodes=2)
+    assert job.stop == Stop("USR1", 60)
 
 
 def test_settings_reach_the_nodes():

@@ -116,7 +116,7 @@ def test_a_script_with_all_options(golden):
 
 def prepared(text, folder, nodes=("n1",), **env):
     """Run the script's part before the ranks start, with a shell function instead of srun."""
-    begin, end = text.index("# Check the nodes"), text.index("\nsrun ")
+    begin, end = text.index("# Check the nodes"), text.index("\n# Start the ranks")
     srun = (
         'srun() { while [ "$1" != bash ]; do shift; done; local worst=0; for node in $NODES; do '
         'SLURMD_NODENAME=$node "$@" || worst=$?; done; return $worst; }\n'

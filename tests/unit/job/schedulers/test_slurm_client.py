@@ -15,6 +15,7 @@ from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard_controller import planning, scheduler_clients
 from ansible.module_utils.trainyard_controller.run_folder import note_submitted
 from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.job.schedulers import slurm as slurm_jobs
 from ansible.module_utils.trainyard_node.slurm import facts as slurm_facts
 from job_samples import make_request
 
@@ -249,6 +250,26 @@ def test_a_job_is_canceled_once(command, job, tmp_path):
     assert slurm.end(check=True) == {"changed": True} and not (tmp_path / "cancelled").exists()
     assert slurm.end(check=False) == {"changed": True}
     assert slurm.end(check=False) == {"changed": False}
+
+
+def test_the_script_of_a_job_gives_its_ranks_time_to_save_and_cancels_it(command, job, tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm_jobs, "_ASK_S", -40.0)
+    log = tmp_path / "log"
+    command("scontrol", f'grep -qsxe "$(cat {tmp_path}/ends)" {log} && echo JobState=CANCELLED || cat {tmp_path}/state')
+    command("scancel", f'echo "$*" >>{log}')
+    slurm, _ = job
+    ask, end = "--batch --signal=USR2 42", "42"
+    for state, ends, called in (
+        ("RUNNING", ask, [ask]),
+        # The script does not end it.
+        ("RUNNING", end, [ask, end]),
+        ("PENDING", end, [end]),
+    ):
+        (tmp_path / "state").write_text(f"JobId=42 JobState={state}\n")
+        (tmp_path / "ends").write_text(ends)
+        log.unlink(missing_ok=True)
+        assert slurm.end(check=False) == {"changed": True}
+        assert log.read_text().splitlines() == called
 
 
 def test_state_logs_and_exits_of_a_job(command, job):
