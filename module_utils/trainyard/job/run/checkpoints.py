@@ -47,6 +47,8 @@ _LOADS_OTHER = re.compile(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|token
 MARKERS = ("latest", "latest_checkpointed_iteration.txt")
 # Why a folder that a marker does not name counts as incomplete; a program that follows the marker does not load it.
 NOT_NAMED = "the file that names the newest one does not name it yet"
+# Why a checkpoint may be incomplete though nothing shows that it is: it was the last one that was written.
+_AS_ATTEMPT_ENDED, _AS_RANKS_ENDED = "it was being written as an attempt ended", "it was written as the ranks ended"
 # How the names of checkpoints that were set aside (rollback.py) end.
 SUFFIX = ".set-aside"
 _ASIDE = re.compile(r"\.set-aside(?:-\d{1,4})?$")
@@ -95,6 +97,11 @@ def names_start(line: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Return whether a name is that of a file or folder that is still being written."""
     return bool(_TEMPORARY.search(name))
+
+
+def written_last(reason: str) -> bool:
+    """Return whether this reason is only that a checkpoint was the last one before an end."""
+    return reason in (_AS_ATTEMPT_ENDED, _AS_RANKS_ENDED)
 
 
 def shown_name(name: str) -> str:
@@ -220,12 +227,12 @@ class History:
         if sample.problem or sample.complete or self._complete.get(sample.name) == sample:
             return sample.problem
         if attempt and sample.time < began:
-            return "it was being written as an attempt ended"
+            return _AS_ATTEMPT_ENDED
         if left_well:
             return ""
         if self._last.get(sample.name) != sample:
-            return "it was written just now" if running else "it was written as the ranks ended"
-        return "" if running and self._ran else "it was written as the ranks ended"
+            return "it was written just now" if running else _AS_RANKS_ENDED
+        return "" if running and self._ran else _AS_RANKS_ENDED
 
 
 def _record(sample: Sample) -> dict[str, Any]:
