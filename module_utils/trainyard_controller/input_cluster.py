@@ -26,7 +26,7 @@ _STACKS = ("nvidia_stack", "nvidia_stack_own")
 # Playbooks that write the report of a verification.
 _VERIFY = ("site.yml", "verify.yml")
 # Playbooks that write to trainyard_runs.
-_KEEP_RUNS = ("launch.yml", "site.yml", *nothing_to_do.HOSTS)
+_KEEP_RUNS = ("launch.yml", "drill.yml", "site.yml", *nothing_to_do.HOSTS)
 
 
 def set_defaults(run: InputRun) -> set[str]:

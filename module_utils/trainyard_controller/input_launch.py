@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the job of launch.yml before any play: it must exist, and its templates must be defined."""
+"""Check the job of launch.yml or drill.yml before any play: it must exist, and its templates must be defined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .value_sources import leaves, place_of, undefined_name
 
 
 def findings(run: InputRun) -> list[Finding]:
-    """Return why launch.yml cannot read its job."""
+    """Return why the playbook cannot read its job."""
     job = {name: each.default for name, each in run.documented.items() if name.startswith("job_")}
     host = run.inventory.get_host("localhost")
     variables = {**job, **run.manager.get_vars(play=run.play, host=host)}

@@ -24,7 +24,7 @@ from ..trainyard.job.run.interrupts import Phase
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The first phase of each playbook; in others no job is under way at first.
-BEGINS = {"launch.yml": Phase.PREPARING, "watch.yml": Phase.FINDING}
+BEGINS = {"launch.yml": Phase.PREPARING, "drill.yml": Phase.PREPARING, "watch.yml": Phase.FINDING}
 # One byte that the processes of tasks share with their parent.
 _noted = mmap.mmap(-1, 1)
 _early: list[int] = []
@@ -72,6 +72,7 @@ class Interrupts:
         """Install the handlers. `show` prints outside of them; `tidy` removes Ansible's temporary files."""
         self._phase = BEGINS.get(playbook)
         self._one_job = playbook in BEGINS
+        self._drills = playbook == "drill.yml"
         self._inventory, self._show, self._tidy = inventory, show, tidy
         self._before = self._phase
         self._job_id = ""
@@ -127,13 +128,26 @@ class Interrupts:
     def task(self, action: str) -> None:
         """Enter the phase of a task that begins."""
         self._before = self._phase
-        if action == "job_start":
+        if self._drills:
+            self._drill(action)
+        elif action == "job_start":
             self._phase = Phase.STARTING
         elif action == "job_watch":
             self._phase = Phase.WATCHING
 
+    def _drill(self, action: str) -> None:
+        """Enter the phase of a task of a drill, which ends its job before this command ends."""
+        if action == "drill_folder":
+            self._phase = Phase.DRILLING
+        elif action == "drill_report":
+            self._phase = Phase.REPORTED
+            if noted():
+                self._end(interrupted.DRILL_ENDED)
+
     def skipped(self, action: str) -> None:
         """Return to the previous phase after a task without work."""
+        if self._drills:
+            return
         self._phase = self._before
         if action == "job_watch" and self._phase is Phase.FINDING:
             self._phase = Phase.ENDED
@@ -143,13 +157,15 @@ class Interrupts:
 
     def failed(self, action: str) -> None:
         """End the phase of a task that failed; the playbook ends with its message."""
-        if action in ("job_start", "job_report"):
+        if not self._drills and action in ("job_start", "job_report"):
             self._phase = self._done()
 
     def ok(self, action: str, result: Mapping[str, Any]) -> None:
         """Enter the phase after a task; if it was interrupted, end the command with a message."""
         if action in ("job_prepare", "job_run_info"):
             self._job_id = result["job_id"]
+        elif self._drills:
+            return
         elif action == "job_start":
             if noted() and result.get("interrupted"):
                 self._end(interrupted.NOT_STARTED)

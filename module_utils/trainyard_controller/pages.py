@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 from markupsafe import Markup
 
+from ..trainyard.report import drill_page as of_drill
 from ..trainyard.report import job_page as of_job
 from ..trainyard.report import verify_page as of_cluster
 from ..trainyard.report.job_text import Story
@@ -37,6 +38,11 @@ def job_page(
 def verify_page(report: of_cluster.Data) -> str:
     """Return the page of a verification."""
     return page("report/verify.html.j2", of_cluster.content(report))
+
+
+def drill_page(result: of_drill.Data, plan: of_drill.Data, runs: Sequence[of_drill.Data]) -> str:
+    """Return the page of a drill; `runs` are the records that its result came from."""
+    return page("report/drill.html.j2", of_drill.content(result, plan, runs))
 
 
 def page(template: str, content: Mapping[str, Any]) -> str:

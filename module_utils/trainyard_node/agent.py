@@ -224,6 +224,43 @@ def stacks(*, job_id: str, job_dir: str, looks: int) -> Answer:
     return job.take_stacks(Path(job_dir), looks)
 
 
+def kill(*, job_id: str, job_dir: str, every: bool) -> Answer:
+    """Kill the last rank of a job on this node, or `every` process of its ranks: the `ranks`, and how many processes.
+
+    The monitor stays.
+    """
+    del job_id
+    from .job.run import drill
+    from .machine.as_user import in_folder
+
+    nothing = {"ranks": [], "processes": 0}
+    return in_folder(Path(job_dir), nothing, drill.kill, every) or nothing
+
+
+def make_folder(*, path: str, user: str) -> Answer:
+    """Make a folder of a drill, as the training user."""
+    from .job.run import drill
+    from .machine import as_user
+
+    return {"changed": as_user.run(as_user.named(user), drill.make, path)}
+
+
+def remove_folder(*, path: str, user: str) -> Answer:
+    """Remove a folder of a drill with its checkpoints, as the training user."""
+    from .job.run import drill
+    from .machine import as_user
+
+    return {"changed": as_user.run(as_user.named(user), drill.remove, path)}
+
+
+def checkpoints(*, pattern: str, user: str) -> Answer:
+    """Return the `names` of the newest checkpoints in a folder, or that match a pattern, oldest first."""
+    from .job.run import drill
+    from .machine import as_user
+
+    return {"names": as_user.run(as_user.named(user), drill.newest, pattern)}
+
+
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
     """Remove what a job has left here, after ending it."""
     from .job.run import job
@@ -373,6 +410,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, preflight, start, state, running, follow, stacks, collect, remove, folders, rdma_traffic),
+        *(kill, make_folder, remove_folder, checkpoints),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
         *(baseline, ssh_keys, logins, can_install, in_use),

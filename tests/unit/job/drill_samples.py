@@ -52,8 +52,9 @@ def run(name, points, **changes):
 
 
 def killed(name, before, after, saved=8, **changes):
-    restart = {"checkpoint": checkpoint(saved), "first_step": after[0]["step"] if after else None, "lost_s": 38.2,
-               "lost_steps": 12.0, "detect_s": 0.4, "restart_s": 2.0, "step_s": 3.0}  # fmt: skip
+    first = after[0]["step"] if after else None
+    cost = {"lost_s": 38.2, "lost_steps": 12.0, "detect_s": 0.4, "restart_s": 2.0, "step_s": 3.0}
+    restart = {"checkpoint": checkpoint(saved)["name"], "first_step": first, **cost}
     return run(name, [*before, *after], killed=KILLED, restarts=[{**restart, **changes}],
                checkpoints={"newest": checkpoint(saved), "unfinished": None})  # fmt: skip
 

@@ -22,6 +22,7 @@ EQUAL = 0.002
 COMPARABLE = 0.02
 # Steps after a restart whose mean is compared, and first steps of a run whose mean is its first level.
 LEVEL_STEPS, FIRST_STEPS = 5, 2
+NO_STEP = "no step was printed after it"
 # Losses of other batches on the same level differ by less, as a fraction.
 LEVEL = 0.1
 
@@ -62,46 +63,65 @@ def reacts(saving: Mapping[str, Any] | None, signal: str, grace_s: float) -> Res
     return Result("pass", f"{asked} handled SIG{signal}; the last one left after {saving['last_s']:g} s")
 
 
-def saves_at_signal(
-    saving: Mapping[str, Any] | None, state: Mapping[str, Any], elsewhere: Mapping[str, str], host: str, loaded: bool
-) -> Result:
-    """Check that a stopped job has saved; `state` is `checkpoints` of summary.json.
+@dataclass(frozen=True)
+class Stopped:
+    """A stopped job: `saving` and `checkpoints` of its summary.json, the steps that it printed, the node of rank 0.
 
-    `elsewhere` has newer checkpoints by the nodes that alone have them; `host` is the node of rank 0. `loaded`: the
-    next launch went on from what was last.
+    `elsewhere` has newer checkpoints by the nodes that alone have them. `loaded`: the next launch began behind the
+    newest one.
     """
+
+    saving: Mapping[str, Any] | None
+    checkpoints: Mapping[str, Any]
+    steps: Series
+    host: str
+    elsewhere: Mapping[str, str]
+    loaded: bool
+
+
+def saves_at_signal(job: Stopped) -> Result:
+    """Check that a stopped job has saved."""
+    state, saving = job.checkpoints, job.saving
     newest, unfinished = state.get("newest"), state.get("unfinished")
     if unfinished and not is_temporary(unfinished["name"]):
         name, reason = unfinished["name"], unfinished["reason"]
         if not written_last(reason):
             return Result("fail", f"{name} is not complete: {reason}")
-        if loaded:
+        if job.loaded:
             return Result("pass", f"{name} was saved at the signal, and loaded")
         return Result("unknown", f"{name} may not be complete: {reason}")
-    if elsewhere:
-        other, name = next(iter(elsewhere.items()))
-        where = f"a rank on {other} saved {name}, which {host}, the node of rank 0, does not have"
+    if job.elsewhere:
+        other, name = next(iter(job.elsewhere.items()))
+        where = f"a rank on {other} saved {name}, which {job.host}, the node of rank 0, does not have"
         return Result("fail", f"{where}: let rank 0 save, or save on a disk that all nodes share")
     if newest is None:
-        return Result("fail", f"no checkpoint came into the drill's folder on {host}")
+        return Result("fail", f"no checkpoint came into the drill's folder on {job.host}")
     if not saving:
         return Result("pass", f"{newest['name']} came before the signal, and nothing was saved at it")
-    if saving["after"] is None or saving["after"] == saving["before"]:
-        return Result("fail", f"ranks handled the signal, but saved nothing; the newest checkpoint is {newest['name']}")
-    return Result("pass", f"{saving['after']} was saved at the signal")
+    last, step = job.steps[-1].step if job.steps else None, newest["step"]
+    if last is None or step is None:
+        saved = saving["after"] not in (None, saving["before"])
+    else:
+        # A periodic save of just this step has the same name.
+        saved = step >= last - stride(job.steps)
+    if not saved:
+        reached = "" if last is None else f" at step {number(last)}"
+        what = f"ranks handled the signal{reached}, but saved nothing"
+        return Result("fail", f"{what}: the newest checkpoint is {newest['name']}")
+    return Result("pass", f"{newest['name']} was saved at the signal")
 
 
-def saves_before_kill(checkpoint: Mapping[str, Any] | None, steps: int) -> Result:
-    """Check that a complete checkpoint came before the kill."""
-    if checkpoint is None:
+def saves_before_kill(name: str | None, steps: int) -> Result:
+    """Check that a complete checkpoint, with this name, was there when the job started again."""
+    if not name:
         return Result("fail", f"no complete checkpoint within {steps} steps: let the program save more often")
-    return Result("pass", f"{checkpoint['name']} was complete")
+    return Result("pass", f"{name} was complete")
 
 
 def right_step(reference: Series, found: Resumption) -> Result:
     """Check that the first step after a fault follows the checkpoint."""
     if not found.after:
-        return Result("fail" if found.failed else "unknown", found.failed or "no step was printed after it")
+        return Result("fail" if found.failed else "unknown", found.failed or NO_STEP)
     first, gap = found.after[0].step, stride(reference)
     last = found.before[-1].step if found.before else reference[0].step
     name = f"step {number(first)}"
@@ -136,12 +156,12 @@ def loss_continues(reference: Series, found: Resumption, noise: float | None) ->
     """Check that the loss after a fault is that of the undisturbed run at the same steps, or at least on its level."""
     after, _ = aligned(reference, found)
     if not after:
-        return Result("fail" if found.failed else "unknown", found.failed or "no step was printed after it")
+        return Result("unknown", NO_STEP)
     if math.isinf(after[0].loss) or (math.isnan(after[0].loss) and not math.isnan(reference[0].loss)):
         return Result("fail", "the loss after it is not a number")
     pairs = common(reference, after)
     if not pairs:
-        return Result("unknown", "the undisturbed run has no loss at the steps after it")
+        return Result("unknown", "the undisturbed run has no loss at the steps after it: raise drill_steps")
     changed = _first_change(pairs, noise)
     span = f"steps {number(pairs[0][0])} to {number(pairs[-1][0])}" if len(pairs) > 1 else f"step {number(pairs[0][0])}"
     if changed is None:
@@ -170,7 +190,7 @@ def data_continues(reference: Series, found: Resumption, noise: float | None) ->
     """
     after, counted_anew = aligned(reference, found)
     if not after:
-        return Result("unknown", found.failed or "no step was printed after it")
+        return Result("unknown", NO_STEP)
     if counted_anew:
         return Result("unknown", "not comparable: it did not begin at the right step")
     if noise is None:

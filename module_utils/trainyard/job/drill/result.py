@@ -8,12 +8,14 @@ was given up, or "".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...findings.findings import Finding
+from ...findings.findings import Finding, counted
+from ...findings.spans import named_ranks
 from ..run import failure as failures
-from ..run.checkpoints import written_last
+from ..run.checkpoints import place_of, written_last
 from ..run.goodput import cost_text
 from ..run.progress import number
 from . import checks, series
@@ -93,7 +95,7 @@ def of_runs(drill: Drill, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
         "headline": _headline(state, listed, costs),
         "checks": listed,
         "costs": [{"fault": fault, "title": FAULTS[fault], **cost} for fault, cost in costs.items()],
-        "noise": noise,
+        "noise": noise if noise is not None and math.isfinite(noise) else None,
         "steps": drill.steps,
         "notes": _notes(drill, by_run),
         "runs": [_run(run) for run in runs],
@@ -115,7 +117,7 @@ def _resumption(fault: str, by_run: Mapping[str, Data]) -> Resumption | None:
         if after is None:
             return None
         state = run["summary"].get("checkpoints") or {}
-        saved = _last_written(state) or state.get("newest")
+        saved = (_last_written(state) or state.get("newest") or {}).get("name")
         return Resumption(points, _steps(after), *_named(saved), _failure(after, "the next launch"))
     restarts = run["summary"]["restarts"]
     if not run["killed"]:
@@ -132,8 +134,9 @@ def _last_written(state: Data) -> Data | None:
     return unfinished if unfinished and written_last(unfinished["reason"]) else None
 
 
-def _named(checkpoint: Data | None) -> tuple[float | None, str]:
-    return (checkpoint.get("step"), str(checkpoint["name"])) if checkpoint else (None, "")
+def _named(name: str | None) -> tuple[float | None, str]:
+    """Return the step in the name of a checkpoint, and the name; "" for none."""
+    return (place_of(name)["step"], name) if name else (None, "")
 
 
 def _failure(run: Data, after: str) -> str:
@@ -161,14 +164,15 @@ def _saves(fault: str, by_run: Mapping[str, Data], plan: Data, drill: Drill, ste
     state = run["summary"].get("checkpoints") or {}
     if fault == "stopped":
         saving, host = run["summary"].get("saving"), plan["head"]["host"]
-        return checks.saves_at_signal(saving, state, run["elsewhere"], host, step.state == "pass")
+        loaded = step.state == "pass"
+        return checks.saves_at_signal(checks.Stopped(saving, state, _steps(run), host, run["elsewhere"], loaded))
     if not run["killed"] and run["why"]:
         return Result("unknown", run["why"])
     if not run["killed"] and state.get("newest"):
         return Result("unknown", f"step {drill.steps} came before a checkpoint was seen: raise drill_steps")
     restarts = run["summary"]["restarts"]
-    checkpoint = restarts[0].get("checkpoint") if restarts else state.get("newest")
-    return checks.saves_before_kill(checkpoint, drill.steps)
+    name = restarts[0].get("checkpoint") if restarts else (state.get("newest") or {}).get("name")
+    return checks.saves_before_kill(name, drill.steps)
 
 
 def _worst(states: Iterable[str]) -> str:
@@ -229,8 +233,8 @@ def _notes(drill: Drill, by_run: Mapping[str, Data]) -> list[str]:
             notes.append(f"{FAULTS[fault]}: not tried, as no complete checkpoint came in time")
         if run and run["killed"]:
             killed = run["killed"]
-            ranks = ", ".join(map(str, killed["ranks"]))
-            notes.append(f"{FAULTS[fault]}: {killed['processes']} processes on {killed['host']} (rank {ranks})")
+            number_of = counted(killed["processes"], "process", "processes")
+            notes.append(f"{FAULTS[fault]}: {number_of} on {killed['host']} ({named_ranks(killed['ranks'])})")
     return notes
 
 
@@ -238,3 +242,16 @@ def _run(run: Data) -> dict[str, Any]:
     points, summary = _steps(run), run["summary"]
     last = number(points[-1].step) if points else ""
     return {"run": run["run"], "job_id": run["job_id"], "state": summary["state"], "last": last}
+
+
+def elsewhere(names: Mapping[str, Sequence[str]], head: str) -> dict[str, str]:
+    """Return newer checkpoints that the node of rank 0 lacks, by host; `names` are those of each node, newest last."""
+    own = names.get(head, ())
+    last = _place(own[-1]) if own else (-1, -1)
+    newer = {host: found[-1] for host, found in names.items() if host != head and found and found[-1] not in own}
+    return {host: name for host, name in newer.items() if _place(name) > last}
+
+
+def _place(name: str) -> tuple[int, int]:
+    place = place_of(name)
+    return place["epoch"] or 0, place["step"] or 0

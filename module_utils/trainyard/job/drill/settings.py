@@ -29,7 +29,7 @@ _HOW = "write job_checkpoints: /shared/NAME, and {{ job_checkpoints }} where the
 
 @dataclass(frozen=True)
 class Drill:
-    """What the drill uses of a job: `folder` is the one that it replaces by `instead`, its own, in all texts."""
+    """The settings of a drill: in all texts of the job, `instead`, a folder of its own, replaces `folder`."""
 
     steps: int
     arguments: tuple[Any, ...]
@@ -72,10 +72,11 @@ def read(job: Mapping[str, Any], given: Mapping[str, Any], drill_id: str) -> tup
 def _settings(given: Mapping[str, Any]) -> list[Finding]:
     findings = []
     steps, timeout_s = given.get("drill_steps"), given.get("drill_timeout")
-    if type(steps) is not int or not LEAST_STEPS <= steps <= MOST_STEPS:
+    # Ansible's numbers are of a class of their own.
+    if not isinstance(steps, int) or isinstance(steps, bool) or not LEAST_STEPS <= steps <= MOST_STEPS:
         expected = f"a whole number from {LEAST_STEPS} to {MOST_STEPS}: the job is stopped at half of it"
         findings.append(Finding("drill_steps", str(steps), expected, "correct drill_steps"))
-    if type(timeout_s) is not int or timeout_s < 1:
+    if not isinstance(timeout_s, int) or isinstance(timeout_s, bool) or timeout_s < 1:
         findings.append(Finding("drill_timeout", str(timeout_s), "seconds for one run", "correct drill_timeout"))
     arguments = given.get("drill_args") or ()
     if isinstance(arguments, (str, Mapping)) or not all(isinstance(each, (str, int, float)) for each in arguments):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...findings.visible import one_line
+from .checkpoints import MAX_INSPECTED
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
 from .saving import SAVING
@@ -206,6 +207,10 @@ SHAPES: dict[str, Shape] = {
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},
     "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
+    "kill": {"ranks": Few(Whole(_MAX_WORLD), MAX_RANKS), "processes": int},
+    "make_folder": {"changed": bool},
+    "remove_folder": {"changed": bool},
+    "checkpoints": {"names": Few(str, MAX_INSPECTED + 1)},
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},

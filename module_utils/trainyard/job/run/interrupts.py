@@ -30,11 +30,14 @@ class Phase(Enum):
     ENDING = "ending"
     # The result has been printed.
     REPORTED = "reported"
+    # The drill of a job runs: it ends the job and removes its checkpoints.
+    DRILLING = "drilling"
 
 
 # Signals within this time, in seconds, count as one Ctrl-C.
 TWICE_S = 1.0
 NOT_STARTED = "Not started: nothing of the job runs on any node."
+DRILL_ENDED = "Interrupted: the drill has ended its job and removed its checkpoints. There is no result."
 NOT_WATCHED = "Not started to watch: the job is as it was."
 
 
@@ -80,6 +83,10 @@ _ANSWERS = {
         "Job {job} has ended already, or ends; stop.yml verifies that nothing of it is left:\n{how}",
     ),
     Phase.REPORTED: ("", ""),
+    Phase.DRILLING: (
+        "Interrupted: the drill ends {job}, and removes its checkpoints.",
+        "Job {job} of the drill may still run, and checkpoints of the drill may be left:\n{how}",
+    ),
 }
 
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watch a run of a drill, kill in it what the drill kills, and collect what it compares. The rules are pure
+(trainyard/job/drill/).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.cluster.unreachable import reason
+from ..trainyard.findings.findings import Finding, counted
+from ..trainyard.findings.spans import named_ranks
+from ..trainyard.job.drill import goal as goals
+from ..trainyard.job.drill import result
+from ..trainyard.job.drill.settings import Drill
+from ..trainyard.job.plan import spare_places as spares
+from ..trainyard_node.machine.json_files import read_object
+from .pages import drill_page
+from .reporting import read_series
+from .run_folder import write_whole
+from .scheduler_clients import Ask
+from .watching import GIVE_UP_S, LIMIT_S
+
+# Seconds between two polls of the head, and between two lines of progress.
+POLL_S, SHOW_S = 0.5, 3.0
+# Seconds after which a program is given up of whose lines no progress is read.
+UNREAD_S = 60.0
+# Why a run was given up that the user interrupted.
+INTERRUPTED = "interrupted"
+
+
+def of_record(record: Mapping[str, Any]) -> Drill:
+    """Return the drill from its plain record."""
+    return Drill(**{**record, "arguments": tuple(record["arguments"])})
+
+
+def watch(
+    plan: Mapping[str, Any], goal: goals.Goal, ask: Ask, show: Callable[[str], None], interrupted: Callable[[], bool]
+) -> dict[str, Any]:
+    """Poll the head until the run has done what it is for; return `killed` and `why` it was given up, or ""."""
+    head, job = plan["head"]["host"], {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
+    killed: dict[str, Any] | None = None
+    answered = read = time.monotonic()
+    shown = ("", 0.0)
+    while not interrupted():
+        found = ask("state", {head: {**job, "wait_s": POLL_S}}, limit_s=POLL_S + LIMIT_S)[head]
+        now = time.monotonic()
+        if "known" not in found:
+            if now - answered > GIVE_UP_S:
+                return {"killed": killed, "why": f"no answer of {head}: {reason(found) or 'none'}"}
+            time.sleep(1)
+            continue
+        answered, cluster = now, found.get("cluster") or {}
+        line = found.get("line", "")
+        if line and line != shown[0] and now - shown[1] >= SHOW_S:
+            show(f"  {line}")
+            shown = line, now
+        read = read if goals.unread(cluster) else now
+        if now - read > UNREAD_S:
+            return {"killed": killed, "why": "no progress is read of what the program prints"}
+        todo = goals.decide(goal, cluster, killed is not None)
+        if todo == goals.DONE or not found["monitor_alive"]:
+            return {"killed": killed, "why": ""}
+        if todo == goals.KILL:
+            killed = _kill(plan, goal, ask)
+            if not killed["processes"]:
+                return {"killed": None, "why": f"no rank was found on {killed['host']}"}
+            ranks = named_ranks(killed["ranks"])
+            show(f"  killed on {killed['host']}: {counted(killed['processes'], 'process', 'processes')} ({ranks})")
+    return {"killed": killed, "why": INTERRUPTED}
+
+
+def _kill(plan: Mapping[str, Any], goal: goals.Goal, ask: Ask) -> dict[str, Any]:
+    """Kill on the last node, which is not the head's unless there is one node only."""
+    host = plan["nodes"][-1]["host"]
+    arguments = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "every": goal.kill == "node"}
+    answer = ask("kill", {host: arguments})[host]
+    return {"host": host, "ranks": answer.get("ranks", []), "processes": answer.get("processes", 0)}
+
+
+def make_folder(plan: Mapping[str, Any], path: str, user: str, ask: Ask) -> list[Finding]:
+    """Make a folder for checkpoints on all nodes of the run; return the findings where that failed."""
+    answers = ask("make_folder", {host: {"path": path, "user": user} for host in spares.hosts(plan)})
+    expected = f"a folder for the drill's checkpoints, made by {user}"
+    action = "give that user the right to write there, or name another folder on the same disk with drill_checkpoints"
+    return [
+        Finding("drill_checkpoints", reason(answer) or "no answer", expected, action, host=host)
+        for host, answer in answers.items()
+        if "changed" not in answer
+    ]
+
+
+def remove_folder(plan: Mapping[str, Any], path: str, user: str, ask: Ask) -> list[str]:
+    """Remove the drill's folder on all nodes of the run; return lines about what could not be removed."""
+    answers = ask("remove_folder", {host: {"path": path, "user": user} for host in spares.hosts(plan)})
+    return [f"{host}: {reason(answer) or 'no answer'}" for host, answer in answers.items() if "changed" not in answer]
+
+
+def elsewhere(plan: Mapping[str, Any], user: str, ask: Ask) -> dict[str, str]:
+    """Return newer checkpoints that only other nodes than that of rank 0 have, by host."""
+    pattern = plan["checkpoints"]
+    answers = ask("checkpoints", {node["host"]: {"pattern": pattern, "user": user} for node in plan["nodes"]})
+    names = {host: answer.get("names", []) for host, answer in answers.items()}
+    return result.elsewhere(names, plan["head"]["host"])
+
+
+def read_run(runs_dir: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a run that has ended (result.py): what was done in it, and what its folder has."""
+    folder = runs_dir / run["job_id"]
+    points = read_series(folder / "metrics.jsonl")
+    return {**run, "summary": read_object(folder / "summary.json"), "points": points}
+
+
+def report(drill: Drill, runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, Any]:
+    """Write drill.json and drill.html into the folder of the undisturbed run; return the result with its `page`."""
+    folder = runs_dir / runs[0]["job_id"]
+    plan = json.loads((folder / "plan.json").read_text())
+    records = [read_run(runs_dir, run) for run in runs]
+    found = result.of_runs(drill, plan, records)
+    write_whole(folder / "drill.html", drill_page(found, plan, records))
+    write_whole(folder / "drill.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+    return {**found, "page": str(folder / "drill.html")}

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record what was done in a run of a drill, when it has ended. Documentation: library/drill_record.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard.job.drill import result
+from ansible.module_utils.trainyard_controller import drilling
+from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+
+
+class ActionModule(OnceForAll):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        run_dir, run, drill = Path(given["run_dir"]), given["run"], drilling.of_record(given["drill"])
+        plan = json.loads((run_dir / "plan.json").read_text())
+        newer = drilling.elsewhere(plan, given["user"], self.fan_out().ask) if run == "stopped" else {}
+        watched = {"killed": given["watched"].get("killed"), "why": given["watched"].get("why", "")}
+        record = {"run": run, "job_id": run_dir.name, "elsewhere": newer, **watched}
+        findings = []
+        if run == "undisturbed" and record["why"] != drilling.INTERRUPTED:
+            findings = result.unusable(drilling.read_run(run_dir.parent, record), drill)
+        over = bool(findings) or record["why"] == drilling.INTERRUPTED
+        return {"record": record, "findings": [finding.as_dict() for finding in findings], "over": over}
