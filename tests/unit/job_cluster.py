@@ -187,6 +187,9 @@ class Cluster:
     ):
         base, port = f"test-{uuid.uuid4().hex[:12]}", free_port()
         hosts = [f"n{number + 1}" for number in range(len(modes) + spares)]
+        # All have the same port.
+        candidates = [[host, f"127.0.0.{number + 1}"] for number, host in enumerate(hosts[:5])]
+        candidates = candidates if max_restarts and len(hosts) > 2 else []
         first = [sum(map(len, modes[:number])) for number in range(len(modes))]
 
         def planned(host, place):
@@ -213,13 +216,15 @@ class Cluster:
             job_id = f"{base}-{host}"
             stands_by = number >= len(modes)
             processes = [] if stands_by else planned(host, number)
-            places = {str(place): {"processes": planned(host, place), "files": []} for place in range(1, len(modes))}
+            places = {str(place): {"processes": planned(host, place), "files": []} for place in range(len(modes))}
+            may_lead = number == 0 or number < len(candidates)
             spec = {
                 "job_id": job_id,
                 "host": hosts[number],
                 "node_rank": number,
-                "hosts": hosts[: len(modes)] if number == 0 else [],
-                **({"spares": hosts[len(modes) :]} if number == 0 else {}),
+                "hosts": hosts[: len(modes)] if may_lead else [],
+                **({"spares": hosts[len(modes) :]} if may_lead else {}),
+                **({"candidates": candidates} if candidates else {}),
                 **({"places": places} if stands_by else {}),
                 "head_host": "n1",
                 "head_address": "127.0.0.1",

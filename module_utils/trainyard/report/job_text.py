@@ -211,6 +211,12 @@ _TEXTS: Mapping[str, Sequence[str]] = {
         "head node {host} went silent: {seen_by} received no report from it for {after_s} s",
         "every other node has ended its ranks; check the head node, then start the job again",
     ),
+    "no_majority": (
+        "{host} was cut off from most nodes of the job for {after_s} s: {on_node} ended, as the others may go on "
+        "without it, and never two parts of a job train",
+        "no node found a majority within job_rejoin_timeout: check the network between the nodes, then start the job "
+        "again (job_witness adds a host that votes)",
+    ),
     "frozen": (
         "head node {host} was suspended for {after_s} s, and the other nodes gave it up",
         "check the machine (suspended, paused, out of memory), then start the job again",

@@ -20,6 +20,8 @@ RANK_LOG = "worker_{rank}.log"
 # Seconds after a worker's death during which the scheduler rejects its id.
 WORKER_BACK_AFTER_S = 30
 _NUMBERED = {"MS_WORKER_NUM": "{world_size}"}
+# Variables with the address of the head.
+_OF_HEAD = ("MASTER_ADDR", "MS_SCHED_HOST")
 
 
 def release(node: Node) -> tuple[str, str]:
@@ -103,6 +105,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         },
         numbered=_NUMBERED,
         recover_after_s=0 if job.restarts.recovery else None,
+        lists_nodes=_OF_HEAD,
     )
     comes_back = job.restarts.recovery and version and mindspore.supports(version, device, "recovery")
     workers = [
@@ -123,6 +126,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             },
             recover_after_s=WORKER_BACK_AFTER_S if comes_back else None,
             numbered={**_NUMBERED, "MS_NODE_ID": "{rank}" if numbered else "worker_{rank}"},
+            lists_nodes=_OF_HEAD,
         )
         for local_rank, rank in enumerate(node.ranks)
     ]

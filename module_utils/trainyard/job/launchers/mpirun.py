@@ -196,7 +196,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             argv=(*argv, f"{placement.job_dir}/{RANK_SCRIPT}", *job.command),
             log=f"{placement.job_dir}/logs/mpirun.log",
             env=env,
-            lists_nodes=("-H",) if job.mpi.placement == "hosts" else (),
+            lists_nodes=("-H", "MASTER_ADDR") if job.mpi.placement == "hosts" else ("MASTER_ADDR",),
             numbered={"-n": "{world_size}"},
         )
     ]

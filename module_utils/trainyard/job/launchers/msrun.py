@@ -49,4 +49,14 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     )
     env = {**common_environment(job, placement, node), **cluster_environment(job, node)}
     log = agent_log(placement.job_dir, node.node_rank)
-    return [Process("agent", tuple(node.ranks), argv, log, env, numbered=_NUMBERED)]
+    return [
+        Process(
+            "agent",
+            tuple(node.ranks),
+            argv,
+            log,
+            env,
+            numbered=_NUMBERED,
+            lists_nodes=("--master_addr=", "MASTER_ADDR"),
+        )
+    ]

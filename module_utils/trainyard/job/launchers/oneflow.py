@@ -80,7 +80,7 @@ def _launch(job: Job, placement: Placement, node: Node) -> Process:
     argv = (*launch, "--no_python", f"{placement.job_dir}/{RANK_SCRIPT}", *job.command)
     log = agent_log(placement.job_dir, node.node_rank)
     env = _environment(job, placement, node)
-    return Process("agent", tuple(node.ranks), argv, log, env, numbered=_NUMBERED)
+    return Process("agent", tuple(node.ranks), argv, log, env, numbered=_NUMBERED, lists_nodes=("--master_addr",))
 
 
 def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:

@@ -44,4 +44,14 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     argv = [python, runtime(placement.job_dir), "agent", "torch.distributed.run", *words(options), *rank]
     env = common_environment(job, placement, node)
     log = agent_log(placement.job_dir, node.node_rank)
-    return [Process("agent", tuple(node.ranks), tuple(argv), log, env, numbered=_NUMBERED)]
+    return [
+        Process(
+            "agent",
+            tuple(node.ranks),
+            tuple(argv),
+            log,
+            env,
+            numbered=_NUMBERED,
+            lists_nodes=("--master-addr", "MASTER_ADDR"),
+        )
+    ]

@@ -404,4 +404,5 @@ def rank_process(job: Job, placement: Placement, node: Node, rank: int, env: Map
         log=rank_log(placement.job_dir, rank),
         env={**env, **own},
         numbered=_NUMBERED,
+        lists_nodes=("MASTER_ADDR",),
     )

@@ -201,7 +201,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "ranks_of": {node["host"]: node["ranks"] for node in nodes if node["ranks"] and not node["processes"]},
     }
     others: dict[str, Any] = {"hosts": [], "addresses": {}, "events": [], "ranks_of": {}}
-    of_spare: dict[str, Any] = {**others, "ranks": [], "files": [], "processes": []}
+    of_spare: dict[str, Any] = {**others, "ranks_of": of_head["ranks_of"], "ranks": [], "files": [], "processes": []}
     found = {
         **{node["host"]: {**shared, **node, **others} for node in nodes},
         **{spare["host"]: {**shared, **spare, **of_spare} for spare in spares_there},

@@ -2,14 +2,14 @@
 """Plan spares: hosts of a job that are idle until one of them replaces a lost node (job_spares).
 
 The lost node's ranks run on the spare with the same numbers. A spare has the processes of every node's place from the
-start, so that no controller is needed then. No spare replaces the head, which has the rendezvous and its own monitor.
+start, so that no controller is needed then. In the place of the first node it has the rendezvous, too; another node
+leads the job then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from ...findings.findings import Finding, counted
@@ -55,11 +55,11 @@ def too_few(job: Job, hosts: int) -> list[Finding]:
 
 
 def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare], list[Finding]]:
-    """Plan each spare in the place of each node but the head."""
-    if placement.spares and len(placement.nodes) < 2:
-        found = f"{counted(job.restarts.spares, 'spare')} for {placement.head.host} alone, which is the head"
-        expected = "two nodes or more: no other node takes the head's place"
-        return [], [Finding("job_spares", found, expected, "raise job_nodes, or leave job_spares out")]
+    """Plan each spare in the place of each node."""
+    if placement.spares and len(placement.everyone) < 3:
+        found = f"1 spare for {placement.head.host} alone"
+        expected = "three hosts or more: of two, none can tell a lost peer from a network that is cut"
+        return [], [Finding("job_spares", found, expected, "set job_spares: 2, raise job_nodes, or leave it out")]
     uneven = _uneven(placement)
     if uneven:
         return [], uneven
@@ -67,9 +67,10 @@ def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare
 
 
 def _uneven(placement: Placement) -> list[Finding]:
-    findings, expected = [], "spares that can take any node's place but the head's"
-    for spare, node in product(placement.spares, placement.nodes[1:]):
-        if spare.rank_count != node.rank_count:
+    findings, expected = [], "spares that can take any node's place"
+    for spare in placement.spares:
+        node = next((node for node in placement.nodes if node.rank_count != spare.rank_count), None)
+        if node:
             found = f"{counted(spare.rank_count, 'process', 'processes')} on a spare, {node.rank_count} on {node.host}"
             action = f"set job_ranks_per_node: {min(spare.rank_count, node.rank_count)}, or leave one of the two out"
             findings.append(Finding("job_spares", found, expected, action, host=spare.host))
@@ -80,7 +81,7 @@ def _places(
     launcher: Launcher, job: Job, placement: Placement, spare: Node
 ) -> Mapping[int, tuple[Sequence[Process], Sequence[File]]]:
     places = {}
-    for node in placement.nodes[1:]:
+    for node in placement.nodes:
         changed = placement.with_spare(node, spare)
         there = changed.nodes[node.node_rank]
         places[node.node_rank] = launcher.processes(job, changed, there), launcher.files(job, changed, there)

@@ -113,6 +113,7 @@ def missed(failure: Mapping[str, Any]) -> bool:
 _TEXTS = {
     "not_joined": "{who} never joined",
     "head_silent": "node {host}: no report for {after_s} s",
+    "no_majority": "node {host}: cut off from most nodes of the job for {after_s} s",
     "absent": "node {host}: no report for {after_s} s",
     "gone": "node {host}: its monitor ended",
     "frozen": "head node {host}: suspended for {after_s} s",

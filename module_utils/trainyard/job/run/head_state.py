@@ -15,6 +15,7 @@ message_for() always holds all that a node has to do, so a node that comes back 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from . import failure as failures
@@ -66,6 +67,9 @@ class HeadState:
         # Nodes with an open connection at the last decision.
         self._connected: Collection[str] = ()
         self.attempt = AttemptWatch(node_plan, started.s, self.restarts, self.nodes, self.hang, self.slow_ranks)
+        # Who may lead, and how often another one has taken over (take_over.py).
+        self.candidates = [host for host, _ in node_plan.get("candidates", ())]
+        self.term = int(previous.get("term") or 0)
         # A failure that is not answered yet, with all failures that were found with it.
         self._pending: tuple[Message, Sequence[Message]] | None = None
         self._orders: list[Order] = []
@@ -118,12 +122,18 @@ class HeadState:
             **({"moved": moved} if moved else {}),
             **({"absent": self.restarts.fewer.absent} if self.restarts.fewer.left_out else {}),
             **self.restarts.rollback.order(),
+            **({"term": self.term} if self.candidates else {}),
+            **({"copy": self.copy()} if host in self.candidates and host != self.host else {}),
         }
 
     def moved(self) -> dict[str, str]:
         """Return the addresses of spares by the addresses that they replace."""
         addresses = self.plan.get("addresses")
         return {addresses[old]: addresses[new] for old, new in self.restarts.replaced.items()} if addresses else {}
+
+    def copy(self) -> Message:
+        """Return what a candidate has to know to lead the job from here on (succession.copy_shape)."""
+        return deepcopy({"term": self.term, "head": self.host, "restarts": self.restarts.as_dict()})
 
     def finish(self, state: str, now: Now, **details: Any) -> None:
         """End the job. The first reason stays."""
@@ -253,7 +263,7 @@ class HeadState:
 
     def _replace(self, lost: str, now: Now, reason: str, local: Local) -> None:
         """Have a spare take the place of a node, where there is one that still reports."""
-        here = [host for host in local.connected if self.nodes.reports_in_time(host, now.s)]
+        here = [host for host in (*local.connected, self.host) if self.nodes.reports_in_time(host, now.s)]
         if self.restarts.replace(lost, here, reason, now.epoch_s):
             self._orders.append(Replace(lost, self.restarts.replaced[lost]))
 
@@ -273,22 +283,9 @@ class HeadState:
             why = self.nodes.obstacle(host, now.s)
             if unfit or down or not self.nodes.reports_in_time(host, now.s):
                 self._replace(host, now, why, local)
-            lasts = for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares)
+            lasts = for_good and host in self.restarts.members and not self.restarts.spares
             if lasts and not leave_out(self.restarts, {host: why}, now.s, now.epoch_s):
                 self._end_excluded(host, excluded["reason"], None, now)
-
-
-def come_back(head: HeadState, previous: Mapping[str, Any], now: Now) -> None:
-    """Go on after a reboot of the head: with the restart that began as it went down, if one did, or with a new one.
-
-    `previous` is the cluster.json of its monitor before the reboot.
-    """
-    failure, restarts = {"kind": "rebooted", "host": head.host}, head.restarts
-    begun = (previous.get("restarts") or {}).get("gathering") and restarts.history[-1]["failure"] == failure
-    if begun:
-        head.saving_known, restarts.gathering_since, restarts.go = True, now.s, False
-    else:
-        head.fail(failure)
 
 
 def _suspects(head: HeadState) -> dict[str, str]:
@@ -308,7 +305,7 @@ def _replaced(head: HeadState, now: float, local: Local) -> tuple[list[str], lis
 
     A node that was frozen or cut off closes no connection; a restart must not wait until it is back.
     """
-    staying = [host for host in head.restarts.replaced if host in local.connected]
+    staying = [host for host in head.restarts.replaced if host in local.connected or host == head.host]
     return staying, [host for host in staying if not head.nodes.reports_in_time(host, now)]
 
 
@@ -331,6 +328,8 @@ def cluster_state(head: HeadState, now: Now) -> Message:
     silent = nodes.silence(now_s)
     return {
         "job_id": head.plan["job_id"],
+        "head": head.host,
+        "term": head.term,
         "state": head.end.get("state") or ("starting" if nodes.absent() else "running"),
         "started": head.started.epoch_s,
         "elapsed_s": round(elapsed_s, 2),

@@ -7,14 +7,16 @@ that does not fit ends its connection and changes nothing. An empty message mean
     node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
                     | {"stacks": {"number": 1, "ranks": [...]}} | {"samples": {"ranks": [...], "node": [...]}}
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...},
-                       "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true, "absent": [2]}
-                    | {"end": {...}}
+                       "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true, "absent": [2], "term": 1,
+                       "copy": {...}}
+                    | {"end": {...}} | {"resigns": true}
 
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
 `goes_down`; without it, somebody stopped the job. `samples` counts samples of ranks and names what slows the node; with
 `sample_stacks` these are samples of stacks, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
 (moved_addresses.py), `absent` are the places that nobody has (fewer_nodes.py). `aside` has the node of rank 0 set
-checkpoints aside before that attempt (rollback.py).
+checkpoints aside before that attempt (rollback.py). Where the head can be replaced (succession.py), reports and orders
+have its `term`, a candidate gets a `copy` of the job's state, and a head that is about to leave `resigns`.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from .shapes import (
 )  # fmt: skip
 from .slow_ranks import report_shape
 from .stacks import MAX_RANKS, rank_shape
+from .succession import MAX_TERM, copy_shape
 
 Message = dict[str, Any]
 
@@ -223,6 +226,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?left": (bool, NOTHING),
         "?asked": (asked_shape(world_size), NOTHING),
         "?full": _TEXT,
+        "?term": Whole(MAX_TERM),
     }
     return {
         "report": Exact(report),
@@ -240,8 +244,11 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
     _check(message, Exact({name: shapes[name], **down}))
 
 
-def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape]:
-    """Return the shapes of messages from the head to a node with these processes: its `orders`, or the `end`."""
+def shapes_from_head(processes: Collection[str], budget: int, hosts: Collection[str] = ()) -> dict[str, Shape]:
+    """Return the shapes of messages from the head to a node with these processes, by name.
+
+    A candidate knows the `hosts` of the job.
+    """
     end = {
         "state": Is(STATES),
         "finished": float,
@@ -257,17 +264,20 @@ def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape
         "?sample_stacks": Is((True,)),
         # Ranks of some node may still save.
         "?saving": Is((True,)),
-        "?place": Whole(MAX_PLACES, 1),
+        "?place": Whole(MAX_PLACES),
         "?absent": Few(Whole(MAX_PLACES, 1), MAX_PLACES),
         "?moved": Each(_address, _address, MAX_MOVED),
         "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),
+        "?term": Whole(MAX_TERM),
+        **({"?copy": copy_shape(hosts, budget)} if hosts else {}),
     }
-    return {"orders": Exact(orders), "end": Exact({"end": Exact(end)})}
+    return {"orders": Exact(orders), "end": Exact({"end": Exact(end)}), "resigns": Exact({"resigns": Is((True,))})}
 
 
-def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
+def check_from_head(message: Message, processes: Collection[str], budget: int, hosts: Collection[str] = ()) -> None:
     """Check a message of the head. Raises BadMessage."""
-    _check(message, shapes_from_head(processes, budget)["end" if "end" in message else "orders"])
+    shapes = shapes_from_head(processes, budget, hosts)
+    _check(message, next((shapes[name] for name in ("end", "resigns") if name in message), shapes["orders"]))
 
 
 def _check(message: Message, shape: Shape) -> None:

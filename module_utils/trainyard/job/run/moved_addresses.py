@@ -65,7 +65,7 @@ def option_at(argv: Sequence[str], name: str) -> int | None:
     """
     if name.endswith("="):
         return next((at for at, word in enumerate(argv) if word.startswith(name)), None)
-    return argv.index(name) + 1 if name in argv else None
+    return argv.index(name) + 1 if name.startswith("-") and name in argv else None
 
 
 def process(planned: Mapping[str, Any], moved: Moved) -> dict[str, Any]:

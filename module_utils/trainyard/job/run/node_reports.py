@@ -48,13 +48,23 @@ class NodeReports:
 
     def take(self, host: str, report: Message, now: Now) -> bool:
         """Take a report; return whether it needs a decision at once."""
-        previous = self.last.get(host, {})
+        previous, failures = self.last.get(host, {}), report.get("failures")
+        if failures and self._plan.get("ranks_of"):
+            report = {**report, "failures": [self._on_its_node(failure) for failure in failures]}
         self.last[host] = report
         if report.get("ready_for"):
             self.leaving.discard(host)
         if host != self._own and "time" in report:
             self._clocks.setdefault(host, deque(maxlen=_CLOCKS)).append(report["time"] - now.epoch_s)
         return any(report.get(key) != previous.get(key) for key in NEWS)
+
+    def _on_its_node(self, failure: Message) -> Message:
+        """Return the failure of a rank of mpirun with the node that has it."""
+        members, fewer = self._restarts.members, self._restarts.fewer
+        by_host = zip(members, (self._plan["ranks_of"].get(host, ()) for host in self._plan["hosts"]))
+        ranks_of = fewer.ranks_of(members) if fewer.world_size else dict(by_host)
+        host = next((host for host in ranks_of if failure.get("rank") in ranks_of[host]), failure["host"])
+        return {**failure, "host": host}
 
     def shift_contacts(self, slept_s: float, now: float) -> None:
         """Do not count the time for which the head was suspended as silence of the nodes."""
@@ -134,8 +144,9 @@ class NodeReports:
     def checkpoints(self) -> Message | None:
         """Return the state of the job's checkpoints, from the node of rank 0; None where they are not watched."""
         place = str(self._plan.get("checkpoints") or "")
-        found = next(((host, each["checkpoints"]) for host, each in self.last.items() if each.get("checkpoints")), None)
-        return {"place": place, "host": found[0], **found[1]} if place and found else None
+        host = self._restarts.members[0]
+        found = self.of_members().get(host, {}).get("checkpoints")
+        return {"place": place, "host": host, **found} if place and found else None
 
     def saving(self, now: float, connected: Collection[str]) -> bool:
         """Return whether ranks of a node that is there may save before they end."""
@@ -183,7 +194,7 @@ class NodeReports:
 
     def suspects(self) -> dict[str, str]:
         """Return the members that passed their health check but lost a link, or whose clock is off, with the reason."""
-        noted = {host: str(self.last[host].get("suspect") or "") for host in self._restarts.members[1:]}
+        noted = {host: str(self.last[host].get("suspect") or "") for host in self._restarts.members}
         return {**{host: text for host, text in noted.items() if text}, **self._clocks_off()}
 
     def _clocks_off(self) -> dict[str, str]:

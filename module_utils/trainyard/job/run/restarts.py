@@ -193,7 +193,7 @@ class Restarts:
         self.gathering_since: float | None = None
         # When others were left out: from then on the present members have `rejoin_s`.
         self.waits_since = 0.0
-        self.go, self._not_before = True, 0.0
+        self.go, self._not_before, self._settled_at = True, 0.0, 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the history for cluster.json."""
@@ -205,6 +205,10 @@ class Restarts:
             "rollback": self.rollback.as_dict(),
             **self.fewer.as_dict(),
         }
+
+    def take_over(self, whole: int, settled_at: float) -> None:
+        """Continue what an earlier head began; nodes run attempt `whole`, and none starts before `settled_at`."""
+        self.whole, self._settled_at = max(self.whole, whole), settled_at
 
     def note_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Take the newest complete checkpoint; the one of the first poll is older than this job."""
@@ -267,11 +271,8 @@ class Restarts:
         return host if last.get("kind") == failure.get("kind") == "exit" and last.get("host") == host else ""
 
     def replace(self, lost: str, here: Container[str], reason: str, time_s: float) -> bool:
-        """Have the first spare of the plan that is `here` take the place of a node; return whether one did.
-
-        The head cannot be replaced.
-        """
-        if lost not in self.members[1:]:
+        """Have the first spare of the plan that is `here` take the place of a node; return whether one did."""
+        if lost not in self.members:
             return False
         spare = next((host for host in self.spares if host in here), None)
         if spare is None:
@@ -378,7 +379,7 @@ class Restarts:
             unready = [host for host in behind if reports.get(host, {}).get("ready_for") != requested[host]]
             ended = not unready and not leaving
             ready = self.rollback.prepare(self.whole, ended, reports, self.history[-1])
-            self.go = ended and ready and now >= self._not_before
+            self.go = ended and ready and now >= max(self._not_before, self._settled_at)
             if now - max(self.waits_since, self.gathering_since) > self.rejoin_s and (unready or not ready):
                 return unready or self.members[:1]
         return []

@@ -175,7 +175,6 @@ class Failures:
             record.update(self._evidence(process, record["rank"], log))
         reason = "; ".join(filter(None, reasons))
         record = {**record, "reason": reason} if reason else record
-        ranks_of = self.node_plan.get("ranks_of") or {}
-        host = next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)
-        counted = oom_kills.since(self._oom_before, self._oom_kills()) if host == self.host else {}
-        return {**record, "host": host, **counted}
+        # The head knows on which node a rank of mpirun is.
+        elsewhere = any(record["rank"] in ranks for ranks in (self.node_plan.get("ranks_of") or {}).values())
+        return {**record, **({} if elsewhere else oom_kills.since(self._oom_before, self._oom_kills()))}

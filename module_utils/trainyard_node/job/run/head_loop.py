@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 from ....trainyard.job.record import metrics as prometheus
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.attempt_watch import REPORT_S, Local
-from ....trainyard.job.run.head_state import HeadState, cluster_state, come_back
+from ....trainyard.job.run.head_state import HeadState, cluster_state
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints
+from ....trainyard.job.run.take_over import Hold, come_back, take_over
 from ...machine.json_files import read_object
 from ..record import event_sender
 from .checkpoint_poll import LAST_POLL_S
-from .connections import OWN_FILES, Connection, Server, make_room
+from .connections import Connection
+from .node_loop import NodeLoop
 
 if TYPE_CHECKING:
     from .monitor import Monitor
+    from .seat import Seat
 
 # How long ranks may take to exit before the job's end is sent to receivers of events: SIGTERM, then SIGKILL.
 END_RANKS_S = 5.0
@@ -35,23 +38,26 @@ def now() -> Now:
 class HeadLoop:
     """The head's work for the whole job, beside that for its own node."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        """Read what an earlier monitor of the head wrote to cluster.json."""
-        self._monitor, self._runner = monitor, monitor.runner
+    def __init__(self, monitor: Monitor, seat: Seat, silent_s: float | None = None) -> None:
+        """Read what an earlier monitor of the head wrote to cluster.json.
+
+        A head that takes over has the copy of the state in its `seat`; the last head was silent for `silent_s`.
+        """
+        self._monitor, self._runner, self._seat, self.server = monitor, monitor.runner, seat, seat.server
         node_plan = self._node_plan = monitor.runner.node_plan
-        previous = self._previous = read_object(monitor.job_dir / "cluster.json")
+        previous = seat.copy if silent_s is not None else read_object(monitor.job_dir / "cluster.json")
         self.state = HeadState(node_plan, Now(self._runner.started, self._runner.started_at), previous)
-        self._place_ranks()
-        hosts = [host for host in (*node_plan["hosts"], *node_plan.get("spares", ())) if host != self._runner.host]
-        self.server = Server(node_plan["token"], hosts, self.receive)
         # The sender of events, and the last state that it has compared.
         self.sender = event_sender.of_job(monitor.job_dir, node_plan, self._runner.supervisor.beside)
         self._compared: Message | None = previous or None
-
-    async def open(self) -> None:
-        """Open the port at which nodes connect."""
-        make_room(len(self.server.hosts) + OWN_FILES)
-        await self.server.open(self._node_plan["head_address"], self._node_plan["monitor_port"])
+        if silent_s is not None:
+            self._compared = json.loads(json.dumps(cluster_state(self.state, now())))
+            take_over(self.state, seat.copy, seat.calls(), silent_s, now(), monitor.resumed)
+            print(f"leads the job in place of {seat.copy['head']}, term {self.state.term}", flush=True)
+        elif monitor.resumed:
+            come_back(self.state, previous, {"kind": "rebooted", "host": self._runner.host}, now())
+        self._hold = Hold(self.state, time.monotonic(), heard=silent_s is not None)
+        seat.leader = self
 
     def receive(self, connection: Connection, message: Message) -> None:
         """Take a message of a node and answer. Raises BadMessage."""
@@ -62,15 +68,18 @@ class HeadLoop:
         if "stacks" not in message and "samples" not in message:
             connection.update(self.state.message_for(host, now()))
 
-    async def run(self) -> None:
-        """Decide and keep cluster.json until the job is over; then send all nodes its end."""
-        if self._monitor.resumed:
-            come_back(self.state, self._previous, now())
+    async def run(self) -> NodeLoop | None:
+        """Decide and keep cluster.json until the job is over; then send all nodes its end.
+
+        A head that resigns returns what it does from then on.
+        """
         saved = 0.0
         while not self._monitor.ended.is_set():
             changed = self._monitor.inspect()
             if self._monitor.leaving:
                 break
+            if self._hold.lost(time.monotonic()) and self._has_left_its_place():
+                return self._resign()
             self.decide()
             if changed or time.monotonic() - saved >= REPORT_S or self._runner.end:
                 saved = time.monotonic()
@@ -78,10 +87,10 @@ class HeadLoop:
                 self._runner.save()
                 self._runner.write_metrics(changed, of_job=lambda state=state: self._samples(state))  # type: ignore[misc]
             await self._monitor.pause()
-        if self._monitor.leaving and self.state.grace_s:
+        if self._monitor.leaving and (self.state.grace_s or self.state.candidates):
             await self._leave_with_node()
         if self._monitor.leaving:
-            return
+            return None
         self._send_all()
         self.server.close()
         await self._let_ranks_save()
@@ -93,18 +102,51 @@ class HeadLoop:
         for connection in list(self.server.connections.values()):
             # Now nodes end what starts ranks: all of it is needed until the last rank of the job has left.
             connection.close()
+        return None
+
+    def _has_left_its_place(self) -> bool:
+        """End what runs here of a head that a spare has replaced; return whether nothing is left of it."""
+        time_s = time.monotonic()
+        if self._runner.host not in self.state.restarts.replaced:
+            return True
+        return not self._runner.terminator.saving(time_s) and self._runner.terminator.terminate(time_s)
+
+    def _hand_over(self) -> None:
+        """Tell the nodes that are there to choose another head."""
+        self._send_all()
+        self.save_cluster()
+        self._seat.leader, self._seat.callers = None, {}
+        self._seat.keep(self.state.copy())
+        for connection in list(self.server.connections.values()):
+            connection.send({"resigns": True})
+            connection.close()
+        if self.sender:
+            self.sender.finish_by(time.monotonic())
+
+    def _resign(self) -> NodeLoop:
+        """Leave it to another node to lead the job, and become an ordinary node."""
+        self._hand_over()
+        follower = NodeLoop(self._monitor, resigned=True)
+        by = self.state.restarts.replaced.get(self._runner.host)
+        if by:
+            self._monitor.loop = follower
+            self._monitor.finish("failed", failure={"kind": "replaced", "host": self._runner.host, "by": by})
+        return follower
 
     async def _leave_with_node(self) -> None:
         """Begin the next attempt, for which all ranks end first and may save: it starts when this node is back."""
         self.state.fail({"kind": "rebooted", "host": self._runner.host})
         begun = time.monotonic()
-        while self._monitor.leaving and time.monotonic() - begun < self.state.grace_s:
+        while self._monitor.leaving:
             self._monitor.inspect()
             self.decide()
             self.save_cluster()
-            if not self._monitor.ranks_may_save() and not self.state.saving(time.monotonic()):
+            saves = self._monitor.ranks_may_save() or self.state.saving(time.monotonic())
+            if not saves or time.monotonic() - begun >= self.state.grace_s:
                 break
             await self._monitor.pause()
+        if self._monitor.leaving and self.state.candidates:
+            self._hand_over()
 
     async def _let_ranks_save(self) -> None:
         """Wait until no rank of any node may save any more."""
@@ -123,6 +165,7 @@ class HeadLoop:
     def decide(self) -> None:
         """Decide how the job goes on, and carry out the orders."""
         state, runner = self.state, self._runner
+        runner.follows, runner.term = runner.host, state.term
         own = [{"report": runner.report}, runner.slow_ranks(), runner.stacks()]
         for message in filter(None, own):
             state.receive(runner.host, message, now())
@@ -140,19 +183,9 @@ class HeadLoop:
             elif isinstance(order, End):
                 self._monitor.end(order.end)
         if orders and not self._runner.end:
-            self._place_ranks()
             self._send_all()
             self._monitor.news.set()
         self._runner.follow(self.state.message_for(self._runner.host, now()))
-
-    def _place_ranks(self) -> None:
-        """Know on which nodes the ranks are that mpirun starts."""
-        restarts, ranks_of = self.state.restarts, self._node_plan.get("ranks_of")
-        if ranks_of and restarts.fewer.world_size:
-            placed = restarts.fewer.ranks_of(restarts.members)
-            self._node_plan["ranks_of"] = {host: placed[host] for host in restarts.members[1:]}
-        else:
-            self._runner.move_ranks(restarts.replaced)
 
     def _send_all(self) -> None:
         """Send each node what it has to do."""

@@ -15,9 +15,9 @@ The monitors speak over TCP on the job's network, authenticated with the job's t
 seconds; `time` is since the epoch, all waiting is on the monotonic clock.
 
 Files in the job's folder: node_plan.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head
-only, all nodes), metrics.jsonl (its progress), attempts.json (with restarts: what runs, and survives a reboot),
-attempt/ (what belongs to one attempt of the whole job; emptied before the next), set_aside.json (checkpoint_aside.py),
-ranks/ and asked/ (stop_grace.py).
+only, all nodes), succession.json (seat.py), metrics.jsonl (its progress), attempts.json (with restarts: what runs, and
+survives a reboot), attempt/ (what belongs to one attempt of the whole job; emptied before the next), set_aside.json
+(checkpoint_aside.py), ranks/ and asked/ (stop_grace.py).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from .execute import redirect
 from .head_loop import HeadLoop
 from .node_loop import NodeLoop
 from .node_runner import NodeRunner
+from .seat import Seat
 
 # Longest wait between two inspections: the kernel cannot always report an exit, and never a line of a log.
 TICK_S = 0.25
@@ -59,8 +60,12 @@ class Monitor:
         self.news = asyncio.Event()
         # Somebody ended the monitor; its node goes down; it ends because of that, and the job goes on.
         self.stopped = self.goes_down = self.leaving = False
-        is_head = self.runner.node_plan["node_rank"] == 0
-        self.loop: HeadLoop | NodeLoop = HeadLoop(self) if is_head else NodeLoop(self)
+        node_plan = self.runner.node_plan
+        is_first, candidates = node_plan["node_rank"] == 0, dict(node_plan.get("candidates", ()))
+        self.seat = Seat(self) if is_first or self.runner.host in candidates else None
+        # After a reboot another node may lead.
+        leads = self.seat and is_first and not (self.resumed and candidates)
+        self.loop: HeadLoop | NodeLoop = HeadLoop(self, self.seat) if self.seat and leads else NodeLoop(self)
 
     async def run(self) -> int:
         """Run until the job is over. Returns 0: how the job ended is in monitor.json and cluster.json."""
@@ -72,7 +77,8 @@ class Monitor:
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, self.stop)
         # Before anything is started: the head is nothing without its port.
-        await self.loop.open()
+        if self.seat:
+            await self.seat.open()
         try:
             runner.supervisor.start()
             if runner.node_plan.get("max_restarts", 0):
@@ -84,7 +90,8 @@ class Monitor:
             if runner.unsaved and not (job_dir / "monitor.json").exists():
                 # Nothing could ever read how the job is.
                 raise OSError(f"{job_dir} cannot be written: {runner.unsaved}")
-            await self.loop.run()
+            while (successor := await self.loop.run()) is not None:
+                self.loop = successor
         finally:
             runner.textfile.remove()
             if not self.leaving:
@@ -132,7 +139,7 @@ class Monitor:
         Nor where this node was cut off from the job: its save could mix with those of the others.
         """
         end = self.runner.end
-        cut_off = (end.get("failure") or {}).get("kind") == "head_silent"
+        cut_off = (end.get("failure") or {}).get("kind") in ("head_silent", "no_majority")
         return not (cut_off or end.get("state") == "succeeded")
 
     def stop(self) -> None:

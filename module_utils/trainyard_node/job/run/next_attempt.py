@@ -123,11 +123,11 @@ class NextAttempt:
         planned = self.node_plan.get("places", {}).get(str(place))
         if self.place is not None or planned is None:
             return False
+        files = [{key: file[key] for key in file if key != "content"} for file in planned["files"]]
         changed = {**self.node_plan, "processes": planned["processes"], "place": place, "places": {}}
-        if "fewer" in changed:
-            changed["files"] = [*changed.get("files", ()), *planned["files"]]
-        files = all(self._write(file["path"], file["content"], int(file["mode"], 8)) for file in planned["files"])
-        if not files or not self._write("node_plan.json", changed, 0o600):
+        changed["files"] = [*changed.get("files", ()), *(planned["files"] if "fewer" in changed else files)]
+        written = all(self._write(file["path"], file["content"], int(file["mode"], 8)) for file in planned["files"])
+        if not written or not self._write("node_plan.json", changed, 0o600):
             return False
         self.node_plan.update(changed)
         self.place, self.fresh = place, {process["name"] for process in planned["processes"]}
@@ -142,14 +142,15 @@ class NextAttempt:
     def _renumber(self) -> bool:
         """Number this node's ranks, of which it may have none for a while, by the places that nobody has."""
         # Few monitors ever need it, and all would load it.
-        from ....trainyard.job.run import node_numbers
+        from ....trainyard.job.run import moved_addresses, node_numbers
 
         processes, files = node_numbers.of_node(self.node_plan, self._absent, self.moved)
         self.ranks = node_numbers.ranks_of(self.node_plan, self._absent)
         if not all(self._write(file["path"], content, int(file["mode"], 8)) for file, content in files):
             return False
         changed = {"processes": processes, "planned": node_numbers.planned_processes(self.node_plan)}
-        if processes != self.node_plan["processes"]:
+        changed["head_address"] = moved_addresses.text(self.node_plan["head_address"], self.moved)
+        if any(changed[name] != self.node_plan.get(name) for name in ("processes", "head_address")):
             if not self._write("node_plan.json", {**self.node_plan, **changed}, 0o600):
                 return False
             self.node_plan.update(changed)
@@ -174,10 +175,12 @@ class NextAttempt:
                 if text != before and not self._write(file["path"], text, int(file["mode"], 8)):
                     return False
         processes = [moved_addresses.process(each, self.moved) for each in self.node_plan["processes"]]
-        if processes != self.node_plan["processes"]:
-            if not self._write("node_plan.json", {**self.node_plan, "processes": processes}, 0o600):
+        head_address = moved_addresses.text(self.node_plan["head_address"], self.moved)
+        changed = {"processes": processes, "head_address": head_address}
+        if any(changed[name] != self.node_plan[name] for name in changed):
+            if not self._write("node_plan.json", {**self.node_plan, **changed}, 0o600):
                 return False
-            self.node_plan["processes"] = processes
+            self.node_plan.update(changed)
         return True
 
     def _write(self, name: str, data: Message | str, mode: int = 0o644) -> bool:

@@ -6,17 +6,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.attempt_watch import JOIN_S, REPORT_S
 from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.succession import CALL_S, STAND_S, Search
 from . import connections
-from .connections import Connection
+from .connections import Connection, NodeConnection
 from .stop_grace import of_plan
 
 if TYPE_CHECKING:
+    from .head_loop import HeadLoop
     from .monitor import Monitor
+    from .seat import Seat
 
 # Between two tries to connect to the head.
 RETRY_S = 0.2
@@ -25,28 +29,45 @@ LEFT_OUT_S = 3600.0
 
 
 class NodeLoop:
-    """Reports of this node to the head, until the job ends or the head is silent for too long."""
+    """Reports of this node to the head, until the job ends or the head is silent for too long.
 
-    def __init__(self, monitor: Monitor) -> None:
-        """Take the monitor of this node."""
-        self._monitor, self._runner = monitor, monitor.runner
+    Where the head can be replaced, a node whose head is silent calls the candidates in turn (succession.py).
+    """
+
+    def __init__(self, monitor: Monitor, resigned: bool = False) -> None:
+        """Take the monitor of this node, which may have led until now."""
+        self._monitor, self._runner, self._seat = monitor, monitor.runner, monitor.seat
         self._node_plan = monitor.runner.node_plan
+        self._candidates: dict[str, str] = dict(self._node_plan.get("candidates", ()))
+        self._search = Search(self._candidates)
+        # Whether this node looks for a head: it has lost one, or may have missed a new one.
+        self._searches = bool(self._candidates) and (resigned or monitor.resumed)
         # When the head sent something last, and how long it may be silent.
-        self.last_contact, self._patience_s = self._runner.started, JOIN_S
+        limit_s = float(self._node_plan["silent_after_s"])
+        self.last_contact, self._patience_s = time.monotonic(), limit_s if self._searches else JOIN_S
+        # Whether it ever had one, or was it.
+        self._had_head = self._searches
+        if resigned:
+            self.last_contact -= limit_s
 
-    async def open(self) -> None:
-        """Do nothing: an ordinary node has no port."""
+    async def run(self) -> HeadLoop | None:
+        """Report to the head until it ends the job, or is silent for too long.
 
-    async def run(self) -> None:
-        """Report to the head until it ends the job, or is silent for too long."""
+        A candidate that takes over returns what it does from then on.
+        """
         ended = self._monitor.ended
-        self.last_contact = time.monotonic()
-        where = self._node_plan["head_address"], self._node_plan["monitor_port"]
         while not ended.is_set():
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                token, host = self._node_plan["token"], self._runner.host
-                calling = connections.connect(token, host, where, self.receive, self._closed)
-                await self._report(await calling)
+            searches = self._searches
+            if self._target() == self._runner.host:
+                silent_s = time.monotonic() - self.last_contact
+                if self._seat and await self._stand():
+                    return self._lead(self._seat, silent_s)
+            else:
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
+                    await self._report(await self._call(self._target()))
+            if searches and self._searches:
+                self._search.go_on()
+            self._note_silence()
             self.inspect_and_save()
             self._give_up()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -54,14 +75,58 @@ class NodeLoop:
         while self._monitor.ranks_may_save():
             self.inspect_and_save()
             await self._monitor.pause()
+        return None
+
+    # ---- whom to call
+
+    def _target(self) -> str:
+        return self._search.target if self._searches else self._runner.follows
+
+    def _call(self, host: str) -> Awaitable[NodeConnection]:
+        address = self._candidates.get(host) or str(self._node_plan["head_address"])
+        where, token = (address, int(self._node_plan["monitor_port"])), self._node_plan["token"]
+        calling = connections.connect(token, self._runner.host, where, self.receive, self._closed)
+        return asyncio.wait_for(calling, CALL_S) if self._searches else calling
+
+    async def _stand(self) -> bool:
+        """Wait for calls in this node's turn; return whether it leads from now on."""
+        begun = time.monotonic()
+        while not self._monitor.ended.is_set() and self._seat and self._seat.copy:
+            if self._seat.wins():
+                return True
+            self.inspect_and_save()
+            self._give_up()
+            waited_s = time.monotonic() - begun
+            if waited_s > (self._patience_s if self._seat.calls() else STAND_S):
+                break
+            await self._monitor.pause()
+        return False
+
+    def _lead(self, seat: Seat, silent_s: float) -> HeadLoop:
+        # The two loops follow each other.
+        from .head_loop import HeadLoop
+
+        return HeadLoop(self._monitor, seat, silent_s)
+
+    def _note_silence(self) -> None:
+        """Look for another head where this one is silent for too long."""
+        silent = time.monotonic() - self.last_contact > self._patience_s
+        if silent and self._candidates and not self._searches:
+            self._begin_search()
+
+    def _begin_search(self) -> None:
+        self._searches, self._runner.follows = True, ""
+        self._search.begin()
 
     def _closed(self, connection: Connection) -> None:
         del connection
         self._monitor.news.set()
 
     async def _report(self, connection: Connection) -> None:
-        # From now on the head is there, and knows that this node is.
-        self.last_contact, self._patience_s = time.monotonic(), float(self._node_plan["silent_after_s"])
+        called = time.monotonic()
+        if not self._candidates:
+            # From now on the head is there, and knows that this node is.
+            self.last_contact, self._patience_s = called, float(self._node_plan["silent_after_s"])
         ended, sent = self._monitor.ended, 0.0
         while not ended.is_set() and connection.open:
             changed = self.inspect_and_save()
@@ -73,6 +138,12 @@ class NodeLoop:
                 connection.send(slow_ranks)
             await self._monitor.pause()
             self._give_up()
+            searched = self._searches
+            self._note_silence()
+            if self._searches and (not searched or time.monotonic() - called > self._patience_s):
+                # It leads no more, or not soon.
+                connection.abort()
+                return
         end = self._runner.end
         if self._monitor.goes_down:
             connection.update({"stopped": True, "goes_down": True})
@@ -107,8 +178,13 @@ class NodeLoop:
     def receive(self, connection: Connection, message: Message) -> None:
         """Take a message of the head. Raises BadMessage."""
         processes = [process["name"] for process in self._node_plan["processes"]]
-        messages.check_from_head(message, processes, int(self._node_plan.get("max_restarts", 0)))
-        self.last_contact = time.monotonic()
+        hosts = self._seat.hosts if self._seat else ()
+        messages.check_from_head(message, processes, int(self._node_plan.get("max_restarts", 0)), hosts)
+        if "resigns" in message:
+            self._begin_search()
+            connection.abort()
+            return
+        self._follow(message)
         if "end" in message:
             self._monitor.end(message["end"])
         if self._runner.follow(message):
@@ -116,6 +192,16 @@ class NodeLoop:
         stacks = self._runner.stacks()
         if stacks:
             connection.send(stacks)
+
+    def _follow(self, message: Message) -> None:
+        """Have a head from now on: whoever sends orders leads."""
+        self.last_contact, self._patience_s = time.monotonic(), float(self._node_plan["silent_after_s"])
+        self._had_head = True
+        if self._searches:
+            self._runner.follows, self._searches = self._search.target, False
+        self._runner.term = max(self._runner.term, message.get("term", 0))
+        if self._seat and "copy" in message:
+            self._seat.keep(message["copy"])
 
     def inspect_and_save(self) -> bool:
         """Inspect this node and write down what has changed; return whether the head must know it at once."""
@@ -136,6 +222,8 @@ class NodeLoop:
         if silent_s > patience_s:
             host, seen_by = self._node_plan["head_host"], self._runner.host
             failure = {"kind": "head_silent", "host": host, "seen_by": seen_by, "after_s": round(silent_s)}
+            if self._candidates and self._had_head:
+                failure = {"kind": "no_majority", "host": seen_by, "after_s": round(silent_s)}
             self._monitor.finish("failed", failure=failure)
 
     def ended(self, record: Message) -> Message:

@@ -19,7 +19,7 @@ from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.node_reports import NEWS
 from ....trainyard.job.run.restarts import WHOLE
 from ...hardware.rdma_traffic import read_interface, read_traffic
-from ...machine.json_files import keep_json
+from ...machine.json_files import keep_json, read_object
 from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
@@ -55,9 +55,7 @@ class NodeRunner:
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
         self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
-        # The node of rank 0 sees what it saves.
-        has_rank_0 = any(0 in process["ranks"] for process in node_plan["processes"])
-        self.checkpoints = Watch(job_dir, node_plan.get("checkpoints", "") if has_rank_0 else "")
+        self.checkpoints = self._watch_checkpoints()
         hidden = forms(node_plan)
         self.tails = RankTails(job_dir, node_plan, hidden)
         self.started, self.started_at = time.monotonic(), time.time()
@@ -74,25 +72,41 @@ class NodeRunner:
         # How the job ended; whether its node goes down, after which it goes on.
         self.end: Message = {}
         self.leaving = False
+        # The head that this node follows, "" while it has none, and the highest term that it has followed.
+        self.follows, self.term = str(node_plan.get("head_host", "")), self._term_before()
         # Whether it is still unknown how rank 0, which has left, ended.
         self._awaits_exit = False
         # Why the last state could not be written, or ""; the same of any file at any time.
         self.unsaved = self.unwritten = ""
+
+    def _term_before(self) -> int:
+        """Return the highest term that this node had followed before it was rebooted."""
+        term = read_object(self.job_dir / "monitor.json").get("term")
+        return term if type(term) is int and term > 0 else 0
 
     def _carried(self) -> dict[str, dict[str, int | None]]:
         """Return what the RDMA ports and the interface of the job network have carried so far."""
         machine = Tree()
         return {**read_traffic(machine), **read_interface(machine, str(self.node_plan.get("interface") or ""))}
 
+    def _watch_checkpoints(self) -> Watch:
+        """Watch what rank 0 saves where it is a process of this node."""
+        has_rank_0 = any(0 in process["ranks"] for process in self.node_plan["processes"])
+        return Watch(self.job_dir, self.node_plan.get("checkpoints", "") if has_rank_0 else "")
+
     # ---- what the head wants
 
     def follow(self, message: Message) -> bool:
         """Take a message of the head; return whether there is something new to do."""
         self._stacks_order = message.get("stacks", self._stacks_order)
-        self.checkpoints.set_aside(message.get("aside"))
         if "attempts" in message:
             self.sampler.sample_stacks = message.get("sample_stacks", False)
-        return self.next.request(message)
+        place = self.next.place
+        changed = self.next.request(message)
+        if self.next.place != place:
+            self.checkpoints = self._watch_checkpoints()
+        self.checkpoints.set_aside(message.get("aside"))
+        return changed
 
     def stacks(self) -> Message | None:
         """Return the message with the stacks that the head has ordered, once they are taken. It never waits."""
@@ -108,13 +122,6 @@ class NodeRunner:
         """Return the message with what was found of slow ranks, where it is time for one."""
         found = self.sampler.report()
         return {"samples": found} if found else None
-
-    def move_ranks(self, replaced: Mapping[str, str]) -> None:
-        """Know that ranks which mpirun starts on a replaced node are on its spare now."""
-        ranks_of = self.node_plan.get("ranks_of") or {}
-        for lost, spare in replaced.items():
-            if lost in ranks_of:
-                ranks_of[spare] = ranks_of.pop(lost)
 
     # ---- its processes
 
@@ -191,6 +198,7 @@ class NodeRunner:
             "progress_rank": self.tails.rank,
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
+            **({"term": self.term} if self.node_plan.get("candidates") else {}),
         }
 
     def failure(self, process: Message, ended: Exit) -> Message:
@@ -262,6 +270,8 @@ class NodeRunner:
                 "carried": {"before": self._carried_before, "now": self._carried()},
                 "unwritten": self.unwritten,
                 "meeting": self.meeting.state(),
+                "follows": self.follows,
+                "term": self.term,
             },
         )
 

@@ -31,14 +31,14 @@ _COMPILED = {
     "trainyard.job.run": (
         "attempt_watch causes checkpoints failure failure_kinds fewer_nodes flight_recorder framework_log goodput hang "
         "hang_watch head_state messages node_reports orders progress progress_forms rank_connections "
-        "restart_rules restarts rollback saving shapes slow_ranks stacks"
+        "restart_rules restarts rollback saving shapes slow_ranks stacks succession take_over"
     ),
     "trainyard_node.hardware": "rdma_traffic",
     "trainyard_node.job.record": "event_sender metrics_file secrets",
     "trainyard_node.job.run": (
         "agent_ranks checkpoint_aside checkpoint_poll connections device_holders disk_space evidence execute failures "
         "head_loop log_tail monitor next_attempt node_loop node_runner oom_kills processes rank_connections rank_exits "
-        "restart_check runtime slow_node slow_ranks stacks start_script stop_grace supervisors units"
+        "restart_check runtime seat slow_node slow_ranks stacks start_script stop_grace supervisors units"
     ),
     "trainyard_node.machine": "json_files private regex_limit tree",
 }

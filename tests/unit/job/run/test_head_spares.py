@@ -4,7 +4,8 @@ import pytest
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.head_state import HELD_S, cluster_state
 from ansible.module_utils.trainyard.job.run.orders import Disconnect, Replace
-from simulated_job import SimulatedJob
+from ansible.module_utils.trainyard.job.run.take_over import Hold
+from simulated_job import SimulatedJob, failed
 
 
 def test_a_spare_takes_the_place_of_a_lost_node_whose_connection_ends():
@@ -82,11 +83,25 @@ def test_a_node_that_may_become_fit_is_replaced_after_a_while(problem, held):
     assert job.state.restarts.replaced == {"n2": "n3"}
 
 
-def test_the_head_has_no_spare_and_may_become_fit_until_nodes_are_given_up():
-    job = restarting(spares=1, rejoin_s=100)
+def test_a_head_whose_own_node_is_replaced_starts_nothing_and_leaves_that_to_another():
+    job = restarting(spares=1, rejoin_s=100, candidates=[["n1", "127.0.0.1"], ["n2", "127.0.0.2"]])
+    hold = Hold(job.state, job.now)
+    assert not hold.lost(job.now)
+    job.stuck.clear()
     job.changes["n1"] = {"excluded": FULL}
-    job.changes["n2"] = {"ready_for": {"": 1}}
-    assert job.run(110).end["failure"] == {"kind": "excluded", "host": "n1", "reason": FULL["reason"], "after_s": 100}
+    job.run(HELD_S + 2)
+    assert job.state.restarts.members == ["n3", "n2"] and hold.lost(job.now)
+    assert not job.run(20).starts
+
+
+def test_a_failure_of_mpirun_is_of_the_node_that_has_the_rank():
+    job = SimulatedJob(spares=1, max_restarts=2, ranks_of={"n2": [1]}).run(2)
+    for host in ("n2", "n3"):
+        job.changes["n1"] = {"failures": [failed("n1", 1, process="mpirun", ranks=[0, 1])], "done": True}
+        job.run(3)
+        assert job.history[-1]["failure"]["host"] == host, job.history
+        job.state.restarts.replaced or job.state.restarts.replace("n2", {"n3"}, "lost", 1.0)
+        job.places["n3"] = 1
 
 
 @pytest.mark.parametrize("spares", [0, 1])

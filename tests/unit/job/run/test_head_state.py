@@ -330,9 +330,9 @@ def test_a_spare_without_a_place_does_not_count():
 
 def test_only_checkpoints_that_the_job_names_are_in_its_state():
     found = {"newest": None, "unfinished": None, "problem": "x"}
-    for place, expected in (("", None), ("saved", {"place": "saved", "host": "n2", **found})):
+    for place, expected in (("", None), ("saved", {"place": "saved", "host": "n1", **found})):
         job = SimulatedJob(checkpoints=place)
-        job.changes["n2"] = {"checkpoints": found}
+        job.changes["n1"] = {"checkpoints": found}
         assert cluster_state(job.run(1).state, job.time())["checkpoints"] == expected
 
 

@@ -6,12 +6,13 @@ import subprocess
 
 import pytest
 from ansible.module_utils.trainyard.job.run import answers
-from ansible.module_utils.trainyard.job.run.head_state import come_back
 from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.job.run.take_over import come_back
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import head_loop, units
 from ansible.module_utils.trainyard_node.job.run import job as node_job
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard_node.machine.json_files import read_object
 from job_cluster import Cluster
 from job_samples import summary_of
 from test_report import DIR, RUN, answer, explained, head_says, plan
@@ -129,7 +130,7 @@ def test_with_restarts_a_head_that_shuts_down_begins_the_next_attempt_for_which_
     assert head.runner.next.attempts == {"": 0} and not (head.job_dir / "attempts.json").exists()
     # Once it is back it goes on with that.
     head = monitors.Monitor(head.job_dir)
-    come_back(head.loop.state, head.loop._previous, head_loop.now())
+    come_back(head.loop.state, read_object(head.job_dir / "cluster.json"), DOWN, head_loop.now())
     assert head.loop.state.saving_known and not head.loop.state.restarts.go
     assert head.loop.state.decide(head_loop.now()) == [] and len(head.loop.state.restarts.history) == 1
 

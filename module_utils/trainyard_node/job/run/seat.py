@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The seat of a head: the port at which nodes connect, held by every candidate from the start (succession.py).
+
+While somebody else leads, this monitor keeps a copy of the job's state here, and notes which nodes have called it.
+Times are seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ....trainyard.job.run import messages
+from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.succession import Caller, wins
+from ...machine.json_files import read_object
+from .connections import OWN_FILES, Connection, Server, make_room
+
+if TYPE_CHECKING:
+    from .head_loop import HeadLoop
+    from .monitor import Monitor
+
+# The copy of the job's state, in the job's folder.
+COPY = "succession.json"
+
+
+class Seat:
+    """The port of a candidate; `leader` is the loop of a monitor that leads."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        """Take the monitor of a candidate, or of the head of a job without any."""
+        self._monitor, self._runner = monitor, monitor.runner
+        node_plan = self._node_plan = monitor.runner.node_plan
+        self.hosts = [*node_plan["hosts"], *node_plan.get("spares", ())]
+        candidates = dict(node_plan.get("candidates", ()))
+        self._address = str(candidates.get(self._runner.host) or node_plan["head_address"])
+        others = [host for host in self.hosts if host != self._runner.host]
+        self.server = Server(node_plan["token"], others, self._receive)
+        self.leader: HeadLoop | None = None
+        self.callers: dict[str, Caller] = {}
+        self.copy = self._copy_before()
+
+    def _copy_before(self) -> Message:
+        """Return the state of the job as this node knew it before it was rebooted; empty without any."""
+        copy, led = (read_object(self._monitor.job_dir / name) for name in (COPY, "cluster.json"))
+        if "restarts" in led and led.get("term", 0) >= copy.get("term", 0):
+            return {"term": led.get("term", 0), "head": self._runner.host, "restarts": led["restarts"]}
+        return copy
+
+    async def open(self) -> None:
+        """Open the port."""
+        make_room(len(self.server.hosts) + OWN_FILES)
+        await self.server.open(self._address, self._node_plan["monitor_port"])
+
+    def keep(self, copy: Message) -> None:
+        """Keep a newer copy of the job's state, also over a reboot."""
+        if copy != self.copy:
+            self.copy = copy
+            self._runner.keep(COPY, copy)
+
+    def calls(self) -> dict[str, Caller]:
+        """Return the nodes that call this one now."""
+        self.callers = {host: caller for host, caller in self.callers.items() if host in self.server.connections}
+        return self.callers
+
+    def wins(self) -> bool:
+        """Return whether this monitor, which has no head, leads from now on."""
+        if not self.copy or self.copy["term"] < self._runner.term:
+            return False
+        patience_s = float(self._node_plan["silent_after_s"])
+        return wins(self._runner.host, self.copy, self.calls(), time.monotonic(), patience_s)
+
+    def _receive(self, connection: Connection, message: Message) -> None:
+        """Take a message of a node. Raises BadMessage."""
+        if self.leader:
+            self.leader.receive(connection, message)
+            return
+        host = connection.host
+        budget = int(self._node_plan.get("max_restarts", 0))
+        messages.check_from_node(message, host, self._node_plan["world_size"], budget)
+        before = self.callers.get(host)
+        report = message.get("report") or (before.report if before else None)
+        if report:
+            self.callers[host] = Caller(report, int(report.get("term", 0)), time.monotonic())
+            self._monitor.news.set()

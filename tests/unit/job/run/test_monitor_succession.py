@@ -1,0 +1,102 @@
+"""Real monitors: another node leads the job when its head is lost, without the controller."""
+
+import os
+import signal
+
+from job_cluster import attempt, wait_for
+from test_monitor_spares import lose, on
+
+
+def leads(node, term):
+    """Wait until a node leads the job in this term; return its state of the job."""
+    state = wait_for(
+        lambda: found if (found := node.read("cluster.json")) and found["term"] == term else None,
+        f"{node.spec['host']} to lead in term {term}; its log: {node.log()}",
+    )
+    assert state["head"] == node.spec["host"]
+    return state
+
+
+def test_the_next_node_leads_when_the_head_is_lost_and_a_spare_takes_its_place(cluster):
+    job = cluster(["train"], ["train"], ["train"], max_restarts=2, spares=1).start()
+    first, second, third, spare = job.nodes
+    lose(first)
+    leads(second, 1)
+    for host, rank in (("n4", 0), ("n2", 1), ("n3", 2)):
+        on(job, host, rank, 1)
+    state = wait_for(lambda: found if (found := second.read("cluster.json"))["ranks_running"] == 3 else None, "ranks")
+    (restart,) = state["restarts"]["history"]
+    assert (restart["failure"]["kind"], restart["replaced"], restart["spare"]) == ("silent", "n1", "n4")
+    assert state["restarts"]["members"] == ["n4", "n2", "n3"]
+    # The lost head comes back: it does not lead any more, and has nothing to do.
+    first.start()
+    end = wait_for(first.end, "the end of n1")
+    assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n4")
+    first.monitor.wait()
+    assert first.left() == [] and first.read("cluster.json")["term"] == 0
+    for node in (second, third, spare):
+        node.go()
+    assert wait_for(lambda: second.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
+    for node in (second, third, spare):
+        node.monitor.wait()
+        assert node.left() == []
+    assert spare.exits() == {"rank0": (0, None)}
+
+
+def test_without_a_spare_the_lost_head_takes_part_again_as_another_node(cluster):
+    job = cluster(["train"], ["train"], ["train"], max_restarts=2, rejoin_s=60).start()
+    first, second, _ = job.nodes
+    lose(first)
+    state = leads(second, 1)
+    assert state["ranks_running"] == 0
+    # Without systemd nothing else starts a process of a lost node again.
+    (first.dir / "rank0.pid.json").unlink()
+    first.start()
+    for rank, node in enumerate(job.nodes):
+        wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == 1, f"rank {rank}")
+        node.go()
+    assert wait_for(lambda: second.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
+    for node in job.nodes:
+        node.monitor.wait()
+        assert node.left() == []
+
+
+def test_a_head_that_was_suspended_leads_no_more_and_takes_part_again(cluster):
+    job = cluster(["train"], ["train"], ["train"], max_restarts=2, rejoin_s=60).start()
+    first, second, _ = job.nodes
+    first.signal(signal.SIGSTOP)
+    leads(second, 1)
+    first.signal(signal.SIGCONT)
+    for rank, node in enumerate(job.nodes):
+        wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == 1, f"rank {rank}")
+        node.go()
+    assert wait_for(lambda: second.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
+    assert first.read("cluster.json")["term"] == 0 and not first.read("cluster.json")["end"]
+    for node in job.nodes:
+        node.monitor.wait()
+        assert node.left() == []
+
+
+def test_half_of_the_nodes_is_no_majority_and_ends_its_ranks(cluster):
+    job = cluster(["wait"], ["wait"], ["wait"], ["wait"], max_restarts=2, rejoin_s=4).start()
+    for node in job.nodes[:2]:
+        lose(node)
+    ends = [wait_for(node.end, f"the end of {node.spec['host']}") for node in job.nodes[2:]]
+    assert [end["failure"]["kind"] for end in ends] == ["no_majority"] * 2
+    for node in job.nodes[2:]:
+        node.monitor.wait()
+        assert node.left() == [] and not node.read("cluster.json")
+
+
+def test_a_head_without_a_majority_ends_its_ranks_and_starts_none(cluster):
+    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=2, rejoin_s=4).start()
+    for node in job.nodes[1:]:
+        node.signal(signal.SIGSTOP)
+    end = wait_for(job.head.end, "the end of n1")
+    assert end["failure"]["kind"] == "no_majority"
+    job.head.monitor.wait()
+    assert job.head.left() == [] and attempt(job.head) == 0
+    for node in job.nodes[1:]:
+        os.kill(node.monitor.pid, signal.SIGCONT)
+        node.monitor.wait()
+        assert node.left() == []
