@@ -148,8 +148,11 @@ class NextAttempt:
         self.ranks = node_numbers.ranks_of(self.node_plan, self._absent)
         if not all(self._write(file["path"], content, int(file["mode"], 8)) for file, content in files):
             return False
-        changed = {"processes": processes, "planned": node_numbers.planned_processes(self.node_plan)}
-        changed["head_address"] = moved_addresses.text(self.node_plan["head_address"], self.moved)
+        changed = {
+            "processes": processes,
+            "planned": node_numbers.planned_processes(self.node_plan),
+            "head_address": moved_addresses.text(self.node_plan["head_address"], self.moved),
+        }
         if any(changed[name] != self.node_plan.get(name) for name in ("processes", "head_address")):
             if not self._write("node_plan.json", {**self.node_plan, **changed}, 0o600):
                 return False

@@ -87,7 +87,7 @@ def test_a_head_whose_own_node_is_replaced_starts_nothing_and_leaves_that_to_ano
     job = restarting(spares=1, rejoin_s=100, candidates=[["n1", "127.0.0.1"], ["n2", "127.0.0.2"]])
     hold = Hold(job.state, job.now)
     assert not hold.lost(job.now)
-    job.stuck.clear()
+    job.stuck = {"n1"}
     job.changes["n1"] = {"excluded": FULL}
     job.run(HELD_S + 2)
     assert job.state.restarts.members == ["n3", "n2"] and hold.lost(job.now)

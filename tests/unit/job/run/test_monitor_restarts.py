@@ -5,6 +5,8 @@ import signal
 
 import pytest
 from ansible.module_utils.trainyard.job.run import failure as failures
+from ansible.module_utils.trainyard.job.run.head_state import HeadState
+from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
@@ -166,9 +168,13 @@ def test_a_process_that_starts_while_all_end_the_last_attempt_is_ended(ending):
 def test_a_rank_that_mpirun_started_on_another_node_is_reported_with_that_node(tmp_path):
     node = Cluster(tmp_path, ["wait"], ["wait"]).head
     runner, log = NodeRunner(node.dir), tmp_path / "mpirun.log"
-    runner.node_plan["ranks_of"] = {"n2": [1]}
+    runner.inspect()
+    node.spec["ranks_of"] = {"n2": [1]}
+    state = HeadState(node.spec, Now(0.0, 0.0))
     for rank, host in ((1, "n2"), (0, "n1")):
         log.write_text(f"trainyard: rank {rank} ended with status 7\n")
         failure = runner.failure({"name": "mpirun", "ranks": [0, 1], "log": str(log)}, from_status(1))
+        state.receive("n1", {"report": {**runner.report, "failures": [failure]}}, Now(1.0, 1.0))
+        (failure,) = state.rank_failures()
         assert (failure["rank"], failure["host"]) == (rank, host)
         assert failures.text(failure) == f"rank {rank} on {host}: exit code 7"

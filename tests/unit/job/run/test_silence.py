@@ -130,7 +130,7 @@ def test_with_restarts_a_head_that_shuts_down_begins_the_next_attempt_for_which_
     assert head.runner.next.attempts == {"": 0} and not (head.job_dir / "attempts.json").exists()
     # Once it is back it goes on with that.
     head = monitors.Monitor(head.job_dir)
-    come_back(head.loop.state, read_object(head.job_dir / "cluster.json"), DOWN, head_loop.now())
+    come_back(head.loop.state, read_object(head.job_dir / "cluster.json"), restart["failure"], head_loop.now())
     assert head.loop.state.saving_known and not head.loop.state.restarts.go
     assert head.loop.state.decide(head_loop.now()) == [] and len(head.loop.state.restarts.history) == 1
 
@@ -141,7 +141,7 @@ def test_without_a_restart_that_is_left_a_head_that_shuts_down_ends_the_job(tmp_
     head.stop()
 
     async def run():
-        await head.loop.open()
+        await head.seat.open()
         await head.loop.run()
 
     asyncio.run(run())
