@@ -13,7 +13,15 @@ from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.plan.plan import build
-from ansible.module_utils.trainyard.job.run import answers, attempt_watch, failure, hang_watch, head_state, node_reports
+from ansible.module_utils.trainyard.job.run import (
+    answers,
+    attempt_watch,
+    failure,
+    hang_watch,
+    head_state,
+    node_reports,
+    take_over,
+)
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
@@ -156,7 +164,7 @@ def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):
 
 
 def test_all_that_a_monitor_calls_a_failure_may_be_answered():
-    modules = attempt_watch, failures, hang_watch, head_state, monitor, next_attempt, node_loop, node_reports
+    modules = attempt_watch, failures, hang_watch, head_state, monitor, next_attempt, node_loop, node_reports, take_over
     text = "".join(Path(module.__file__).read_text() for module in modules)
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
     assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)

@@ -75,7 +75,7 @@ def _names(names):
 
 BUDGET = 2
 FROM_NODE = messages.shapes_from_node("n2", 2, BUDGET)
-FROM_HEAD = messages.shapes_from_head(["rank1"], BUDGET)
+FROM_HEAD = messages.shapes_from_head(["rank1"], BUDGET, ["n1", "n2", "n3"])
 # A report whole as it is drawn, and one as nodes send it, in which some of it is drawn.
 DRAWN = {name.lstrip("?"): fitting(shape) for name, shape in FROM_NODE["report"].names.items()}
 REPORTS = st.fixed_dictionaries({}, optional=DRAWN).map(lambda drawn: {"report": {**REPORT, **drawn}})
@@ -102,8 +102,8 @@ def takes(receive, *arguments):
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """Makes the loop of a node's monitor that starts and ends nothing, with what it has sent."""
-    job = Cluster(tmp_path, ["wait"], ["wait"], n2={"max_restarts": BUDGET, "slow_ranks": True})
+    """Makes the loop of a node's monitor that starts and ends nothing, with what it has sent; it may lead."""
+    job = Cluster(tmp_path, ["wait"], ["wait"], ["wait"], max_restarts=BUDGET, n2={"slow_ranks": True})
     monkeypatch.setattr(NodeRunner, "keep", lambda _, name, state: json.dumps(state, allow_nan=False) and "")
 
     def make():
@@ -146,7 +146,7 @@ def test_a_node_deals_with_whatever_fits(node, drawn):
         for message in drawn:
             takes(loop.receive, SimpleNamespace(send=sent.append), message)
             loop.inspect_and_save()
-            messages.check_from_node({"report": loop._runner.report}, "n2", 2, BUDGET)
+            messages.check_from_node({"report": loop._runner.report}, "n2", 3, BUDGET)
         assert misfit(loop._runner.end or None, (answers.END, shapes.NOTHING)) == ""
 
     asyncio.run(all_of_them())

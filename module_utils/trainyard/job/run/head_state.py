@@ -67,7 +67,7 @@ class HeadState:
         # Nodes with an open connection at the last decision.
         self._connected: Collection[str] = ()
         self.attempt = AttemptWatch(node_plan, started.s, self.restarts, self.nodes, self.hang, self.slow_ranks)
-        # Who may lead, and how often another one has taken over (take_over.py).
+        # The hosts that may lead, and how often another one has taken over (take_over.py).
         self.candidates = [host for host, _ in node_plan.get("candidates", ())]
         self.term = int(previous.get("term") or 0)
         # A failure that is not answered yet, with all failures that were found with it.

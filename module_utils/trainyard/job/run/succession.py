@@ -37,7 +37,7 @@ class Caller(NamedTuple):
 
 
 class Search:
-    """Whom a node calls that has no head: the candidates in their order, again and again."""
+    """The turn of a node that has no head: it calls the candidates in their order, again and again."""
 
     def __init__(self, order: Iterable[str]) -> None:
         """Take the candidates."""

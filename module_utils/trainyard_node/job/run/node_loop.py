@@ -123,7 +123,7 @@ class NodeLoop:
         self._monitor.news.set()
 
     async def _report(self, connection: Connection) -> None:
-        called = time.monotonic()
+        called, searched = time.monotonic(), self._searches
         if not self._candidates:
             # From now on the head is there, and knows that this node is.
             self.last_contact, self._patience_s = called, float(self._node_plan["silent_after_s"])
@@ -138,8 +138,8 @@ class NodeLoop:
                 connection.send(slow_ranks)
             await self._monitor.pause()
             self._give_up()
-            searched = self._searches
             self._note_silence()
+            searched = searched and self._searches
             if self._searches and (not searched or time.monotonic() - called > self._patience_s):
                 # It leads no more, or not soon.
                 connection.abort()
@@ -181,8 +181,8 @@ class NodeLoop:
         hosts = self._seat.hosts if self._seat else ()
         messages.check_from_head(message, processes, int(self._node_plan.get("max_restarts", 0)), hosts)
         if "resigns" in message:
-            self._begin_search()
-            connection.abort()
+            if self._candidates:
+                self._begin_search()
             return
         self._follow(message)
         if "end" in message:
@@ -194,7 +194,7 @@ class NodeLoop:
             connection.send(stacks)
 
     def _follow(self, message: Message) -> None:
-        """Have a head from now on: whoever sends orders leads."""
+        """Have a head from now on: a host that sends orders leads."""
         self.last_contact, self._patience_s = time.monotonic(), float(self._node_plan["silent_after_s"])
         self._had_head = True
         if self._searches:

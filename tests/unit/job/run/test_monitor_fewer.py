@@ -3,6 +3,8 @@
 import os
 import signal
 
+from ansible.module_utils.trainyard.job.run.head_state import HeadState
+from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard_node.job.run import processes as procs
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
@@ -104,13 +106,13 @@ def test_mpirun_goes_on_without_a_node_and_its_ranks_are_known_on_their_nodes(cl
     # Rank 1 is on n3 now, also to a head that has come back.
     head.signal(signal.SIGTERM)
     job.all_ended(but=("n2",))
-    state = head.read("cluster.json")
-    write_json(head.dir / "cluster.json", {**state, "end": None})
     (head.dir / "logs" / "mpirun.log").write_text("trainyard: rank 1 ended with status 7\n")
-    from ansible.module_utils.trainyard_node.job.run import monitor as monitors
-
-    runner = monitors.Monitor(head.dir).runner
-    assert runner.failure(runner.node_plan["processes"][0], from_status(1))["host"] == "n3"
+    runner = NodeRunner(head.dir)
+    runner.inspect()
+    failure = runner.failure(runner.node_plan["processes"][0], from_status(1))
+    state = HeadState(head.spec, Now(0.0, 0.0), head.read("cluster.json"))
+    state.receive("n1", {"report": {**runner.report, "failures": [failure]}}, Now(1.0, 1.0))
+    assert [each["host"] for each in state.rank_failures()] == ["n3"]
 
 
 def test_progress_is_that_of_the_ranks_that_this_node_has(cluster):
