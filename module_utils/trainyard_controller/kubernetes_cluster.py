@@ -155,9 +155,10 @@ class Cluster:
         call, place = self._method("create", manifest["apiVersion"], kind)
         self._request(f"creating {kind} {name}", call, **place, body=manifest)
 
-    def delete(self, version: str, kind: str, name: str) -> None:
+    def delete(self, version: str, kind: str, name: str, grace_s: float = 0.0) -> None:
         """Remove an object and its dependents, and wait until it no longer exists. Raises ClusterError.
 
+        Its pods have `grace_s` to end.
         Without the right to read a kind, a launch has created none of it, so there is nothing to remove.
         """
         doing = f"removing {kind} {name}"
@@ -165,10 +166,11 @@ class Cluster:
         read, _ = self._method("read", version, kind)
         try:
             removed = self._found(doing, remove, **place, name=name, propagation_policy="Foreground") is None
-            deadline = time.monotonic() + _REMOVAL_S
+            patience_s = _REMOVAL_S + int(grace_s)
+            deadline = time.monotonic() + patience_s
             while not removed and self._found(doing, read, **place, name=name) is not None:
                 if time.monotonic() > deadline:
-                    raise ClusterError(findings.not_removed(kind, name, self.namespace, _REMOVAL_S))
+                    raise ClusterError(findings.not_removed(kind, name, self.namespace, patience_s))
                 time.sleep(_POLL_S)
         except ClusterError as error:
             if error.status != 403:

@@ -56,7 +56,7 @@ def remove(cluster: Cluster, settings: Mapping[str, Any], only: str) -> dict[str
     """Remove all objects of a job, its pods first, or those of one kind. Raises ClusterError."""
     for version, kind, name in objects(settings):
         if only in ("", kind):
-            cluster.delete(version, kind, name)
+            cluster.delete(version, kind, name, settings.get("stop_grace_s", 0))
     return {"changed": True}
 
 

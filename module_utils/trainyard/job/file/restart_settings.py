@@ -34,15 +34,15 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
 
 def parse_stop(values: Values, scheduler: str, launcher: str) -> Stop:
     """Read how ranks are asked to end."""
-    by_slurm = scheduler == "slurm" and launcher != "msrun"
+    saves = {"ssh": True, "slurm": launcher != "msrun", "kubernetes": launcher in ("torchrun", "direct")}
     stop = Stop(values.choice("job_stop_signal"), values.number("job_stop_grace"))
     for key, value, default in (
         ("job_stop_signal", stop.signal, Stop.signal),
         ("job_stop_grace", stop.grace_s, Stop.grace_s),
     ):
-        if scheduler != "ssh" and not by_slurm and value != default:
-            with_msrun = " and job_launcher: msrun" if scheduler == "slurm" else ""
-            found = f"{value} with job_scheduler: {scheduler}{with_msrun}, which ends ranks by its own rules"
+        if not saves.get(scheduler, True) and value != default:
+            found = f"{value} with job_scheduler: {scheduler} and job_launcher: {launcher}"
+            found += ", which end ranks by their own rules"
             values.wrong(key, found, "job_scheduler: ssh", f"leave {key} out")
     return stop
 

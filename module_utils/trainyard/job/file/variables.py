@@ -207,17 +207,13 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_stop_signal": _text(
             "Signal by which ranks are asked to end: when the job is stopped or fails, its time is up, its node "
-            "shuts down, or all ranks start again. Not with Kubernetes. "
+            "shuts down, or all ranks start again. "
             "[Time to save](restarts.md#time-to-save).",
             "TERM",
             STOP_SIGNALS,
         ),
         "job_stop_grace": _number(
-            "Seconds that ranks with a handler for this signal may then take to save. 0 ends them at once. Not with "
-            "Kubernetes.",
-            30,
-            0,
-            3600,
+            "Seconds that ranks with a handler for this signal may then take to save. 0 ends them at once.", 30, 0, 3600
         ),
         "job_rejoin_timeout": _number("Seconds that a restart waits for a lost node to come back.", 300, 1, _DAY),
         "job_checkpoints": _text(

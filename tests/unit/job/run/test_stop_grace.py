@@ -236,12 +236,14 @@ def test_wrong_settings_are_findings(given):
     assert [each.check for each in wrong(**given)] == [f"job_{next(iter(given))}"]
 
 
-@pytest.mark.parametrize(("scheduler", "launcher"), [("slurm", "msrun"), ("kubernetes", "direct")])
+@pytest.mark.parametrize(("scheduler", "launcher"), [("slurm", "msrun"), ("kubernetes", "msrun")])
 def test_some_schedulers_and_launchers_end_ranks_by_their_own_rules(scheduler, launcher):
     found = wrong(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher=launcher)
     assert {"job_stop_signal", "job_stop_grace"} <= {each.check for each in found}
-    assert any("which ends ranks by its own rules" in each.found for each in found)
-    job = make_job(stop_signal="USR1", stop_grace=60, scheduler="slurm", launcher="direct", nodes=2)
+    rules = f"USR1 with job_scheduler: {scheduler} and job_launcher: msrun, which end ranks by their own rules"
+    assert rules in [each.found for each in found]
+    image = {"image": "registry.example/torch:2"} if scheduler == "kubernetes" else {}
+    job = make_job(stop_signal="USR1", stop_grace=60, scheduler=scheduler, launcher="direct", nodes=2, **image)
     assert job.stop == Stop("USR1", 60)
 
 

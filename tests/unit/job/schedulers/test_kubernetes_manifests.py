@@ -135,7 +135,7 @@ def test_a_plain_job_reaches_its_first_pod_by_the_service():
 
 def test_the_cluster_does_not_expand_the_command():
     command = the("Job", job_launcher="direct")["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert command == ["python", "train.py", "--data=$$(HOME)/x"]
+    assert command[-3:] == ["python", "train.py", "--data=$$(HOME)/x"]
 
 
 def test_several_ranks_in_a_pod_mark_their_lines():

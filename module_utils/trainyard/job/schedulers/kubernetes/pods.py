@@ -11,6 +11,7 @@ from ...file import mindspore_tls as tls
 from ...file.job import Job
 from ...launchers.mindspore import timeouts
 from .resources import RESOURCES, Resource
+from .saving import grace_period_s, wrapped
 from .settings import Settings
 
 LABEL = "trainyard-job"
@@ -103,7 +104,7 @@ def rank_command(request: Request) -> list[str]:
     job = request.job
     words = [literal(word) for word in job.command]
     if job.launcher == "direct":
-        return words
+        return wrapped(job, "pod", words)
     if request.settings.resource == "PyTorchJob":
         address, port, index = "$(MASTER_ADDR)", "$(MASTER_PORT)", "$(RANK)"
     else:
@@ -124,7 +125,8 @@ def rank_command(request: Request) -> list[str]:
     place = ["--node-rank", index, "--master-addr", address, "--master-port", port]
     # Several ranks share one log, so each line starts with the rank.
     tee = ["--tee", "3"] if request.ranks_per_pod > 1 else []
-    return ["python", "-m", "torch.distributed.run", *sizes, *place, *tee, "--no-python", *words]
+    agent = ["python", "-m", "torch.distributed.run", *sizes, *place, *tee, "--no-python"]
+    return wrapped(job, "agent", [*agent, *wrapped(job, "rank", words)])
 
 
 def environment(request: Request) -> dict[str, str]:
@@ -154,6 +156,9 @@ def pod_template(
     if request.settings.resource == "Job":
         # An operator sets the policy of its own replicas here.
         spec["restartPolicy"] = "Never"
+    grace_s = grace_period_s(request.job)
+    if grace_s is not None:
+        spec["terminationGracePeriodSeconds"] = grace_s
     if subdomain:
         spec["subdomain"] = subdomain
     if volumes:

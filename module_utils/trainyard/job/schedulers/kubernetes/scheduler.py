@@ -13,6 +13,7 @@ from ..records import Source, SubmittedPlan, Where
 from . import manifests, names, settings, state
 from .pods import TLS_HOME, Manifest, Request
 from .resources import RESOURCES
+from .saving import grace_period_s
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
 
@@ -80,6 +81,7 @@ def _run_settings(request: Request, renamed: str) -> dict[str, Any]:
         "tls_home": TLS_HOME,
         "pods": request.pods,
         "ranks_per_pod": request.ranks_per_pod,
+        "stop_grace_s": grace_period_s(request.job) or 0,
     }
 
 
