@@ -19,11 +19,12 @@ from ..trainyard.job.drill import result
 from ..trainyard.job.drill.settings import Drill
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard_node.machine.json_files import read_object
+from .heads import LIMIT_S
 from .pages import drill_page
 from .reporting import read_series
 from .run_folder import write_whole
 from .scheduler_clients import Ask
-from .watching import GIVE_UP_S, LIMIT_S
+from .watching import GIVE_UP_S
 
 # Seconds between two polls of the head, and between two lines of progress.
 POLL_S, SHOW_S = 0.5, 3.0
