@@ -2,12 +2,17 @@
 
 import os
 import signal
+import time
 
+import pytest
 from ansible.module_utils.trainyard.job.run.head_state import HeadState
 from ansible.module_utils.trainyard.job.run.orders import Now
+from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run import node_loop
 from ansible.module_utils.trainyard_node.job.run import processes as procs
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
+from ansible.module_utils.trainyard_node.job.run.supervisors import Children, Units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import attempt, wait_for
 
@@ -103,7 +108,7 @@ def test_mpirun_goes_on_without_a_node_and_its_ranks_are_known_on_their_nodes(cl
     assert file.read_text() == "127.0.0.1 slots=1\n127.0.0.3 slots=1\n"
     (process,) = head.read("node_plan.json")["processes"]
     assert process["argv"][-2:] == ["-n", "2"] and process["ranks"] == [0, 1]
-    # Rank 1 is on n3 now, also to a head that has come back.
+    # Rank 1 is on n3 now, also to a head that comes back.
     head.signal(signal.SIGTERM)
     job.all_ended(but=("n2",))
     (head.dir / "logs" / "mpirun.log").write_text("trainyard: rank 1 ended with status 7\n")
@@ -131,3 +136,20 @@ def test_progress_is_that_of_the_ranks_that_this_node_has(cluster):
     assert (node.tails.rank, node.tails.shown.last["step"]) == (1, 21.0)
     # The curve goes on.
     assert len((job.nodes[2].dir / "metrics.jsonl").read_text().splitlines()) == 21
+
+
+@pytest.mark.parametrize("min_nodes", [0, 2])
+def test_a_node_that_may_be_left_out_tries_longer_to_reach_the_head(cluster, min_nodes):
+    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=1, rejoin_s=1, min_nodes=min_nodes)
+    node = monitors.Monitor(job.nodes[1].dir)
+    for silent_s in (200.0, node_loop.LEFT_OUT_S + 200.0):
+        node.loop.last_contact = time.monotonic() - silent_s
+        node.loop._give_up()
+        assert bool(node.runner.end) == (silent_s > 200 or not min_nodes)
+
+
+def test_processes_that_may_get_other_names_are_children_of_the_monitor(cluster):
+    for changes in ({}, {"min_nodes": 1}):
+        job = cluster(["wait"], ["wait"], max_restarts=1, n2={"supervision": "systemd"}, **changes)
+        runner = NodeRunner(job.nodes[1].dir)
+        assert isinstance(runner.supervisor, Children if changes else Units)

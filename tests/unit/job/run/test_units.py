@@ -50,6 +50,13 @@ def test_a_shutdown_stops_the_monitor_before_all_that_ranks_need_to_save(called,
     assert "TimeoutStopSec=5" in units._monitor_properties("digits-1", "train", [], 0.0)
 
 
+def test_a_rank_that_the_oom_killer_ends_does_not_end_the_monitor_whose_child_it_is(called, tmp_path):
+    for job_id, names in (("digits-1", ["rank0"]), ("digits-2", [])):
+        assert units.start_lasting(job_id, *ABOUT[1:4], names, *ABOUT[5:]) == ""
+        monitor = (tmp_path / f"trainyard-{job_id}-monitor.service").read_text().splitlines()
+        assert ("OOMPolicy=continue" in monitor) == (not names)
+
+
 def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
     """systemd would wait for it, for as long as ranks may save, before it stops the ranks."""
     alive = iter([True, False])
