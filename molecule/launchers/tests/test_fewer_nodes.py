@@ -1,5 +1,7 @@
 """A job goes on with fewer nodes, under torchrun and mpirun, and takes the lost node back at the next restart."""
 
+import re
+
 import pytest
 from lab_jobs import AGENTS, WORKER, wait_until
 
@@ -17,6 +19,12 @@ def cluster(nodes, run):
     return nodes["n1"].table.read_json(f"{run.job_dir}/cluster.json")
 
 
+def began(nodes, run, ranks):
+    """Return the process id of rank 0 among so many ranks, once it has printed it; 0 before."""
+    log = nodes["n1"].host.check_output(f"cat {run.job_dir}/logs/rank_0.log")
+    return int(next(iter(re.findall(rf"rank 0 of {ranks} pid (\d+)", log)[-1:]), 0))
+
+
 @pytest.fixture(scope="module")
 def ended(play, nodes):
     """A job of each launcher: n2 is frozen until the others have gone on, then rank 0 is killed once n2 is back."""
@@ -27,16 +35,14 @@ def ended(play, nodes):
     try:
         for name, run in runs.items():
             wait_until(lambda run=run: cluster(nodes, run)["restarts"]["left_out"] == {"n2": 1}, f"{name} without n2")
-            wait_until(lambda run=run: cluster(nodes, run)["ranks_running"] == 2, f"two ranks of {name}")
-            run.wait_for(r"2/2 ranks running   step")
+            wait_until(lambda run=run: began(nodes, run, 2), f"rank 0 of two ranks of {name}")
     finally:
         nodes["n2"].podman("unpause")
     for run in runs.values():
         attempts = f"{run.job_dir}/attempts.json"
         wait_until(lambda attempts=attempts: nodes["n2"].table.read_json(attempts) == {"": 1}, "n2 to follow")
         assert nodes["n2"].ranks(run.job_id) == [] and cluster(nodes, run)["ranks_running"] == 2
-        (*_, started) = nodes["n1"].host.check_output(f"grep -o 'pid [0-9]*' {run.job_dir}/logs/rank_0.log").split()
-        nodes["n1"].table.kill(int(started))
+        nodes["n1"].table.kill(began(nodes, run, 2))
     return {name: run.wait() for name, run in runs.items()}
 
 
