@@ -85,7 +85,8 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         **dict.fromkeys(("?replaced", "?spare"), (host, NOTHING, Is(("",)))),
         **dict.fromkeys(("elapsed_s", "?step", "?epoch", "?first_step", "?wait_s", "?restart_s", "?step_s"), number),
         "failure": FAILURE,
-        "?fruitless": MAYBE_INT,
+        **{name: Few(host, len(hosts)) for name in ("?left_out", "?back")},
+        **dict.fromkeys(("?world_size", "?nodes", "?fruitless"), MAYBE_INT),
         "?checkpoint": MAYBE_TEXT,
         "?saving": (SAVING, NOTHING),
     }
@@ -102,6 +103,7 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         "members": Few(host, len(hosts)),
         "spares": Few(host, len(hosts)),
         "replaced": Each(host, host),
+        "?left_out": Each(Whole(len(hosts)), host),
         "excluded": Each({"reason": text, "since": float}, host),
         "gathering": bool,
         "rollback": {

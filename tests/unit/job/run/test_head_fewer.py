@@ -1,12 +1,16 @@
 """When a job goes on with fewer nodes, and takes them back: nodes report, and the head decides."""
 
+import json
+
 import pytest
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.fewer_nodes import world_sizes
-from ansible.module_utils.trainyard.job.run.head_state import HELD_S, cluster_state
+from ansible.module_utils.trainyard.job.run.head_state import HELD_S, HeadState, cluster_state
 from ansible.module_utils.trainyard.job.run.messages import BadMessage
 from ansible.module_utils.trainyard.job.run.restarts import restart_text
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.job.run.succession import copy_shape
 from simulated_job import SimulatedJob
 
 ECC = {"reason": "GPU ECC errors: GPU 1", "temporary": False}
@@ -178,3 +182,14 @@ def test_events_and_metrics_have_the_present_size():
     change = ("progress", "x", {})
     event = events.event(change, state(job), 1.0)
     assert (event["world_size"], event["nodes"]) == (3, 3)
+
+
+def test_another_head_knows_who_is_left_out():
+    job = started(candidates=[[f"n{number}", f"127.0.0.{number}"] for number in range(1, 5)])
+    lose(job, "n3")
+    job.run(60)
+    copy = json.loads(json.dumps(job.state.copy()))
+    assert copy["restarts"]["left_out"] == {"n3": 2} and not misfit(copy, copy_shape(job.hosts, 5))
+    for wrong in ({"n9": 2}, {"n3": -1}, {"n3": "2"}, [2]):
+        assert misfit({**copy, "restarts": {**copy["restarts"], "left_out": wrong}}, copy_shape(job.hosts, 5))
+    assert HeadState({**job.plan, "host": "n2", "node_rank": 1}, job.time(), copy).restarts.fewer.absent == [2]
