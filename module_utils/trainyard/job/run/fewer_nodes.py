@@ -104,7 +104,7 @@ class Fewer:
 
 def size_text(world_size: int, nodes: int) -> str:
     """Return the size of a job in words."""
-    return f"{world_size} {'rank' if world_size == 1 else 'ranks'} on {nodes} {'node' if nodes == 1 else 'nodes'}"
+    return f"{_ranks(world_size)} on {nodes} {'node' if nodes == 1 else 'nodes'}"
 
 
 def history_text(restart: Mapping[str, Any]) -> str:
@@ -132,4 +132,8 @@ def world_sizes(planned: int, nodes: int, history: Iterable[Mapping[str, Any]]) 
 
 def world_sizes_text(sizes: Sequence[Mapping[str, Any]]) -> str:
     """Return world_sizes() as a line; "" for none."""
-    return ", ".join(f"{each['world_size']} ranks from {clock(each['elapsed_s'])}" for each in sizes)
+    return ", ".join(f"{_ranks(each['world_size'])} from {clock(each['elapsed_s'])}" for each in sizes)
+
+
+def _ranks(count: int) -> str:
+    return f"{count} {'rank' if count == 1 else 'ranks'}"

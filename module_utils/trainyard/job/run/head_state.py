@@ -25,7 +25,7 @@ from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
 from .orders import Disconnect, End, Inform, Now, Order, PollCheckpoints, Replace
-from .restarts import Restarts, leave_out, take_back
+from .restarts import Restarts, leave_out, take_back, unanswered
 from .slow_ranks import SlowRanks
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
@@ -202,18 +202,14 @@ class HeadState:
 
     def rank_failures(self) -> list[Message]:
         """Return the failures of ranks in the present attempt."""
-        if not self.nodes.first("failures"):
-            return []
-        return self.nodes.failures(self.nodes.current())
+        return self.nodes.failures(self.nodes.current()) if self.nodes.first("failures") else []
 
     def _restart_or_end(self, now: Now, local: Local) -> None:
         """Answer a failure: start again while restarts are left, else end the job."""
         failure, found = self._pending or ({}, [])
         elapsed_s, back = now.s - self.started.s, self.nodes.waiting(now.s, local.connected)
         if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
-            why = {"not_restarted": self.restarts.not_restarted, "rolled_back": self.restarts.rollback.not_the_cause}
-            why = {name: text for name, text in why.items() if text}
-            self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless, **why}, found)
+            self._end_failed(now, {**failure, **unanswered(self.restarts)}, found)
             return
         take_back(self.restarts, back)
         self._pending, self._saved_before, self.saving_known = None, self._newest(), False

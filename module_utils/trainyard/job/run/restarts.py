@@ -385,6 +385,12 @@ class Restarts:
         return []
 
 
+def unanswered(restarts: Restarts) -> dict[str, Any]:
+    """Return why the last failure was not answered by a restart, for the record of that failure."""
+    why = {"not_restarted": restarts.not_restarted, "rolled_back": restarts.rollback.not_the_cause}
+    return {"fruitless": restarts.fruitless, **{name: text for name, text in why.items() if text}}
+
+
 def leave_out(restarts: Restarts, reasons: Mapping[str, str], now_s: float, time_s: float) -> bool:
     """Go on without members, each for a reason, where enough are left; return whether that is so.
 

@@ -3,6 +3,7 @@
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.plan.log_names import take_logs
 from ansible.module_utils.trainyard.job.record import events
+from ansible.module_utils.trainyard.job.run.fewer_nodes import size_text, world_sizes_text
 from ansible.module_utils.trainyard.job.run.log_lines import logs
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_page import tiles, timeline
@@ -98,3 +99,9 @@ def test_events_tell_who_is_left_out_and_who_is_taken_back():
     ((kind, text, _),) = events.changes(fewer, full, 600)
     assert (kind, text) == ("taken_back", "n2 takes part again, with 6 ranks on 3 nodes")
     assert {"left_out", "taken_back"} <= {*events.KINDS} and list(events.changes(full, full, 600)) == []
+
+
+def test_one_rank_is_one_rank():
+    alone = [{"elapsed_s": 0.0, "world_size": 2, "nodes": 2}, {"elapsed_s": 60.0, "world_size": 1, "nodes": 1}]
+    assert world_sizes_text(alone) == "2 ranks from 0:00:00, 1 rank from 0:01:00"
+    assert size_text(1, 1) == "1 rank on 1 node"
