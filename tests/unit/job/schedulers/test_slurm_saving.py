@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -36,7 +37,9 @@ sys.exit(3)
 @pytest.fixture
 def saving(tmp_path):
     """Run the script of a job with two ranks on one node and with simulated commands of Slurm, until the ranks run."""
-    folder, bin_dir = tmp_path / "jobs/digits-1", tmp_path / "venv/bin"
+    # Other tests run at the same time.
+    job_id = f"digits-{uuid.uuid4().hex[:12]}"
+    folder, bin_dir = tmp_path / "jobs" / job_id, tmp_path / "venv/bin"
     bin_dir.mkdir(parents=True)
     start = 'while [ "$1" != bash ]; do shift; done\nexport SLURMD_NODENAME=n1 SLURM_NODEID=0 SLURM_LOCALID=0\n'
     ranks = 'case "$3" in rank) for id in 0 1; do SLURM_PROCID=$id "$@" & done; wait %1 && wait %2 ;; *) "$@" ;; esac\n'
@@ -56,7 +59,9 @@ def saving(tmp_path):
     given |= {"job_command": ["bash", "-c", "python train.py | cat; exit ${PIPESTATUS[0]}"], "job_stop_signal": "USR1"}
     job, _ = schedulers.parse(given)
     # The address of n1 is that of this machine, as scontrol and getent say.
-    plan, _ = slurm.plan(job, FACTS, Source(["train.py"], archive), replace(WHERE, state_dir=str(tmp_path)))
+    plan, _ = slurm.plan(
+        job, FACTS, Source(["train.py"], archive), replace(WHERE, state_dir=str(tmp_path), job_id=job_id)
+    )
     path = tmp_path / "job.sbatch"
     text = rendered(plan).submitted["job.sbatch"].replace("/^127\\./", "/^none/")
     path.write_text(text.replace("\nexport LC_ALL", "\nexport SCRIPT=$$ LC_ALL", 1))
@@ -66,7 +71,7 @@ def saving(tmp_path):
             wait_for(lambda: len(list((folder / "source").glob("up-*"))) == 2, "both ranks")
             yield running, folder
         finally:
-            for pid in procs.of_job("digits-1"):
+            for pid in procs.of_job(job_id):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -106,7 +111,7 @@ def test_ranks_save_before_their_time_in_slurm_is_up(saving):
 def test_a_rank_that_slurm_itself_ends_may_save(saving):
     """As after scancel: SIGTERM reaches the tasks of srun, the second time or after their time it ends all."""
     _, folder = saving
-    tasks = [pid for pid in procs.of_job("digits-1") if f"{folder}/task.sh" in procs.arguments(pid)[1:2]]
+    tasks = [pid for pid in procs.of_job(folder.name) if f"{folder}/task.sh" in procs.arguments(pid)[1:2]]
     assert len(tasks) == 2
     for pid in tasks:
         os.kill(pid, signal.SIGTERM)
