@@ -95,12 +95,11 @@ class HeadState:
     def _goes_down(self, host: str, now: Now) -> None:
         """Answer a node that shuts down: with restarts all ranks save, and start again when it is back or replaced."""
         failure = {"kind": "rebooted", "host": host}
+        self.nodes.leaving.add(host)
         if not self.budget:
             self.finish("failed", now, failure=failure)
-        elif host in self.restarts.members:
-            self.nodes.leaving.add(host)
-            if self.restarts.gathering_since is None:
-                self.fail(failure)
+        elif host in self.restarts.members and self.restarts.gathering_since is None:
+            self.fail(failure)
 
     def message_for(self, host: str, now: Now) -> Message:
         """Return what a node has to do."""
