@@ -106,7 +106,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Return the state of a job on this node, at its end or after `wait_s`; on the head with a line for people."""
     from ..trainyard.job.run import leader
     from ..trainyard.job.run.hang import PATTERN_NOTE
-    from ..trainyard.job.run.restarts import restart_text, went_on_text
+    from ..trainyard.job.run.restarts import watched_texts
     from .job.run import job
 
     folder = Path(job_dir)
@@ -119,7 +119,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
         if printing and not cluster["end"]:
             result["note"] = PATTERN_NOTE if printing["unread"] else ""
         history = cluster["restarts"]["history"]
-        result["restarts"] = [text for each in history for text in (restart_text(each), went_on_text(each)) if text]
+        result["restarts"] = [text for each in history for text in watched_texts(each)]
     return result
 
 

@@ -115,6 +115,12 @@ def history_text(restart: Mapping[str, Any]) -> str:
     return f"; {', '.join(texts)}: {size_text(restart['world_size'], restart['nodes'])}" if texts else ""
 
 
+def left_out_text(restart: Mapping[str, Any]) -> str:
+    """Return whom a restart left out, and why, as a line of its own; "" for nobody."""
+    text = history_text({**restart, "back": ()}).removeprefix("; ")
+    return f"{text} ({restart['why']})" if text else ""
+
+
 def world_sizes(planned: int, nodes: int, history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the number of ranks and nodes over time, from the restart history; empty where it never changed.
 

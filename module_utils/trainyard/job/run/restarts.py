@@ -71,6 +71,13 @@ def went_on_text(restart: Mapping[str, Any]) -> str:
     return f"the program went on: {first}{named}" if first else ""
 
 
+def watched_texts(restart: Mapping[str, Any]) -> list[str]:
+    """Return the lines that a watch shows of a restart, in the order in which they become known."""
+    out = fewer_nodes.left_out_text(restart)
+    first = restart_text({**restart, "left_out": (), "why": ""} if out else restart)
+    return [text for text in (first, out, went_on_text(restart)) if text]
+
+
 def _detected(failure: Failure, time_s: float | None) -> float | None:
     """Return how long ago a failure was: by the clock of its node, or for how long its node was silent."""
     if failure.get("after_s") is not None:

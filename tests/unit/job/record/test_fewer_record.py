@@ -5,6 +5,7 @@ from ansible.module_utils.trainyard.job.plan.log_names import take_logs
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.fewer_nodes import size_text, world_sizes_text
 from ansible.module_utils.trainyard.job.run.log_lines import logs
+from ansible.module_utils.trainyard.job.run.restarts import watched_texts
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_page import tiles, timeline
 from ansible.module_utils.trainyard.report.job_text import explain
@@ -105,3 +106,13 @@ def test_one_rank_is_one_rank():
     alone = [{"elapsed_s": 0.0, "world_size": 2, "nodes": 2}, {"elapsed_s": 60.0, "world_size": 1, "nodes": 1}]
     assert world_sizes_text(alone) == "2 ranks from 0:00:00, 1 rank from 0:01:00"
     assert size_text(1, 1) == "1 rank on 1 node"
+
+
+def test_a_watch_shows_who_is_left_out_when_that_is_decided():
+    before = {name: value for name, value in OUT.items() if name not in ("left_out", "world_size", "nodes", "why")}
+    (first,) = watched_texts(before)
+    out = "the job goes on without n2: 4 ranks on 2 nodes (node n2: no report for 317 s)"
+    assert watched_texts(OUT) == [first, out]
+    assert watched_texts({**OUT, "first_step": 41}) == [first, out, "the program went on: its first step was 41"]
+    (again,) = watched_texts(BACK)
+    assert again.endswith("; n2 takes part again: 6 ranks on 3 nodes")
