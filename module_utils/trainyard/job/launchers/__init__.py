@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launchers: one small module each, with pure functions from job and placement to the processes of every node.
 
-Processes and files that contain addresses of other nodes have `lists_nodes`, so that a spare can replace a node. What
-numbers nodes and ranks is `numbered`, so that a job can go on with fewer nodes (job_min_nodes).
+Processes and files that contain addresses of other nodes have `lists_nodes`, so that a spare can replace a node.
+Options, variables and lines that number nodes and ranks are `numbered`, so that a job can go on with fewer nodes.
 To add a launcher, add a module and an entry in LAUNCHERS.
 """
 

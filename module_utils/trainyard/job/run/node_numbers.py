@@ -2,8 +2,8 @@
 """Number the ranks of a node anew when a job goes on with fewer nodes than planned (fewer_nodes.py).
 
 The plan marks what changes: `numbered` of a process has variables and options with templates, `numbered` of a file has
-lines. The names of their fields are those of Numbers, and `rank` in a process of one rank. What lists nodes
-(`lists_nodes`) has one entry for each place.
+lines. The names of their fields are those of Numbers, and `rank` in a process of one rank. Values and
+files that list nodes (`lists_nodes`) have one entry for each place.
 """
 
 from __future__ import annotations

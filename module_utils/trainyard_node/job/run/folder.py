@@ -120,8 +120,8 @@ def fill(job_dir: Path, node_plan: Record, archive: bytes, runtime: bytes, secre
         (job_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
         _write_private(job_dir / name, content)
     (job_dir / "trainyard.pyz").write_bytes(runtime)
-    # Each process reads node_plan.json, and a file may be as large as the cluster is. What changes with the nodes that
-    # take part is written again from its first content.
+    # Each process reads node_plan.json, and a file may be as large as the cluster is. Files that change with the
+    # nodes that take part are written again from their first content.
     changing = files if "fewer" in node_plan else ()
     bare = [item if item in changing else {key: item[key] for key in item if key != "content"} for item in files]
     written = {**node_plan, "secret_files": list(secret_files), "files": bare}
