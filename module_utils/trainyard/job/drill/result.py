@@ -9,7 +9,7 @@ was given up, or "".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted
@@ -42,11 +42,14 @@ def unusable(undisturbed: Data, drill: Drill) -> list[Finding]:
     points = _steps(undisturbed)
     reached = points[-1].step if points else 0
     failure = undisturbed["summary"].get("failure")
+    restarts = undisturbed["summary"].get("restarts")
     pattern = "set job_progress_pattern (docs/job-file.md, Progress), or print `step 3 loss 0.5`"
+    if restarts:
+        found = f"{undisturbed['job_id']} failed by itself: {restarts[0]['reason']}"
+        return [Finding("job", found, "a job that runs without a fault", "see its report, and run it alone first")]
     if not points:
-        found = f"no step is recognized in what {undisturbed['job_id']} printed" + (
-            f"; it failed: {failures.text(failure)}" if failure else ""
-        )
+        failed = f"; it failed: {failures.text(failure)}" if failure else ""
+        found = f"no step is recognized in what {undisturbed['job_id']} printed{failed}"
         return [Finding("steps", found, "lines with a step and a loss", pattern)]
     if not series.rises(points):
         found = f"steps that begin again, after {undisturbed['job_id']} had printed step {number(reached)}"
@@ -65,19 +68,18 @@ def of_runs(drill: Drill, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
     by_run = {run["run"]: run for run in runs}
     reference = _steps(by_run["undisturbed"])
     found = {fault: _resumption(fault, by_run) for fault in FAULTS}
-    first = [each.before for each in found.values() if each]
-    noise = series.noise(reference, first)
-    steps = {fault: checks.right_step(reference, each) if each else _NOT_RUN for fault, each in found.items()}
+    noise = series.noise(reference, [each.before for each in found.values() if each])
+
+    def by_fault(check: Callable[[Resumption], Result]) -> dict[str, Result]:
+        return {fault: check(each) if each else _NOT_RUN for fault, each in found.items()}
+
+    steps = by_fault(lambda each: checks.right_step(reference, each))
     results = {
         "signal": {"stopped": _signal(by_run, plan)},
         "saves": {fault: _saves(fault, by_run, plan, drill, steps[fault]) for fault in FAULTS},
         "step": steps,
-        "loss": {
-            fault: checks.loss_continues(reference, each, noise) if each else _NOT_RUN for fault, each in found.items()
-        },
-        "data": {
-            fault: checks.data_continues(reference, each, noise) if each else _NOT_RUN for fault, each in found.items()
-        },
+        "loss": by_fault(lambda each: checks.loss_continues(reference, each, noise)),
+        "data": by_fault(lambda each: checks.data_continues(reference, each, noise)),
     }
     listed = [
         {
@@ -140,8 +142,8 @@ def _named(name: str | None) -> tuple[float | None, str]:
 
 
 def _failure(run: Data, after: str) -> str:
-    failure = run["summary"].get("failure")
-    why = failures.text(failure) if failure else run["why"]
+    failure = run["summary"].get("failure") or {}
+    why = ": ".join(filter(None, [failures.text(failure), failure.get("error")])) if failure else run["why"]
     unfinished = (run["summary"].get("checkpoints") or {}).get("unfinished")
     torn = f"; checkpoint {unfinished['name']} is not complete: {unfinished['reason']}" if unfinished else ""
     return f"after {after} the job failed: {why}{torn}" if why else ""

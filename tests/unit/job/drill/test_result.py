@@ -62,14 +62,16 @@ def test_a_save_by_the_wrong_rank_is_named_with_its_node():
 def test_a_torn_save_is_named_with_its_reason():
     torn = checkpoint(12, reason="its archive has no end: it was cut off")
     failure = {"kind": "exit", "host": "n1", "process": "rank0", "rank": 0, "ranks": [0], "exit_code": 1,
-               "signal": None, "result": "exit-code"}  # fmt: skip
+               "signal": None, "result": "exit-code", "error": "BadZipFile: no end"}  # fmt: skip
     of_runs = runs(
         {"checkpoints": {"newest": checkpoint(8), "unfinished": torn}, "saving": saving("step_000008.pt")}, []
     )
     of_runs[2]["summary"].update(state="failed", failure=failure)
     assert {name for name, state in states(of_runs).items() if state == "fail"} == {"saves", "step"}
     assert text(of_runs, "saves") == "step_000012.pt is not complete: its archive has no end: it was cut off"
-    assert text(of_runs, "step") == "after the next launch the job failed: rank 0 on n1: exit code 1"
+    assert (
+        text(of_runs, "step") == "after the next launch the job failed: rank 0 on n1: exit code 1: BadZipFile: no end"
+    )
 
 
 def test_a_lost_seed_is_named_as_other_data():
@@ -181,6 +183,12 @@ def test_the_job_file_is_reminded_of_restarts():
 def test_an_undisturbed_run_without_usable_steps_is_a_finding(points, why, part):
     [finding] = result.unusable(run("undisturbed", points, why=why), drill())
     assert part in finding.found and finding.action
+
+
+def test_an_undisturbed_run_that_fails_is_a_finding_of_the_job():
+    failed = run("undisturbed", losses(1, 9) + losses(8, 20), restarts=[{"reason": "rank 0 on n1: exit code 1"}])
+    [finding] = result.unusable(failed, drill())
+    assert finding.found == "mine-undisturbed failed by itself: rank 0 on n1: exit code 1"
 
 
 def test_attempts_are_split_by_their_first_steps():
