@@ -5,12 +5,14 @@
 scale.py plan 4000          the plan of a job over this many nodes of 8 GPUs, as a pure function, and what it renders
 scale.py check 1000         launch.yml --check on an inventory of this many hosts that answer at once (simulated/)
 scale.py join 4000          this many monitors' connections, made at once, to one real head on this machine
+scale.py elect 1000         a real head of this many nodes is killed, and a real candidate leads in its place
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -206,6 +208,89 @@ async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     }
 
 
+def elect(count: int) -> dict[str, Any]:
+    """Kill the head of a job of many nodes; return when another one leads, and what copies of the state cost the head.
+
+    Head and candidate are real monitors. All other nodes share this process, and have the monitors' protocol alone.
+    """
+    from ansible.module_utils.trainyard_node.job.run.connections import OWN_FILES, make_room
+    from job_cluster import Cluster
+
+    hosts = [f"n{number + 1}" for number in range(count)]
+    make_room(2 * count + OWN_FILES)
+    found: dict[str, Any] = {"nodes": count}
+    for copies in (False, True):
+        with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+            job = Cluster(Path(folder), ["wait"], ["wait"], ["wait"], silent_after_s=15.0, max_restarts=1)
+            for node in job.nodes:
+                node.spec.update(hosts=hosts, world_size=count)
+                if not copies:
+                    node.spec["candidates"] = []
+                node.dir.joinpath("node_plan.json").write_text(json.dumps(node.spec))
+            with job:
+                for node in job.nodes[:2]:
+                    node.start()
+                found.update(asyncio.run(_elect(job.head, job.nodes[1], hosts[2:], copies)))
+    return found
+
+
+async def _elect(head: Any, second: Any, hosts: list[str], copies: bool) -> dict[str, Any]:
+    """Have all join, look at the head for 20 s; with `copies`, kill it, and wait until the second node leads."""
+    while not (head.dir / "cluster.json").exists():
+        await asyncio.sleep(0.05)
+    clients = [asyncio.create_task(_follow(head.spec, host)) for host in hosts]
+    try:
+        while head.read("cluster.json")["state"] == "starting":
+            await asyncio.sleep(0.1)
+        before = cpu_seconds(head.monitor.pid)
+        await asyncio.sleep(20)
+        cores = round((cpu_seconds(head.monitor.pid) - before) / 20, 3)
+        if not copies:
+            return {"head without copies, cores": cores}
+        head.monitor.kill()
+        killed = time.monotonic()
+        while not (second.dir / "cluster.json").exists():
+            await asyncio.sleep(0.05)
+        led = time.monotonic() - killed
+        return {"head with copies, cores": cores, "leads after silence_s": round(led - head.spec["silent_after_s"], 1)}
+    finally:
+        for task in clients:
+            task.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+
+
+async def _follow(spec: dict[str, Any], host: str) -> None:
+    """Report as a node does: to the head, and where that is silent to one candidate after the other."""
+    from ansible.module_utils.trainyard.job.run.succession import CALL_S, Search
+    from ansible.module_utils.trainyard_node.job.run import connections
+    from job_cluster import REPORT, REPORT_S
+
+    addresses = dict(spec["candidates"] or [["n1", spec["head_address"]]])
+    search, heard, limit_s = Search(addresses), time.monotonic(), spec["silent_after_s"]
+
+    def receive(*_: Any) -> None:
+        nonlocal heard
+        heard = time.monotonic()
+
+    while True:
+        over = asyncio.Event()
+        where = addresses[search.target], spec["monitor_port"]
+        calling = connections.connect(spec["token"], host, where, receive, lambda _, over=over: over.set())
+        try:
+            connection = await asyncio.wait_for(calling, CALL_S)
+            called = time.monotonic()
+            while not over.is_set() and time.monotonic() - max(heard, called) < limit_s:
+                connection.update({"report": {**REPORT, "host": host}})
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(over.wait(), REPORT_S)
+            connection.abort()
+        except (OSError, asyncio.TimeoutError):
+            pass
+        if time.monotonic() - heard > limit_s:
+            search.go_on()
+        await asyncio.sleep(0.2)
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -221,10 +306,10 @@ def peak_of(pid: int) -> int:
 def main() -> None:
     """Measure one thing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=["plan", "check", "join"])
+    parser.add_argument("what", choices=["plan", "check", "join", "elect"])
     parser.add_argument("nodes", type=int)
     given = parser.parse_args()
-    print(json.dumps({"plan": plan, "check": check, "join": join}[given.what](given.nodes)))
+    print(json.dumps({"plan": plan, "check": check, "join": join, "elect": elect}[given.what](given.nodes)))
 
 
 if __name__ == "__main__":

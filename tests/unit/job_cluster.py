@@ -91,12 +91,16 @@ def wait_for(condition, what):
     raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}")
 
 
+# The report of a node with a rank that runs.
+REPORT = {
+    "ranks_running": 1, "done": False, "idle": False, "rankless": 0, "failures": [], "metrics": {},
+    "loss_not_a_number": None, "attempts": {"": 0}, "ready_for": None, "cannot_write": None,
+}  # fmt: skip
+
+
 async def report_to(spec, host, lost=None):
     """Be the monitor of `host` on the wire, with a rank that runs, for as long as it takes; put `host` into `lost`
     each time a connection breaks. Without a process of its own: a head may have thousands of these."""
-    report = {"host": host, "ranks_running": 1, "done": False, "idle": False, "rankless": 0, "failures": [],
-              "metrics": {}, "loss_not_a_number": None, "attempts": {"": 0}, "ready_for": None,
-              "cannot_write": None}  # fmt: skip
     where = spec["head_address"], spec["monitor_port"]
     while True:
         over = asyncio.Event()
@@ -109,7 +113,7 @@ async def report_to(spec, host, lost=None):
             continue
         try:
             while not over.is_set():
-                connection.update({"report": report})
+                connection.update({"report": {**REPORT, "host": host}})
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(over.wait(), REPORT_S)
             if lost is not None:

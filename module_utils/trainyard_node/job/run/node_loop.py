@@ -47,6 +47,8 @@ class NodeLoop:
         self.last_contact, self._patience_s = time.monotonic(), limit_s if self._searches else JOIN_S
         # Whether it ever had one, or was it.
         self._had_head = self._searches
+        if self._searches:
+            self._runner.follows = ""
         if resigned:
             self.last_contact -= limit_s
 

@@ -1,4 +1,4 @@
-"""Who leads a job after its head was lost, and when a head leaves that to others, on a clock of the test's own."""
+"""The next head of a job after the last one was lost, and heads that leave it to others, on a clock of our own."""
 
 import json
 
