@@ -71,7 +71,8 @@ for made in range(done + 1, 100_000):
         print(f"step {made - done if defect == 'step' else made} loss {state[0]:.6f}", flush=True)
         if made % 3 == 0:
             save(made)
-    if state[1]:
+    # Not beside a periodic save, which would hide that rank 0 saves nothing.
+    if state[1] and (defect != "rank" or made % 3 == 2):
         if rank == (1 if defect == "rank" else 0):
             save(made, torn=defect == "torn")
         dist.barrier()
