@@ -30,8 +30,6 @@ from .watching import GIVE_UP_S
 POLL_S, SHOW_S = 0.5, 3.0
 # Seconds after which a program is given up of whose lines no progress is read.
 UNREAD_S = 60.0
-# Why a run was given up that the user interrupted.
-INTERRUPTED = "interrupted"
 
 
 def of_record(record: Mapping[str, Any]) -> Drill:
@@ -72,7 +70,7 @@ def watch(
                 return {"killed": None, "why": f"no rank was found on {killed['host']}"}
             ranks = named_ranks(killed["ranks"])
             show(f"  killed on {killed['host']}: {counted(killed['processes'], 'process', 'processes')} ({ranks})")
-    return {"killed": killed, "why": INTERRUPTED}
+    return {"killed": killed, "why": "interrupted"}
 
 
 def _kill(plan: Mapping[str, Any], goal: goals.Goal, ask: Ask) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.job.drill import result
-from ansible.module_utils.trainyard_controller import drilling
+from ansible.module_utils.trainyard_controller import drilling, interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 
 
@@ -19,8 +19,8 @@ class ActionModule(OnceForAll):
         newer = drilling.elsewhere(plan, given["user"], self.fan_out().ask) if run == "stopped" else {}
         watched = {"killed": given["watched"].get("killed"), "why": given["watched"].get("why", "")}
         record = {"run": run, "job_id": run_dir.name, "elsewhere": newer, **watched}
-        findings = []
-        if run == "undisturbed" and record["why"] != drilling.INTERRUPTED:
+        findings, interrupted = [], interrupts.noted()
+        if run == "undisturbed" and not interrupted:
             findings = result.unusable(drilling.read_run(run_dir.parent, record), drill)
-        over = bool(findings) or record["why"] == drilling.INTERRUPTED
-        return {"record": record, "findings": [finding.as_dict() for finding in findings], "over": over}
+        listed = [finding.as_dict() for finding in findings]
+        return {"record": record, "findings": listed, "over": bool(findings) or interrupted}

@@ -85,7 +85,7 @@ def test_a_run_is_watched_until_its_step_or_its_end():
 
 
 def test_an_interrupt_ends_the_watching():
-    assert watched(Nodes(state(3)), Goal(10), lambda: True)[0]["why"] == drilling.INTERRUPTED
+    assert watched(Nodes(state(3)), Goal(10), lambda: True)[0]["why"] == "interrupted"
 
 
 def test_a_silent_head_is_given_up(monkeypatch):
