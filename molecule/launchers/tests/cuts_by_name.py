@@ -1,0 +1,74 @@
+"""A network that falls apart under a job; by name only, `pytest tests/cuts_by_name.py`, on a lab of five nodes."""
+
+import pytest
+from lab_jobs import WORKER, wait_until
+
+STEPS = ["python3", "worker.py", "--resume", "--steps", "400", "--restarts", "1"]
+
+
+class Cut:
+    """Routes that lead nowhere, between all nodes of two sides."""
+
+    def __init__(self, nodes, node_vars, one, other):
+        self._nodes = nodes
+        self._routes = [
+            (here, node_vars[there]["ansible_host"])
+            for side, far in ((one, other), (other, one))
+            for here in side
+            for there in far
+        ]
+
+    def __enter__(self):
+        for host, address in self._routes:
+            self._nodes[host].host.check_output(f"ip route add blackhole {address}/32")
+        return self
+
+    def __exit__(self, *_):
+        for host, address in self._routes:
+            self._nodes[host].host.run(f"ip route del blackhole {address}/32")
+
+
+def state(nodes, host, run):
+    read = nodes[host].host.run(f"cat {run.job_dir}/cluster.json")
+    return nodes[host].table.read_json(f"{run.job_dir}/cluster.json") if read.rc == 0 else {}
+
+
+def launched(play, nodes, **more):
+    settings = {"job_command": STEPS, "job_max_restarts": 2, "job_wait": False, **more}
+    run = play.launch(WORKER, **settings).expect(0)
+    wait_until(lambda: (state(nodes, "n1", run).get("metrics") or {}).get("step"), "a first step")
+    return run
+
+
+def test_a_head_that_is_alone_ends_its_ranks_and_does_nothing_when_it_is_back(play, nodes, node_vars, left):
+    run = launched(play, nodes, job_name="cut-alone", job_nodes=4, job_spares=1)
+    with Cut(nodes, node_vars, ["n1"], ["n2", "n3", "n4", "n5"]):
+        wait_until(lambda: state(nodes, "n2", run).get("ranks_running") == 4, "the others to go on")
+        assert nodes["n1"].ranks(run.job_id) == []
+        assert [nodes[name].ranks(run.job_id) != [] for name in ("n2", "n3", "n4", "n5")] == [True] * 4
+    end = wait_until(lambda: nodes["n1"].table.read_json(f"{run.job_dir}/monitor.json")["end"], "the end of n1")
+    assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n5")
+    assert state(nodes, "n1", run)["term"] == 0 and state(nodes, "n2", run)["ranks_running"] == 4
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0)
+    assert left(run.job_id) == {}
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_of_two_halves_at_most_one_trains(play, nodes, node_vars, left, spares):
+    """With a spare on its side, the half of n3 and n4 has a majority; but it lacks ranks, and waits for the others."""
+    run = launched(play, nodes, job_name=f"cut-halves-{spares}", job_nodes=4, job_spares=spares)
+    far = ["n3", "n4", "n5"][: 2 + spares]
+    with Cut(nodes, node_vars, ["n1", "n2"], far):
+        wait_until(lambda: not any(nodes[name].ranks(run.job_id) for name in ("n1", "n2", *far)), "all ranks to end")
+        if spares:
+            wait_until(lambda: state(nodes, "n3", run).get("term"), "n3 to lead")
+
+    def leader():
+        states = {name: state(nodes, name, run) for name in ("n1", "n3")}
+        return [name for name, found in states.items() if found.get("term") and found["ranks_running"] == 4]
+
+    (led,) = wait_until(leader, "all to go on together")
+    running = [name for name in ("n1", "n2", "n3", "n4", "n5") if nodes[name].ranks(run.job_id)]
+    assert len(running) == 4 and led == ("n3" if spares else "n1")
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0)
+    assert left(run.job_id) == {}
