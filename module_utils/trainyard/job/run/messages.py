@@ -9,14 +9,15 @@ that does not fit ends its connection and changes nothing. An empty message mean
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...},
                        "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true, "absent": [2], "term": 1,
                        "copy": {...}}
-                    | {"end": {...}} | {"resigns": true}
+                    | {"end": {...}} | {"resigns": true} | {"stands": true}
 
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
 `goes_down`; without it, somebody stopped the job. `samples` counts samples of ranks and names what slows the node; with
 `sample_stacks` these are samples of stacks, too (slow_ranks.py). `moved` maps replaced addresses to those of spares
 (moved_addresses.py), `absent` are the places that nobody has (fewer_nodes.py). `aside` has the node of rank 0 set
 checkpoints aside before that attempt (rollback.py). Where the head can be replaced (succession.py), reports and orders
-have its `term`, a candidate gets a `copy` of the job's state, and a head that is about to leave `resigns`.
+have its `term`, a candidate gets a `copy` of the job's state, a head that is about to leave `resigns`, and a candidate
+that waits for a majority `stands`.
 """
 
 from __future__ import annotations
@@ -271,13 +272,14 @@ def shapes_from_head(processes: Collection[str], budget: int, hosts: Collection[
         "?term": Whole(MAX_TERM),
         **({"?copy": copy_shape(hosts, budget)} if hosts else {}),
     }
-    return {"orders": Exact(orders), "end": Exact({"end": Exact(end)}), "resigns": Exact({"resigns": Is((True,))})}
+    alone = {name: Exact({name: Is((True,))}) for name in ("resigns", "stands")}
+    return {"orders": Exact(orders), "end": Exact({"end": Exact(end)}), **alone}
 
 
 def check_from_head(message: Message, processes: Collection[str], budget: int, hosts: Collection[str] = ()) -> None:
     """Check a message of the head. Raises BadMessage."""
     shapes = shapes_from_head(processes, budget, hosts)
-    _check(message, next((shapes[name] for name in ("end", "resigns") if name in message), shapes["orders"]))
+    _check(message, next((shapes[name] for name in ("end", "resigns", "stands") if name in message), shapes["orders"]))
 
 
 def _check(message: Message, shape: Shape) -> None:

@@ -2,10 +2,10 @@
 """Choose who leads a job after its head was lost, so that never two parts of the job train. Times are seconds.
 
 Candidates are a few hosts in a fixed order, the planned head first. A node whose head is silent ends its ranks, calls
-the candidates in turn, and obeys only whom it has called. A call is a vote, as a node has one connection at a time. A
-candidate without a head leads once a majority of the voters has called it, itself included. Voters are the members of
-the job and its spares. Its copy of the job's state must not be older than what any of them has followed: each head has
-a higher term than the one before.
+the candidates in turn, and obeys only the one that it has called. A call is a vote, as a node has one connection at a
+time. In its own turn a candidate stands: it leads once a majority of the voters has called it, itself included. Voters
+are the members of the job and its spares. Its copy of the job's state must not be older than what any of them has
+followed: each head has a higher term than the one before.
 
 A head that has not heard a majority of the voters for `silent_after_s` ends its own ranks, and calls like any other
 node. A new head starts nothing before the ranks of the old one have ended in this way.
@@ -21,8 +21,12 @@ from .rollback import MAX_ASIDE
 from .saving import SAVING
 from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Is, Shape, Text, Whole
 
-# How long a call may take until it is answered at all, and how long a candidate waits for the first call in its turn.
-CALL_S, STAND_S = 3.0, 3.0
+# How long a node tries to reach a candidate, how long it waits there for one that has not lost the head as yet, and how
+# long a candidate waits for a first call.
+CALL_S, WAIT_S = 3.0, 5.0
+# How long a candidate that was called waits for a majority, and its callers with it: meanwhile any other node has tried
+# each candidate, so that parts of a job meet again when their network is whole.
+STAND_S = 25.0
 # How long a new head starts nothing, as a head that is cut off may take that time to end its ranks.
 SETTLE_S = 5.0
 MAX_TERM = 1 << 31

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.attempt_watch import JOIN_S, REPORT_S
 from ....trainyard.job.run.messages import Message
-from ....trainyard.job.run.succession import CALL_S, STAND_S, Search
+from ....trainyard.job.run.succession import CALL_S, STAND_S, WAIT_S, Search
 from . import connections
 from .connections import Connection, NodeConnection
 from .stop_grace import of_plan
@@ -42,6 +42,8 @@ class NodeLoop:
         self._search = Search(self._candidates)
         # Whether this node looks for a head: it has lost one, or may have missed a new one.
         self._searches = bool(self._candidates) and (resigned or monitor.resumed)
+        # Whether the candidate that was called waits for a majority.
+        self._stands = False
         # When the head sent something last, and how long it may be silent.
         limit_s = float(self._node_plan["silent_after_s"])
         self.last_contact, self._patience_s = time.monotonic(), limit_s if self._searches else JOIN_S
@@ -62,7 +64,7 @@ class NodeLoop:
             searches = self._searches
             if self._target() == self._runner.host:
                 silent_s = time.monotonic() - self.last_contact
-                if self._seat and await self._stand():
+                if self._seat and await self._stand(self._seat):
                     return self._lead(self._seat, silent_s)
             else:
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
@@ -90,18 +92,19 @@ class NodeLoop:
         calling = connections.connect(token, self._runner.host, where, self.receive, self._closed)
         return asyncio.wait_for(calling, CALL_S) if self._searches else calling
 
-    async def _stand(self) -> bool:
+    async def _stand(self, seat: Seat) -> bool:
         """Wait for calls in this node's turn; return whether it leads from now on."""
-        begun = time.monotonic()
-        while not self._monitor.ended.is_set() and self._seat and self._seat.copy:
-            if self._seat.wins():
+        begun, seat.stands = time.monotonic(), bool(seat.copy)
+        while not self._monitor.ended.is_set() and seat.stands:
+            if seat.wins():
+                seat.stands = False
                 return True
             self.inspect_and_save()
             self._give_up()
-            waited_s = time.monotonic() - begun
-            if waited_s > (self._patience_s if self._seat.calls() else STAND_S):
+            if time.monotonic() - begun > (STAND_S if seat.calls() else WAIT_S):
                 break
             await self._monitor.pause()
+        seat.give_up()
         return False
 
     def _lead(self, seat: Seat, silent_s: float) -> HeadLoop:
@@ -125,7 +128,7 @@ class NodeLoop:
         self._monitor.news.set()
 
     async def _report(self, connection: Connection) -> None:
-        called, searched = time.monotonic(), self._searches
+        called, searched, self._stands = time.monotonic(), self._searches, False
         if not self._candidates:
             # From now on the head is there, and knows that this node is.
             self.last_contact, self._patience_s = called, float(self._node_plan["silent_after_s"])
@@ -142,7 +145,7 @@ class NodeLoop:
             self._give_up()
             self._note_silence()
             searched = searched and self._searches
-            if self._searches and (not searched or time.monotonic() - called > self._patience_s):
+            if self._searches and (not searched or time.monotonic() - called > (STAND_S if self._stands else WAIT_S)):
                 # It leads no more, or not soon.
                 connection.abort()
                 return
@@ -182,6 +185,9 @@ class NodeLoop:
         processes = [process["name"] for process in self._node_plan["processes"]]
         hosts = self._seat.hosts if self._seat else ()
         messages.check_from_head(message, processes, int(self._node_plan.get("max_restarts", 0)), hosts)
+        if "stands" in message:
+            self._stands = self._searches
+            return
         if "resigns" in message:
             if self._candidates:
                 self._begin_search()

@@ -38,6 +38,8 @@ class Seat:
         self.server = Server(node_plan["token"], others, self._receive)
         self.leader: HeadLoop | None = None
         self.callers: dict[str, Caller] = {}
+        # Whether this candidate waits for a majority of calls.
+        self.stands = False
         self.copy = self._copy_before()
 
     def _copy_before(self) -> Message:
@@ -70,6 +72,12 @@ class Seat:
         patience_s = float(self._node_plan["silent_after_s"])
         return wins(self._runner.host, self.copy, self.calls(), time.monotonic(), patience_s)
 
+    def give_up(self) -> None:
+        """Leave it to the next candidate, and have all that have called go there, too."""
+        self.stands = False
+        for connection in list(self.server.connections.values()):
+            connection.abort()
+
     def _receive(self, connection: Connection, message: Message) -> None:
         """Take a message of a node. Raises BadMessage."""
         if self.leader:
@@ -83,3 +91,5 @@ class Seat:
         if report:
             self.callers[host] = Caller(report, int(report.get("term", 0)), time.monotonic())
             self._monitor.news.set()
+        if self.stands:
+            connection.send({"stands": True})
