@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
@@ -95,13 +96,14 @@ class NodeLoop:
     async def _stand(self, seat: Seat) -> bool:
         """Wait for calls in this node's turn; return whether it leads from now on."""
         begun, seat.stands = time.monotonic(), bool(seat.copy)
+        patience_s = random.uniform(*STAND_S)
         while not self._monitor.ended.is_set() and seat.stands:
             if seat.wins():
                 seat.stands = False
                 return True
             self.inspect_and_save()
             self._give_up()
-            if time.monotonic() - begun > (STAND_S if seat.calls() else WAIT_S):
+            if time.monotonic() - begun > (patience_s if seat.calls() else WAIT_S):
                 break
             await self._monitor.pause()
         seat.give_up()
@@ -145,7 +147,9 @@ class NodeLoop:
             self._give_up()
             self._note_silence()
             searched = searched and self._searches
-            if self._searches and (not searched or time.monotonic() - called > (STAND_S if self._stands else WAIT_S)):
+            if self._searches and (
+                not searched or time.monotonic() - called > (max(STAND_S) if self._stands else WAIT_S)
+            ):
                 # It leads no more, or not soon.
                 connection.abort()
                 return
