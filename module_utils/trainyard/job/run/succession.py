@@ -24,8 +24,8 @@ from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, F
 # How long a node tries to reach a candidate, how long it waits there for one that has not lost the head as yet, and how
 # long a candidate waits for a first call.
 CALL_S, WAIT_S = 3.0, 4.0
-# How long a candidate that was called waits for a majority, and its callers with it: at least and at most. Drawn at
-# random, as parts of a job that all take the same time would miss each other again and again when their network is whole.
+# How long a candidate that was called waits for a majority, and its callers with it: at least and at most. It is drawn,
+# as parts of a job that all take the same time would miss each other for good once their network is whole.
 STAND_S = 10.0, 30.0
 # How long a new head starts nothing, as a head that is cut off may take that time to end its ranks.
 SETTLE_S = 5.0

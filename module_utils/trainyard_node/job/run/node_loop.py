@@ -96,7 +96,7 @@ class NodeLoop:
     async def _stand(self, seat: Seat) -> bool:
         """Wait for calls in this node's turn; return whether it leads from now on."""
         begun, seat.stands = time.monotonic(), bool(seat.copy)
-        patience_s = random.uniform(*STAND_S)
+        patience_s = random.uniform(*STAND_S)  # noqa: S311 (nothing secret)
         while not self._monitor.ended.is_set() and seat.stands:
             if seat.wins():
                 seat.stands = False
@@ -147,9 +147,8 @@ class NodeLoop:
             self._give_up()
             self._note_silence()
             searched = searched and self._searches
-            if self._searches and (
-                not searched or time.monotonic() - called > (max(STAND_S) if self._stands else WAIT_S)
-            ):
+            patience_s = max(STAND_S) if self._stands else WAIT_S
+            if self._searches and (not searched or time.monotonic() - called > patience_s):
                 # It leads no more, or not soon.
                 connection.abort()
                 return
