@@ -51,8 +51,9 @@ class HeadLoop:
         self.sender = event_sender.of_job(monitor.job_dir, node_plan, self._runner.supervisor.beside)
         self._compared: Message | None = previous or None
         if silent_s is not None:
-            self._compared = json.loads(json.dumps(cluster_state(self.state, now())))
             take_over(self.state, seat.copy, seat.calls(), silent_s, now(), monitor.resumed)
+            # The last head has told all that was before.
+            self._compared = json.loads(json.dumps(cluster_state(self.state, now())))
             print(f"leads the job in place of {seat.copy['head']}, term {self.state.term}", flush=True)
         elif monitor.resumed:
             come_back(self.state, previous, {"kind": "rebooted", "host": self._runner.host}, now())

@@ -20,6 +20,7 @@ from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import attempt, free_port, wait_for
 from test_events import state
+from test_monitor_spares import lose
 
 SECRET = " ".join(["a secret", "of some length"])
 HINT = "/services/hunter2"
@@ -306,10 +307,23 @@ def test_the_last_event_has_a_short_time(receiver, sending, monkeypatch):
 
 def with_receivers(job, *receivers):
     settings = event_receivers.settings({"job_events": list(receivers), "job_events_secret": SECRET})
-    write_json(job.head.dir / "events.json", settings, mode=0o600)
-    job.head.spec["secret_files"] = ["events.json"]
-    write_json(job.head.dir / "node_plan.json", job.head.spec)
+    for node in job.nodes[: max(1, len(job.head.spec.get("candidates", ())))]:
+        write_json(node.dir / "events.json", settings, mode=0o600)
+        node.spec["secret_files"] = ["events.json"]
+        write_json(node.dir / "node_plan.json", node.spec)
     return job
+
+
+def test_the_next_head_sends_the_events_from_then_on(cluster, receiver):
+    job = cluster(["train"], ["train"], max_restarts=1, spares=1)
+    with_receivers(job, {"url": receiver.up().url}).start()
+    wait_for(lambda: receiver.kinds() == ["started"], "the start")
+    lose(job.head)
+    wait_for(lambda: "restart" in receiver.kinds(), "the event of the restart")
+    for node in job.nodes[1:]:
+        node.go()
+    wait_for(lambda: "ended" in receiver.kinds(), "the event of the end")
+    assert receiver.kinds() == ["started", "restart", "spare", "first_step", "ended"]
 
 
 def test_a_job_sends_events_without_a_controller(cluster, receiver, tmp_path):
