@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard.job.run import answers
@@ -133,6 +134,19 @@ def test_with_restarts_a_head_that_shuts_down_begins_the_next_attempt_for_which_
     come_back(head.loop.state, read_object(head.job_dir / "cluster.json"), restart["failure"], head_loop.now())
     assert head.loop.state.saving_known and not head.loop.state.restarts.go
     assert head.loop.state.decide(head_loop.now()) == [] and len(head.loop.state.restarts.history) == 1
+
+
+def test_a_head_that_shuts_down_has_the_others_choose_a_new_one(tmp_path, monkeypatch):
+    head, sent = going_down(tmp_path, monkeypatch, 0, max_restarts=1, spares=1), []
+    line = SimpleNamespace(update=sent.append, send=sent.append, close=lambda: None)
+    head.loop.server.connections["n2"] = line
+    head.stop()
+    asyncio.run(head.loop.run())
+    assert head.leaving and sent[-1] == {"resigns": True}
+    # What the next head goes on with.
+    (copy,) = [each["copy"] for each in sent if "copy" in each][-1:]
+    assert copy["restarts"]["gathering"] and copy["restarts"]["history"][0]["failure"]["kind"] == "rebooted"
+    assert head.seat.copy == copy
 
 
 def test_without_a_restart_that_is_left_a_head_that_shuts_down_ends_the_job(tmp_path, monkeypatch):
