@@ -9,6 +9,7 @@ from ansible.module_utils.trainyard.job.run.attempt_watch import Local
 from ansible.module_utils.trainyard.job.run.head_state import HeadState, cluster_state
 from ansible.module_utils.trainyard.job.run.orders import Now, PollCheckpoints
 from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.job.run.succession import copy_shape
 
 EPOCH_S = time.time()
 
@@ -79,6 +80,8 @@ class SimulatedJob:
             self.starts.append(self.state.restarts.attempts("n1")[""])
         self._went = self.state.restarts.go
         assert misfit(cluster_state(self.state, self.time()), answers.CLUSTER) == ""
+        wrong = misfit(self.state.copy(), copy_shape(self.hosts, self.state.budget))
+        assert not wrong, wrong
         return orders
 
     def step(self):

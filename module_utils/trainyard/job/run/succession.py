@@ -30,6 +30,8 @@ STAND_S = 10.0, 30.0
 # How long a new head starts nothing, as a head that is cut off may take that time to end its ranks.
 SETTLE_S = 5.0
 MAX_TERM = 1 << 31
+# Upper bound for the text of a failure or a reason, in characters.
+_MAX_TEXT = 1 << 16
 
 
 class Caller(NamedTuple):
@@ -82,7 +84,7 @@ def wins(host: str, copy: Mapping[str, Any], callers: Mapping[str, Caller], now:
 def copy_shape(hosts: Collection[str], budget: int) -> Shape:
     """Return the shape of the copy of the state that a head sends to candidates, in a job of these hosts."""
     host, count = Is(hosts), Whole(budget)
-    text, number = Text(2000), MAYBE_NUMBER
+    text, number = Text(_MAX_TEXT), MAYBE_NUMBER
     checkpoint: Shape = {"name": text, "time": float, "size": int}
     restart = {
         **dict.fromkeys(("reason", "restarted"), text),
@@ -99,7 +101,7 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         "whole": count,
         "alone": Each(Each(count, text), host),
         "furthest": (Few(float, 2), NOTHING),
-        "fruitless": count,
+        "fruitless": Whole(MAX_TERM),
         "began_s": float,
         "polled": bool,
         "saved_new": bool,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.messages import Message
-from ....trainyard.job.run.succession import Caller, wins
+from ....trainyard.job.run.shapes import misfit
+from ....trainyard.job.run.succession import Caller, copy_shape, wins
 from ...machine.json_files import read_object
 from .connections import OWN_FILES, Connection, Server, make_room
 
@@ -45,9 +46,11 @@ class Seat:
     def _copy_before(self) -> Message:
         """Return the state of the job as this node knew it before it was rebooted; empty without any."""
         copy, led = (read_object(self._monitor.job_dir / name) for name in (COPY, "cluster.json"))
-        if "restarts" in led and led.get("term", 0) >= copy.get("term", 0):
-            return {"term": led.get("term", 0), "head": self._runner.host, "restarts": led["restarts"]}
-        return copy
+        own = {"term": led.get("term", 0), "head": self._runner.host, "restarts": led.get("restarts")}
+        shape = copy_shape(self.hosts, int(self._node_plan.get("max_restarts", 0)))
+        # The folder belongs to the job's user.
+        whole = [each for each in (own, copy) if not misfit(each, shape)]
+        return max(whole, key=lambda each: int(each["term"]), default={})
 
     async def open(self) -> None:
         """Open the port."""
