@@ -39,6 +39,17 @@ def test_ranks_of_a_spare_count_as_running_only_once_they_were_started(cluster):
     assert (spare.report["place"], spare.report["ranks_running"], spare.report["done"]) == (1, 0, False)
 
 
+def test_a_spare_in_the_first_place_watches_what_rank_0_saves(cluster):
+    job = cluster(["wait"], ["wait"], max_restarts=1, spares=1, n3={"checkpoints": "saved"})
+    (job.nodes[2].dir / "saved").mkdir()
+    (job.nodes[2].dir / "saved/step_7.npz").touch()
+    spare = NodeRunner(job.nodes[2].dir)
+    assert spare.checkpoints.state() is None
+    spare.follow({"attempts": {"": 1}, "go": False, "place": 0})
+    state = wait_for(spare.checkpoints.state, "a poll of the checkpoints")
+    assert (state["newest"] or state["unfinished"])["name"] == "step_7.npz"
+
+
 @pytest.fixture
 def sick(tmp_path):
     """A fake nvidia-smi: its PATH, and the file that gives a GPU errors."""

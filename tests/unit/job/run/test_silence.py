@@ -143,7 +143,7 @@ def test_a_head_that_shuts_down_has_the_others_choose_a_new_one(tmp_path, monkey
     head.stop()
     asyncio.run(head.loop.run())
     assert head.leaving and sent[-1] == {"resigns": True}
-    # What the next head goes on with.
+    # The next head goes on with this restart.
     (copy,) = [each["copy"] for each in sent if "copy" in each][-1:]
     assert copy["restarts"]["gathering"] and copy["restarts"]["history"][0]["failure"]["kind"] == "rebooted"
     assert head.seat.copy == copy
