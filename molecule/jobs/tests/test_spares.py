@@ -27,7 +27,7 @@ def refused(play, nodes):
 @pytest.fixture(scope="module")
 def moved(play, nodes, refused):
     """A job on n1 and n2 with the spare n3, of which n2 freezes until n3 runs its rank; nobody watches meanwhile."""
-    run = play.launch(WORKER, job_command=[*STEPS, "40", "--restarts", "1"], job_name="moved", job_wait=False, **SPARE)
+    run = play.launch(WORKER, job_command=[*STEPS, "80", "--restarts", "1"], job_name="moved", job_wait=False, **SPARE)
     assert run.rc == 0, run.output
     state = f"/var/lib/trainyard/jobs/{run.job_id}/cluster.json"
     head = nodes["n1"].table
@@ -71,7 +71,7 @@ def test_the_job_ends_well_with_its_rank_elsewhere(moved, left):
     summary = run.summary
     assert summary["state"] == "succeeded" and len(summary["restarts"]) == 1
     assert {node["host"]: node["ranks"] for node in summary["nodes"]} == {"n1": [0], "n3": [1], "n2": []}
-    assert all("step 40/40" in run.log(rank) for rank in range(2))
+    assert all("step 80/80" in run.log(rank) for rank in range(2))
     assert left(run.job_id) == {}
 
 

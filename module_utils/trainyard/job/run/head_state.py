@@ -103,9 +103,9 @@ class HeadState:
 
     def message_for(self, host: str, now: Now) -> Message:
         """Return what a node has to do."""
-        if self.end:
-            return {"end": self.end}
         by = self.restarts.replaced.get(host)
+        if self.end and not by:
+            return {"end": self.end}
         if by:
             # It may come back, but another node has its place.
             replaced = {"kind": "replaced", "host": host, "by": by}

@@ -22,6 +22,10 @@ def test_a_spare_takes_the_place_of_a_lost_node_whose_connection_ends():
     end = job.state.message_for("n2", job.time())["end"]
     assert end["failure"] == {"kind": "replaced", "host": "n2", "by": "n4"}
     messages.check_from_head({"end": end}, [], 2)
+    # Also in the moment in which the job ends.
+    job.state.finish("succeeded", job.time())
+    assert job.state.message_for("n2", job.time())["end"]["failure"]["kind"] == "replaced"
+    assert job.state.message_for("n3", job.time())["end"]["state"] == "succeeded"
 
 
 def test_a_node_whose_rank_fails_twice_in_a_row_is_replaced_and_ends_its_ranks_first():
