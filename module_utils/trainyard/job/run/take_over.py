@@ -21,7 +21,8 @@ def take_over(
     That may have been this node: it has `rebooted`, or was cut off.
     """
     lost, nodes, restarts = copy["head"], head.nodes, head.restarts
-    head.term = max(copy["term"], *(caller.term for caller in callers.values())) + 1
+    # Its copy is at least as new as what any caller has followed (succession.wins).
+    head.term = copy["term"] + 1
     for host in (*restarts.members, *restarts.spares):
         # All others call at about this time, too.
         nodes.last_contact[host] = now.s - nodes.silent_after_s / (1 if host == lost else 2)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from simulated_job import SimulatedJob
 
 PATIENCE_S = 15
+LOST = {"kind": "rebooted", "host": "n1"}
 
 
 def simulated(nodes=3, spares=1, **settings):
@@ -95,6 +96,16 @@ def test_the_new_head_replaces_the_lost_one_and_starts_nothing_at_first():
     assert restart["failure"] == {"kind": "silent", "host": "n1", "after_s": 16} and restart["spare"] == "n4"
     end = job.state.message_for("n1", job.time())["end"]
     assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n4")
+
+
+def test_the_last_host_that_votes_leads_alone():
+    """All others were replaced, so nobody calls it."""
+    job = simulated(1, spares=2).run(5)
+    for lost in ("n1", "n2"):
+        job.state.restarts.history.append({"reason": "", "restarted": "", "elapsed_s": 1.0, "failure": LOST})
+        assert job.state.restarts.replace(lost, {"n2", "n3"}, "lost", 1.0)
+    assert wins("n3", job.state.copy(), {}, job.now, PATIENCE_S)
+    assert led_by(job, "n3").state.term == 1
 
 
 def test_nodes_that_call_later_are_not_taken_for_lost():
