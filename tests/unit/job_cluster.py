@@ -232,6 +232,7 @@ class Cluster:
                 **({"places": places} if stands_by else {}),
                 "head_host": "n1",
                 "head_address": "127.0.0.1",
+                "port": 29500,
                 "monitor_port": port,
                 "silent_after_s": silent_after_s,
                 "timeout_s": timeout_s,

@@ -18,7 +18,7 @@ from ...cluster.ssh_logins import reach
 from ...machine import as_user, commands
 from ...machine.as_user import JobError
 from ...machine.tree import open_file
-from ..run import folders, processes
+from ..run import folders, port_holder
 from . import imports
 
 NodePlan = dict[str, Any]
@@ -48,25 +48,6 @@ _BRINGS = {
 _OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/")
 # Upper bounds: of a program or script that is compared, in bytes, and for reading them all, in seconds.
 MAX_PROGRAM, PROGRAMS_S = 1 << 30, 60.0
-_PROC = Path(processes.PROC)
-
-
-def owner_of_port(port: int, proc: Path = _PROC) -> str:
-    """Name the process that listens on a TCP port: ` by sshd (pid 12)`, or "" when it is hidden from us."""
-    sockets = set()
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = (proc / "net" / table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        fields = (line.split() for line in lines)
-        sockets |= {f[9] for f in fields if f[1].endswith(f":{port:04X}") and f[3] == "0A"}
-    targets = {f"socket:[{inode}]" for inode in sockets}
-    for pid in processes.pids(proc):
-        with contextlib.suppress(OSError):
-            if not targets.isdisjoint(processes.open_files(pid, proc)):
-                return f" by {processes.command_line(pid, proc).split(' ')[0]} (pid {pid})"
-    return ""
 
 
 def _other_jobs(node_plan: NodePlan) -> list[Path]:
@@ -108,7 +89,7 @@ def _bind_error(address: str, port: int) -> str:
             probe.bind((address, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return f"{port} is in use{owner_of_port(port)}"
+                return f"{port} is in use{port_holder.named(port)}"
             return f"{address}:{port} cannot be bound: {error.strerror}"
     return ""
 

@@ -20,7 +20,7 @@ from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.shapes import misfit
 from ...machine.json_files import end_of
 from ...machine.tree import Tree
-from . import agent_ranks, oom_kills, units
+from . import agent_ranks, oom_kills, port_holder, units
 from .disk_space import full
 from .rank_exits import Exit, read_exits
 
@@ -162,7 +162,8 @@ class Failures:
         name = self.node_plan["rank_log"].replace("{rank}", str(record["rank"]))
         log = self.end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
         log = failures.of_last_attempt(log)
-        reasons = [record.get("reason"), full(self.job_dir, self.host, unsaved)]
+        taken = port_holder.in_use(log, self.node_plan["port"])
+        reasons = [record.get("reason"), taken, full(self.job_dir, self.host, unsaved)]
         if record["rank"] is not None and record["signal"] != signal.SIGKILL:
             lost = causes.lost_peer(log)
             if process["name"] == "mpirun":

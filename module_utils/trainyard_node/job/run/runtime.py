@@ -37,10 +37,11 @@ _COMPILED = {
     "trainyard_node.job.record": "event_sender metrics_file secrets",
     "trainyard_node.job.run": (
         "agent_ranks checkpoint_aside checkpoint_poll connections device_holders disk_space evidence execute failures "
-        "head_loop log_tail monitor next_attempt node_loop node_runner oom_kills processes rank_connections rank_exits "
-        "restart_check runtime seat slow_node slow_ranks stacks start_script stop_grace supervisors units"
+        "head_loop log_tail monitor next_attempt node_loop node_runner oom_kills port_holder processes "
+        "rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks start_script stop_grace "
+        "supervisors units"
     ),
-    "trainyard_node.machine": "json_files private regex_limit tree",
+    "trainyard_node.machine": "json_files private regex_limit tree users",
 }
 # Modules for restarts (health_gate.py) and jobs with `direct` (rank_connections.py), as text: compiled when needed.
 _TEXT_ONLY = {

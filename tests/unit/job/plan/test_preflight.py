@@ -64,19 +64,6 @@ def test_a_node_that_may_lead_checks_the_ports_on_its_own_address(spec):
     assert checks.preflight(other, ME) == []
 
 
-def test_an_owner_that_is_hidden_from_us_is_left_out(tmp_path):
-    (tmp_path / "net").mkdir()
-    heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    line = "   0: 0100007F:752C 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1\n"
-    (tmp_path / "net" / "tcp").write_text(heading + line)
-    assert checks.owner_of_port(0x752C, tmp_path) == ""
-    (tmp_path / "77" / "fd").mkdir(parents=True)
-    (tmp_path / "77" / "fd" / "3").symlink_to("socket:[4242]")
-    (tmp_path / "77" / "cmdline").write_bytes(b"sshd\0-D\0")
-    assert checks.owner_of_port(0x752C, tmp_path) == " by sshd (pid 77)"
-    assert checks.owner_of_port(0x752D, tmp_path) == ""
-
-
 @pytest.mark.parametrize(
     ("error", "why"),
     [

@@ -281,6 +281,7 @@ def ended(tmp_path, process, log, name="rank1.log", **plan):
         "job_id": "j-1",
         "processes": [process],
         "world_size": 4,
+        "port": 29500,
         "rank_log": "rank{rank}.log",
         **plan,
     }
