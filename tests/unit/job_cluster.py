@@ -214,6 +214,7 @@ class Cluster:
                 for rank, mode in enumerate(modes[place], first[place])
             ]
 
+        fewer = {"min_nodes": min_nodes, "ranks": list(map(len, modes)), "first": [host for host, _ in candidates[1:]]}
         self.nodes = []
         for number, host in enumerate(hosts):
             here = folder / host
@@ -239,7 +240,8 @@ class Cluster:
                 "max_restarts": max_restarts,
                 "rejoin_s": rejoin_s,
                 **({"stop": stop} if stop else {}),
-                **({"fewer": {"min_nodes": min_nodes, "ranks": list(map(len, modes))}} if min_nodes else {}),
+                **({"fewer": fewer} if min_nodes else {}),
+                **({"as_first": {"processes": [], "files": []}} if min_nodes and may_lead and number else {}),
                 "world_size": sum(map(len, modes)),
                 "progress_pattern": DEFAULT_PATTERN,
                 "rank_log": "rank_{rank}.log",

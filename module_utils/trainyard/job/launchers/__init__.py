@@ -34,6 +34,8 @@ class Launcher:
     rank_order: Callable[[Job], Callable[[Node], Any] | None] = lambda _: None
     # Whether the head logs in to the other nodes, which preflight then tries.
     starts_by_ssh: Callable[[Job, Placement], bool] = lambda *_: False
+    # Whether no other node can do what the head does once the head is left out (job_min_nodes).
+    needs_head: Callable[[Job, Placement], bool] = lambda *_: False
     # The program `bin/NAME` or the package NAME of the job's environment that starts the ranks; "" for none.
     starter: Callable[[Job], str] = lambda _: ""
     # Name of a rank's log, with {rank} in it.
@@ -43,7 +45,9 @@ class Launcher:
 LAUNCHERS: Mapping[str, Launcher] = {
     "direct": Launcher(direct.processes),
     "mindspore": Launcher(mindspore.processes, mindspore.check, rank_log=mindspore.RANK_LOG),
-    "mpirun": Launcher(mpirun.processes, mpirun.check, mpirun.files, starts_by_ssh=mpirun.starts_by_ssh),
+    "mpirun": Launcher(
+        mpirun.processes, mpirun.check, mpirun.files, starts_by_ssh=mpirun.starts_by_ssh, needs_head=mpirun.needs_head
+    ),
     "msrun": Launcher(msrun.processes, msrun.check, starter=lambda _: msrun.MODULE, rank_log=mindspore.RANK_LOG),
     "oneflow": Launcher(
         oneflow.processes,

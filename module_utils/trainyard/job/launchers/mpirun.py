@@ -153,6 +153,11 @@ def starts_by_ssh(job: Job, placement: Placement) -> bool:
     return parameters(job, placement)["plm_rsh_agent"] == "ssh"
 
 
+def needs_head(job: Job, placement: Placement) -> bool:
+    """Tell whether -H names the head in another way than the other nodes."""
+    return job.mpi.placement == "hosts" and not _old(placement)
+
+
 def _old(placement: Placement) -> bool:
     return _major(placement.head.mpi) < 5
 

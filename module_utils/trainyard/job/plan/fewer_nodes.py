@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find jobs that cannot go on with fewer nodes (job_min_nodes): what they start has numbers that no node can change."""
+"""Plan how a job goes on with fewer nodes (job_min_nodes), and find jobs that cannot.
+
+What these start has numbers that no node can change.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding, counted
@@ -12,6 +15,9 @@ from ..file import launcher_programs
 from ..file.command import scripts
 from ..file.job import Job
 from ..file.start_scripts import code_in
+from ..launchers import Launcher
+from ..placement.placement import Node, Placement
+from ..placement.process import File, Process
 from .nested_launchers import calls
 
 _COUNT = r"(?:nnodes|num[_-]?nodes|n?procs|world[_-]?size|rank[_-]?size|(?:ms[_-])?worker[_-]num|num[_-]machines)"
@@ -61,3 +67,27 @@ def _fixed(job: Job, text_of: Callable[[str], str]) -> Iterator[str]:
         found = _NUMBER.search(_COMMENT.sub("", text))
         if found:
             yield f"{found[0]} in {where}"
+
+
+def as_first(
+    launcher: Launcher, job: Job, placement: Placement, node: Node
+) -> tuple[Sequence[Process], Sequence[File]] | None:
+    """Return what a node has besides its own as soon as the nodes before it are left out; None where it stays behind.
+
+    These are the processes and files that the plan has only on the head, such as mpirun and its hostfile.
+    """
+    head = placement.head
+    if len(placement.nodes) < 2 or node.rank_count != head.rank_count or launcher.needs_head(job, placement):
+        return None
+    swapped = placement.with_spare(head, node)
+    if node in placement.nodes:
+        # The head's address in its place becomes the node's own, as everywhere (moved_addresses.py).
+        swapped = swapped.with_spare(node, head)
+    there = swapped.head
+    everywhere = {file.name for file in launcher.files(job, placement, placement.nodes[1])}
+    processes = [
+        each
+        for each in launcher.processes(job, swapped, there)
+        if not each.ranks or not set(each.ranks) <= set(there.ranks)
+    ]
+    return processes, [file for file in launcher.files(job, swapped, there) if file.name not in everywhere]

@@ -17,6 +17,8 @@ from . import spare_places as spares
 
 Data = Mapping[str, Any]
 METRICS, _EVENTS = "metrics.jsonl", "events.log"
+# Also msrun on the first node writes it.
+_SCHEDULER = "scheduler.log"
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _NCCL = re.compile(r"nccl_[\w.-]{1,90}\.log", re.ASCII)
 # Upper bound for the hosts, and the logs of each, that a text names.
@@ -86,13 +88,14 @@ def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str], progres
         return f"nccl_{re.sub(r'[^A-Za-z0-9_.-]', '_', host)}.log"
     if not _LOG.fullmatch(name):
         return ""
+    first = next((node["node_rank"] for node in plan["nodes"] if node["ranks"]), 0)
     for node in _parts(plan, host, replaced):
         if name == METRICS and progress_rank in node["ranks"]:
             return name
         own = {PurePosixPath(process["log"]).name for process in node["processes"]}
         own |= {f"{kind}_{node['node_rank']}.log" for kind in ("monitor", "stacks")}
         own |= {_EVENTS} if host in leader.hosts(plan) else set()
-        own |= {"scheduler.log"} if node["node_rank"] == 0 else set()
+        own |= {_SCHEDULER} if node["node_rank"] == first else set()
         ranks = [plan["rank_log"].replace("{rank}", str(rank)) for rank in node["ranks"]]
         # A start script's own log is collected beside its rank's, as rank_0_train.log.
         if name in own or any(name == log or name.startswith(f"{log[: -len('.log')]}_") for log in ranks):
@@ -101,10 +104,11 @@ def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str], progres
 
 
 def _had_before(plan: Data, name: str) -> bool:
-    """Return whether a log is that of any rank or agent of a job whose ranks may move to other nodes."""
+    """Return whether a log is that of any rank or process of a job whose ranks may move to other nodes."""
     nodes = plan["nodes"]
     logs = {plan["rank_log"].replace("{rank}", str(rank)) for node in nodes for rank in node["ranks"]}
-    return name in logs | {f"agent_{place}.log" for place in range(len(nodes))}
+    logs |= {PurePosixPath(process["log"]).name for process in nodes[0]["processes"]}
+    return name in logs | {f"agent_{place}.log" for place in range(len(nodes))} | {_SCHEDULER}
 
 
 def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]:

@@ -23,6 +23,7 @@ from ..placement.rank_table import device_set_findings
 from ..run import fewer_nodes
 from . import imports
 from . import spare_places as spares
+from .fewer_nodes import as_first
 from .preflight import crowded, environment_findings, own_scripts
 from .spare_places import Spare
 
@@ -66,7 +67,27 @@ class JobPlan:
             "ranks": list(node.ranks),
             "files": [file.as_dict(self.placement.job_dir, self._may_shrink) for file in self.files[node.host]],
             "processes": [process.as_dict(self._may_shrink) for process in self.processes[node.host]],
+            **self._as_first(node),
         }
+
+    def _as_first(self, node: Node) -> dict[str, Any]:
+        """Return what the node has as the first one, if it may lead the job and is not the first one anyway."""
+        if not self._may_shrink or node is self.placement.head or node.host not in self._candidates:
+            return {}
+        found = as_first(LAUNCHERS[self.job.launcher], self.job, self.placement, node)
+        if found is None:
+            return {}
+        processes, files = found
+        return {
+            "as_first": {
+                "processes": [process.as_dict(True) for process in processes],
+                "files": [file.as_dict(self.placement.job_dir, True) for file in files],
+            }
+        }
+
+    @property
+    def _candidates(self) -> list[str]:
+        return candidates(self.job.restarts.most, [node.host for node in self.placement.everyone])
 
     @property
     def _may_shrink(self) -> bool:
@@ -88,7 +109,7 @@ class JobPlan:
             "created": self.created,
             "world_size": placement.world_size,
             "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
-            "candidates": candidates(job.restarts.most, [node.host for node in placement.everyone]),
+            "candidates": self._candidates,
             "monitor_port": placement.monitor_port,
             "silent_after_s": SILENT_AFTER_S,
             "timeout_s": job.timeout_s,
@@ -120,7 +141,11 @@ class JobPlan:
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
             "spares": [
-                {**spare.as_dict(placement.job_dir, self._may_shrink), "local_collective": self._collective(spare.node)}
+                {
+                    **spare.as_dict(placement.job_dir, self._may_shrink),
+                    "local_collective": self._collective(spare.node),
+                    **self._as_first(spare.node),
+                }
                 for spare in self.spares
             ],
         }
@@ -145,10 +170,11 @@ class JobPlan:
             "source_files": [name for name in source_files if name in job.command[0]],
         }
         peers = [{"host": node.host, "address": node.address} for node in placement.everyone]
-        # The hosts from which ranks are started by ssh: the head, and spares, which may take its place.
+        planned = node_plans(self.as_dict())
+        # The hosts from which ranks are started by ssh: the head, and all that may be first instead.
         by_ssh = LAUNCHERS[job.launcher].starts_by_ssh(job, placement)
         starting = [node.host for node in (placement.head, *placement.spares) if by_ssh]
-        planned = node_plans(self.as_dict())
+        starting += [host for host, each in planned.items() if by_ssh and "as_first" in each]
         return {
             node.host: {
                 **planned[node.host],

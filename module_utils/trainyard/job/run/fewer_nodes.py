@@ -2,8 +2,9 @@
 """Keep which nodes take part when a job goes on with fewer than planned (job_min_nodes).
 
 A place is the node rank in the plan; a spare may have taken it. Places that nobody has are `absent`. The others keep
-their order, so that ranks stay contiguous, and the first place is never absent. The head decides which places are
-absent and sends them with each restart; every node derives its own part from its plan (node_numbers.py).
+their order, so that ranks stay contiguous. The first of them has the rendezvous, and the processes that a plan has only
+in the first place. The head decides which places are absent and sends them with each restart; every node derives its
+own part from its plan (node_numbers.py).
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ class Numbers(NamedTuple):
 
 
 def of_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what each node plan has of this: the least number of nodes, and the number of ranks of each place."""
+    """Return what each node plan has of this.
+
+    That is the least number of nodes, the number of ranks of each place, and the hosts that may be the first.
+    """
     if not plan.get("min_nodes"):
         return {}
-    return {"fewer": {"min_nodes": plan["min_nodes"], "ranks": [len(node["ranks"]) for node in plan["nodes"]]}}
+    first = [node["host"] for node in (*plan["nodes"], *plan.get("spares", ())) if "as_first" in node]
+    ranks = [len(node["ranks"]) for node in plan["nodes"]]
+    return {"fewer": {"min_nodes": plan["min_nodes"], "ranks": ranks, "first": first}}
 
 
 def numbers(ranks: Sequence[int], place: int, absent: Collection[int] = ()) -> Numbers:
@@ -50,6 +56,7 @@ class Fewer:
         """Take `fewer` of the node plan, None where the job needs all nodes; `previous` is left_out before a reboot."""
         self._least = int((fewer or {}).get("min_nodes", 0))
         self._ranks: list[int] = list((fewer or {}).get("ranks", ()))
+        self._first: Collection[str] = (fewer or {}).get("first", ())
         # Places by the hosts that were left out.
         self.left_out: dict[str, int] = dict(previous or {})
 
@@ -76,8 +83,9 @@ class Fewer:
 
     def may_leave_out(self, hosts: Collection[str], members: Sequence[str]) -> bool:
         """Return whether the job may go on without these members."""
-        enough = self._least and len(members) - len(hosts) >= self._least
-        return bool(enough and hosts) and set(hosts) <= set(members[1:])
+        left = [host for host in members if host not in hosts]
+        enough = self._least and hosts and len(left) == len(members) - len(hosts) >= self._least
+        return bool(enough) and (left[0] == members[0] or left[0] in self._first)
 
     def leave_out(self, hosts: Iterable[str], members: MutableSequence[str]) -> None:
         """Leave members out."""

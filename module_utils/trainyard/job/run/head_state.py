@@ -118,7 +118,7 @@ class HeadState:
             **({"sample_stacks": True} if self.slow_ranks.sample_stacks else {}),
             **({"saving": True} if self.saving(now.s) else {}),
             **({} if place is None else {"place": place}),
-            **({"moved": moved} if moved else {}),
+            **({"moved": moved} if moved or self.plan.get("fewer") else {}),
             **({"absent": self.restarts.fewer.absent} if self.restarts.fewer.left_out else {}),
             **self.restarts.rollback.order(),
             **({"term": self.term} if self.candidates else {}),
@@ -126,9 +126,12 @@ class HeadState:
         }
 
     def moved(self) -> dict[str, str]:
-        """Return the addresses of spares by the addresses that they replace."""
-        addresses = self.plan.get("addresses")
-        return {addresses[old]: addresses[new] for old, new in self.restarts.replaced.items()} if addresses else {}
+        """Return the addresses of spares by the addresses that they replace, and of another first node."""
+        addresses, members = self.plan.get("addresses"), self.restarts.members
+        if not addresses:
+            return {}
+        moves = {**self.restarts.replaced, self.restarts.fewer.hosts(members)[0]: members[0]}
+        return {addresses[old]: addresses[new] for old, new in moves.items() if old != new}
 
     def copy(self) -> Message:
         """Return what a candidate has to know to lead the job from here on (succession.copy_shape)."""

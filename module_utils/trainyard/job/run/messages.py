@@ -266,7 +266,7 @@ def shapes_from_head(processes: Collection[str], budget: int, hosts: Collection[
         # Ranks of some node may still save.
         "?saving": Is((True,)),
         "?place": Whole(MAX_PLACES),
-        "?absent": Few(Whole(MAX_PLACES, 1), MAX_PLACES),
+        "?absent": Few(Whole(MAX_PLACES), MAX_PLACES),
         "?moved": Each(_address, _address, MAX_MOVED),
         "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),
         "?term": Whole(MAX_TERM),

@@ -40,9 +40,9 @@ def process(planned: Plan, rank_log: str, ranks: Sequence[int], place: int, abse
     for name in planned.get("lists_nodes", ()):
         at = moved_addresses.option_at(argv, name)
         if at is not None:
-            argv[at] = _kept(argv[at], absent)
+            argv[at] = _kept(argv[at], len(ranks), absent)
         if name in env:
-            env[name] = _kept(env[name], absent)
+            env[name] = _kept(env[name], len(ranks), absent)
     return {**planned, **_named(planned, rank_log, own, now), "ranks": own, "argv": argv, "env": env}
 
 
@@ -58,9 +58,10 @@ def _named(planned: Plan, rank_log: str, own: Sequence[int], now: Numbers) -> di
     return {"log": f"{logs}/agent_{now.node_rank}.log"} if planned["name"] == "agent" else {}
 
 
-def _kept(entries: str, absent: Collection[int]) -> str:
-    """Return a list with commas, one entry for each place, without those of absent places."""
-    return ",".join(entry for at, entry in enumerate(entries.split(",")) if at not in absent)
+def _kept(text: str, places: int, absent: Collection[int]) -> str:
+    """Return a list with commas, one entry for each place, without those of absent places; an address as it is."""
+    entries = text.split(",")
+    return text if len(entries) != places else ",".join(each for at, each in enumerate(entries) if at not in absent)
 
 
 def file(planned: Plan, ranks: Sequence[int], place: int, absent: Collection[int]) -> str:
@@ -91,12 +92,31 @@ def of_node(
     ranks, place = node_plan["fewer"]["ranks"], place_of(node_plan)
     if place is None or place in absent:
         return [], []
-    made = [process(each, node_plan["rank_log"], ranks, place, absent) for each in planned_processes(node_plan)]
+    made = _made(planned_processes(node_plan), node_plan.get("as_first"), node_plan["rank_log"], ranks, place, absent)
     written = []
-    for each in filter(changes, node_plan.get("files", ())):
+    only_first = node_plan["as_first"]["files"] if _is_first(place, absent) and "as_first" in node_plan else ()
+    for each in filter(changes, (*node_plan.get("files", ()), *only_first)):
         content = file(each, ranks, place, absent)
         written.append((each, moved_addresses.file(each, content, moved)))
     return [moved_addresses.process(each, moved) for each in made], written
+
+
+def _is_first(place: int, absent: Collection[int]) -> bool:
+    """Return whether a place that was not the first has become it."""
+    return place > 0 and all(before in absent for before in range(place))
+
+
+def _made(
+    planned: Sequence[Plan],
+    as_first: Plan | None,
+    rank_log: str,
+    ranks: Sequence[int],
+    place: int,
+    absent: Collection[int],
+) -> list[dict[str, Any]]:
+    """Return the processes of the node in a place; `as_first` has those that only the first node has."""
+    before = as_first["processes"] if as_first and place not in absent and _is_first(place, absent) else ()
+    return [process(each, rank_log, ranks, place, absent) for each in (*before, *planned)]
 
 
 def ranks_of(node_plan: Plan, absent: Collection[int]) -> list[int]:
@@ -111,8 +131,8 @@ def present(plan: Plan, absent: Collection[int]) -> list[dict[str, Any]]:
         return list(plan["nodes"])
     ranks, nodes = [len(node["ranks"]) for node in plan["nodes"]], []
     for place, node in enumerate(plan["nodes"]):
-        made = () if place in absent else node["processes"]
-        made = [process(each, plan["rank_log"], ranks, place, absent) for each in made]
+        own = () if place in absent else node["processes"]
+        made = _made(own, node.get("as_first"), plan["rank_log"], ranks, place, absent)
         nodes.append({**node, "ranks": own_ranks(ranks, place, absent), "processes": made})
     return nodes
 

@@ -148,10 +148,12 @@ class NextAttempt:
         self.ranks = node_numbers.ranks_of(self.node_plan, self._absent)
         if not all(self._write(file["path"], content, int(file["mode"], 8)) for file, content in files):
             return False
+        first = str(self.node_plan.get("planned_address", self.node_plan["head_address"]))
         changed = {
             "processes": processes,
             "planned": node_numbers.planned_processes(self.node_plan),
-            "head_address": moved_addresses.text(self.node_plan["head_address"], self.moved),
+            "head_address": moved_addresses.text(first, self.moved),
+            "planned_address": first,
         }
         if any(changed[name] != self.node_plan.get(name) for name in ("processes", "head_address")):
             if not self._write("node_plan.json", {**self.node_plan, **changed}, 0o600):

@@ -18,10 +18,10 @@ _LISTENS, _TIME_WAIT = "0A", "06"
 
 
 def named(port: int, proc: Path = _PROC) -> str:
-    """Name what holds a TCP port: ` by sshd (pid 12)`, with its job if it has one.
+    """Name what holds a TCP port: ` by sshd (pid 12)`, with its job if it has one; "" where nothing does.
 
-    Of a process that is hidden from us only the user is known. "" where nothing holds the port. A process that listens
-    there comes before connections that have this port.
+    A process may be hidden from us: then only its user is known. A process that listens there comes before connections
+    that have this port.
     """
     rows = []
     for table in ("tcp", "tcp6"):

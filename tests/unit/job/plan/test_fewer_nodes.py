@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard.job import launchers
+from ansible.module_utils.trainyard.job.placement.placement import MAX_CANDIDATES
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
 from ansible.module_utils.trainyard.job.run.node_numbers import of_node
 from hypothesis import given, settings
@@ -51,14 +52,18 @@ def test_every_launcher_is_among_the_cases():
 @given(data=st.data())
 def test_without_some_nodes_the_plan_is_that_of_a_new_plan_for_the_others(case, data):
     nodes = data.draw(st.integers(1, 12))
-    absent = data.draw(st.sets(st.integers(1, max(1, nodes - 1)), max_size=nodes - 1))
+    # Only a node that may lead the job can be the first one.
+    first = data.draw(st.integers(0, min(nodes, MAX_CANDIDATES) - 1)) if nodes > 2 else 0
+    absent = {*range(first), *data.draw(st.sets(st.integers(first + 1, max(first + 1, nodes - 1)), max_size=nodes - 1))}
+    absent.intersection_update(range(nodes))
+    moved = {"10.77.0.1": f"10.77.0.{first + 1}"} if first else {}
     job = {"command": COMMAND, **FEWER, **ALL[case]}
     members = [member(number, mpi=MPI, devices=2, env={"JOB_N": str(number)}) for number in range(nodes)]
     plans = node_plans(make_plan(make_job(**job), members).as_dict())
     left = [each for number, each in enumerate(members) if number not in absent]
     expected = fresh(job, left, 2 * nodes)
     for number, each in enumerate(members):
-        processes, files = derived(plans[each.host], absent)
+        processes, files = derived(plans[each.host], absent, moved)
         if number in absent:
             assert (processes, files) == ([], {})
             continue
@@ -68,7 +73,7 @@ def test_without_some_nodes_the_plan_is_that_of_a_new_plan_for_the_others(case, 
         assert files == {path: changing[path] for path in files}
         # Files that are not written again are right as they are.
         before = {file["path"]: file["content"] for file in plans[each.host]["files"]}
-        assert {path: files.get(path, text) for path, text in before.items()} == changing
+        assert {**before, **files} == changing
 
 
 def test_nodes_with_different_numbers_of_ranks_keep_them():
@@ -123,12 +128,46 @@ def test_a_spare_in_a_place_is_numbered_as_the_node_was_and_is_listed_in_its_pla
     assert derived(sent["n5"], [1], moved) == ([], {})
 
 
+def test_a_spare_that_has_a_place_is_the_first_one_without_those_before():
+    members = [member(number, mpi=MPI, devices=2) for number in range(5)]
+    plan = make_plan(make_job(launcher="mpirun", spares=1, **FEWER), members)
+    sent = node_plans(plan.as_dict())
+    place = sent["n5"]["places"]["1"]
+    spare = {**sent["n5"], "processes": place["processes"], "files": place["files"], "place": 1, "places": {}}
+    # n5 has the place of n2, and n1 is lost.
+    (mpirun,), files = derived(spare, [0], {"10.77.0.2": "10.77.0.5", "10.77.0.1": "10.77.0.5"})
+    assert (mpirun["ranks"], mpirun["env"]["MASTER_ADDR"]) == ([0, 1, 2, 3, 4, 5], "10.77.0.5")
+    assert files["/var/lib/trainyard/jobs/digits-20261120-101500/hostfile"].splitlines() == [
+        f"10.77.0.{number} slots=2" for number in (5, 3, 4)
+    ]
+    # From each host that may be the first one, mpirun logs in to all others.
+    peers = {host: [each["host"] for each in own["ssh_peers"]] for host, own in plan.node_plans([]).items()}
+    assert all(peers[host] == [other for other in sent if other != host] for host in sent)
+
+
+@pytest.mark.parametrize(
+    ("job", "ranks"),
+    [
+        (
+            {"launcher": "mpirun", "mpi_placement": "hosts"},
+            (2, 2, 2),
+        ),  # mpirun of Open MPI 5 calls its own node localhost
+        ({"launcher": "direct"}, (2, 1, 1)),
+    ],
+)
+def test_who_cannot_do_what_the_first_node_does_never_becomes_the_first(job, ranks):
+    mpi = {**MPI, "version": "5.0.3"}
+    members = [member(number, mpi=mpi, devices=count) for number, count in enumerate(ranks)]
+    sent = node_plans(make_plan(make_job(**job, **FEWER), members).as_dict())
+    assert sent["n1"]["fewer"]["first"] == [] and not any("as_first" in each for each in sent.values())
+
+
 def test_the_plan_of_an_ordinary_job_says_nothing_of_this():
     members = [member(number, mpi=MPI) for number in range(3)]
     for case in ALL.values():
         plan = make_plan(make_job(max_restarts=1, spares=1, **case), members).as_dict()
         text = json.dumps([plan, node_plans(plan)])
-        assert not any(name in text for name in ("numbered", "min_nodes", "fewer", PLANNED))
+        assert not any(name in text for name in ("numbered", "min_nodes", "fewer", "as_first", PLANNED))
 
 
 def test_a_users_own_variable_is_not_numbered():

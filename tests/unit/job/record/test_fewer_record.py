@@ -10,6 +10,7 @@ from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_page import tiles, timeline
 from ansible.module_utils.trainyard.report.job_text import explain
 from job_samples import make_job, make_plan, member
+from rank_table_samples import MPI
 
 OUT = {
     "elapsed_s": 100.0, "reason": "node n2: no report for 15 s", "restarted": "the whole job",
@@ -24,7 +25,7 @@ SIZES = [{"elapsed_s": 0.0, "world_size": 6, "nodes": 3}, {"elapsed_s": 401.0, "
 
 
 def planned(**job):
-    members = [member(number, devices=2) for number in range(3)]
+    members = [member(number, devices=2, mpi=MPI) for number in range(3)]
     return make_plan(make_job(max_restarts=3, min_nodes=2, **job), members).as_dict()
 
 
@@ -65,6 +66,19 @@ def test_text_and_page_show_the_world_size_over_time():
     assert marks[0].endswith("; the job goes on without n2: 4 ranks on 2 nodes")
     fewer = explain(summary_of(planned(), [OUT], {"n2": 1}, 4), "runs/digits", "", [])
     assert "4 ranks on 2 nodes." in fewer
+
+
+def test_what_only_the_first_node_runs_is_that_of_the_next_one_while_the_first_is_left_out():
+    for launcher, name in (("mpirun", "mpirun"), ("mindspore", "scheduler")):
+        plan = planned(launcher=launcher)
+        found = answers([OUT], {"n1": 0})
+        summary = summary_of(plan, [OUT], {"n1": 0}, 4)
+        processes = {node["host"]: [each["name"] for each in node["processes"]] for node in summary["nodes"]}
+        assert processes["n2"][0] == name and processes["n1"] == [] and name not in processes["n3"]
+        for host in ("n1", "n2"):
+            found[host]["logs"] = {f"{name}.log": host}
+        logs_of, _ = take_logs(plan, found)
+        assert logs_of["n1"] == {f"n1_{name}.log": "n1"} and logs_of["n2"] == {f"{name}.log": "n2"}
 
 
 def test_logs_of_ranks_that_a_host_had_before_get_its_name():

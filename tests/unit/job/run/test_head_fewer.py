@@ -5,10 +5,10 @@ import json
 import pytest
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard.job.run.fewer_nodes import world_sizes
+from ansible.module_utils.trainyard.job.run.fewer_nodes import Fewer, world_sizes
 from ansible.module_utils.trainyard.job.run.head_state import HELD_S, HeadState, cluster_state
 from ansible.module_utils.trainyard.job.run.messages import BadMessage
-from ansible.module_utils.trainyard.job.run.restarts import restart_text
+from ansible.module_utils.trainyard.job.run.restarts import restart_text, take_back
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.run.succession import copy_shape
 from simulated_job import SimulatedJob
@@ -118,13 +118,32 @@ def test_a_node_that_stays_unfit_is_left_out_at_once_and_one_that_may_become_fit
     assert job.starts == [1, 2] and job.state.restarts.members == ["n1", "n4"]
 
 
-def test_the_first_node_is_never_left_out():
-    job = started(rejoin_s=100)
+def without_the_first(first):
+    """A job whose first node does not pass the health check before a restart; `first` may be first instead of it."""
+    job = started(rejoin_s=100, addresses={f"n{number}": f"10.0.0.{number}" for number in range(1, 5)})
+    job.state.restarts.fewer = Fewer({**job.plan["fewer"], "first": first})
     job.stuck = set(job.hosts)
     job.kill("n2", 1)
     job.run(1)
     job.changes["n1"] = {"excluded": ECC}
     job.step()
+    return job
+
+
+def test_the_first_node_is_left_out_if_the_next_one_can_be_the_first():
+    job = without_the_first(["n2"])
+    assert job.state.restarts.members == ["n2", "n3", "n4"] and not job.end
+    message = job.state.message_for("n3", job.time())
+    assert (message["absent"], message["moved"]) == ([0], {"10.0.0.1": "10.0.0.2"})
+    # Its monitor leads the job all the same.
+    assert cluster_state(job.state, job.time())["head"] == "n1"
+    take_back(job.state.restarts, ["n1"])
+    message = job.state.message_for("n3", job.time())
+    assert "absent" not in message and message["moved"] == {}
+
+
+def test_a_first_node_that_no_other_can_follow_is_never_left_out():
+    job = without_the_first(["n3"])
     assert (job.end["failure"]["kind"], job.end["failure"]["host"]) == ("excluded", "n1")
 
 
@@ -169,8 +188,8 @@ def test_the_rest_has_its_time_after_a_node_was_left_out():
 
 def test_who_is_left_out_may_only_be_places_of_the_plan():
     orders = {"attempts": {"": 1}, "go": True}
-    messages.check_from_head({**orders, "absent": [1, 3]}, [], 2)
-    for absent in ([0], [-1], ["n2"], 1, [1.5], [True]):
+    messages.check_from_head({**orders, "absent": [0, 3]}, [], 2)
+    for absent in ([-1], ["n2"], 1, [1.5], [True]):
         with pytest.raises(BadMessage):
             messages.check_from_head({**orders, "absent": absent}, [], 2)
 

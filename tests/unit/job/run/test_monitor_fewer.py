@@ -72,6 +72,29 @@ def test_a_job_goes_on_with_fewer_nodes_and_takes_the_lost_one_back_at_the_next_
     assert last.exits()["rank3"] == (0, None)
 
 
+def test_the_first_node_is_left_out_too_and_takes_part_again(cluster):
+    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
+    lost, second, _ = job.nodes
+    lose(lost)
+    assert runs(job, 1, n2=0, n3=2) == {"n2": ("0", "3"), "n3": ("2", "3")}
+    state = wait_for(lambda: found if (found := second.read("cluster.json"))["ranks_running"] == 3 else None, "ranks")
+    assert (state["head"], state["world_size"], state["restarts"]["left_out"]) == ("n2", 3, {"n1": 0})
+    (restart,) = state["restarts"]["history"]
+    assert (restart["left_out"], restart["world_size"], restart["nodes"]) == (["n1"], 3, 2)
+    # The lost node comes back: it runs nothing until the next restart.
+    lost.start()
+    wait_for(lambda: (lost.read("attempts.json") or {}).get("") == 1, "n1 to follow")
+    wait_for(lambda: not lost.read("node_plan.json")["processes"], "n1 to have no ranks")
+    os.kill(second.pid("rank1"), signal.SIGKILL)
+    assert runs(job, 2, n1=0, n2=1, n3=3) == {"n1": ("0", "4"), "n2": ("1", "4"), "n3": ("3", "4")}
+    for node in job.nodes:
+        node.go()
+    assert wait_for(lambda: second.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
+    for node in job.nodes:
+        node.monitor.wait()
+        assert node.left() == []
+
+
 def test_too_few_nodes_end_the_job(cluster):
     job = cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
     lose(job.nodes[1])
