@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -375,3 +375,27 @@ class Node:
 
     def running(self) -> bool:
         return self.host.run("systemctl is-system-running").stdout.strip() in ("running", "degraded")
+
+
+class Cut:
+    """A network that falls apart: routes that lead nowhere, between all nodes of two sides."""
+
+    def __init__(
+        self, nodes: Mapping[str, Node], node_vars: Mapping[str, Any], one: Iterable[str], other: Iterable[str]
+    ) -> None:
+        self._nodes = nodes
+        self._routes = [
+            (here, node_vars[there]["ansible_host"])
+            for side, far in ((one, other), (other, one))
+            for here in side
+            for there in far
+        ]
+
+    def __enter__(self) -> Cut:
+        for host, address in self._routes:
+            self._nodes[host].host.check_output(f"ip route add blackhole {address}/32")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host, address in self._routes:
+            self._nodes[host].host.run(f"ip route del blackhole {address}/32")

@@ -1,31 +1,9 @@
 """A network that falls apart under a job; by name only, `pytest tests/cuts_by_name.py`, on a lab of five nodes."""
 
 import pytest
-from lab_jobs import WORKER, wait_until
+from lab_jobs import WORKER, Cut, wait_until
 
 STEPS = ["python3", "worker.py", "--resume", "--steps", "400", "--restarts", "1"]
-
-
-class Cut:
-    """Routes that lead nowhere, between all nodes of two sides."""
-
-    def __init__(self, nodes, node_vars, one, other):
-        self._nodes = nodes
-        self._routes = [
-            (here, node_vars[there]["ansible_host"])
-            for side, far in ((one, other), (other, one))
-            for here in side
-            for there in far
-        ]
-
-    def __enter__(self):
-        for host, address in self._routes:
-            self._nodes[host].host.check_output(f"ip route add blackhole {address}/32")
-        return self
-
-    def __exit__(self, *_):
-        for host, address in self._routes:
-            self._nodes[host].host.run(f"ip route del blackhole {address}/32")
 
 
 def state(nodes, host, run):

@@ -1,6 +1,7 @@
 """A job goes on with fewer nodes, and takes the lost node back at the next restart.
 
-TRAINYARD_LAUNCHERS chooses the launchers (torchrun, mpirun): CI has the first one.
+TRAINYARD_LAUNCHERS chooses the launchers (torchrun, direct, mpirun): CI has the first one. TRAINYARD_LOST is
+the node that is lost for a while: n2, or n1, so that another node leads the job and has its rendezvous.
 """
 
 import os
@@ -16,54 +17,66 @@ FEWER = {
     "job_rejoin_timeout": 3,
     "job_command": ["python3", "worker.py", "--resume", "--steps", "60", "--restarts", "2"],
 }
-ALL = {"torchrun": (AGENTS, {}), "mpirun": (WORKER, {"job_launcher": "mpirun"})}
+ALL = {"torchrun": (AGENTS, {}), **{name: (WORKER, {"job_launcher": name}) for name in ("direct", "mpirun")}}
 JOBS = {name: ALL[name] for name in os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",") if name in ALL}
+LOST = os.environ.get("TRAINYARD_LOST", "n2")
+# The place that is empty; the node that leads the job, and has rank 0, without the lost one; and rank 1.
+PLACE = {"n1": 0, "n2": 1}[LOST]
+FIRST, SECOND = [name for name in ("n1", "n2", "n3") if name != LOST]
 
 
 def cluster(nodes, run):
-    return nodes["n1"].table.read_json(f"{run.job_dir}/cluster.json")
+    read = nodes[FIRST].host.run(f"cat {run.job_dir}/cluster.json")
+    return nodes[FIRST].table.read_json(f"{run.job_dir}/cluster.json") if read.rc == 0 else {}
 
 
 def began(nodes, run, ranks):
     """Return the process id of rank 0 among so many ranks, once it has printed it; 0 before."""
-    log = nodes["n1"].host.check_output(f"cat {run.job_dir}/logs/rank_0.log")
+    log = nodes[FIRST].host.run(f"cat {run.job_dir}/logs/rank_0.log").stdout
     return int(next(iter(re.findall(rf"rank 0 of {ranks} pid (\d+)", log)[-1:]), 0))
+
+
+def left_out(nodes, run):
+    return cluster(nodes, run).get("restarts", {}).get("left_out")
 
 
 @pytest.fixture(scope="module")
 def ended(play, nodes):
-    """A job of each launcher: n2 is frozen until the others have gone on, then rank 0 is killed once n2 is back."""
+    """A job of each launcher: a node is frozen until the others have gone on; rank 0 is killed once it is back."""
     runs = {name: play.launch(file, **FEWER, **more, job_name=f"fewer-{name}") for name, (file, more) in JOBS.items()}
     for run in runs.values():
         run.trains()
-    nodes["n2"].podman("pause")
+    nodes[LOST].podman("pause")
     try:
         for name, run in runs.items():
-            wait_until(lambda run=run: cluster(nodes, run)["restarts"]["left_out"] == {"n2": 1}, f"{name} without n2")
+            wait_until(lambda run=run: left_out(nodes, run) == {LOST: PLACE}, f"{name} without {LOST}")
             wait_until(lambda run=run: began(nodes, run, 2), f"rank 0 of two ranks of {name}")
     finally:
-        nodes["n2"].podman("unpause")
+        nodes[LOST].podman("unpause")
     for run in runs.values():
         attempts = f"{run.job_dir}/attempts.json"
-        wait_until(lambda attempts=attempts: nodes["n2"].table.read_json(attempts) == {"": 1}, "n2 to follow")
-        assert nodes["n2"].ranks(run.job_id) == [] and cluster(nodes, run)["ranks_running"] == 2
-        nodes["n1"].table.kill(began(nodes, run, 2))
+        wait_until(lambda attempts=attempts: nodes[LOST].table.read_json(attempts) == {"": 1}, f"{LOST} to follow")
+        wait_until(lambda run=run: nodes[LOST].ranks(run.job_id) == [], f"no ranks on {LOST}")
+        assert cluster(nodes, run)["ranks_running"] == 2
+        nodes[FIRST].table.kill(began(nodes, run, 2))
     return {name: run.wait() for name, run in runs.items()}
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_goes_on_with_fewer_nodes_and_takes_the_node_back(ended, name, left):
+def test_a_job_goes_on_with_fewer_nodes_and_takes_the_node_back(ended, name, left, node_vars):
     run = ended[name].expect(
-        0, "the job goes on without n2: 2 ranks on 2 nodes", "n2 takes part again: 3 ranks on 3 nodes"
+        0, f"the job goes on without {LOST}: 2 ranks on 2 nodes", f"{LOST} takes part again: 3 ranks on 3 nodes"
     )
     summary = run.summary
     assert summary["state"] == "succeeded" and len(summary["restarts"]) == 2
     assert [(each["world_size"], each["nodes"]) for each in summary["world_sizes"]] == [(3, 3), (2, 2), (3, 3)]
     assert {node["host"]: node["ranks"] for node in summary["nodes"]} == {"n1": [0], "n2": [1], "n3": [2]}
-    assert [line.split(" pid")[0] for line in run.log(0).splitlines() if line.startswith("rank 0 of")] == [
-        f"rank 0 of {ranks}" for ranks in (3, 2, 3)
-    ]
-    # n3 had rank 1 while n2 was away.
+    logs = [run.log(0), *((run.folder / "logs" / "n2_rank_0.log").read_text() for _ in [LOST] if LOST == "n1")]
+    begun = [re.findall(r"^rank 0 of (\d) pid \d+ head ([\d.]+):", log, re.MULTILINE) for log in logs]
+    one, two = (node_vars[name]["ansible_host"] for name in ("n1", "n2"))
+    whole = ("3", one)
+    assert begun == ([[whole, whole], [("2", two)]] if LOST == "n1" else [[whole, ("2", one), whole]])
+    # n3 had rank 1 while the node was away.
     alone = (run.folder / "logs" / "n3_rank_1.log").read_text()
     assert "rank 1 of 2 pid" in alone and "rank 2 of 3 pid" in run.log(2)
     assert left(run.job_id) == {}

@@ -1,16 +1,19 @@
-"""The node that leads a job loses its power while nobody watches: another one leads, and a spare takes its place.
+"""A node is lost for good while nobody watches, such as the one that leads the job: a spare takes its place.
 
-TRAINYARD_LAUNCHERS chooses the launchers: CI has the first one.
+CI has the first launcher, and n1 without power. By name, TRAINYARD_LAUNCHERS chooses the launchers, TRAINYARD_LOST the
+node (n1, n2), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed).
 """
 
+import contextlib
 import hashlib
 import os
 import time
 
 import pytest
-from lab_jobs import PROJECT, wait_until
+from lab_jobs import PROJECT, Cut, wait_until
 
 LAUNCHERS = os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",")
+LOST, FAULT = os.environ.get("TRAINYARD_LOST", "n1"), os.environ.get("TRAINYARD_FAULT", "off")
 STEPS = 120
 PROGRAM = PROJECT / "molecule/launchers/succession/train.py"
 OWN = {"mindspore": {"job_venv": "mindspore", "job_packages": ["mindspore"], "job_nodes": 2}}
@@ -24,9 +27,40 @@ def parameters(ranks):
     return hashlib.sha256(str(found).encode()).hexdigest()
 
 
+def stepped(state):
+    """Return whether the first restart has brought a step."""
+    return any(restart.get("first_step") for restart in state["restarts"]["history"])
+
+
+@contextlib.contextmanager
+def fault(nodes, node_vars, run):
+    """Have the node be lost, until the others train again."""
+    node = nodes[LOST]
+    if FAULT == "cut":
+        with Cut(nodes, node_vars, [LOST], [name for name in nodes if name != LOST]):
+            yield
+    elif FAULT == "frozen":
+        node.podman("pause")
+        try:
+            yield
+        finally:
+            node.podman("unpause")
+    elif FAULT == "killed":
+        # The monitor, too: the node is there, but nothing of the job.
+        pids = " ".join(map(str, node.processes(run.job_id)))
+        node.host.check_output(f"kill -KILL {pids}; pkill -KILL -f {run.job_dir} || true")
+        yield
+    else:
+        node.podman("kill")
+        try:
+            yield
+        finally:
+            node.boot(node_vars[LOST]["ansible_host"])
+
+
 @pytest.fixture(scope="module", params=LAUNCHERS)
 def survived(play, nodes, node_vars, node_names, request):
-    """A job on all nodes but the last one, which is its spare, and a watch of it from then on when n1 was off."""
+    """A job on all nodes but the last one, which is its spare, and a watch of it from then on when a node was lost."""
     name = request.param
     saved = f"/srv/shared/head-{name}-{time.time():.0f}"
     run = play.launch(
@@ -48,36 +82,38 @@ def survived(play, nodes, node_vars, node_names, request):
         return nodes[node].table.read_json(f"{run.job_dir}/cluster.json") if read.rc == 0 else {}
 
     wait_until(lambda: (state("n1").get("metrics") or {}).get("step", 0) > 5, "some steps")
-    nodes["n1"].podman("kill")
-    off, watched = time.monotonic(), play("playbooks/watch.yml", job_id=run.job_id)
-    try:
-        led = wait_until(lambda: state("n2") if state("n2").get("term") == 1 else None, "n2 to lead")
-        assert led["head"] == "n2"
-        wait_until(lambda: state("n2")["restarts"]["history"][0].get("first_step"), "the next step")
-        took_s = time.monotonic() - off
-    finally:
-        nodes["n1"].boot(node_vars["n1"]["ansible_host"])
+    began = time.monotonic()
+    with fault(nodes, node_vars, run):
+        watched = play("playbooks/watch.yml", job_id=run.job_id)
+        if LOST == "n1":
+            led = wait_until(lambda: state("n2") if state("n2").get("term") == 1 else None, "n2 to lead")
+            assert led["head"] == "n2"
+        leader = "n2" if LOST == "n1" else "n1"
+        wait_until(lambda: stepped(state(leader)), "the next step")
+        took_s = time.monotonic() - began
     watched.wait()
-    nodes[node_names[1]].host.check_output(f"rm -rf {saved}")
-    print(f"{name}: next step after {took_s:.0f} s")
+    nodes[leader].host.check_output(f"rm -rf {saved}")
+    print(f"{name}, {LOST} {FAULT}: next step after {took_s:.0f} s")
     return run, watched
 
 
-def test_the_job_goes_on_without_the_node_that_led_it(survived, left):
+def test_the_job_goes_on_without_the_node(survived, left):
     run, watched = survived
-    watched.expect(0, "takes the place of n1")
+    watched.expect(0, f"takes the place of {LOST}")
     summary, (spare,) = run.summary, [each["host"] for each in run.file("plan.json")["spares"]]
     ranks = summary["world_size"]
     assert summary["state"] == "succeeded"
     (restart,) = summary["restarts"]
-    assert (restart["failure"]["host"], restart["replaced"], restart["spare"]) == ("n1", "n1", spare)
+    assert (restart["failure"]["host"], restart["replaced"], restart["spare"]) == (LOST, LOST, spare)
     assert restart["first_step"] > 5
     for rank in range(ranks):
         assert f"rank {rank} parameters sha256 {parameters(ranks)}" in run.log(rank)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job to run")
 
 
-def test_the_node_that_led_comes_back_and_has_nothing_to_do(survived, nodes):
+def test_the_node_that_comes_back_has_nothing_to_do(survived, nodes):
     run = survived[0]
-    end = wait_until(lambda: nodes["n1"].table.read_json(f"{run.job_dir}/monitor.json")["end"], "the end of n1")
-    assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", run.summary["restarts"][0]["spare"])
+    assert nodes[LOST].ranks(run.job_id) == []
+    if FAULT != "killed":
+        end = wait_until(lambda: nodes[LOST].table.read_json(f"{run.job_dir}/monitor.json")["end"], "the node's end")
+        assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", run.summary["restarts"][0]["spare"])
