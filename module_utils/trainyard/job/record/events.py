@@ -73,9 +73,11 @@ def _started(before: State, now: State) -> Iterator[Change]:
 
 
 def _first_step(before: State, now: State) -> Iterator[Change]:
-    # Rank 0 may train before the monitors of all nodes have reported.
+    # Another head does not know the steps that the lost one has seen, only that there were some.
+    stepped = before["restarts"].get("stepped") if before else False
     step, previous = now["metrics"].get("step"), _part(before, "metrics").get("step")
-    if step is not None and _begun(now) and (previous is None or not _begun(before)):
+    # Rank 0 may train before the monitors of all nodes have reported.
+    if step is not None and _begun(now) and ((previous is None and not stepped) or not _begun(before)):
         yield "first_step", f"step {number(step)} after {clock(now['elapsed_s'])}", {}
 
 

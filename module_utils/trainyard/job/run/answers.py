@@ -113,6 +113,7 @@ CLUSTER = {
     "?events": [RECEIVER],
     "restarts": {
         "history": [RESTART],
+        "?stepped": bool,
         "?members": [str],
         "?spares": [str],
         "?replaced": Each(str),

@@ -148,7 +148,7 @@ class Restarts:
     """
 
     _SAVED = (
-        *("history", "whole", "alone", "furthest", "fruitless", "began_s", "polled", "saved", "saved_new"),
+        *("history", "whole", "alone", "stepped", "furthest", "fruitless", "began_s", "polled", "saved", "saved_new"),
         *("members", "spares", "replaced", "excluded"),
     )
 
@@ -175,6 +175,8 @@ class Restarts:
         # Attempts of the whole job, and of single processes by host.
         self.whole = 0
         self.alone: dict[str, Attempts] = {}
+        # Whether any attempt has made a step.
+        self.stepped = False
         # The furthest [epoch, step] of all attempts, [epoch] if they print no steps; fruitless attempts in a row; when
         # the present one began, on the job's clock.
         self.furthest: list[float] | None = None
@@ -244,6 +246,7 @@ class Restarts:
             if pace and restart.get("first_step") is None:
                 restart["first_step"] = pace["first"]
         self.rollback.watch(pace)
+        self.stepped = self.stepped or pace is not None
         if self._paces is None:
             return
         if pace and not self._paces[-1] and self._running_at is not None:

@@ -100,6 +100,7 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         "history": Few(restart, budget),
         "whole": count,
         "alone": Each(Each(count, text), host),
+        "stepped": bool,
         "furthest": (Few(float, 2), NOTHING),
         "fruitless": Whole(MAX_TERM),
         "began_s": float,

@@ -53,6 +53,9 @@ def test_events_from_the_start_of_a_job_to_its_end():
     for known in (waits, runs, steps, later, again, over):
         assert told(known, known) == []
     assert [kind for kind, _ in told(None, over)] == ["started", "first_step", "restart", "ended"]
+    # Another head knows that there were steps, but not which.
+    taken_over = {**runs, "restarts": {"history": [RESTART], "stepped": True}}
+    assert told(taken_over, {**taken_over, "metrics": {"step": 41.0}}) == []
     # A head that was started again does not send its start again.
     assert [kind for kind, _ in told(later, {**waits, "restarts": again["restarts"]})] == ["restart"]
     here = {"step": 11.0, "epoch": None, "elapsed_s": 9.0}

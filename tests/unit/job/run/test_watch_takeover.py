@@ -64,7 +64,7 @@ def test_a_job_whose_head_is_lost_is_watched_to_its_end(cluster):
             node.go()
         assert watch.result() == ""
     assert controller.saw("so the whole job starts again; n4 takes the place of n1")
-    assert heads.running([controller.plan], controller.ask) == ({}, {})
+    wait_for(lambda: heads.running([controller.plan], controller.ask) == ({}, {}), "the monitors to end")
     job.all_ended(but=["n1", "n2"])
     controller.nodes["n2"].monitor.wait(PATIENCE_S)
     found = controller.ask("state", {host: {} for host in controller.nodes})
