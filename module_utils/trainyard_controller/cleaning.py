@@ -18,7 +18,7 @@ from . import collecting
 from .collecting import is_final
 from .inventory_options import inventory_given
 from .reporting import report
-from .run_folder import NotWrittenError, note_removed, note_submitted, read_plans, saved_runs, scheduler_runs
+from .run_folder import NotWrittenError, note_removed, note_submitted, read_plans, saved_runs, scheduler_runs, witnesses
 from .scheduler_clients import Answer, Ask, Kubernetes, external_job
 
 # Time limit for the removal of folders, in seconds: a node may have the checkpoints of many jobs.
@@ -53,13 +53,14 @@ class Chosen:
 def plan(request: Request, ask: Ask, now: float) -> Chosen:
     """Query all nodes, and the schedulers whose jobs left something, and choose. Raises FindingsError."""
     latest = now - (request.days or 0) * DAY_S
+    plans = read_plans(request.runs_dir)
     runs = [
         run
-        for run in scheduler_runs(request.runs_dir)
+        for run in scheduler_runs(request.runs_dir, plans)
         if request.job_id in ("", run["job_id"]) and run["planned"] <= latest
     ]
-    submitters = {run["submit_host"] for run in runs if run["kind"] == "slurm"} & set(request.known_hosts)
-    hosts = [*request.hosts, *sorted(submitters - set(request.hosts))]
+    others = {run["submit_host"] for run in runs if run["kind"] == "slurm"} | witnesses(request.runs_dir, plans)
+    hosts = [*request.hosts, *sorted(others.intersection(request.known_hosts).difference(request.hosts))]
     answers = ask("folders", _folder_queries(request.state_dir, hosts, runs))
     left = {each["job_id"] for answer in answers.values() for each in answer.get("folders", ())}
     # Other jobs of Slurm without a folder leave nothing to remove.

@@ -62,7 +62,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
     shared["age_s"] = time.time() - datetime.strptime(plan["created"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
     # If one node reports another launch of this id, the others may run it, too: nothing is ended on them.
     theirs = request.not_started if any(answer.get("taken") for answer in request.not_started.values()) else {}
-    ours = [host for host in spares.hosts(plan) if host not in theirs]
+    ours = [host for host in spares.all_hosts(plan) if host not in theirs]
     found = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S + grace_s) if ours else {}
     answers = {**{host: of_job(plan, answer) for host, answer in found.items()}, **theirs}
     logs, others = log_names.take_logs(plan, answers)

@@ -33,7 +33,7 @@ class LivePage:
 
     def __init__(self, plan: Mapping[str, Any], run_dir: Path, ask: Ask) -> None:
         """Take the plan and the folder of the run."""
-        self._plan, self._hosts = plan, spares.hosts(plan)
+        self._plan, self._hosts = plan, spares.all_hosts(plan)
         self._shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": False, "log_limit": LOG_BYTES}
         self._run_dir, self._ask = run_dir, ask
         # Nodes without an answer: until when they are not asked again, and why there was none.

@@ -27,7 +27,7 @@ from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
 from ..trainyard.job.file.values import Values
 from ..trainyard.job.placement.placement import Member
-from ..trainyard.job.plan import imports
+from ..trainyard.job.plan import imports, witness
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
@@ -261,6 +261,9 @@ def _attempts(
         if not cached or not (findings or any(answer.get("stale") for answer in checked.values())):
             return planned, findings
         for host, answer in checked.items():
+            if host == job.restarts.witness:
+                # The plan needs none of its facts.
+                continue
             if "findings" not in answer:
                 silent[host] = answer
             else:
@@ -286,6 +289,11 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
         found = f"{requested} requested, {request.available} in group {group}"
         action = "lower job_nodes or choose another group with job_hosts"
         findings.append(Finding("job_nodes", found, "at most as many nodes as the group has", action))
+    if job is not None:
+        witnesses = witness.findings(job.restarts.witness, [host.name for host in request.hosts], request.known)
+        findings += witnesses
+        if witnesses:
+            job = dataclasses.replace(job, restarts=dataclasses.replace(job.restarts, witness=""))
     if job is not None and job.rank_table:
         job = _with_given_table(job, findings)
     return job, findings

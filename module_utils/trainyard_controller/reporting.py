@@ -140,7 +140,7 @@ def _report(
     series = read_series(run_dir / "metrics.jsonl")
     previous = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
-    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.hosts(plan)), *more_notes]
+    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.all_hosts(plan)), *more_notes]
     if job_state is None:
         answer = _answer_over_ssh(plan, answers, not_started, by_stop)
         if leader.phase(plan, answers) == leader.ELECTION:

@@ -12,12 +12,13 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, failure
+from ..trainyard.job.plan import witness
 from ..trainyard.job.record import job_id as ids
 from ..trainyard.job.record import run_record
 from ..trainyard.job.record.runs import SavedRun
@@ -260,8 +261,14 @@ def scheduler_of(plan: Mapping[str, Any], runs_dir: Path) -> dict[str, Any]:
     return {**plan["engine"], **needed, "engine_id": engine_id}
 
 
-def scheduler_runs(runs_dir: Path) -> list[dict[str, Any]]:
-    """Return the submitted runs of which something may be left; `planned` is the time of their plan."""
+def witnesses(runs_dir: Path, plans: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the witnesses of these runs on which clean.yml has not removed the folder of the job."""
+    found = {plan["job_id"]: witness.host(plan) for plan in plans if "witness" in plan}
+    return {host for job_id, host in found.items() if host not in read_removed(runs_dir / job_id)}
+
+
+def scheduler_runs(runs_dir: Path, plans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return those of these runs that were submitted and may have left something; `planned` is the time of the plan."""
     return [
         {
             **scheduler_of(plan, runs_dir),
@@ -269,7 +276,7 @@ def scheduler_runs(runs_dir: Path) -> list[dict[str, Any]]:
             "job_dir": plan["job_dir"],
             "planned": (runs_dir / plan["job_id"] / "plan.json").stat().st_mtime,
         }
-        for plan in read_plans(runs_dir)
+        for plan in plans
         if "engine" in plan
         for submitted in [read_submitted(runs_dir, plan["job_id"])]
         if submitted and not submitted.get("removed")

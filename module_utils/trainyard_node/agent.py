@@ -42,11 +42,14 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     """
     begun = time.time()
     from .job.plan.preflight import preflight as check_job
-    from .job.plan.preflight import programs
+    from .job.plan.preflight import programs, witness_findings
     from .job.run import health_gate
     from .machine import as_user
     from .machine.tree import Tree
 
+    if node_plan.get("witness") == node_plan["host"]:
+        found = [finding.on(node_plan["host"]) for finding in witness_findings(node_plan, user)]
+        return {"findings": [finding.as_dict() for finding in found], "programs": {}, "stale": False}
     node = probe(user=user, **facts)["node"]
     found = check_job(node_plan, user)
     if node_plan["health_gate"]:

@@ -14,6 +14,7 @@ from ansible.module_utils.trainyard.findings.adhoc import playbook
 from ansible.module_utils.trainyard.findings.findings import UnusableError, counted
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.placement.process import host_port
+from ansible.module_utils.trainyard.job.plan import witness
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
 from ansible.module_utils.trainyard.job.run import leader
 from ansible.module_utils.trainyard_controller import interrupts
@@ -41,6 +42,7 @@ class ActionModule(OnceForAll):
         """Have each node start its part. Secrets go through standard input alone."""
         nodes, spares, head = plan["nodes"], len(plan["spares"]), plan["head"]
         standing_by = f", {counted(spares, 'spare')}" if spares else ""
+        standing_by += f", witness {witness.host(plan)}" if witness.host(plan) else ""
         self._display.display(
             f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')} "
             f"({plan['launcher']}){standing_by}, rendezvous on {head['host']} "
@@ -62,6 +64,9 @@ class ActionModule(OnceForAll):
             private = base64.b64encode(json.dumps(events).encode()).decode()
             for host in leader.hosts(plan):
                 own[host]["secret_files"] = {**shared["secret_files"], "events.json": private}
+        if "witness" in plan:
+            # It runs nothing of the job, so it gets none of its files and secrets.
+            own[witness.host(plan)] |= {"files": [], "source_archive": "", "secret_env": {}, "secret_files": {}}
         answers = self.fan_out().ask("start", own, shared, limit_s=180)
         not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
         if not given["wait"] and not not_started:

@@ -174,7 +174,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes n1, n2, ... `modes` has for each node the modes of its ranks."""
+    """Nodes n1, n2, ... `modes` has for each node the modes of its ranks. A `witness` is the last of `nodes`."""
 
     def __init__(
         self,
@@ -186,6 +186,7 @@ class Cluster:
         rejoin_s=30,
         spares=0,
         min_nodes=0,
+        witness="",
         stop=None,
         **changes,
     ):
@@ -193,7 +194,7 @@ class Cluster:
         hosts = [f"n{number + 1}" for number in range(len(modes) + spares)]
         # All have the same port.
         candidates = [[host, f"127.0.0.{number + 1}"] for number, host in enumerate(hosts[:5])]
-        candidates = candidates if max_restarts and len(hosts) > 2 else []
+        candidates = candidates if max_restarts and len(hosts) + bool(witness) > 2 else []
         first = [sum(map(len, modes[:number])) for number in range(len(modes))]
 
         def planned(host, place):
@@ -216,19 +217,20 @@ class Cluster:
 
         fewer = {"min_nodes": min_nodes, "ranks": list(map(len, modes)), "first": [host for host, _ in candidates[1:]]}
         self.nodes = []
-        for number, host in enumerate(hosts):
+        for number, host in enumerate([*hosts, *filter(None, [witness])]):
             here = folder / host
             job_id = f"{base}-{host}"
-            stands_by = number >= len(modes)
-            processes = [] if stands_by else planned(host, number)
+            stands_by = len(modes) <= number < len(hosts)
+            processes = planned(host, number) if number < len(modes) else []
             places = {str(place): {"processes": planned(host, place), "files": []} for place in range(len(modes))}
             may_lead = number == 0 or number < len(candidates)
             spec = {
                 "job_id": job_id,
-                "host": hosts[number],
+                "host": host,
                 "node_rank": number,
                 "hosts": hosts[: len(modes)] if may_lead else [],
                 **({"spares": hosts[len(modes) :]} if may_lead else {}),
+                **({"witness": witness} if witness and (may_lead or host == witness) else {}),
                 **({"candidates": candidates} if candidates else {}),
                 **({"places": places} if stands_by else {}),
                 "head_host": "n1",
@@ -240,7 +242,7 @@ class Cluster:
                 "max_restarts": max_restarts,
                 "rejoin_s": rejoin_s,
                 **({"stop": stop} if stop else {}),
-                **({"fewer": fewer} if min_nodes else {}),
+                **({"fewer": fewer} if min_nodes and host != witness else {}),
                 **({"as_first": {"processes": [], "files": []}} if min_nodes and may_lead and number else {}),
                 "world_size": sum(map(len, modes)),
                 "progress_pattern": DEFAULT_PATTERN,
@@ -255,7 +257,7 @@ class Cluster:
                 "base_env": {"HOME": str(here)},
                 "secret_env": {},
                 "processes": processes,
-                **changes.get(hosts[number], {}),
+                **changes.get(host, {}),
             }
             self.nodes.append(Node(here, spec))
 

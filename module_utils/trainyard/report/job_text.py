@@ -215,7 +215,8 @@ _TEXTS: Mapping[str, Sequence[str]] = {
         "{host} was cut off from most nodes of the job for {after_s} s: {on_node} ended, as the others may go on "
         "without it, and never two parts of a job train",
         "no node found a majority within job_rejoin_timeout: check the network between the nodes, then start the job "
-        "again. One spare more or less makes the number of hosts odd: then one part always has a majority",
+        "again. A job_witness, or one spare more or less, makes the number of hosts odd: then one part always has a "
+        "majority",
     ),
     "frozen": (
         "head node {host} was suspended for {after_s} s, and the other nodes gave it up",

@@ -20,6 +20,8 @@ class Restarts:
     spares: int = 0
     # The least number of nodes with which the job goes on; 0 where it needs all of them.
     min_nodes: int = 0
+    # The host that only votes when the head is lost, "" for none.
+    witness: str = ""
     rejoin_s: int = 300
     checkpoints: str = ""
     # Whether a checkpoint from which attempts fail is set aside.

@@ -24,6 +24,7 @@ def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
         restart_on=values.choice("job_restart_on"),
         spares=_spares(values, scheduler, most),
         min_nodes=_min_nodes(values, scheduler, most, recovery),
+        witness=_witness(values, scheduler, most),
         rejoin_s=values.number("job_rejoin_timeout"),
         checkpoints=folder,
         rolls_back=_rolls_back(values, scheduler, folder, most),
@@ -81,6 +82,17 @@ def _min_nodes(values: Values, scheduler: str, restarts: int, recovery: bool) ->
     if least and found:
         values.wrong("job_min_nodes", f"{least} with {found}", expected, "correct that, or leave job_min_nodes out")
     return least
+
+
+def _witness(values: Values, scheduler: str, restarts: int) -> str:
+    witness, found, expected = values.text("job_witness").strip(), "", ""
+    if scheduler != "ssh":
+        found, expected = f"job_scheduler: {scheduler}, which restarts jobs itself", "job_scheduler: ssh"
+    elif not restarts:
+        found, expected = "job_max_restarts: 0", "a number of restarts: another node leads a job from one of them on"
+    if witness and found:
+        values.wrong("job_witness", f"{witness} with {found}", expected, "correct that, or leave job_witness out")
+    return witness
 
 
 def _recovery_path(values: Values, recovery: bool) -> str:

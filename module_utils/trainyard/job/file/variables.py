@@ -152,6 +152,11 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             0,
             1_000_000,
         ),
+        "job_witness": _text(
+            "One more host of the inventory, neither node nor spare, that only votes for a new head when the head is "
+            "lost. With it, one of two nodes may take over. Needs `job_max_restarts`. "
+            "[A witness](restarts.md#a-witness)."
+        ),
     },
     "Environment and network": {
         "job_env": _mapping('Environment of every rank. Quote values that YAML would change (`"0123"`, `"yes"`).'),

@@ -260,13 +260,13 @@ def only_ipv4(placement: Placement, reason: str) -> list[Finding]:
     return [Finding("network", f"address {node.address}", expected, action, host=node.host) for node in ipv6]
 
 
-def candidates(max_restarts: int, hosts: Sequence[str]) -> list[str]:
+def candidates(max_restarts: int, hosts: Sequence[str], witness: str = "") -> list[str]:
     """Return the hosts that may lead a job, the planned head first; none where the head cannot be replaced.
 
-    `hosts` are all hosts of the job in their order, spares last. Without restarts a lost node ends the job, and two
-    hosts cannot tell a lost head from a network that is cut.
+    `hosts` are nodes and spares in their order. The `witness` votes, and never leads. Without restarts a lost node ends
+    the job, and of two hosts that vote none can tell a lost head from a network that is cut.
     """
-    return list(hosts[:MAX_CANDIDATES]) if max_restarts and len(hosts) > 2 else []
+    return list(hosts[:MAX_CANDIDATES]) if max_restarts and len(hosts) + bool(witness) > 2 else []
 
 
 def _ports(job: Job, host: str, head: Facts, others: Sequence[Facts]) -> tuple[list[int], list[Finding]]:
@@ -315,7 +315,7 @@ def place(
     findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])
     if len(nodes) < len(members) or not nodes:
         return None, findings
-    others = candidates(job.restarts.most, [node.host for node in nodes])[1:]
+    others = candidates(job.restarts.most, [node.host for node in nodes], job.restarts.witness)[1:]
     ports, wrong = _ports(job, nodes[0].host, facts[nodes[0].host], [facts[host] for host in others])
     if wrong:
         return None, findings + wrong

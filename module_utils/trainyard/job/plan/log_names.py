@@ -14,6 +14,7 @@ from ...slurm.state import nodes_of
 from ..run import leader
 from ..run.node_numbers import present
 from . import spare_places as spares
+from . import witness
 
 Data = Mapping[str, Any]
 METRICS, _EVENTS = "metrics.jsonl", "events.log"
@@ -114,6 +115,8 @@ def _had_before(plan: Data, name: str) -> bool:
 def _parts(plan: Data, host: str, replaced: Mapping[str, str]) -> Iterator[Data]:
     """Yield the parts of a host in the plan: its own node, or as a spare itself, and the places that it has taken."""
     yield from (node for node in plan["nodes"] if node["host"] == host)
+    if witness.host(plan) == host:
+        yield {"ranks": [], "processes": [], **plan["witness"]}
     for spare in plan.get("spares", ()):
         if spare["host"] != host:
             continue

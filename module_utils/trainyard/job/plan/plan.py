@@ -23,6 +23,7 @@ from ..placement.rank_table import device_set_findings
 from ..run import fewer_nodes
 from . import imports
 from . import spare_places as spares
+from . import witness as witnesses
 from .fewer_nodes import as_first
 from .preflight import crowded, environment_findings, own_scripts
 from .spare_places import Spare
@@ -87,7 +88,8 @@ class JobPlan:
 
     @property
     def _candidates(self) -> list[str]:
-        return candidates(self.job.restarts.most, [node.host for node in self.placement.everyone])
+        hosts, restarts = [node.host for node in self.placement.everyone], self.job.restarts
+        return candidates(restarts.most, hosts, restarts.witness)
 
     @property
     def _may_shrink(self) -> bool:
@@ -110,6 +112,7 @@ class JobPlan:
             "world_size": placement.world_size,
             "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
             "candidates": self._candidates,
+            **witnesses.of_plan(job, placement),
             "monitor_port": placement.monitor_port,
             "silent_after_s": SILENT_AFTER_S,
             "timeout_s": job.timeout_s,
@@ -175,7 +178,7 @@ class JobPlan:
         by_ssh = LAUNCHERS[job.launcher].starts_by_ssh(job, placement)
         starting = [node.host for node in (placement.head, *placement.spares) if by_ssh]
         starting += [host for host, each in planned.items() if by_ssh and "as_first" in each]
-        return {
+        nodes = {
             node.host: {
                 **planned[node.host],
                 **shared,
@@ -186,6 +189,7 @@ class JobPlan:
             }
             for node in (*placement.nodes, *(spare.node for spare in self.spares))
         }
+        return {**planned, **nodes}
 
     def _entry(self, node: Node, imported: Sequence[str]) -> dict[str, Any]:
         """Return the script that Python runs, its imports, and the variables that decide where modules are found."""
@@ -219,6 +223,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         shared["candidates"] = [[host, addresses[host]] for host in leading]
     # Only the hosts that may lead the job know the others.
     of_head = {
+        **({"witness": witnesses.host(plan)} if "witness" in plan else {}),
         "hosts": [node["host"] for node in nodes],
         "addresses": addresses,
         "spares": [spare["host"] for spare in spares_there],
@@ -231,6 +236,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found = {
         **{node["host"]: {**shared, **node, **others} for node in nodes},
         **{spare["host"]: {**shared, **spare, **of_spare} for spare in spares_there},
+        **witnesses.node_plan(plan, shared),
     }
     for host in leading or [head["host"]]:
         found[host].update(of_head)
@@ -279,7 +285,7 @@ def build(
     findings += device_set_findings(placement) + launcher.check(job, placement)
     placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
-    findings += wrong
+    findings += [*wrong, *witnesses.alone(job, placement)]
     plan = JobPlan(
         job=job,
         placement=placement,
@@ -325,6 +331,8 @@ def describe(plan: Mapping[str, Any]) -> str:
         lines += [line for file in node["files"] for line in _shown(file, "    ")]
     for spare in plan.get("spares", ()):
         lines.append(f"  {spare['host']}  address {spare['address']} on {spare['interface']}, stands by as a spare")
+    if "witness" in plan:
+        lines.append(f"  {witnesses.host(plan)}  only votes when the head is lost (job_witness)")
     warnings = warnings_text(plan)
     return "\n".join([*lines, *_exact_names(environments), *(["", warnings] if warnings else [])])
 

@@ -17,6 +17,7 @@ from ..file.job import Job
 from ..launchers import Launcher
 from ..placement.placement import Node, Placement
 from ..placement.process import File, Process
+from . import witness
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ def too_few(job: Job, hosts: int) -> list[Finding]:
 
 def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare], list[Finding]]:
     """Plan each spare in the place of each node."""
-    if placement.spares and len(placement.everyone) < 3:
+    if placement.spares and len(placement.everyone) + bool(job.restarts.witness) < 3:
         found = f"1 spare for {placement.head.host} alone"
         expected = "three hosts or more: of two, none can tell a lost peer from a network that is cut"
-        return [], [Finding("job_spares", found, expected, "set job_spares: 2, raise job_nodes, or leave it out")]
+        action = "set job_spares: 2, raise job_nodes, name a job_witness, or leave it out"
+        return [], [Finding("job_spares", found, expected, action)]
     uneven = _uneven(placement)
     if uneven:
         return [], uneven
@@ -96,8 +98,13 @@ def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) ->
 
 
 def hosts(plan: Mapping[str, Any]) -> list[str]:
-    """Return all hosts of plan.json, spares last."""
+    """Return the hosts of plan.json that train or may have to, spares last."""
     return [node["host"] for node in (*plan["nodes"], *plan.get("spares", ()))]
+
+
+def all_hosts(plan: Mapping[str, Any]) -> list[str]:
+    """Return all hosts of plan.json that have a monitor, the witness last."""
+    return [*hosts(plan), *filter(None, [witness.host(plan)])]
 
 
 def devices(plan: Mapping[str, Any]) -> dict[str, list[int]]:

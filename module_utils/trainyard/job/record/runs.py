@@ -139,7 +139,7 @@ class SavedRun:
     def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, begun: bool, record: Data | None) -> SavedRun:
         """Read the run of a job; `begun` is false if findings stopped it or its launch was interrupted."""
         state = record["state"] if record else ""
-        nodes = record["nodes"] if record and state in FINAL else [*plan["nodes"], *plan.get("spares", ())]
+        nodes = record["nodes"] if record and state in FINAL else _planned_hosts(plan)
         return cls(
             name,
             age_s,
@@ -149,6 +149,10 @@ class SavedRun:
             open_hosts=tuple(node["host"] for node in nodes if node.get("state") != "ended"),
             engine=(plan.get("engine") or {}).get("kind", ""),
         )
+
+
+def _planned_hosts(plan: Data) -> list[Data]:
+    return [*plan["nodes"], *plan.get("spares", ()), *filter(None, [plan.get("witness")])]
 
 
 def may_go(

@@ -281,7 +281,7 @@ def checked(query: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
 
 def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     """Return a checked answer to `collect`, or a failed one where it names something outside the plan."""
-    nodes = [*plan["nodes"], *plan.get("spares", ())]
+    nodes = [*plan["nodes"], *plan.get("spares", ()), *filter(None, [plan.get("witness")])]
     parts = [part for node in nodes for part in (node, *node.get("places", {}).values())]
     names = {process["name"] for part in parts for process in part.get("processes", ())}
     host = _one_of({node["host"] for node in nodes}, "a host of the job")

@@ -67,8 +67,9 @@ class HeadState:
         # Nodes with an open connection at the last decision.
         self._connected: Collection[str] = ()
         self.attempt = AttemptWatch(node_plan, started.s, self.restarts, self.nodes, self.hang, self.slow_ranks)
-        # The hosts that may lead, and how often another one has taken over (take_over.py).
+        # The hosts that may lead, one that only votes or "", and how often another one has taken over (take_over.py).
         self.candidates = [host for host, _ in node_plan.get("candidates", ())]
+        self.witness = str(node_plan.get("witness") or "")
         self.term = int(previous.get("term") or 0)
         # A failure that is not answered yet, with all failures that were found with it.
         self._pending: tuple[Message, Sequence[Message]] | None = None
@@ -88,7 +89,7 @@ class HeadState:
                 self.slow_ranks.add(host, **message["samples"])
         elif "goes_down" in message:
             self._goes_down(host, now)
-        elif "stopped" in message:
+        elif "stopped" in message and host != self.witness:
             self.finish("stopped", now, host=host)
         return bool(self.end or self._pending)
 
@@ -350,7 +351,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
                 "ranks_running": nodes.last.get(host, {}).get("ranks_running"),
                 "silent_s": round(now_s - nodes.last_contact[host], 1) if host in nodes.last_contact else None,
             }
-            for host in (*restarts.members, *restarts.spares, *restarts.fewer.left_out)
+            for host in filter(None, (*restarts.members, *restarts.spares, *restarts.fewer.left_out, head.witness))
         },
         "restarts": restarts.as_dict(),
         "end": head.end or None,

@@ -4,8 +4,9 @@
 Candidates are a few hosts in a fixed order, the planned head first. A node whose head is silent ends its ranks, calls
 the candidates in turn, and obeys only the one that it has called. A call is a vote, as a node has one connection at a
 time. In its own turn a candidate stands: it leads once a majority of the voters has called it, itself included. Voters
-are the members of the job and its spares. Its copy of the job's state must not be older than what any of them has
-followed: each head has a higher term than the one before.
+are the members of the job, its spares, and its witness, a host that votes and never stands (job_witness). The
+candidate's copy of the job's state must not be older than what any of them has followed: each head has a higher term
+than the one before.
 
 A head that has not heard a majority of the voters for `silent_after_s` ends its own ranks, and calls like any other
 node. A new head starts nothing before the ranks of the old one have ended in this way.
@@ -64,9 +65,9 @@ class Search:
         self._at = (self._at + 1) % len(self._order)
 
 
-def voters(restarts: Mapping[str, Any]) -> set[str]:
+def voters(restarts: Mapping[str, Any], witness: str = "") -> set[str]:
     """Return the hosts that vote, by the restart history (Restarts.as_dict): nobody who was replaced."""
-    return {*restarts["members"], *restarts["spares"]}
+    return {*restarts["members"], *restarts["spares"], *filter(None, [witness])}
 
 
 def is_majority(some: Collection[str], of: Collection[str]) -> bool:
@@ -74,11 +75,18 @@ def is_majority(some: Collection[str], of: Collection[str]) -> bool:
     return 2 * len({*some}.intersection(of)) > len(of)
 
 
-def wins(host: str, copy: Mapping[str, Any], callers: Mapping[str, Caller], now: float, silent_after_s: float) -> bool:
+def wins(
+    host: str,
+    copy: Mapping[str, Any],
+    callers: Mapping[str, Caller],
+    now: float,
+    silent_after_s: float,
+    witness: str = "",
+) -> bool:
     """Return whether a candidate without a head leads from now on, by its copy of the state and by who has called."""
     here = {name: caller for name, caller in callers.items() if now - caller.at < silent_after_s / 2}
     newest = max((caller.term for caller in here.values()), default=0)
-    return copy["term"] >= newest and is_majority({host, *here}, voters(copy["restarts"]))
+    return copy["term"] >= newest and is_majority({host, *here}, voters(copy["restarts"], witness))
 
 
 def copy_shape(hosts: Collection[str], budget: int) -> Shape:

@@ -23,7 +23,7 @@ def take_over(
     lost, nodes, restarts = copy["head"], head.nodes, head.restarts
     # Its copy is at least as new as what any caller has followed (succession.wins).
     head.term = copy["term"] + 1
-    for host in (*restarts.members, *restarts.spares):
+    for host in _voters(head):
         # All others call at about this time, too.
         nodes.last_contact[host] = now.s - nodes.silent_after_s / (1 if host == lost else 2)
     for host, caller in callers.items():
@@ -48,6 +48,10 @@ def come_back(head: HeadState, previous: Mapping[str, Any], failure: Message, no
         head.fail(failure)
 
 
+def _voters(head: HeadState) -> set[str]:
+    return voters({"members": head.restarts.members, "spares": head.restarts.spares}, head.witness)
+
+
 def _down(host: str) -> Message:
     return {"kind": "rebooted", "host": host}
 
@@ -65,7 +69,7 @@ class Hold:
         self._looked_at = now
         if head.end or not head.candidates:
             return False
-        of = voters({"members": head.restarts.members, "spares": head.restarts.spares})
+        of = _voters(head)
         there = [host for host in of if host == head.host or head.nodes.reports_in_time(host, now)]
         before, self._heard = self._heard, self._heard or is_majority(there, of)
         silent = not is_majority(there, of) or slept > head.nodes.silent_after_s

@@ -15,7 +15,7 @@ from .. import launchers
 from ..file.job import Job
 from ..placement import root_ranks
 from ..placement.placement import Member
-from ..plan import build_tools
+from ..plan import build_tools, witness
 from ..plan import spare_places as spares
 from ..plan.plan import JobPlan, build
 from ..run import kernel_messages, leader
@@ -126,9 +126,9 @@ def _current_nodes(plan: Data, restarts: Data) -> list[dict[str, Any]]:
     nodes = present(plan, left_out.values())
     taken = {spares.now(node["host"], replaced): node for node in nodes}
     taken = {host: node for host, node in taken.items() if host not in left_out}
-    idle = [host for host in spares.hosts(plan) if host not in taken]
+    idle = [host for host in spares.all_hosts(plan) if host not in taken]
     roles = {host: f"{replaced[host]} took its place" if host in replaced else "spare" for host in idle}
-    roles = {**roles, **dict.fromkeys(left_out, "left out")}
+    roles = {**roles, **dict.fromkeys(left_out, "left out"), witness.host(plan): "witness"}
     nodes = [{**node, "host": host, "role": ""} for host, node in taken.items()]
     return [*nodes, *({"host": host, "ranks": [], "processes": [], "role": roles[host]} for host in idle)]
 
@@ -148,6 +148,8 @@ def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
 
 def _end(plan: Data, results: Mapping[str, Data], head: str, cluster: Data, by_stop: bool) -> dict[str, Any]:
     """Return the end of the job by the head node, or by a node that lost the head; or that it still runs."""
+    # A witness can neither lead nor train.
+    results = {host: result for host, result in results.items() if host != witness.host(plan)}
     alive, replaceable = any(result.get("monitor_alive") for result in results.values()), bool(plan.get("candidates"))
     end = leader.end_of_job(plan, cluster.get("end"))
     if end:

@@ -10,6 +10,7 @@ import os
 import pwd
 import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -95,26 +96,48 @@ def _bind_error(address: str, port: int) -> str:
 
 
 def reach_findings(node_plan: NodePlan) -> list[Finding]:
-    """Find on another node that the head's address does not answer on the rendezvous port.
+    """Find on another node that the head's address does not answer on the rendezvous port."""
+    where, head = (node_plan["head_address"], node_plan["port"]), node_plan["head_host"]
+    reason = _connect_error(where)
+    action = f"check routes and firewall between {node_plan['host']} and {head}, or set job_network"
+    found, expected = f"{where[0]}:{where[1]}: {reason}", f"the head {head} answers on the job's network"
+    return [Finding("head", found, expected, action)] if reason else []
 
-    Nothing listens there yet, so a reachable head refuses the connection.
-    """
-    where = node_plan["head_address"], node_plan["port"]
+
+def _connect_error(where: tuple[str, int]) -> str:
+    """Return why a host does not answer there; "" where it does, or refuses, as nothing listens there yet."""
     try:
         socket.create_connection(where, CONNECT_TIMEOUT_S).close()
     except ConnectionRefusedError:
-        return []
+        return ""
     except (TimeoutError, socket.timeout):
         # socket.timeout is a TimeoutError from Python 3.10 on only.
-        reason = f"no answer within {CONNECT_TIMEOUT_S} s"
+        return f"no answer within {CONNECT_TIMEOUT_S} s"
     except OSError as error:
-        reason = error.strerror or str(error)
-    else:
-        return []
-    head = node_plan["head_host"]
-    action = f"check routes and firewall between {node_plan['host']} and {head}, or set job_network"
-    found, expected = f"{where[0]}:{where[1]}: {reason}", f"the head {head} answers on the job's network"
-    return [Finding("head", found, expected, action)]
+        return error.strerror or str(error)
+    return ""
+
+
+def witness_findings(node_plan: NodePlan, user: str) -> list[Finding]:
+    """Find on a witness that it has no training user, or does not reach the hosts that may lead the job."""
+    findings = _user_findings(user, "make that user there, or choose another job_witness")
+    port = node_plan["monitor_port"]
+    with ThreadPoolExecutor(len(node_plan["candidates"])) as side_by_side:
+        reasons = side_by_side.map(lambda candidate: _connect_error((candidate[1], port)), node_plan["candidates"])
+    for (host, address), reason in zip(node_plan["candidates"], reasons):
+        if reason:
+            found, expected = f"{address}:{port}: {reason}", f"{host}, which may lead the job, answers the witness"
+            action = f"check routes and firewall from {node_plan['host']} to {host}, or choose another job_witness"
+            findings.append(Finding("job_witness", found, expected, action))
+    return findings
+
+
+def _user_findings(user: str, action: str) -> list[Finding]:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return [Finding("user", f"no user {user}", "the training user", action)]
+    return []
 
 
 def ssh_findings(node_plan: NodePlan, user: str) -> list[Finding]:
@@ -146,10 +169,6 @@ def ssh_findings(node_plan: NodePlan, user: str) -> list[Finding]:
 def path_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     """Find that the training user, the Python environment, the data or the program of the job is missing."""
     venv, problems = node_plan["venv"], []
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        problems.append(("user", f"no user {user}", "the training user", "run site.yml"))
     if venv and not Path(venv, "bin", "python").exists():
         expected = "the job's virtual environment"
         problems.append(("python", f"no {venv}/bin/python", expected, "run site.yml, or set job_venv"))
@@ -160,7 +179,7 @@ def path_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     action = "copy it there, or give the script to job_source, which is sent to all nodes"
     missing = [path for path in node_plan["scripts"] if not Path(path).is_file()]
     problems += [("program", f"no {path}", expected, action) for path in missing]
-    findings = [Finding(*problem) for problem in problems]
+    findings = [*_user_findings(user, "run site.yml"), *(Finding(*problem) for problem in problems)]
     return [*findings, *starter_findings(node_plan, user), *_program_findings(node_plan, user)]
 
 

@@ -110,7 +110,8 @@ def fill(job_dir: Path, node_plan: Record, archive: bytes, runtime: bytes, secre
     for process in node_plan["processes"]:
         # Room for how it ends (rank_exits.py).
         (job_dir / "exits" / f"{process['name']}.json").write_text("{}\n")
-    _unpack(archive, job_dir / "source")
+    if archive:
+        _unpack(archive, job_dir / "source")
     files = node_plan.get("files", ())
     for item in files:
         path = Path(item["path"])

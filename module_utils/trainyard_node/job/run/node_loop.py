@@ -39,6 +39,8 @@ class NodeLoop:
         """Take the monitor of this node, which may have led until now."""
         self._monitor, self._runner, self._seat = monitor, monitor.runner, monitor.seat
         self._node_plan = monitor.runner.node_plan
+        # Nobody waits for a witness in a restart, so the job may go on without it, too.
+        self._is_witness = self._node_plan.get("witness") == self._runner.host
         self._candidates: dict[str, str] = dict(self._node_plan.get("candidates", ()))
         self._search = Search(self._candidates)
         # Whether this node looks for a head: it has lost one, or may have missed a new one.
@@ -229,7 +231,7 @@ class NodeLoop:
             # The head has given this node up by now: what still runs here would be in the way of the next attempt.
             self._runner.terminator.terminate(now)
             patience_s += float(self._node_plan.get("rejoin_s", 0))
-            patience_s += LEFT_OUT_S if "fewer" in self._node_plan else 0.0
+            patience_s += LEFT_OUT_S if "fewer" in self._node_plan or self._is_witness else 0.0
         if silent_s > patience_s:
             host, seen_by = self._node_plan["head_host"], self._runner.host
             failure = {"kind": "head_silent", "host": host, "seen_by": seen_by, "after_s": round(silent_s)}

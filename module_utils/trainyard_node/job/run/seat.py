@@ -32,7 +32,8 @@ class Seat:
         """Take the monitor of a candidate, or of the head of a job without any."""
         self._monitor, self._runner = monitor, monitor.runner
         node_plan = self._node_plan = monitor.runner.node_plan
-        self.hosts = [*node_plan["hosts"], *node_plan.get("spares", ())]
+        self._witness = str(node_plan.get("witness") or "")
+        self.hosts = [*node_plan["hosts"], *node_plan.get("spares", ()), *filter(None, [self._witness])]
         candidates = dict(node_plan.get("candidates", ()))
         self._address = str(candidates.get(self._runner.host) or node_plan["head_address"])
         others = [host for host in self.hosts if host != self._runner.host]
@@ -73,7 +74,7 @@ class Seat:
         if not self.copy or self.copy["term"] < self._runner.term:
             return False
         patience_s = float(self._node_plan["silent_after_s"])
-        return wins(self._runner.host, self.copy, self.calls(), time.monotonic(), patience_s)
+        return wins(self._runner.host, self.copy, self.calls(), time.monotonic(), patience_s, self._witness)
 
     def give_up(self) -> None:
         """Leave it to the next candidate, and have all that have called go there, too."""

@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, ch
 from ansible.module_utils.trainyard.job.record.runs import SavedRun, may_go
 from ansible.module_utils.trainyard.job.record.runs import describe as describe_runs
 from ansible.module_utils.trainyard_controller import cleaning
-from ansible.module_utils.trainyard_controller.run_folder import saved_runs, scheduler_runs
+from ansible.module_utils.trainyard_controller.run_folder import read_plans, saved_runs, scheduler_runs
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
@@ -181,7 +181,8 @@ def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(tmp_path):
     write_run(tmp_path, "removed", submitted={"engine_id": "8", "removed": True})
     write_run(tmp_path, "checked", submitted={"engine_id": "9"}, check=True)
     write_json(tmp_path / "taken" / "summary.json", {})
-    assert {run["job_id"]: run["engine_id"] for run in scheduler_runs(tmp_path)} == {"taken": "7", "pods": "Job x/pods"}
+    runs = scheduler_runs(tmp_path, read_plans(tmp_path))
+    assert {run["job_id"]: run["engine_id"] for run in runs} == {"taken": "7", "pods": "Job x/pods"}
 
 
 def test_queries_to_nodes_and_to_slurm(tmp_path):

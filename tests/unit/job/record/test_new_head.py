@@ -269,13 +269,14 @@ def started(run_dir, plan):
     plugin._display = SimpleNamespace(display=lambda text: None)
 
     def ask(question, own, shared, limit_s):
-        sent.update({host: {**shared, **about}["secret_files"] for host, about in own.items()})
+        sent.update({host: {**shared, **about} for host, about in own.items()})
         return {host: {"known": True} for host in own}
 
     plugin.fan_out = lambda: SimpleNamespace(ask=ask)
     events = {"job_events": [{"url": "https://example.org/hook"}], "job_events_secret": "", "job_events_interval": 600}
-    plugin._start(plan, run_dir, {"user": "train", "events": events, "wait": True, "secret_files": {"key": "a2V5"}})
-    return {host: sorted(files) for host, files in sent.items()}
+    secret = {"secret_files": {"key": "a2V5"}, "secret_env": {"KEY": "hunter2"}}
+    plugin._start(plan, run_dir, {"user": "train", "events": events, "wait": True, **secret})
+    return sent
 
 
 @pytest.mark.parametrize(("restarts", "expected"), [(1, ["n1", "n2", "n3", "n4", "n5"]), (0, ["n1"])])
@@ -285,7 +286,8 @@ def test_hosts_that_may_lead_get_the_receivers_of_events(tmp_path, restarts, exp
     ).as_dict()
     (tmp_path / "source.tar.gz").write_bytes(b"")
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
-        files = process.submit(started, tmp_path, plan).result()
+        sent = process.submit(started, tmp_path, plan).result()
+    files = {host: about["secret_files"] for host, about in sent.items()}
     assert [host for host, names in files.items() if "events.json" in names] == expected
     assert all("key" in names for names in files.values()) and len(files) == 7
 

@@ -1,0 +1,143 @@
+"""Real monitors: two nodes and a witness, a host that only votes when the head is lost."""
+
+import os
+import signal
+
+import pytest
+from ansible.module_utils.trainyard_node.job.run import processes as procs
+from job_cluster import attempt, wait_for
+from test_monitor_spares import lose, on
+from test_monitor_succession import leads
+
+
+def begun(job):
+    """Start a job, and wait until the head has heard every host."""
+    job.start()
+    nodes = ("n1", "n2", "w")
+    wait_for(lambda: all(job.state()["nodes"][host]["silent_s"] is not None for host in nodes), "all monitors")
+    wait_for(lambda: job.nodes[1].read("succession.json"), "the copy of n2")
+    return job
+
+
+def end_well(job, head, *nodes):
+    """Let the ranks end, and wait until no monitor runs any more."""
+    for node in nodes:
+        node.go()
+    assert wait_for(lambda: head.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
+    for node in job.nodes:
+        node.monitor.wait()
+        assert node.left() == []
+
+
+def test_the_second_of_two_nodes_leads_when_the_head_is_lost_and_the_lost_one_takes_part_again(cluster):
+    job = begun(cluster(["train"], ["train"], max_restarts=2, rejoin_s=60, witness="w"))
+    first, second, witness = job.nodes
+    lose(first)
+    state = leads(second, 1)
+    assert state["restarts"]["members"] == ["n1", "n2"] and state["ranks_running"] == 0
+    # Without systemd nothing else starts a process of a lost node again.
+    (first.dir / "rank0.pid.json").unlink()
+    first.start()
+    for rank, node in enumerate((first, second)):
+        wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == 1, f"rank {rank}")
+    wait_for(lambda: witness.read("monitor.json")["follows"] == "n2", "the witness to follow n2")
+    assert witness.read("monitor.json")["term"] == 1 and not witness.read("cluster.json") and witness.exits() == {}
+    end_well(job, second, first, second)
+
+
+def test_a_spare_takes_the_place_of_one_node_whose_head_is_lost(cluster):
+    job = begun(cluster(["train"], max_restarts=1, spares=1, witness="w"))
+    first, spare, _ = job.nodes
+    lose(first)
+    leads(spare, 1)
+    on(job, "n2", 0, 1)
+    spare.go()
+    assert wait_for(lambda: spare.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
+    assert spare.read("cluster.json")["restarts"]["members"] == ["n2"]
+
+
+def test_a_head_that_is_cut_off_ends_its_ranks_while_the_other_node_leads(cluster):
+    """The head hears nobody: it was suspended, as by a network that is cut, until the others had left it."""
+    job = begun(cluster(["train"], ["train"], max_restarts=2, rejoin_s=60, witness="w"))
+    first, second, _ = job.nodes
+    rank = first.pid("rank0")
+    first.signal(signal.SIGSTOP)
+    leads(second, 1)
+    assert attempt(second, "rank1") == 0
+    first.signal(signal.SIGCONT)
+    wait_for(lambda: not procs.start_time(rank), "the rank of n1 to end")
+    for number, node in enumerate((first, second)):
+        wait_for(lambda node=node, number=number: attempt(node, f"rank{number}") == 1, f"rank {number}")
+    assert first.read("cluster.json")["term"] == 0
+    end_well(job, second, first, second)
+
+
+@pytest.mark.parametrize("lost", ["n2", "w"])
+def test_a_head_with_the_other_node_or_the_witness_leads_on(cluster, lost):
+    job = begun(cluster(["wait"], ["wait"], max_restarts=2, rejoin_s=4, witness="w"))
+    node = next(node for node in job.nodes if node.spec["host"] == lost)
+    node.signal(signal.SIGSTOP)
+    if lost == "w":
+        wait_for(lambda: (job.state()["nodes"]["w"]["silent_s"] or 0) > 5, "the silence of the witness")
+        assert job.state()["ranks_running"] == 2 and attempt(job.head) == 0 and not job.state()["restarts"]["history"]
+    else:
+        failure = job.over()["failure"]
+        assert (failure["kind"], failure["host"]) == ("not_back", "n2") and job.state()["term"] == 0
+    os.kill(node.monitor.pid, signal.SIGCONT)
+
+
+def test_a_head_without_the_other_node_and_the_witness_ends_its_ranks(cluster):
+    job = begun(cluster(["wait"], ["wait"], max_restarts=2, rejoin_s=4, witness="w"))
+    for node in job.nodes[1:]:
+        node.signal(signal.SIGSTOP)
+    assert wait_for(job.head.end, "the end of n1")["failure"]["kind"] == "no_majority"
+    job.head.monitor.wait()
+    assert job.head.left() == [] and attempt(job.head) == 0
+    for node in job.nodes[1:]:
+        os.kill(node.monitor.pid, signal.SIGCONT)
+
+
+def test_a_node_alone_ends_its_ranks_and_leads_nothing(cluster):
+    job = begun(cluster(["wait"], ["wait"], max_restarts=2, rejoin_s=4, witness="w"))
+    first, second, witness = job.nodes
+    lose(first)
+    lose(witness)
+    assert wait_for(second.end, "the end of n2")["failure"]["kind"] == "no_majority"
+    second.monitor.wait()
+    assert second.left() == [] and not second.read("cluster.json")
+
+
+def test_a_witness_that_is_ended_ends_nothing_else(cluster):
+    job = begun(cluster(["train"], ["train"], max_restarts=2, witness="w"))
+    witness = job.nodes[2]
+    witness.signal(signal.SIGTERM)
+    witness.monitor.wait()
+    assert witness.end()["state"] == "stopped"
+    wait_for(lambda: (job.state()["nodes"]["w"]["silent_s"] or 0) > 2, "the silence of the witness")
+    assert job.state()["ranks_running"] == 2
+    end_well(job, job.head, *job.nodes[:2])
+
+
+def test_the_first_node_goes_on_alone_as_long_as_the_witness_is_there(cluster):
+    job = begun(cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=4, min_nodes=1, witness="w"))
+    first = job.head.pid("rank0")
+    lose(job.nodes[1])
+    wait_for(lambda: attempt(job.head) == 1 and job.state()["ranks_running"] == 1, "rank 0 alone")
+    assert job.state()["restarts"]["left_out"] == {"n2": 1} and job.state()["world_size"] == 1
+    wait_for(lambda: job.head.pid("rank0") != first, "the new rank 0")
+    alone = job.head.pid("rank0")
+    lose(job.nodes[2])
+    wait_for(lambda: not procs.start_time(alone), "the rank of n1 to end")
+    assert not job.head.end() and attempt(job.head) == 1
+
+
+def test_the_second_node_goes_on_alone_when_the_first_is_lost(cluster):
+    job = begun(cluster(["train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=1, witness="w"))
+    first, second, _ = job.nodes
+    lose(first)
+    leads(second, 1)
+    on(job, "n2", 0, 1)
+    state = wait_for(lambda: found if (found := second.read("cluster.json"))["ranks_running"] else None, "the rank")
+    assert (state["world_size"], state["restarts"]["left_out"]) == (1, {"n1": 0})
+    second.go()
+    assert wait_for(lambda: second.read("cluster.json")["end"], "the end of the job")["state"] == "succeeded"
