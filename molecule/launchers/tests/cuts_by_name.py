@@ -24,6 +24,10 @@ def test_a_head_that_is_alone_ends_its_ranks_and_does_nothing_when_it_is_back(pl
         wait_until(lambda: state(nodes, "n2", run).get("ranks_running") == 4, "the others to go on")
         assert nodes["n1"].ranks(run.job_id) == []
         assert [nodes[name].ranks(run.job_id) != [] for name in ("n2", "n3", "n4", "n5")] == [True] * 4
+        # Playbooks find the new head, with the old one there and cut off.
+        play("playbooks/status.yml", job_id=run.job_id).expect(0, "4/4 ranks running")
+        play("playbooks/logs.yml", job_id=run.job_id).expect(0)
+        assert "step" in run.log(0)
     end = wait_until(lambda: nodes["n1"].table.read_json(f"{run.job_dir}/monitor.json")["end"], "the end of n1")
     assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n5")
     assert state(nodes, "n1", run)["term"] == 0 and state(nodes, "n2", run)["ranks_running"] == 4
@@ -50,3 +54,12 @@ def test_of_two_halves_at_most_one_trains(play, nodes, node_vars, left, spares):
     assert len(running) == 4 and (led == "n3" or not spares)
     play("playbooks/stop.yml", job_id=run.job_id).expect(0)
     assert left(run.job_id) == {}
+
+
+def test_without_a_majority_for_too_long_the_job_has_ended(play, nodes, node_vars, left):
+    run = launched(play, nodes, job_name="cut-for-good", job_nodes=4, job_rejoin_timeout=20)
+    with Cut(nodes, node_vars, ["n1", "n2"], ["n3", "n4"]):
+        watched = play("playbooks/watch.yml", job_id=run.job_id)
+        wait_until(lambda: left(run.job_id) == {}, "all monitors to end")
+        watched.expect(2, "cut off from most nodes of the job for")
+    assert run.summary["failure"]["kind"] == "no_majority"
