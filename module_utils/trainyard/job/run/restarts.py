@@ -172,11 +172,9 @@ class Restarts:
         # Why the last failure was not answered by a restart although some were left, or "".
         self.not_restarted = ""
         self.history: list[dict[str, Any]] = []
-        # Attempts of the whole job, and of single processes by host.
-        self.whole = 0
+        # Attempts of the whole job, and of single processes by host; whether any has made a step.
+        self.whole, self.stepped = 0, False
         self.alone: dict[str, Attempts] = {}
-        # Whether any attempt has made a step.
-        self.stepped = False
         # The furthest [epoch, step] of all attempts, [epoch] if they print no steps; fruitless attempts in a row; when
         # the present one began, on the job's clock.
         self.furthest: list[float] | None = None
