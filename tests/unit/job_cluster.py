@@ -65,6 +65,10 @@ elif mode.startswith("saves"):
     worker.kill()
 elif mode == "broken":
     import no_such_module
+elif mode == "late":
+    while not pathlib.Path("late").exists():
+        time.sleep(0.05)
+    raise ValueError("it is too late")
 elif mode.startswith("exit"):
     print("about to fail", flush=True)
     sys.exit(int(mode[4:]))

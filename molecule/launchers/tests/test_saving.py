@@ -62,7 +62,7 @@ def test_a_rank_saves_before_the_job_stops(stopped, name):
     assert f"s; new checkpoint: {saved}" in stop.text
 
 
-@pytest.mark.parametrize("name", ["torchrun", "direct"])
+@pytest.mark.parametrize("name", ["torchrun", "direct", "mpirun"])
 def test_a_healthy_rank_saves_before_all_start_again(play, nodes, name):
     run = launched(play, name, job_max_restarts=1)
     run.trains()
@@ -73,6 +73,9 @@ def test_a_healthy_rank_saves_before_all_start_again(play, nodes, name):
     saved = [int(step) for step in re.findall(r"^saved step (\d+) after 1 signal$", run.log(0), re.MULTILINE)]
     assert restart["checkpoint"] == restart["saving"]["after"] == f"step_{saved[0]:06}.npz"
     assert restart["first_step"] == saved[0] + 1
+    assert (restart["failure"]["rank"], restart["failure"]["signal"]) == (1, 9)
+    signal = f"SIG{LAUNCHERS[name].get('job_stop_signal', 'TERM')}"
+    assert f"time to save: 1 rank handled {signal}; the last to leave was rank 0 on n1, after" in run.wait().output
     assert f"resumed from step {saved[0]}\n" in run.log(0)
 
 

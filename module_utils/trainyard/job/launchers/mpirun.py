@@ -19,6 +19,7 @@ from ..file.job import Job
 from ..placement.hostfile import MpiHost, render
 from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment, only_ipv4
 from ..placement.process import File, Process, runtime
+from .held_exit import hold_exit
 
 HOSTFILE = "hostfile"
 RANK_SCRIPT = "mpi_rank"
@@ -55,9 +56,7 @@ else
     echo "trainyard: rank $OMPI_COMM_WORLD_RANK ended with status $status" >&2
     [ $status -gt 128 ] || {lost} "$OMPI_COMM_WORLD_RANK" >&2
 fi
-# Once all ranks are asked to end, mpirun must not learn of this exit: it would end the others before they have saved.
-while [ -d {asked} ]; do sleep 0.2; done
-if [ $status -gt 128 ]; then
+{hold}if [ $status -gt 128 ]; then
     ulimit -c 0
     kill -$((status - 128)) $$ 2>/dev/null
 fi
@@ -219,7 +218,7 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
         *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
         f'{shlex.join(start)} "$@"',
         _REPORT_EXIT.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])).replace(
-            "{asked}", shlex.quote(f"{placement.job_dir}/asked")
+            "{hold}", hold_exit(job, placement.job_dir, "$OMPI_COMM_WORLD_RANK")
         ),
     ]
     daemon = [

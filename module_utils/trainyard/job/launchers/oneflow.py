@@ -21,6 +21,7 @@ from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, only_ipv4, same_count
 from ..placement.process import File, Process, agent_log, rank_log, runtime, words
+from .held_exit import hold_exit
 
 RANK_SCRIPT = "oneflow_rank"
 # Since 0.5 OneFlow joins its cluster when it is imported, and fails with only some of its five variables. The launch
@@ -32,7 +33,6 @@ _NUMBERED = {"--nnodes": "{nodes}", "--node_rank": "{node_rank}"}
 _REPORT_EXIT = """\
 status=$?
 [ $status -eq 0 ] || echo "trainyard: rank $RANK ended with status $status" >&2
-exit $status
 """
 
 
@@ -116,6 +116,6 @@ def shared_files(job: Job, placement: Placement) -> list[File]:
         "#!/bin/sh",
         "# Starts a rank, and reports its exit: OneFlow's launch module does not.",
         f'{shlex.join(start)} "$@"',
-        _REPORT_EXIT,
+        f"{_REPORT_EXIT}{hold_exit(job, placement.job_dir, '$RANK')}exit $status\n",
     ]
     return [File(RANK_SCRIPT, "\n".join(lines), "0755")]

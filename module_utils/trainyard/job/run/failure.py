@@ -55,6 +55,8 @@ _MPI_ABORT = re.compile(
 # The start script of a rank prints these into mpirun's log, with signals as a shell counts them.
 _MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
 _MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
+# It holds the exit back from its launcher (held_exit.py).
+_HELD = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) holds its exit back$", re.MULTILINE)
 _MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
 # The start script prints how a rank's log ends (restart_rules.evidence).
 _MPI_EVIDENCE = re.compile(
@@ -226,6 +228,15 @@ def mpirun_root_cause(log: str) -> Failure | None:
         status = int(match["status"])
         return _of_rank(match["rank"], status if status <= 128 else 128 - status)
     return None
+
+
+def holds_exit(log: str) -> bool:
+    """Return whether the rank that failed first by its launcher's log holds its exit back.
+
+    Its script has then printed all that it knows of the failure.
+    """
+    held = {int(match["rank"]) for match in _HELD.finditer(of_last_attempt(log))}
+    return bool(held) and (root_cause(log) or {}).get("rank") in held
 
 
 def mpirun_lost_peer(log: str, rank: int) -> str:

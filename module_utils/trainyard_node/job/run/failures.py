@@ -22,6 +22,7 @@ from ...machine.json_files import end_of
 from ...machine.tree import Tree
 from . import agent_ranks, oom_kills, port_holder, units
 from .disk_space import full
+from .held_exits import HeldExits
 from .rank_exits import Exit, read_exits
 
 # How long an agent may take to end after one of its ranks failed, where no other rank takes time to save.
@@ -35,10 +36,11 @@ class Failures:
         """Take the node plan, and the secrets that no report may show."""
         self.job_dir, self.node_plan, self.host = job_dir, node_plan, node_plan["host"]
         self._hidden, self._slice = hidden, units.slice_of(node_plan)
-        self.begin_attempt()
+        self._held, self._oom_before = HeldExits(node_plan), self._oom_kills()
 
     def begin_attempt(self) -> None:
-        """Begin an attempt: earlier kills by the OOM killer do not count for it."""
+        """Begin an attempt: earlier kills by the OOM killer and lines of launchers do not count for it."""
+        self._held.begin_attempt()
         self._oom_before = self._oom_kills()
 
     def _oom_kills(self) -> dict[str, int]:
@@ -62,18 +64,20 @@ class Failures:
         return exits
 
     def by_rank(self, exits: Mapping[str, Exit]) -> dict[str, Exit]:
-        """Return, by name, the coming exits of agents of which a rank failed a while ago: others may still save."""
-        causes_found = {
-            process["name"]: agent_ranks.cause(self._noted(process))
-            for process in self.node_plan["processes"]
-            if process["name"] not in exits
-        }
-        ended = {"exit_code": 1, "signal": None, "result": "exit-code"}
-        return {
-            name: {**ended, "time": cause["time"]}
-            for name, cause in causes_found.items()
-            if cause and time.time() - cause["time"] > AGENT_S
-        }
+        """Return, by name, the coming exits of launchers of which a rank has failed: others may still save.
+
+        torchrun's agent knows of the failure itself, and mostly ends before AGENT_S is over.
+        """
+        coming, ended = {}, {"exit_code": 1, "signal": None, "result": "exit-code"}
+        for process in self.node_plan["processes"]:
+            if process["name"] in exits:
+                continue
+            cause, failed_at = agent_ranks.cause(self._noted(process)), self._held.failed_at(process)
+            if cause and time.time() - cause["time"] > AGENT_S:
+                failed_at = cause["time"]
+            if failed_at is not None:
+                coming[process["name"]] = {**ended, "time": failed_at}
+        return coming
 
     def rank_0_ended_well(self, exits: Mapping[str, Exit]) -> bool | None:
         """Return whether rank 0 ended with status 0; None where that is not known (yet), as of the ranks of mpirun."""

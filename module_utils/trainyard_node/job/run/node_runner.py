@@ -179,7 +179,7 @@ class NodeRunner:
                 for process in processes
                 if ended.get(process["name"], {}).get("result", "success") != "success"
             ],
-            "well": self.failures.first_well(exits),
+            "well": self.failures.first_well(ended),
             "metrics": progress.strict(tail.last),
             "loss_not_a_number": tail.lost,
             "checkpoints": self.checkpoints.state(),

@@ -7,11 +7,13 @@ A program without a handler for this signal ends by it at once. One that has a h
 
 Files in the job's folder: ranks/RANK, "PID START", by a rank that an agent or mpirun starts (execute.py);
 asked/PID-START, the time at which a program was asked: torchrun's agent asks its ranks, too, when one has failed. While
-the folder asked/ is there, the start script of a rank under mpirun holds the rank's exit back (launchers/mpirun.py).
+the folder asked/ is there, start scripts of ranks hold their exits back (launchers/held_exit.py): it is made also where
+no rank is left to ask.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -130,6 +132,8 @@ class StopGrace:
             return True
         if self._asked is None:
             self._since, self._asked = now, {}
+            with contextlib.suppress(OSError):
+                (self._job_dir / "asked").mkdir(exist_ok=True)
             for rank, pid, started in self._ranks():
                 self._ask(rank, pid, started)
         for program, asked in self._asked.items():

@@ -144,7 +144,7 @@ def start(tmp_path):
     """Start a rank as the launch module does, with the plan's own script, and return its status and stderr."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
-    (file,) = make_plan(oneflow_job(), [member(0)]).as_dict()["files"]
+    (file,) = make_plan(oneflow_job(stop_grace=0), [member(0)]).as_dict()["files"]
     script = tmp_path / "oneflow_rank"
     script.write_text(
         file["content"].replace(JOB_DIR, str(tmp_path)).replace(f"{VENV}/bin/python", shlex.quote(sys.executable))

@@ -314,7 +314,7 @@ GLOO = r"RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed b
     ],
 )
 def test_a_ranks_exit_status_is_in_mpiruns_log(job_dir, command, status, end):
-    write_script(job_dir, make_plan(mpi_job(), nodes(1)).as_dict()["nodes"][0])
+    write_script(job_dir, make_plan(mpi_job(stop_grace=0), nodes(1)).as_dict()["nodes"][0])
     env = {**place(1, 2, 0, 1), "TRAINYARD_JOB_DIR": str(job_dir), "PATH": os.defpath}
     run = ["sh", str(job_dir / "mpi_rank"), "sh", "-c", command]
     done = subprocess.run(run, env=env, capture_output=True, text=True, check=False)
