@@ -63,3 +63,17 @@ def test_without_a_majority_for_too_long_the_job_has_ended(play, nodes, node_var
         wait_until(lambda: left(run.job_id) == {}, "all monitors to end")
         watched.expect(2, "cut off from most nodes of the job for")
     assert run.summary["failure"]["kind"] == "no_majority"
+
+
+def test_with_a_witness_one_of_two_nodes_goes_on_alone_and_takes_the_other_back(play, nodes, node_vars, left):
+    settings = {"job_nodes": 2, "job_witness": "n5", "job_min_nodes": 1, "job_rejoin_timeout": 5}
+    run = launched(play, nodes, job_name="cut-witness", **settings)
+    with Cut(nodes, node_vars, ["n1"], ["n2", "n3", "n4", "n5"]):
+        wait_until(lambda: state(nodes, "n2", run).get("ranks_running") == 1, "n2 to go on")
+        assert nodes["n1"].ranks(run.job_id) == nodes["n5"].ranks(run.job_id) == []
+    attempts = f"{run.job_dir}/attempts.json"
+    wait_until(lambda: nodes["n1"].table.read_json(attempts) == {"": 1}, "n1 to follow")
+    nodes["n2"].table.kill(nodes["n2"].ranks(run.job_id)[0])
+    wait_until(lambda: state(nodes, "n2", run).get("ranks_running") == 2, "both nodes to train")
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0)
+    assert left(run.job_id) == {}
