@@ -14,7 +14,8 @@ from lab_jobs import PROJECT, Cut, wait_until
 
 LAUNCHERS = os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",")
 LOST, FAULT = os.environ.get("TRAINYARD_LOST", "n1"), os.environ.get("TRAINYARD_FAULT", "off")
-STEPS = 120
+# A node that is cut off notices only after some seconds that the others are there again.
+STEPS = 400 if FAULT == "cut" else 120
 PROGRAM = PROJECT / "molecule/launchers/succession/train.py"
 OWN = {"mindspore": {"job_venv": "mindspore", "job_packages": ["mindspore"], "job_nodes": 2}}
 
@@ -104,7 +105,9 @@ def test_the_job_goes_on_without_the_node(survived, left):
     ranks = summary["world_size"]
     assert summary["state"] == "succeeded"
     (restart,) = summary["restarts"]
-    assert (restart["failure"]["host"], restart["replaced"], restart["spare"]) == (LOST, LOST, spare)
+    # mpirun on n1 may notice first that it has lost its daemon on another node.
+    assert restart["failure"]["host"] in (LOST, "n1")
+    assert (restart["replaced"], restart["spare"]) == (LOST, spare)
     assert restart["first_step"] > 5
     for rank in range(ranks):
         assert f"rank {rank} parameters sha256 {parameters(ranks)}" in run.log(rank)
