@@ -65,7 +65,7 @@ def _log(rank_log: str, rank: int) -> str:
 
 
 def _started(summary: Data, node: Data) -> list[Data]:
-    """Return what runs or ended on a node: the ranks under torchrun's agent where they are known, else the processes.
+    """Return what runs or ended on a node: the ranks under an agent where they are known, else the processes.
 
     The agent ends with 1 whatever ended its ranks, so it is there only where it failed itself. Where it is killed, the
     kernel ends its ranks.
@@ -73,7 +73,7 @@ def _started(summary: Data, node: Data) -> list[Data]:
     found: list[Data] = []
     for process in node["processes"]:
         ends = {each["rank"]: each for each in process.get("ends", ())}
-        agent = process["name"] == "agent" and summary["launcher"] == "torchrun"
+        agent = process["name"] == "agent" and summary["launcher"] in ("torchrun", "msrun")
         by_rank = ends or (agent and ("exit_code" not in process or process["signal"]))
         if not by_rank or _is_first(summary, node, process):
             found.append(process)

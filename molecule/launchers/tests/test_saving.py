@@ -26,6 +26,8 @@ LAUNCHERS = {
     "direct": {},
     "mpirun": {"job_stop_signal": "USR2"},
     "mindspore": {"job_venv": "mindspore"},
+    # msrun ends the other ranks of its own node.
+    "msrun": {"job_venv": "mindspore", "job_nodes": 1, "job_ranks_per_node": 2},
     "script": {"job_launcher": "direct", "job_command": ["bash", "-c", SCRIPT]},
 }
 

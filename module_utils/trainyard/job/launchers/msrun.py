@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launcher `msrun`: MindSpore's msrun on each node starts its workers, on the head also the scheduler; from 2.3 on."""
+"""Launcher `msrun`: MindSpore's msrun on each node starts its workers, on the head also the scheduler; from 2.3 on.
+
+Our runtime runs it, so that it notes how its workers end, and lets them save before it ends them.
+"""
 
 from __future__ import annotations
 
 from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
-from ..placement.process import Process, agent_log
+from ..placement.process import Process, agent_log, runtime
 from .mindspore import cluster_environment, release_findings
 
 MODULE = "mindspore.parallel.cluster.run"
@@ -34,7 +37,8 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     # The module, as the program of an environment that layers another one runs the other's Python.
     argv = (
         f"{placement.venv}/bin/python",
-        "-m",
+        runtime(placement.job_dir),
+        "agent",
         MODULE,
         f"--worker_num={placement.world_size}",
         f"--local_worker_num={node.rank_count}",

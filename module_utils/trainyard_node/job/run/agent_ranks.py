@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read how the ranks under torchrun's agent ended, as the agent has noted (execute.py)."""
+"""Read how the ranks under an agent (torchrun's, msrun) ended, as the agent has noted (execute.py)."""
 
 from __future__ import annotations
 

@@ -166,23 +166,23 @@ def run_rank(*argv: str) -> int:
 
 def _become_rank(argv: Sequence[str], env: dict[str, str]) -> int:
     redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
-    _note_process(env["TRAINYARD_JOB_DIR"], env["RANK"])
+    _note_process(env["TRAINYARD_JOB_DIR"], env["RANK"], os.getpid())
     # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
     if os.fstat(1).st_size:
         _log("--- started again ---")
     return _exec(list(argv), env)
 
 
-def _note_process(job_dir: str, rank: str) -> None:
+def _note_process(job_dir: str, rank: str, pid: int) -> None:
     """Note the process of a rank, for the time to save (stop_grace.py); without it the rank gets none."""
     import contextlib
 
     with contextlib.suppress(OSError):
-        with open("/proc/self/stat", "rb") as stat:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
             started = stat.read().rpartition(b")")[2].split()[19].decode()
         os.makedirs(f"{job_dir}/ranks", exist_ok=True)
         with open(f"{job_dir}/ranks/{rank}", "w", encoding="ascii") as note:
-            note.write(f"{os.getpid()} {started}")
+            note.write(f"{pid} {started}")
 
 
 def run_agent(*argv: str) -> None:
@@ -223,8 +223,9 @@ def run_agent(*argv: str) -> None:
 def _note_ranks() -> None:
     """Have this agent note how each of its ranks ended, see rank_exits.py.
 
-    Its own status is 1 for any failed rank, and after its last rank has exited it waits for the ranks of all other
-    nodes. A rank that the agent ends because another one has failed is noted as such, and gets the time to save.
+    Its own status is 1 for any failed rank, and torchrun's waits for the ranks of all other nodes after its last rank
+    has exited. A rank that the agent ends because another one has failed is noted as such, and gets the time to save:
+    torchrun sends SIGTERM before SIGKILL, msrun SIGKILL alone.
     """
     import signal
     import subprocess
@@ -242,6 +243,10 @@ def _note_ranks() -> None:
             super().__init__(*args, **options)
             if "RANK" in (options.get("env") or ()):
                 running[self] = options["env"]["RANK"]
+            elif os.environ.get("MS_ROLE") == "MS_WORKER" and not args[0][0].endswith("tail"):
+                # msrun starts Python itself, which does not come back to us, and `tail -f` of its output.
+                running[self] = os.environ.get("RANK_ID", "")
+                _note_process(job_dir, running[self], self.pid)
 
         def poll(self) -> Any:
             return self.noted(super().poll())
@@ -262,14 +267,17 @@ def _note_ranks() -> None:
     def end_group(group: int, number: int) -> None:
         from . import stop_grace
 
+        node_plan = _read_node_plan(job_dir)
         ending.add(group)
-        if number != signal.SIGKILL and stop_grace.ask_rank(job_dir, _read_node_plan(job_dir), group):
+        if number != signal.SIGKILL and stop_grace.ask_rank(job_dir, node_plan, group):
             return
         if number == signal.SIGKILL:
-            stop_grace.await_rank(job_dir, _read_node_plan(job_dir), group)
+            # All at the same time, as msrun ends one rank after the other.
+            ending.update(each.pid for each in running if stop_grace.ask_rank(job_dir, node_plan, each.pid))
+            stop_grace.await_rank(job_dir, node_plan, group)
         killpg(group, number)
 
-    # torch.distributed.elastic ends a rank with all that the rank has started.
+    # Both end a rank with all that the rank has started.
     os.killpg = end_group
     subprocess.Popen = Popen  # type: ignore[misc]
 

@@ -140,8 +140,8 @@ class Failures:
 
     def failure(self, process: Message, ended: Exit, unsaved: str) -> Message:
         """Return the failure of a process with this exit; `unsaved` is why this node's state could not be written."""
-        # torchrun's agent names the rank that failed; where none did, it failed itself, or was killed.
-        by_agent = process["name"] == "agent" and self.node_plan.get("launcher") == "torchrun"
+        # The agent names the rank that failed; where none did, it failed itself, or was killed.
+        by_agent = process["name"] == "agent" and self.node_plan.get("launcher") in ("torchrun", "msrun")
         record: Message = {
             "kind": "exit",
             "host": self.host,

@@ -122,7 +122,8 @@ def test_msrun_is_started_once_on_each_node(nodes, slots):
         assert (agent["name"], agent["ranks"]) == ("agent", node["ranks"])
         assert agent["log"] == f"{plan['job_dir']}/logs/agent_{node['node_rank']}.log"
         assert " ".join(agent["argv"]) == (
-            f"{VENV}/bin/python -m mindspore.parallel.cluster.run --worker_num={nodes * slots} "
+            f"{VENV}/bin/python {plan['job_dir']}/trainyard.pyz agent mindspore.parallel.cluster.run "
+            f"--worker_num={nodes * slots} "
             f"--local_worker_num={slots} --master_addr=10.77.0.1 --master_port={plan['head']['port']} "
             f"--node_rank={node['node_rank']} --log_dir={plan['job_dir']}/logs --join=True --cluster_time_out=40 "
             "train.py --epochs 3"

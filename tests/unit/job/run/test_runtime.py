@@ -202,11 +202,62 @@ def test_an_agent_gives_the_others_time_to_save_after_the_failure_of_a_rank(job_
     assert (job_dir / "saved").exists()
 
 
-def run_agent(job_dir, scripts, **plan):
+# msrun (cluster/process_entity/_api.py, MindSpore 2.10) polls its workers, whose place is in its own environment, and
+# kills the others once one has failed. It does not wait for these.
+KILLS = """
+import os, signal, subprocess, sys, time
+os.environ["MS_ROLE"] = "MS_SCHED"
+scheduler = subprocess.Popen(["sh", "-c", "exit 7"])
+os.environ["MS_ROLE"] = "MS_WORKER"
+workers, tails = [], []
+for rank, script in enumerate(sys.argv[1:], 4):
+    os.environ["RANK_ID"] = str(rank)
+    workers.append(subprocess.Popen(["sh", "-c", script], preexec_fn=os.setsid))
+    tails.append(subprocess.Popen(["/usr/bin/tail", "-f", os.devnull]))
+while any(worker.poll() is None for worker in workers):
+    if any(worker.poll() for worker in workers):
+        for worker in workers:
+            if worker.poll() is None:
+                os.killpg(os.getpgid(worker.pid), signal.SIGKILL)
+        break
+    time.sleep(0.01)
+for tail in tails:
+    tail.kill()
+scheduler.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("scripts", "noted"),
+    [
+        (["exit 0", "exit 0"], {4: "0", 5: "0"}),
+        (["sleep 600", "exit 3"], {5: "3"}),
+        ([f"{when('up')}; exit 3", SAVES], {4: "3"}),
+    ],
+)
+def test_msruns_workers_are_noted_and_may_save(job_dir, scripts, noted):
+    stop = {"signal": "USR1", "grace_s": 60}
+    assert run_agent(job_dir, scripts, launcher=KILLS, stop=stop) == noted
+    assert (job_dir / "saved").exists() == (SAVES in scripts)
+    notes = {path.name: path.read_text().split() for path in (job_dir / "ranks").iterdir()}
+    assert set(notes) == {"4", "5"} and all(len(note) == 2 for note in notes.values())
+
+
+def test_all_of_msruns_workers_are_asked_at_the_same_time(job_dir):
+    """Each saves only after the other has begun to."""
+    saves = "trap 'touch asked-{own}; until [ -e asked-{other} ]; do sleep 0.01; done; touch saved-{own}; exit 0' TERM"
+    waits = "; touch up-{own}; while :; do sleep 0.01; done"
+    pair = [(saves + waits).format(own=own, other=other) for own, other in ((1, 2), (2, 1))]
+    fails = f"{when('up-1')}; {when('up-2')}; exit 3"
+    assert run_agent(job_dir, [*pair, fails], launcher=KILLS, stop={"signal": "TERM", "grace_s": 60})[6] == "3"
+    assert (job_dir / "saved-1").exists() and (job_dir / "saved-2").exists()
+
+
+def run_agent(job_dir, scripts, launcher=POLLS, **plan):
     """Run an agent with ranks of these scripts, and return how each has ended."""
     write_json(job_dir / "node_plan.json", plan)
     (job_dir / "launcher").mkdir()
-    (job_dir / "launcher" / "run.py").write_text(POLLS)
+    (job_dir / "launcher" / "run.py").write_text(launcher)
     start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", *scripts]
     began = time.time()
     done = subprocess.run(start, cwd=job_dir, env=env_of(job_dir, TRAINYARD_ATTEMPT="2"), check=False)
