@@ -243,8 +243,8 @@ def _note_ranks() -> None:
             super().__init__(*args, **options)
             if "RANK" in (options.get("env") or ()):
                 running[self] = options["env"]["RANK"]
-            elif os.environ.get("MS_ROLE") == "MS_WORKER" and not args[0][0].endswith("tail"):
-                # msrun starts Python itself, which does not come back to us, and `tail -f` of its output.
+            elif os.environ.get("MS_ROLE") == "MS_WORKER" and hasattr(options.get("stdout"), "name"):
+                # msrun starts a worker, which writes into a file, with its own environment; and tools, such as grep.
                 running[self] = os.environ.get("RANK_ID", "")
                 _note_process(job_dir, running[self], self.pid)
 

@@ -212,7 +212,8 @@ os.environ["MS_ROLE"] = "MS_WORKER"
 workers, tails = [], []
 for rank, script in enumerate(sys.argv[1:], 4):
     os.environ["RANK_ID"] = str(rank)
-    workers.append(subprocess.Popen(["sh", "-c", script], preexec_fn=os.setsid))
+    with open(f"worker_{rank}.log", "w") as log:
+        workers.append(subprocess.Popen(["sh", "-c", script], preexec_fn=os.setsid, stdout=log))
     tails.append(subprocess.Popen(["/usr/bin/tail", "-f", os.devnull]))
 while any(worker.poll() is None for worker in workers):
     if any(worker.poll() for worker in workers):
@@ -224,6 +225,7 @@ while any(worker.poll() is None for worker in workers):
 for tail in tails:
     tail.kill()
 scheduler.wait()
+subprocess.run(["grep", "-E", "Error", os.devnull])
 """
 
 
