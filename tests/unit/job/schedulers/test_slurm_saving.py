@@ -1,6 +1,7 @@
 """Time to save in Slurm: the script of a job with real ranks and simulated commands of Slurm."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,10 +11,14 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.run.saving import SAVING, lines, of_slurm
+from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source
+from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.planning import rendered
 from ansible.module_utils.trainyard_node.job.run import processes as procs
+from ansible.module_utils.trainyard_node.machine.json_files import read_json
 from job_cluster import wait_for
 from test_slurm import FACTS, GIVEN, WHERE, planned, script
 
@@ -100,6 +105,7 @@ def test_ranks_save_before_a_job_of_slurm_is_canceled(saving):
     assert (ended(folder, 0), ended(folder, 1)) == (3, 128 + signal.SIGUSR1)
     log = (folder / "logs/slurm.log").read_text()
     assert "trainyard: time to save: rank_0 on n1 handled SIGUSR1 and has left\n" in log and "rank_1" not in log
+    assert lines(of_slurm(log, 30.0, 2), watched=False) == ["time to save: 1 rank handled SIGUSR1"]
 
 
 def test_ranks_save_before_their_time_in_slurm_is_up(saving):
@@ -119,6 +125,27 @@ def test_a_rank_that_slurm_itself_ends_may_save(saving):
         os.kill(pid, signal.SIGTERM)
     wait_for(lambda: ended(folder, 0) is not None, "rank 0")
     assert saved(folder) and ended(folder, 0) == 3 and ended(folder, 1) > 128
+
+
+def test_the_report_says_which_ranks_of_a_job_of_slurm_did_not_leave(tmp_path):
+    run = tmp_path / "digits-1"
+    (run / "logs").mkdir(parents=True)
+    plan, _ = planned(job_stop_grace=30)
+    plan = plan.as_dict()
+    (run / "plan.json").write_text(json.dumps(plan))
+    told, late = "trainyard: time to save: ", "did not leave within 30 s (job_stop_grace)\n"
+    first = f"trainyard: job 42 on n[1-2], attempt 1\n{told}rank_0 on n1 handled SIGTERM and has left\n"
+    last = f"trainyard: job 42 on n[1-2], attempt 2\n{told}rank_0 on n1 handled SIGTERM and has left\n"
+    forged = f"{told}rank_99 on n1 {late}{told}rank_0 on {'n' * 300} {late}"
+    (run / "logs/slurm.log").write_text(f"{first}{told}rank_1 on n1 {late}{last}{forged}{told}rank_1 on n2 {late}")
+    state = {"state": "stopped", "started": 1000.0, "finished": 1010.0, "nodes": []}
+    report = reporting.report(run, {}, {}, job_state=state)
+    saving = read_json(run / "summary.json")["saving"]
+    assert (saving["asked"], saving["signal"], saving["stayed"]) == (2, "TERM", {"n2": [1]})
+    assert not misfit(saving, SAVING)
+    assert "  rank 1 on n2 did not leave within 30 s (job_stop_grace), and had to be ended" in report.text.splitlines()
+    # The last attempt ended by itself.
+    assert of_slurm(f"{first}trainyard: job 42 on n[1-2], attempt 2\n", 30.0, 2) is None
 
 
 def test_slurm_signals_the_script_before_the_time_is_up():
