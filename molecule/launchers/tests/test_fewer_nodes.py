@@ -20,9 +20,8 @@ FEWER = {
 ALL = {"torchrun": (AGENTS, {}), **{name: (WORKER, {"job_launcher": name}) for name in ("direct", "mpirun")}}
 JOBS = {name: ALL[name] for name in os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",") if name in ALL}
 LOST = os.environ.get("TRAINYARD_LOST", "n2")
-# The place that is empty; the node that leads the job, and has rank 0, without the lost one; and rank 1.
-PLACE = {"n1": 0, "n2": 1}[LOST]
-FIRST, SECOND = [name for name in ("n1", "n2", "n3") if name != LOST]
+# The place that is empty; and the node that leads the job, and has rank 0, without the lost one.
+PLACE, FIRST = {"n1": (0, "n2"), "n2": (1, "n1")}[LOST]
 
 
 def cluster(nodes, run):
@@ -71,7 +70,9 @@ def test_a_job_goes_on_with_fewer_nodes_and_takes_the_node_back(ended, name, lef
     assert summary["state"] == "succeeded" and len(summary["restarts"]) == 2
     assert [(each["world_size"], each["nodes"]) for each in summary["world_sizes"]] == [(3, 3), (2, 2), (3, 3)]
     assert {node["host"]: node["ranks"] for node in summary["nodes"]} == {"n1": [0], "n2": [1], "n3": [2]}
-    logs = [run.log(0), *((run.folder / "logs" / "n2_rank_0.log").read_text() for _ in [LOST] if LOST == "n1")]
+    logs = [run.log(0)]
+    if LOST == "n1":
+        logs.append((run.folder / "logs" / "n2_rank_0.log").read_text())
     begun = [re.findall(r"^rank 0 of (\d) pid \d+ head ([\d.]+):", log, re.MULTILINE) for log in logs]
     one, two = (node_vars[name]["ansible_host"] for name in ("n1", "n2"))
     whole = ("3", one)

@@ -92,31 +92,20 @@ def of_node(
     ranks, place = node_plan["fewer"]["ranks"], place_of(node_plan)
     if place is None or place in absent:
         return [], []
-    made = _made(planned_processes(node_plan), node_plan.get("as_first"), node_plan["rank_log"], ranks, place, absent)
-    written = []
-    only_first = node_plan["as_first"]["files"] if _is_first(place, absent) and "as_first" in node_plan else ()
-    for each in filter(changes, (*node_plan.get("files", ()), *only_first)):
+    more, written = _as_first(node_plan, place, absent), []
+    planned = (*more["processes"], *planned_processes(node_plan))
+    made = [process(each, node_plan["rank_log"], ranks, place, absent) for each in planned]
+    for each in filter(changes, (*node_plan.get("files", ()), *more["files"])):
         content = file(each, ranks, place, absent)
         written.append((each, moved_addresses.file(each, content, moved)))
     return [moved_addresses.process(each, moved) for each in made], written
 
 
-def _is_first(place: int, absent: Collection[int]) -> bool:
-    """Return whether a place that was not the first has become it."""
-    return place > 0 and all(before in absent for before in range(place))
-
-
-def _made(
-    planned: Sequence[Plan],
-    as_first: Plan | None,
-    rank_log: str,
-    ranks: Sequence[int],
-    place: int,
-    absent: Collection[int],
-) -> list[dict[str, Any]]:
-    """Return the processes of the node in a place; `as_first` has those that only the first node has."""
-    before = as_first["processes"] if as_first and place not in absent and _is_first(place, absent) else ()
-    return [process(each, rank_log, ranks, place, absent) for each in (*before, *planned)]
+def _as_first(node: Plan, place: int, absent: Collection[int]) -> Plan:
+    """Return the processes and files that a node has besides its own once its place has become the first."""
+    nothing: Plan = {"processes": (), "files": ()}
+    is_first = place not in absent and all(before in absent for before in range(place))
+    return node.get("as_first", nothing) if is_first else nothing
 
 
 def ranks_of(node_plan: Plan, absent: Collection[int]) -> list[int]:
@@ -131,8 +120,8 @@ def present(plan: Plan, absent: Collection[int]) -> list[dict[str, Any]]:
         return list(plan["nodes"])
     ranks, nodes = [len(node["ranks"]) for node in plan["nodes"]], []
     for place, node in enumerate(plan["nodes"]):
-        own = () if place in absent else node["processes"]
-        made = _made(own, node.get("as_first"), plan["rank_log"], ranks, place, absent)
+        planned = () if place in absent else (*_as_first(node, place, absent)["processes"], *node["processes"])
+        made = [process(each, plan["rank_log"], ranks, place, absent) for each in planned]
         nodes.append({**node, "ranks": own_ranks(ranks, place, absent), "processes": made})
     return nodes
 

@@ -70,7 +70,10 @@ def joined(
 
 
 def of_slurm(log: str, grace_s: float, world_size: int) -> dict[str, Any] | None:
-    """Return the same by the log of a job of Slurm, which has no times; None where the last attempt asked no rank."""
+    """Return what joined() returns, but by the log of a job of Slurm, which has no times.
+
+    None where no rank of the last attempt was asked.
+    """
     begins = [match.end() for match in _SLURM_ATTEMPT.finditer(log)]
     found = {int(each["rank"]): each for each in _SLURM_RANK.finditer(log, begins[-1] if begins else 0)}
     found = {rank: each for rank, each in found.items() if rank < world_size}
