@@ -15,9 +15,9 @@ from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import package_index as rules
+from ...trainyard.software.pip_calls import WHEELS
 from ...trainyard.software.requirements import Pin
 from .environment_work import Work
-from .python_environment import WHEELS
 
 # Seconds that one index may be silent, and that one package may take.
 SILENCE_S = 15

@@ -17,18 +17,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.software.lock import ByHashes, mismatch
+from ...trainyard.software.pip_calls import WHEELS, pip_calls
 from ...trainyard.software.requirements import Pin, normal
 from ..machine import commands
 from ..machine.tree import Outcome
-
-# A source archive runs code of its own when it is installed.
-WHEELS = ("--only-binary=:all:",)
 
 RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
@@ -51,7 +49,8 @@ def is_named(one):
 files = (file for one in importlib.metadata.distributions() if is_named(one) for file in one.files or ())
 print(json.dumps(sum(file.size or 0 for file in files)))
 """
-_DESCRIBE = f"""
+# Prints what class Interpreter holds.
+DESCRIBE = f"""
 import importlib.util, json, os, sys, sysconfig
 print(json.dumps({{
     "executable": getattr(sys, "_base_executable", None) or sys.executable,
@@ -146,7 +145,7 @@ def describe(interpreter: str) -> Interpreter:
     found = shutil.which(interpreter)
     if found is None:
         raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}", "install it or name another one")
-    answer = _run([found, "-I", "-c", _DESCRIBE])
+    answer = _run([found, "-I", "-c", DESCRIBE])
     _expect_success(answer, f"{found} does not run as a Python interpreter", "repair it or name another one")
     facts = json.loads(answer.output)
     return Interpreter(**{**facts, "version": tuple(facts["version"])})
@@ -224,7 +223,7 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
         constraints.write_text("".join(f"{line}\n" for line in [*sources.constraints, *hashed.constraints]))
         requirements = Path(scratch, "requirements.txt")
         requirements.touch(mode=0o600)  # an address may hold a password
-        for lines, options in _calls(pins, hashed, sources, renew, constraints):
+        for lines, options in pip_calls(pins, hashed, sources.wheels, str(constraints), renew):
             requirements.write_text("".join(f"{line}\n" for line in lines))
             call = [*argv, *options, f"--requirement={requirements}"]
             answer = _run(call, {**sources.environment(), "TMPDIR": scratch})
@@ -235,29 +234,6 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
     # Users of the environment cannot write there: uncompiled modules would be compiled again at every start. The exit
     # status says nothing: packages ship templates and tests that are no valid Python.
     _run([python, "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
-
-
-def _calls(
-    pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str], constraints: Path
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield requirements and options of each call of `pip install`."""
-    by_hashes = ["--no-deps", "--require-hashes", *WHEELS]
-    if hashed.lines:
-        yield [line for lines in hashed.lines.values() for line in lines], by_hashes
-    lines = [line for name in renew for line in hashed.lines.get(name, ())]
-    if lines:
-        yield lines, ["--force-reinstall", *by_hashes]
-    rest = [f"--constraint={constraints}"]
-    lines = [_requirement(pin, sources) for pin in pins if pin.name in renew and pin.name not in hashed.lines]
-    if lines:
-        yield lines, ["--force-reinstall", "--no-deps", *rest]
-    if hashed.rest:
-        yield [pin.requirement if pin.name in hashed.lines else _requirement(pin, sources) for pin in pins], rest
-
-
-def _requirement(pin: Pin, sources: Sources) -> str:
-    address = sources.wheels.get(pin.name)
-    return f"{pin.name} @ {address}" if address else f"{pin.requirement}{pin.hashes}"
 
 
 def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
