@@ -43,7 +43,7 @@ from ansible.module_utils.trainyard.nvidia import (
 from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
-from ansible.module_utils.trainyard.software import datasets, files, mindspore, oneflow, openmpi, pytorch
+from ansible.module_utils.trainyard.software import containers, datasets, files, mindspore, oneflow, openmpi, pytorch
 from ansible.module_utils.trainyard.verify import measured, phases, settings, software
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter, records_filter
 
@@ -214,6 +214,9 @@ RECORDS = {
     "ascend_findings": ascend.verify,
     "ascend_remarks": ascend.remarks,
     "benchmark_checks": benchmark_checks,
+    "container_runtime_findings": containers.state_findings,
+    "container_runtime_input_findings": containers.input_findings,
+    "container_runtime_probe_findings": containers.probe_findings,
     "cuda_toolkit_findings": cuda_findings.check,
     "measurement_findings": settings.findings,
     "nccl_tests_findings": nccl_tests_verify.check,

@@ -11,7 +11,7 @@ from ..findings.checks import Check, outcomes, worst
 # Roles to verify always, and roles that a run which just built the cluster has verified already. The former are cheap,
 # or depend on later steps, as the driver does on a reboot.
 _NVIDIA_ALWAYS, _FRAMEWORKS_ALWAYS = ("nvidia_driver", "cuda_toolkit"), ("pytorch", "mindspore", "oneflow")
-_NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "cudnn", "nccl_tests"), ("ascend", "openmpi")
+_NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "cudnn", "nccl_tests"), ("ascend", "openmpi", "container_runtime")
 # A job to begin with, by framework: on one node, and on several. All run on CPUs, whatever devices there are.
 _FIRST_JOBS = {
     "pytorch": ("jobs/digits.yml", "jobs/digits-cluster.yml"),

@@ -79,7 +79,9 @@ def test_the_list_of_frameworks_decides_what_is_verified(run_playbook, nodes, tm
     asked.expect(2, "Open MPI does not work over all nodes: ", "n3 found no mpirun that answers as Open MPI")
     assert not_asked.rc == 0, not_asked.output
     run = run_playbook(VALIDATE, trainyard_frameworks=["openmpi", "torch"])
-    run.expect(2, "frameworks has torch, expected pytorch, mindspore, oneflow, openmpi, ascend. Nothing was")
+    run.expect(
+        2, "frameworks has torch, expected pytorch, mindspore, oneflow, openmpi, container_runtime, ascend. Nothing was"
+    )
 
 
 def test_the_group_nvidia_gets_its_stack_after_a_look_at_all_hosts(run_playbook, inventory_path, tmp_path):

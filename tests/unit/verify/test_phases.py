@@ -54,10 +54,10 @@ def test_a_phase_that_something_stopped_is_unknown(phase):
 
 def test_hosts_stay_in_the_order_of_the_inventory():
     groups = {"nvidia": ["n0", *HOSTS], "rdma": HOSTS[3:]}
-    asked = (["openmpi", "pytorch"], ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"])
+    asked = (["openmpi", "container_runtime", "pytorch"], ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"])
     roles = verified_roles(HOSTS, groups, *asked, manage_system=True, fresh=False)
     first = ["nvidia_stack", "nvidia_driver", "cuda_toolkit", "pytorch", "nccl", "cudnn", "rdma"]
-    assert list(roles) == [*first, "node_baseline", "openmpi"]
+    assert list(roles) == [*first, "node_baseline", "openmpi", "container_runtime"]
     assert (roles["rdma"], roles["nccl"], roles["openmpi"]) == (HOSTS[3:], HOSTS, HOSTS)
     fresh = verified_roles(HOSTS, groups, *asked, manage_system=True, fresh=True)
     assert list(fresh) == first[:4]
