@@ -131,6 +131,7 @@ def _line(cluster: Mapping[str, Any]) -> str:
     from ..trainyard.job.run.checkpoints import line as checkpoint_line
     from ..trainyard.job.run.progress import progress_line
     from ..trainyard.job.run.slow_ranks import line as slow_ranks_line
+    from ..trainyard.job.run.succession import witness_line
 
     ranks = cluster["ranks_running"], cluster["world_size"]
     lost_loss, printing = cluster.get("loss_not_a_number"), cluster.get("printing")
@@ -140,6 +141,7 @@ def _line(cluster: Mapping[str, Any]) -> str:
         ),
         cluster.get("silence"),
         cluster.get("held"),
+        "" if cluster["end"] else witness_line(cluster.get("witness_lost")),
         slow_ranks_line(cluster.get("slow_ranks") or ()),
         printing["text"] if printing and not cluster["end"] else "",
         checkpoint_line(cluster["checkpoints"], time.time()) if cluster.get("checkpoints") else "",

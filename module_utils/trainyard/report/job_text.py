@@ -25,6 +25,7 @@ from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
 from ..job.run.fewer_nodes import world_sizes_text
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
+from ..job.run.succession import witness_texts
 from . import job_traffic
 
 Data = Mapping[str, Any]
@@ -373,7 +374,7 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
     lost = summary["loss_not_a_number"]
     lines = [not_a_number_text(lost)] if lost else []
     lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
-    lines += cause(summary, job_dir or run_dir, tail) + _takeover(summary)
+    lines += cause(summary, job_dir or run_dir, tail) + _takeover(summary) + witness_texts(summary.get("witness_lost"))
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
     lines += saving.lines(summary.get("saving"), bool(summary.get("checkpoints")))
@@ -387,6 +388,7 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
             lines += [f"    {text}" for text in (*told, went_on_text(restart), goodput.cost_text(restart)) if text]
         sizes = world_sizes_text(summary.get("world_sizes") or ())
         lines += [f"world size: {sizes}"] if sizes else []
+        lines += _moved_rendezvous(summary)
         lines += gave_up(summary)
     return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
 
@@ -399,6 +401,15 @@ def _takeover(summary: Data) -> list[str]:
     led = "leads the job" if summary["state"] == "running" else "led the job at its end"
     often = f", the last of {takeover['count']} takeovers" if takeover["count"] > 1 else ""
     return [f"{takeover['head']} {led}: it took over from {takeover['planned']}{often}"]
+
+
+def _moved_rendezvous(summary: Data) -> list[str]:
+    """Say which host has or had the rendezvous in the place of the first node."""
+    moved = summary.get("moved_rendezvous")
+    if not moved:
+        return []
+    has, goes_on = ("has", "goes") if summary["state"] == "running" else ("had", "went")
+    return [f"{moved['host']} {has} the rendezvous: the job {goes_on} on without {moved['without']}, its first node"]
 
 
 def _how_far(summary: Data) -> list[str]:

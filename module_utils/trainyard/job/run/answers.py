@@ -111,6 +111,7 @@ CLUSTER = {
     "?stacks": (RECORD, NOTHING),
     "?saving": (SAVING, NOTHING),
     "?events": [RECEIVER],
+    "?witness_lost": ({"host": str, "silent_s": float}, NOTHING),
     "restarts": {
         "history": [RESTART],
         "?stepped": bool,
@@ -304,6 +305,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         "?saving": (saving, NOTHING),
         "?slow_ranks": [{"host": host, "ranks": [rank]}],
         "?stacks": ({"groups": [{"hosts": [host], "ranks": [rank]}]}, NOTHING),
+        "?witness_lost": ({"host": host}, NOTHING),
         "restarts": {
             "history": [
                 {

@@ -20,7 +20,7 @@ from typing import Any
 
 from . import failure as failures
 from . import goodput, saving
-from .attempt_watch import AttemptWatch, Local
+from .attempt_watch import JOIN_S, AttemptWatch, Local
 from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
@@ -316,6 +316,13 @@ def _silence(head: HeadState, now_s: float) -> str:
     return head.hang.silence(now_s, restarts=len(head.restarts.history) < head.budget)
 
 
+def _witness_lost(head: HeadState, now_s: float) -> Message | None:
+    """Return the witness that no longer reports, and for how long; None while it does, or has time to begin."""
+    silent_s = head.nodes.silent_for(head.witness, now_s)
+    patience_s = head.nodes.silent_after_s if head.witness in head.nodes.last_contact else JOIN_S
+    return {"host": head.witness, "silent_s": round(silent_s)} if head.witness and silent_s > patience_s else None
+
+
 def cluster_state(head: HeadState, now: Now) -> Message:
     """Return the state of the job: all of cluster.json but the events."""
     nodes, restarts = head.nodes, head.restarts
@@ -353,6 +360,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
             }
             for host in filter(None, (*restarts.members, *restarts.spares, *restarts.fewer.left_out, head.witness))
         },
+        "witness_lost": _witness_lost(head, now_s),
         "restarts": restarts.as_dict(),
         "end": head.end or None,
     }

@@ -132,3 +132,16 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         },
     }
     return Exact({"term": Whole(MAX_TERM), "head": host, "restarts": restarts})
+
+
+def witness_line(lost: Mapping[str, Any] | None) -> str:
+    """Return the text for the progress line while the witness is lost (witness_lost of cluster.json)."""
+    return f"no report from the witness {lost['host']} for {lost['silent_s']:.0f} s" if lost else ""
+
+
+def witness_texts(lost: Mapping[str, Any] | None) -> list[str]:
+    """Return what the report says of a lost witness."""
+    if not lost:
+        return []
+    risk = "without it, one more lost host may cost the job its majority"
+    return [f"{witness_line(lost)}: {risk}; check {lost['host']}, and its connection to the nodes"]

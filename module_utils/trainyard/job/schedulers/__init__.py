@@ -150,6 +150,8 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
                 "stacks",
                 "saving",
                 "takeover",
+                "moved_rendezvous",
+                "witness_lost",
             )
         },
         **{name: list(state.get(name) or ()) for name in ("slow_ranks", "kernel", "restarts", "events")},

@@ -31,7 +31,7 @@ LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
 # Keys of the JobState that are those of the head's cluster.json.
 _OF_CLUSTER = (
     *("elapsed_s", "metrics", "loss_not_a_number", "checkpoints", "goodput", "left_s"),
-    *("slow_ranks", "stacks", "saving", "events"),
+    *("slow_ranks", "stacks", "saving", "events", "witness_lost"),
 )
 _OF_HEAD = "it was the monitor of the head node, without which the job neither continues nor restarts"
 _OF_LAST_HEAD = "it was the monitor of the head node, and no other monitor runs that could take over"
@@ -83,6 +83,7 @@ def state(
         "world_size": cluster.get("world_size"),
         "world_sizes": world_sizes(plan["world_size"], len(plan["nodes"]), restarts.get("history") or ()),
         "takeover": _takeover(plan, head, cluster),
+        "moved_rendezvous": _moved_rendezvous(plan, restarts),
         "stopped_on": end.get("host"),
         "nodes": [
             {**_node(node, results.get(node["host"])), "why": unreachable.get(node["host"], "")}
@@ -183,6 +184,12 @@ def _takeover(plan: Data, head: str, cluster: Data) -> dict[str, Any] | None:
     """Return which host led the job last, in the place of the planned head; None where that one led."""
     planned, term = plan["head"]["host"], cluster.get("term") or 0
     return {"head": head, "planned": planned, "count": term} if term and head != planned else None
+
+
+def _moved_rendezvous(plan: Data, restarts: Data) -> dict[str, Any] | None:
+    """Return the host with the rendezvous while the first node is left out; None where that takes part."""
+    first = next((host for host, place in (restarts.get("left_out") or {}).items() if place == 0), "")
+    return {"host": _current_nodes(plan, restarts)[0]["host"], "without": first} if first else None
 
 
 def _killed_or_lost(failure: Data | None, results: Mapping[str, Data]) -> Data | None:

@@ -73,12 +73,33 @@ def test_what_only_the_first_node_runs_is_that_of_the_next_one_while_the_first_i
         plan = planned(launcher=launcher)
         found = answers([OUT], {"n1": 0})
         summary = summary_of(plan, [OUT], {"n1": 0}, 4)
+        assert summary["moved_rendezvous"] == {"host": "n2", "without": "n1"}
         processes = {node["host"]: [each["name"] for each in node["processes"]] for node in summary["nodes"]}
         assert processes["n2"][0] == name and processes["n1"] == [] and name not in processes["n3"]
         for host in ("n1", "n2"):
             found[host]["logs"] = {f"{name}.log": host}
         logs_of, _ = take_logs(plan, found)
         assert logs_of["n1"] == {f"n1_{name}.log": "n1"} and logs_of["n2"] == {f"{name}.log": "n2"}
+
+
+def test_the_report_names_the_host_that_has_the_rendezvous_while_the_first_node_is_left_out():
+    plan = planned(launcher="direct")
+    out = {**OUT, "left_out": ["n1"]}
+    summary = summary_of(plan, [out], {"n1": 0}, 4)
+    moved = "  n2 had the rendezvous: the job went on without n1, its first node"
+    assert moved in explain(summary, "runs/digits", "", []).splitlines()
+    running = explain({**summary, "state": "running"}, "runs/digits", "", [])
+    assert "  n2 has the rendezvous: the job goes on without n1, its first node" in running.splitlines()
+    for history, left_out in (([OUT], {"n2": 1}), ([out, {**BACK, "back": ["n1"]}], {})):
+        summary = summary_of(plan, history, left_out, 4)
+        assert summary["moved_rendezvous"] is None and "rendezvous" not in explain(summary, "runs/digits", "", [])
+    # A spare that had taken the first place is left out; another host is the first one.
+    both = planned(launcher="direct", spares=1)
+    restarts = {"left_out": {"n3": 0}, "replaced": {"n1": "n3"}}
+    assert ssh.state(both, {"n1": {**ANSWER, "cluster": None}}, {}, {})["moved_rendezvous"] is None
+    found = answers([out], {"n3": 0})
+    found["n1"]["cluster"]["restarts"].update(restarts)
+    assert ssh.state(both, found, {}, {})["moved_rendezvous"] == {"host": "n2", "without": "n3"}
 
 
 def test_logs_of_ranks_that_a_host_had_before_get_its_name():
