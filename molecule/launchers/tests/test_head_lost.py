@@ -47,9 +47,9 @@ def fault(nodes, node_vars, run):
         finally:
             node.podman("unpause")
     elif FAULT == "killed":
-        # The monitor, too: the node is there, but nothing of the job.
+        # The monitor, too: the node is there, but nothing of the job. The shell's own command does not match.
         pids = " ".join(map(str, node.processes(run.job_id)))
-        node.host.check_output(f"kill -KILL {pids}; pkill -KILL -f {run.job_dir} || true")
+        node.host.check_output(f"kill -KILL {pids}; pkill -KILL -f '[/]{run.job_dir[1:]}' || true")
         yield
     else:
         node.podman("kill")
