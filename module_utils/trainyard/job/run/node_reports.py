@@ -20,9 +20,11 @@ _CLOCKS = 10
 
 def leading(reports: Iterable[Message]) -> Message:
     """Return the report of the node with the rank whose progress counts; an empty one where none printed any."""
+    # A node whose ranks have other numbers now reports its last metrics without a rank: what rank 0 prints goes first.
+    ordered = sorted(reports, key=lambda report: report.get("progress_rank") is not None)
     by_rank = {
         report.get("progress_rank") or 0: report
-        for report in reports
+        for report in ordered
         if report.get("progress_rank") is not None or report.get("metrics")
     }
     points = {rank: max(1, report.get("progress", {}).get("points", 0)) for rank, report in by_rank.items()}

@@ -360,6 +360,16 @@ def test_the_lowest_of_the_ranks_that_print_progress_counts():
     assert cluster_state(job.state, job.time())["progress_rank"] == 1
 
 
+def test_the_last_metrics_of_a_node_that_has_another_rank_now_hide_nobody():
+    """n2 was rank 0 while n1 was left out, and prints nothing as rank 1."""
+    job = SimulatedJob(nodes=3).run(1)
+    job.changes["n2"] = progress(None, 0, 193)
+    assert cluster_state(job.run(1).state, job.time())["metrics"] == {"step": 193}
+    job.changes["n1"] = progress(0, 30, 200)
+    state = cluster_state(job.run(1).state, job.time())
+    assert (state["metrics"], state["progress_rank"]) == ({"step": 200}, 0)
+
+
 def test_the_last_metrics_stay_while_a_spare_has_not_printed_any():
     job = SimulatedJob(nodes=2, spares=1, max_restarts=1).run(1)
     job.changes["n2"] = progress(1, 9, 90)
