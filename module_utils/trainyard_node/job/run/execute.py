@@ -199,6 +199,7 @@ def run_agent(*argv: str) -> None:
     sys.path[0], sys.argv = os.getcwd(), list(argv)
     status = 1
     _note_ranks()
+    _append_to_logs()
     gc.disable()
     try:
         importlib.import_module(argv[0].rpartition(".")[0])
@@ -280,6 +281,31 @@ def _note_ranks() -> None:
     # Both end a rank with all that the rank has started.
     os.killpg = end_group
     subprocess.Popen = Popen  # type: ignore[misc]
+
+
+def _append_to_logs() -> None:
+    """Have msrun append to the logs of its workers.
+
+    It opens them for writing. At a restart that would take what the attempt before has printed, and the monitor, which
+    goes on where it has read to, would find no progress. The scheduler's log begins anew: msrun copies its errors.
+    """
+    import builtins
+    import contextlib
+
+    workers = f"{os.environ.get('TRAINYARD_JOB_DIR', '')}/logs/worker_"
+    opened = builtins.open
+
+    def open_log(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if mode != "w" or not isinstance(file, str) or not file.startswith(workers):
+            return opened(file, mode, *args, **options)
+        log = opened(file, "a", *args, **options)
+        if os.fstat(log.fileno()).st_size:
+            # Without room on the disk the line is missing.
+            with contextlib.suppress(OSError):
+                os.write(log.fileno(), b"--- started again ---\n")
+        return log
+
+    builtins.open = open_log
 
 
 def run_mpi_rank(names: str, *argv: str) -> int:

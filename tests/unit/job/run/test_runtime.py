@@ -206,13 +206,15 @@ def test_an_agent_gives_the_others_time_to_save_after_the_failure_of_a_rank(job_
 # kills the others once one has failed. It does not wait for these.
 KILLS = """
 import os, signal, subprocess, sys, time
+logs = os.environ["TRAINYARD_JOB_DIR"] + "/logs"
 os.environ["MS_ROLE"] = "MS_SCHED"
-scheduler = subprocess.Popen(["sh", "-c", "exit 7"])
+with open(f"{logs}/scheduler.log", "w", encoding="utf-8") as log:
+    scheduler = subprocess.Popen(["sh", "-c", "echo fine; exit 7"], stdout=log)
 os.environ["MS_ROLE"] = "MS_WORKER"
 workers, tails = [], []
 for rank, script in enumerate(sys.argv[1:], 4):
     os.environ["RANK_ID"] = str(rank)
-    with open(f"worker_{rank}.log", "w") as log:
+    with open(f"{logs}/worker_{rank}.log", "w", encoding="utf-8") as log:
         workers.append(subprocess.Popen(["sh", "-c", script], preexec_fn=os.setsid, stdout=log))
     tails.append(subprocess.Popen(["/usr/bin/tail", "-f", os.devnull]))
 while any(worker.poll() is None for worker in workers):
@@ -253,6 +255,16 @@ def test_all_of_msruns_workers_are_asked_at_the_same_time(job_dir):
     fails = f"{when('up-1')}; {when('up-2')}; exit 3"
     assert run_agent(job_dir, [*pair, fails], launcher=KILLS, stop={"signal": "TERM", "grace_s": 60})[6] == "3"
     assert (job_dir / "saved-1").exists() and (job_dir / "saved-2").exists()
+
+
+def test_msruns_workers_append_to_their_logs(job_dir):
+    """msrun opens each log anew, and copies the errors of the scheduler's."""
+    (job_dir / "logs/scheduler.log").write_text("ERROR node 0 is timed out\n")
+    (job_dir / "logs/worker_4.log").write_text("step 1 loss 0.5\n")
+    run_agent(job_dir, ["echo step 2 loss 0.4", "echo step 2"], launcher=KILLS, stop={})
+    logs = [(job_dir / f"logs/worker_{rank}.log").read_text() for rank in (4, 5)]
+    assert (job_dir / "logs/scheduler.log").read_text() == "fine\n"
+    assert logs == ["step 1 loss 0.5\n--- started again ---\nstep 2 loss 0.4\n", "step 2\n"]
 
 
 def run_agent(job_dir, scripts, launcher=POLLS, **plan):
