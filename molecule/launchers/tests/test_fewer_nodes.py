@@ -1,7 +1,8 @@
 """A job goes on with fewer nodes, and takes the lost node back at the next restart.
 
-TRAINYARD_LAUNCHERS chooses the launchers (torchrun, direct, mpirun): CI has the first one. TRAINYARD_LOST is
-the node that is lost for a while: n2, or n1, so that another node leads the job and has its rendezvous.
+TRAINYARD_LAUNCHERS chooses the launchers (torchrun, direct, mpirun, or oneflow on the lab of the scenario oneflow): CI
+has the first one. TRAINYARD_LOST is the node that is lost for a while: n2, or n1, so that another node leads the job
+and has its rendezvous.
 """
 
 import os
@@ -18,6 +19,7 @@ FEWER = {
     "job_command": ["python3", "worker.py", "--resume", "--steps", "60", "--restarts", "2"],
 }
 ALL = {"torchrun": (AGENTS, {}), **{name: (WORKER, {"job_launcher": name}) for name in ("direct", "mpirun")}}
+ALL["oneflow"] = (WORKER, {"job_launcher": "oneflow", "job_venv": "oneflow", "job_packages": ["oneflow"]})
 JOBS = {name: ALL[name] for name in os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",") if name in ALL}
 LOST = os.environ.get("TRAINYARD_LOST", "n2")
 # The place that is empty; and the node that leads the job, and has rank 0, without the lost one.

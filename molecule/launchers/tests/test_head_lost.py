@@ -1,12 +1,13 @@
 """A node is lost for good while nobody watches, such as the one that leads the job: a spare takes its place.
 
 CI has the first launcher, and n1 without power. By name, TRAINYARD_LAUNCHERS chooses the launchers, TRAINYARD_LOST the
-node (n1, n2), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed).
+node (n1, n2), and TRAINYARD_FAULT what happens to it (off, frozen, cut, killed, shutdown).
 """
 
 import contextlib
 import hashlib
 import os
+import re
 import time
 
 import pytest
@@ -14,10 +15,20 @@ from lab_jobs import PROJECT, Cut, wait_until
 
 LAUNCHERS = os.environ.get("TRAINYARD_LAUNCHERS", "torchrun").split(",")
 LOST, FAULT = os.environ.get("TRAINYARD_LOST", "n1"), os.environ.get("TRAINYARD_FAULT", "off")
-# A node that is cut off notices only after some seconds that the others are there again.
-STEPS = 400 if FAULT == "cut" else 120
+# A node that was cut off, or that boots, takes some seconds to find the others, which must still train then.
+STEPS = 400 if FAULT in ("cut", "shutdown") else 120
+# Before a node shuts down, its ranks and all others may save; rank 0 takes a while for that.
+SAVES = ["5"] if FAULT == "shutdown" else []
 PROGRAM = PROJECT / "molecule/launchers/succession/train.py"
-OWN = {"mindspore": {"job_venv": "mindspore", "job_packages": ["mindspore"], "job_nodes": 2}}
+MINDSPORE = {"job_venv": "mindspore", "job_packages": ["mindspore"], "job_nodes": 2}
+ONEFLOW = {"job_venv": "oneflow", "job_packages": ["oneflow"], "job_nodes": 2, "job_source": "training/oneflow"}
+# OneFlow has a lab of its own, of the scenario oneflow.
+OWN = {
+    "mindspore": MINDSPORE,
+    "msrun": MINDSPORE,
+    "oneflow": ONEFLOW,
+    "oneflow-list": {**ONEFLOW, "job_launcher": "oneflow", "job_oneflow_style": "address_list"},
+}
 
 
 def parameters(ranks):
@@ -26,6 +37,12 @@ def parameters(ranks):
     for step in range(1, STEPS + 1):
         found = (31 * found + sum(step * (rank + 1) for rank in range(ranks))) % 65521
     return hashlib.sha256(str(found).encode()).hexdigest()
+
+
+def logs_of_rank(run, rank):
+    """The logs of a rank, on the lost node, too."""
+    name = run.file("plan.json")["rank_log"].replace("{rank}", str(rank))
+    return "".join(path.read_text() for path in sorted((run.folder / "logs").glob(f"*{name}")))
 
 
 def stepped(state):
@@ -52,7 +69,7 @@ def fault(nodes, node_vars, run):
         node.host.check_output(f"kill -KILL {pids}; pkill -KILL -f '[/]{run.job_dir[1:]}' || true")
         yield
     else:
-        node.podman("kill")
+        node.podman(*(["stop", "--time=50"] if FAULT == "shutdown" else ["kill"]))
         try:
             yield
         finally:
@@ -64,19 +81,19 @@ def survived(play, nodes, node_vars, node_names, request):
     """A job on all nodes but the last one, which is its spare, and a watch of it from then on when a node was lost."""
     name = request.param
     saved = f"/srv/shared/head-{name}-{time.time():.0f}"
-    run = play.launch(
-        job_name=f"head-{name}",
-        job_launcher=name,
-        job_command=["python", "-c", PROGRAM.read_text(), str(STEPS), saved],
-        job_source="training/mindspore",
-        job_spares=1,
-        job_max_restarts=2,
-        job_ranks_per_node=1,
-        job_devices="none",
-        job_min_disk_mib=16,
-        job_wait=False,
-        **OWN.get(name, {}),
-    ).expect(0)
+    settings = {
+        "job_name": f"head-{name}",
+        "job_launcher": name,
+        "job_command": ["python", "-c", PROGRAM.read_text(), str(STEPS), saved, *SAVES],
+        "job_source": "training/mindspore",
+        "job_spares": 1,
+        "job_max_restarts": 2,
+        "job_ranks_per_node": 1,
+        "job_devices": "none",
+        "job_min_disk_mib": 16,
+        "job_wait": False,
+    }
+    run = play.launch(**{**settings, **OWN.get(name, {})}).expect(0)
 
     def state(node):
         read = nodes[node].host.run(f"cat {run.job_dir}/cluster.json")
@@ -109,6 +126,10 @@ def test_the_job_goes_on_without_the_node(survived, left):
     assert restart["failure"]["host"] in (LOST, "n1")
     assert (restart["replaced"], restart["spare"]) == (LOST, spare)
     assert restart["first_step"] > 5
+    if SAVES:
+        (step,) = re.findall(r"^rank 0 saved step (\d+) after SIGTERM$", logs_of_rank(run, 0), re.MULTILINE)
+        assert (restart["failure"]["kind"], restart["saving"]["asked"]) == ("rebooted", ranks)
+        assert (restart["saving"]["stayed"], restart["first_step"]) == ({}, int(step) + 1)
     for rank in range(ranks):
         assert f"rank {rank} parameters sha256 {parameters(ranks)}" in run.log(rank)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job to run")

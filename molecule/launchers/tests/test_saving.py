@@ -1,6 +1,7 @@
 """Time to save: a rank that takes a while to save, with the workers of its data loader, under each launcher.
 
-TRAINYARD_SAVE_S is how long it takes, in seconds: 20 by hand, less in CI.
+TRAINYARD_SAVE_S is how long it takes, in seconds: 20 by hand, less in CI. TRAINYARD_LAUNCHERS chooses the launchers by
+name: oneflow has a lab of its own, of the scenario oneflow.
 """
 
 import os
@@ -21,7 +22,7 @@ JOB = {
     "job_stop_grace": 60,
 }
 SCRIPT = f"python train.py {SECONDS} SIGTERM | tee out; true"
-LAUNCHERS = {
+ALL = {
     "torchrun": {"job_stop_signal": "USR1"},
     "direct": {},
     "mpirun": {"job_stop_signal": "USR2"},
@@ -29,7 +30,11 @@ LAUNCHERS = {
     # msrun ends the other ranks of its own node.
     "msrun": {"job_venv": "mindspore", "job_nodes": 1, "job_ranks_per_node": 2},
     "script": {"job_launcher": "direct", "job_command": ["bash", "-c", SCRIPT]},
+    # So does OneFlow's launch module.
+    "oneflow": {"job_venv": "oneflow", "job_nodes": 1, "job_ranks_per_node": 2},
 }
+CHOSEN = os.environ.get("TRAINYARD_LAUNCHERS", "torchrun,direct,mpirun,mindspore,msrun,script").split(",")
+LAUNCHERS = {name: ALL[name] for name in CHOSEN}
 
 
 def launched(play, name, **more):
@@ -64,11 +69,13 @@ def test_a_rank_saves_before_the_job_stops(stopped, name):
     assert f"s; new checkpoint: {saved}" in stop.text
 
 
-@pytest.mark.parametrize("name", ["torchrun", "direct", "mpirun"])
+@pytest.mark.parametrize("name", [name for name in LAUNCHERS if name not in ("mindspore", "script")])
 def test_a_healthy_rank_saves_before_all_start_again(play, nodes, name):
     run = launched(play, name, job_max_restarts=1)
     run.trains()
-    nodes["n2"].kill_rank(run.job_id, 1)
+    plan = run.file("plan.json")
+    node, log = nodes[plan["nodes"][-1]["host"]], plan["rank_log"].replace("{rank}", "1")
+    node.table.kill(int(re.search(r"pid (\d+)", node.host.check_output(f"cat {run.job_dir}/logs/{log}"))[1]))
     run.wait_for(r"the program then printed: .*resumed from step [1-9]|its first step was")
     play("playbooks/stop.yml", job_id=run.job_id).expect(0)
     restart = run.summary["restarts"][0]
