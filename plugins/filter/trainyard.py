@@ -29,6 +29,7 @@ from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.run.progress import clock
 from ansible.module_utils.trainyard.nvidia import (
+    container_toolkit,
     cuda_findings,
     cuda_plan,
     driver,
@@ -214,6 +215,7 @@ RECORDS = {
     "ascend_findings": ascend.verify,
     "ascend_remarks": ascend.remarks,
     "benchmark_checks": benchmark_checks,
+    "container_runtime_cdi_findings": container_toolkit.cdi_findings,
     "container_runtime_findings": containers.state_findings,
     "container_runtime_input_findings": containers.input_findings,
     "container_runtime_probe_findings": containers.probe_findings,

@@ -26,13 +26,13 @@ from ansible.module_utils.trainyard.hardware import (
 )
 from ansible.module_utils.trainyard.job.placement import hostfile
 from ansible.module_utils.trainyard.job.run import failure, progress
-from ansible.module_utils.trainyard.nvidia import cuda_verify, nccl_lines, nccl_tests_output
+from ansible.module_utils.trainyard.nvidia import container_toolkit, cuda_verify, nccl_lines, nccl_tests_output
 from ansible.module_utils.trainyard.nvidia import driver as nvidia_driver
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.slurm import change as slurm_change
 from ansible.module_utils.trainyard.slurm import health as slurm_health
 from ansible.module_utils.trainyard.slurm import state as slurm_state
-from ansible.module_utils.trainyard.software import apt
+from ansible.module_utils.trainyard.software import apt, containers
 from ansible.module_utils.trainyard.verify import pair_report
 from ansible.module_utils.trainyard_node.cluster import hosts as node_hosts
 from ansible.module_utils.trainyard_node.cluster import identity, node
@@ -137,6 +137,13 @@ PARSERS = {
     "apt stanzas": (apt.read_stanzas, texts("apt/indextargets.txt")),
     "apt-cache policy": (apt.read_lists, texts("apt/policy.txt")),
     "apt-get -s": (apt.read_transaction, ["Inst a [1] (2 x:1/y [amd64])\nConf a (2 x)\nRemv b [3]\n"]),
+    "apt-cache policy of packages": (containers.candidates, texts("apt/policy.txt")),
+    "podman --version": (containers.podman_version, ["podman version 4.3.1\n"]),
+    "/etc/subuid": (containers.ranges, ["ops:100000:65536\n2000:165536:65536\n"]),
+    "mounts": (lambda text: containers.file_system(text, "/a"), ["overlay / overlay rw 0 0\nx /a ext4 rw 0 0\n"]),
+    "a container's answer": (containers.read_answer, ["trainyard uid=2000\ntrainyard net=net:[1]\n"]),
+    "nvidia-ctk --version": (container_toolkit.toolkit_version, ["NVIDIA Container Toolkit CLI version 1.17.8\n"]),
+    "nvidia-ctk cdi list": (container_toolkit.listed_devices, ["level=info\nnvidia.com/gpu=0\nnvidia.com/gpu=all\n"]),
     "nccl-tests": (nccl_tests_output.parse, texts("nccl_tests_output/*.txt", "nccl_tests_output/*.json")),
     "pairs": (lambda text: pair_report.read([text]), texts("nccl_tests_output/trainyard-*.txt")),
     "lines of NCCL": (lambda text: nccl_lines.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),

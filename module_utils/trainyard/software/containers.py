@@ -16,8 +16,8 @@ JOB_FLAGS = (
     *("--network=host", "--uts=host", "--ipc=host", "--pid=host", "--userns=keep-id", "--cgroups=no-conmon"),
     *("--log-driver=passthrough", "--security-opt", "label=disable", "--ulimit=host"),
 )
-# The first Podman with the log driver passthrough.
-MIN_PODMAN = (4, 0)
+# The log driver passthrough came with Podman 4.0, devices by specifications (CDI) with 4.1.
+MIN_PODMAN = (4, 1)
 # The first line of files that the role wrote, which it may change and remove.
 MARK = "# Written by trainyard, role container_runtime."
 
@@ -90,6 +90,10 @@ def input_findings(settings: Mapping[str, Any]) -> Iterator[Finding]:
     wrong = partial(setting_finding, "container_runtime", settings)
     if settings["storage"] and not re.fullmatch(r"(/[^/\0\s\"\\]+)+", settings["storage"]):
         yield wrong("storage", "the full path of a folder such as /data/containers, or '' for the user's home")
+    if str(settings["nvidia"]).lower() not in ("auto", "true", "false"):
+        yield wrong("nvidia", "auto, true or false")
+    if not re.fullmatch(r"(\d+(\.\d+)+-\d+)?", settings["nvidia_toolkit_version"]):
+        yield wrong("nvidia_toolkit_version", "the version of a package such as 1.17.8-1, or '' for the one in place")
     for entry in settings["registries"]:
         unknown = [str(key) for key in entry if key not in ("location", "mirror", "insecure")]
         texts = [entry.get("location"), *([entry["mirror"]] if entry.get("mirror") else [])]

@@ -97,3 +97,27 @@ def test_containers_that_do_not_start_say_why(run_playbook, first, last, node_na
         f"2. container on {node_names[-1]} found a small image was not stored: newuidmap may not give the user its ids",
         "do install the package uidmap (run the role container_runtime)",
     )
+
+
+def test_containers_get_the_gpus(run_playbook, last, last_name):
+    """With fakes: the node has files in place of GPUs, and the toolkit's package a program that describes them."""
+    specification = "/etc/cdi/nvidia.yaml"
+    try:
+        assert run_playbook("nvidia.yml").expect(0).changes[last_name] > 0
+        text = last.file(specification)
+        assert text.mode == 0o644 and "# Driver 580.126.09, toolkit 1.17.8, GPUs " in text.content_string
+        assert last.check_output("dpkg-query --show nvidia-container-toolkit-base").split()[1] == "1.17.8-1"
+        # As after an update of the driver that nobody followed by site.yml.
+        last.check_output(f"sudo sed -i s/580.126.09/570.1/ {specification}")
+        given = {"container_runtime_nvidia": True, "container_runtime_storage": "/srv/containers"}
+        run_playbook("changed.yml", "--limit", last_name, step="verify", **given).fails(
+            f"1. specification of the GPUs on {last_name} found {specification} of another driver, toolkit or set of "
+            "GPUs expected one of the present GPUs do run the role container_runtime"
+        )
+    finally:
+        # No other scenario may take the node for one with GPUs.
+        traces = "/var/lib/trainyard-root/packages/container_runtime.json /etc/apt/preferences.d/*-container-runtime"
+        last.check_output(
+            f"sudo sh -c 'rm -f {specification} /dev/nvidia* /usr/local/bin/nvidia-smi {traces}; "
+            "apt-mark unhold nvidia-container-toolkit-base; dpkg --purge nvidia-container-toolkit-base'"
+        )

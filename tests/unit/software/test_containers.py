@@ -207,10 +207,15 @@ def test_a_node_that_the_role_may_not_change_can_have_another_system():
         ({"registries": [{"location": "docker.io", "tls": False}]}, "the entry"),
         ({"registries": [{"location": 'a"b'}]}, "the entry"),
         ({"registries": [{"location": "docker.io", "mirror": 5}]}, "the entry"),
+        ({"nvidia": "gpu"}, "container_runtime_nvidia is 'gpu'"),
+        ({"nvidia_toolkit_version": "1.17"}, "container_runtime_nvidia_toolkit_version is '1.17'"),
+        ({"nvidia_toolkit_version": "latest"}, "container_runtime_nvidia_toolkit_version is 'latest'"),
     ],
 )
 def test_wrong_input(settings, text):
-    good = {"storage": "/data/containers", "registries": [{"location": "r.example.org:5000/team", "insecure": True}]}
+    good = {"storage": "/data/containers", "nvidia": True, "nvidia_toolkit_version": "1.17.8-1"}
+    good["registries"] = [{"location": "r.example.org:5000/team", "insecure": True}]
+    assert list(containers.input_findings({**good, "nvidia": "auto", "nvidia_toolkit_version": ""})) == []
     assert list(containers.input_findings(good)) == []
     (finding,) = containers.input_findings({**good, **settings})
     assert finding.check == "input of container_runtime" and text in finding.found
