@@ -44,9 +44,19 @@ from ansible.module_utils.trainyard.nvidia import (
 from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
-from ansible.module_utils.trainyard.software import containers, datasets, files, mindspore, oneflow, openmpi, pytorch
+from ansible.module_utils.trainyard.software import (
+    containers,
+    datasets,
+    files,
+    image,
+    mindspore,
+    oneflow,
+    openmpi,
+    pytorch,
+)
 from ansible.module_utils.trainyard.verify import measured, phases, settings, software
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter, records_filter
+from ansible.module_utils.trainyard_controller.image_plan import image_plan
 
 # Findings of a host that answers all the same.
 ANSWERING = ("operating system", "host name", "inventory")
@@ -220,6 +230,7 @@ RECORDS = {
     "container_runtime_input_findings": containers.input_findings,
     "container_runtime_probe_findings": containers.probe_findings,
     "cuda_toolkit_findings": cuda_findings.check,
+    "image_settings_findings": image.settings_findings,
     "measurement_findings": settings.findings,
     "nccl_tests_findings": nccl_tests_verify.check,
     "nccl_tests_input_findings": nccl_tests.input_findings,
@@ -247,6 +258,8 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "cuda_toolkit_sources": cuda_plan.sources,
     "dataset_plan": dataset_plan,
     "hostfile_plan": cluster_files.plan_hostfile,
+    "image_plan": image_plan,
+    "image_summary": image.summary,
     "inventory_plan": cluster_files.plan_inventory,
     "nvidia_driver_offers": driver_plan.offers,
     "nvidia_library_plan": library_plan.plan,

@@ -27,6 +27,7 @@ HOSTS = {
     "pair_check.yml": ("pair_hosts", "compute", 2),
     "rank_table.yml": ("rank_table_hosts", "compute", 1),
     "hostfile.yml": ("hostfile_hosts", "compute", 1),
+    "image.yml": ("image_host", "compute", 1),
     "nvidia_reboot.yml": ("", "nvidia", 1),
     "nvidia_upgrade.yml": ("", "nvidia", 1),
 }
