@@ -12,13 +12,14 @@ from ..trainyard_node.machine.json_files import read_json, write_json
 
 
 class CachedFacts:
-    """The file with the facts for a job's virtual environment and packages."""
+    """The file with the facts for a job's virtual environment, packages and `image` (what is asked about it)."""
 
     def __init__(self, path: Path, job: Mapping[str, Any], addresses: Mapping[str, str]) -> None:
         """Take the file, the job file's variables, and the addresses of its hosts by name."""
         self._path, self._addresses = path, addresses
         # Another version of the project may plan with other facts.
-        self._key = {"facts": sorted(NODE), **{name: job.get(name) for name in ("job_venv", "job_packages")}}
+        names = ("job_venv", "job_packages", "image")
+        self._key = {"facts": sorted(NODE), **{name: job.get(name) for name in names}}
 
     def _nodes(self) -> dict[str, Any]:
         content = read_json(self._path) or {}

@@ -24,7 +24,7 @@ from ..trainyard.job.file.variables import VARIABLES
 from .inventory_options import inventory_given
 
 # Variables with values that nobody else may read; plan.json has their names.
-_SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret"})
+_SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_registry_auth"})
 _EXTRA = ("-e", "--extra-vars")
 # Values that are no secret.
 _PLAIN = re.compile(r"[-+]?[\d.]{1,12}(?:e[-+]?\d{1,3})?|true|false|yes|no", re.IGNORECASE)

@@ -13,7 +13,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,14 @@ from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
 from ..trainyard.job.file.values import Values
 from ..trainyard.job.placement.placement import Member
-from ..trainyard.job.plan import imports, witness
+from ..trainyard.job.plan import images, imports, witness
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
-from . import excluded_record, run_folder, scheduler_clients, source_folder, templates
+from . import excluded_record, image_transfer, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import CachedFacts
 from .launch_record import launch_record
 from .scheduler_clients import Answer, Ask
@@ -88,6 +88,8 @@ class Request:
     excluded_file: Path | None = None
     follow: Any = ""
     live: bool = False
+    # Shows a line of progress.
+    show: Callable[[str], None] = print
 
     def facts_arguments(self) -> dict[str, Any]:
         """Return the arguments of the agent's `probe`."""
@@ -136,6 +138,10 @@ def _prepare(
     request: Request, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, health: excluded_hosts.HealthChecks
 ) -> Prepared:
     planned, findings = _attempts(request, ask, job, run_dir.name, health)
+    if not (wrong or findings or request.check) and isinstance(planned.plan, JobPlan):
+        brought = _bring_image(request, ask, job, planned.plan)
+        if brought is not None:
+            planned, findings = (planned, brought) if brought else _attempts(request, ask, job, run_dir.name, health)
     excluded = [] if wrong else spares.to_leave_out(job, [host.name for host in request.hosts], findings)
     if excluded:
         rest = dataclasses.replace(request, hosts=[host for host in request.hosts if host.name not in excluded])
@@ -235,8 +241,9 @@ def _attempts(
 
     Returns the plan and all findings. `health` gets the checks of each host.
     """
-    arguments = request.facts_arguments()
-    facts_file = CachedFacts(request.facts_file, request.job, {host.name: host.address for host in request.hosts})
+    arguments = {**request.facts_arguments(), "image": _image_request(job)}
+    about = {**request.job, "image": arguments["image"]}
+    facts_file = CachedFacts(request.facts_file, about, {host.name: host.address for host in request.hosts})
     cached = facts_file.read()
     fresh: dict[str, Any] = {}
     silent: dict[str, Answer] = {}
@@ -270,6 +277,23 @@ def _attempts(
                 # Without facts in its answer, the node has confirmed the cached ones.
                 fresh[host] = answer.get("node") or {**cached, **fresh}[host]
         cached = {}
+
+
+def _image_request(job: Job) -> dict[str, Any] | None:
+    if job.image is None:
+        return None
+    source = source_folder.read(job.source)
+    return images.request(job, source.files, _imported(job, source))
+
+
+def _bring_image(request: Request, ask: Ask, job: Job, plan: JobPlan) -> list[Finding] | None:
+    """Bring the image to the nodes that lack it; return findings, or None where nothing had to be brought."""
+    asked = _image_request(job)
+    if asked is None:
+        return None
+    auth = request.job.get("job_registry_auth") or {}
+    transfer = image_transfer.Transfer(ask, request.show, request.user, auth)
+    return image_transfer.bring(transfer, job, plan.placement.everyone, asked)
 
 
 def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:

@@ -25,12 +25,28 @@ class OutOfTimeError(Exception):
     """The question exceeded its time limit."""
 
 
-def probe(*, venv: str | None, packages: list[str], user: str, mpi_prefix: str) -> Answer:
+def probe(
+    *, venv: str | None, packages: list[str], user: str, mpi_prefix: str, image: dict[str, Any] | None = None
+) -> Answer:
     """Return `node`: what a job's plan needs to know of this machine (node.read_node)."""
     from .cluster.node import read_node
     from .machine.tree import Tree
 
-    return {"node": read_node(Tree(), packages=packages, venv=venv, user=user, mpi_prefix=mpi_prefix)}
+    if image is None:
+        return {"node": read_node(Tree(), packages=packages, venv=venv, user=user, mpi_prefix=mpi_prefix)}
+    from .job.plan.images import with_image
+    from .machine import as_user
+
+    node = read_node(Tree(), packages=[], venv=None, user=user, mpi_prefix=mpi_prefix)
+    return {"node": with_image(node, image, venv or "", packages, as_user.named(user))}
+
+
+def bring_image(*, image: dict[str, Any], fact: dict[str, Any], user: str, wait_s: float) -> Answer:
+    """Bring a job's image here, for at most `wait_s`: `done`, `problem`, `line`, `id` (image_transfer.bring)."""
+    from .job.plan.image_transfer import bring
+    from .machine import as_user
+
+    return dict(as_user.run(as_user.named(user), bring, image, fact, wait_s))
 
 
 def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
@@ -414,7 +430,8 @@ def can_install(**arguments: Any) -> Answer:
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
-        *(probe, preflight, start, state, running, follow, stacks, collect, remove, folders, rdma_traffic),
+        *(probe, bring_image, preflight, start, state, running, follow, stacks, collect, remove, folders),
+        rdma_traffic,
         *(kill, make_folder, remove_folder, checkpoints),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),

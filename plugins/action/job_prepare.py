@@ -67,6 +67,7 @@ class ActionModule(OnceForAll):
             excluded_file=Path(given["excluded_file"]),
             follow=given.get("follow", ""),
             live=bool(given.get("live")),
+            show=self._display.display,
         )
 
     def _show(self, prepared: planning.Prepared, record: bool, refused: bool) -> None:

@@ -11,11 +11,6 @@ from typing import Any
 from ..findings.findings import Finding
 from .requirements import setting_finding
 
-# Flags with which jobs start their containers. The check uses exactly these.
-JOB_FLAGS = (
-    *("--network=host", "--uts=host", "--ipc=host", "--pid=host", "--userns=keep-id", "--cgroups=no-conmon"),
-    *("--log-driver=passthrough", "--security-opt", "label=disable", "--ulimit=host"),
-)
 # The log driver passthrough came with Podman 4.0, devices by specifications (CDI) with 4.1.
 MIN_PODMAN = (4, 1)
 # The first line of files that the role wrote, which it may change and remove.

@@ -47,12 +47,12 @@ def test_wrong_input_is_reported_at_once(run_playbook):
     run_playbook(
         "changed.yml",
         container_runtime_storage="data",
-        container_runtime_registries=[{"mirror": "m.example.org"}, {"location": "docker.io", "tls": False}],
+        container_runtime_registries=[{"mirror": "m.example.org"}, {"location": "registry.example.org", "tls": False}],
     ).fails(
         "Containers cannot be set up: 2 findings. Nothing was changed. 1. input of container_runtime found "
         "container_runtime_storage is 'data' expected the full path of a folder such as /data/containers, or '' for "
         "the user's home do correct it 2. input of container_runtime found container_runtime_registries has the entry "
-        "{'mirror': 'm.example.org'} container_runtime_registries has the entry {'location': 'docker.io', "
+        "{'mirror': 'm.example.org'} container_runtime_registries has the entry {'location': 'registry.example.org', "
         "'tls': False} expected location, and perhaps mirror and insecure"
     )
 

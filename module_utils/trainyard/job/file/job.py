@@ -79,6 +79,22 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class Image:
+    """The image in which the ranks run: `kind` is registry, archive or sif.
+
+    `runtimes` are the container programs that may run it, the preferred one first. A mount is its source on the node,
+    its target, and `ro` or `rw`. With `copy_from` the other nodes copy the image from this one.
+    """
+
+    reference: str
+    kind: str
+    runtimes: tuple[str, ...]
+    mounts: tuple[tuple[str, str, str], ...] = ()
+    pull: str = "missing"
+    copy_from: str = ""
+
+
+@dataclass(frozen=True)
 class Kubernetes:
     """Options for Kubernetes as the job file has them; schedulers/kubernetes/settings.py checks them."""
 
@@ -134,5 +150,7 @@ class Job:
     # Path of a rank table on the controller, and its content once it has been read.
     rank_table: str = ""
     given_table: GivenTable | None = None
+    # None without a job_image, and for pods.
+    image: Image | None = None
     slurm: Slurm = Slurm()
     kubernetes: Kubernetes = Kubernetes()

@@ -12,7 +12,7 @@ from ...findings.findings import Finding, counted
 from ...findings.visible import unwritable
 from ..run.progress import DEFAULT_PATTERN, check_pattern
 from . import command as commands
-from . import event_receivers, hang_settings, restart_settings, slurm_settings
+from . import event_receivers, hang_settings, image_settings, restart_settings, slurm_settings
 from . import mindspore_tls as tls
 from .given_environment import environment
 from .job import Events, Job, Kubernetes, Mpi
@@ -98,6 +98,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         mpi=Mpi(values.variables("job_mpi_parameters"), values.choice("job_mpi_placement")),
         oneflow_style=values.choice("job_oneflow_style"),
         rank_table=_rank_table(values, launcher),
+        image=image_settings.parse(values, scheduler),
         slurm=slurm_settings.parse(values, scheduler),
         kubernetes=Kubernetes(
             image=values.text("job_image"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..run.containers import RUNTIMES
 from . import mindspore_tls as tls
 
 MPI_PLACEMENTS = ("hostfile", "hosts")
@@ -181,6 +182,32 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             65535,
         ),
         "job_nccl_info": _flag("Run with `NCCL_DEBUG=INFO`, so that the report names the networks that NCCL chose."),
+    },
+    "Images": {
+        "job_image": _text(
+            "Image in which the ranks run: `docker://registry/name@sha256:...`, `oci-archive:/path` or "
+            "`/path/image.sif` (paths on the nodes). Pods need one, with a digest or a fixed tag and without "
+            "`docker://`. [Images](images.md), [Kubernetes](kubernetes.md)."
+        ),
+        "job_container": _text(
+            "Program that runs the image. `auto` takes the first of these that all nodes have. [Images](images.md).",
+            "auto",
+            ("auto", *RUNTIMES),
+        ),
+        "job_mounts": _list(
+            "Folders of the nodes in the image: `source:target` or `source:target:ro`. The job's own folder and "
+            "`job_data` are there anyway, under their own paths."
+        ),
+        "job_image_pull": _text(
+            "When a node pulls the image: `missing` (it does not have it), `always` or `never`.",
+            "missing",
+            ("missing", "always", "never"),
+        ),
+        "job_image_copy": _text(
+            "Host of the job from which the others copy the image over ssh, so that it is pulled once. Empty means "
+            "that each node pulls it."
+        ),
+        "job_registry_auth": _mapping("Login of the registry: `username` and `password`. Take it from Ansible Vault."),
     },
     "Checks before the start": {
         "job_health_gate": _flag(
@@ -359,9 +386,6 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_sbatch_options": _list("Further options of sbatch, such as `--constraint=h200`."),
     },
     "Kubernetes": {
-        "job_image": _text(
-            "Image of the pods, with a digest or a fixed tag. Required there. [Kubernetes](kubernetes.md)."
-        ),
         "job_kubeconfig": _text("Path of the kubeconfig on the controller. Empty means kubectl's."),
         "job_kube_context": _text("Context of the kubeconfig. Empty means its current one."),
         "job_namespace": _text("Namespace of the job. Empty means that of the context."),

@@ -112,7 +112,7 @@ def _exported(job: Job, env: Mapping[str, str]) -> list[str]:
 def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
     env = {**common_environment(job, placement, node), "GROUP_RANK": str(node.node_rank)}
     prefix = PurePosixPath(node.mpi.get("path", "/usr/bin/mpirun")).parent.parent
-    if f"{prefix}/bin" not in SYSTEM_PATH.split(":"):
+    if f"{prefix}/bin" not in SYSTEM_PATH.split(":") and not job.image:
         # Programs that were linked to an Open MPI of its own do not always know where it is.
         libraries = node.mpi.get("lib") or f"{prefix}/lib"
         env["LD_LIBRARY_PATH"] = ":".join(filter(None, [libraries, env.get("LD_LIBRARY_PATH")]))
@@ -135,6 +135,9 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
     if not all(node.ib_hca for node in placement.everyone):
         # With InfiniBand or RoCE Open MPI chooses by itself, UCX where it was built with it.
         chosen.update({"pml": "ob1", "btl": f"self,{'vader' if _old(placement) else 'sm'},tcp"})
+    if job.image and _old(placement):
+        # Each rank has a user namespace of its own, so none may read another's memory.
+        chosen["btl_vader_single_copy_mechanism"] = "none"
     if job.restarts.most and _old(placement):
         # mpirun ends the other ranks on the head, then on the nodes, and on each waits these seconds before SIGTERM and
         # again before SIGKILL: 3 s with the default, 1, in which nothing trains. Open MPI 5 always waits 0.25 s.
@@ -179,6 +182,8 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         return []
     own = _OF_NODE | placement.own_variables
     env = {name: value for name, value in _environment(job, placement, node).items() if name not in own}
+    # mpirun itself runs on the node; its ranks have the image's own PATH.
+    own_path = {"PATH": SYSTEM_PATH} if job.image else {}
     path = PurePosixPath(node.mpi.get("path", "mpirun"))
     # By an absolute path mpirun would put its folder first in PATH and LD_LIBRARY_PATH of all nodes.
     mpirun = path.name if str(path.parent) in SYSTEM_PATH.split(":") else str(path)
@@ -199,9 +204,10 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             ranks=tuple(range(placement.world_size)),
             argv=(*argv, f"{placement.job_dir}/{RANK_SCRIPT}", *job.command),
             log=f"{placement.job_dir}/logs/mpirun.log",
-            env=env,
+            env={**env, **own_path},
             lists_nodes=("-H", "MASTER_ADDR") if job.mpi.placement == "hosts" else ("MASTER_ADDR",),
             numbered={"-n": "{world_size}"},
+            on_host=job.image is not None,
         )
     ]
 
@@ -209,7 +215,8 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
 def files(job: Job, placement: Placement, node: Node) -> list[File]:
     """Return the scripts by which each rank of the node and mpirun's daemon start; on the head also the hostfile."""
     env, own = _environment(job, placement, node), _OF_NODE | placement.own_variables
-    python = f"{placement.venv}/bin/python" if placement.venv else "python3"
+    # Our runtime starts the image, if there is one.
+    python = f"{placement.venv}/bin/python" if placement.venv and not job.image else "python3"
     ours = [python, "-IS", runtime(placement.job_dir)]
     start = [*ours, "mpi-rank", ",".join(_exported(job, env))]
     lines = [

@@ -22,7 +22,7 @@ _NUMBERED = {"--worker_num=": "{world_size}", "--node_rank=": "{node_rank}"}
 def check(job: Job, placement: Placement) -> list[Finding]:
     """Find a missing environment, other programs than Python, and nodes with different numbers of ranks."""
     findings = release_findings(placement, "msrun") + same_count(placement, _INSTEAD)
-    if not placement.venv:
+    if not placement.python:
         expected = "the virtual environment that holds msrun"
         findings.append(Finding("job_venv", "nothing", expected, f"set job_venv, or {_INSTEAD}"))
     if job.command[0] not in _PROGRAMS and not job.command[0].endswith(".py"):
@@ -36,7 +36,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """Return one msrun; it writes the logs of workers and scheduler with the names of the launcher `mindspore`."""
     # The module, as the program of an environment that layers another one runs the other's Python.
     argv = (
-        f"{placement.venv}/bin/python",
+        placement.python,
         runtime(placement.job_dir),
         "agent",
         MODULE,

@@ -40,7 +40,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     """Find different numbers of devices, a missing environment, and IPv6, which OneFlow does not support."""
     del job
     findings = same_count(placement, _INSTEAD)
-    if not placement.venv:
+    if not placement.python:
         expected = "the virtual environment that holds OneFlow"
         findings.append(Finding("job_venv", "nothing", expected, "set job_venv: oneflow, or to where it is"))
     return findings + only_ipv4(placement, "OneFlow's processes use nothing else")
@@ -76,7 +76,7 @@ def _launch(job: Job, placement: Placement, node: Node) -> Process:
         "--master_addr": placement.head.address,
         "--master_port": str(placement.port),
     }
-    launch = (f"{placement.venv}/bin/python", "-m", "oneflow.distributed.launch", *words(options))
+    launch = (placement.python, "-m", "oneflow.distributed.launch", *words(options))
     argv = (*launch, "--no_python", f"{placement.job_dir}/{RANK_SCRIPT}", *job.command)
     log = agent_log(placement.job_dir, node.node_rank)
     env = _environment(job, placement, node)
@@ -111,7 +111,7 @@ def shared_files(job: Job, placement: Placement) -> list[File]:
     """Return the script by which the launch module starts a rank, the same on every node."""
     if job.oneflow_style == "address_list":
         return []
-    start = [f"{placement.venv}/bin/python", "-IS", runtime(placement.job_dir), "rank"]
+    start = [placement.python, "-IS", runtime(placement.job_dir), "rank"]
     lines = [
         "#!/bin/sh",
         "# Starts a rank, and reports its exit: OneFlow's launch module does not.",

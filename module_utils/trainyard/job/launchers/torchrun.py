@@ -17,7 +17,7 @@ _NUMBERED = {"--nnodes": "{nodes}", "--node-rank": "{node_rank}"}
 
 def check(job: Job, placement: Placement) -> list[Finding]:
     """Find a missing environment, and nodes with other numbers of ranks: --nproc-per-node is one for all."""
-    if not placement.venv:
+    if not placement.python:
         expected = "the virtual environment that holds torchrun"
         return [Finding("job_venv", "nothing", expected, "set job_venv, or use job_launcher: direct")]
     del job
@@ -26,7 +26,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """Return the agent. Our runtime starts it, as it is slow to exit, and its ranks, whose logs it names."""
-    python = f"{placement.venv}/bin/python"
+    python = placement.python
     options = {
         "--nnodes": str(len(placement.nodes)),
         "--nproc-per-node": str(node.rank_count),

@@ -81,6 +81,8 @@ class Node:
     npu: Mapping[str, Any] = field(default_factory=dict)
     # For a spare that replaces a node: the node's address, which the rank table contains.
     known_as: str = ""
+    # The fact `image` (images.py): how this node runs the job's image, and what is in it; empty without one.
+    image: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ranks(self) -> range:
@@ -90,7 +92,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, equal on each node."""
+    """All nodes of one job, and its `spares`. `job_dir` and `venv` are paths, equal on each node.
+
+    `venv` and `python` are paths in the job's image, if it has one.
+    """
 
     job_id: str
     nodes: tuple[Node, ...]
@@ -104,6 +109,13 @@ class Placement:
     def everyone(self) -> tuple[Node, ...]:
         """Return nodes and spares."""
         return (*self.nodes, *self.spares)
+
+    @property
+    def python(self) -> str:
+        """Return the Python of the ranks; "" where a job without an image has no virtual environment."""
+        if self.venv:
+            return f"{self.venv}/bin/python"
+        return str(self.head.image.get("python") or "python3") if self.head.image else ""
 
     def with_spares(self, count: int) -> Placement:
         """Return the placement with its last nodes as spares."""
@@ -136,16 +148,21 @@ class Placement:
 def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
     """Find nodes where a package of the job is missing or has another version than on most nodes."""
     findings: list[Finding] = []
-    for package in job.packages:
+    where = f"the image, in {job.venv} or its own Python" if job.image else job.venv
+    # A node whose image is still to come has no packages yet.
+    facts = {host: fact for host, fact in facts.items() if job.image is None or (fact.get("image") or {}).get("id")}
+    for package in job.packages if facts else ():
         versions = {host: str((fact.get("packages") or {}).get(package) or "") for host, fact in facts.items()}
         usual = next((version for version, _ in Counter(filter(None, versions.values())).most_common(1)), "")
         expected, action = f"{package} {usual}, as on the other nodes", "run site.yml to make them equal"
-        if not usual:
+        if job.image:
+            expected, action = f"{package} in the image", "take another image, or correct job_packages or job_venv"
+        elif not usual:
             expected, action = f"{package} installed on every node", "run site.yml, or set job_venv to where it is"
         for host, version in versions.items():
             found = f"{package} {version or 'missing'}" if usual else f"no {package}"
             if version != usual or not usual:
-                findings.append(Finding("versions", f"{found} in {job.venv}", expected, action, host=host))
+                findings.append(Finding("versions", f"{found} in {where}", expected, action, host=host))
     return findings
 
 
@@ -320,7 +337,8 @@ def place(
     if wrong:
         return None, findings + wrong
     port, monitor_port = ports
-    return Placement(job_id, tuple(nodes), port, monitor_port, f"{state_dir}/jobs/{job_id}", job.venv), findings
+    venv = job.venv if job.image is None or nodes[0].image.get("venv") else ""
+    return Placement(job_id, tuple(nodes), port, monitor_port, f"{state_dir}/jobs/{job_id}", venv), findings
 
 
 def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | None, list[Finding]]:
@@ -349,14 +367,16 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         network=network_of(interfaces, interface, address),
         mpi=facts.get("mpi") or {},
         npu=facts.get("npu") or {},
+        image=facts.get("image") or {} if job.image else {},
     )
     return node, findings
 
 
 def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
     """Return the variables of every process of a node. Later entries win: job_env, then job_node_env."""
+    path = node.image.get("path") or SYSTEM_PATH
     env = {
-        "PATH": SYSTEM_PATH,
+        "PATH": path,
         "LANG": "C.UTF-8",
         # Progress is read from the log as the script prints it.
         "PYTHONUNBUFFERED": "1",
@@ -367,7 +387,7 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         "NCCL_SOCKET_IFNAME": f"={node.interface}",
     }
     if placement.venv:
-        env.update({"PATH": f"{placement.venv}/bin:{SYSTEM_PATH}", "VIRTUAL_ENV": placement.venv})
+        env.update({"PATH": f"{placement.venv}/bin:{path}", "VIRTUAL_ENV": placement.venv})
     if node.ib_hca:
         env["NCCL_IB_HCA"] = node.ib_hca
     if node.vendor in VISIBLE_DEVICES:

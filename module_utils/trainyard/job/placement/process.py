@@ -24,6 +24,8 @@ class Process:
     lists_nodes: tuple[str, ...] = ()
     # Variables and options whose values change with the nodes that take part, with templates (run/node_numbers.py).
     numbered: Mapping[str, str] = field(default_factory=dict)
+    # Whether it runs on the node itself, though its job has an image.
+    on_host: bool = False
 
     def as_dict(self, numbered: bool = False) -> dict[str, Any]:
         """Return the process as it stands in plan.json; `numbered`: the job may go on with fewer nodes."""
@@ -34,6 +36,7 @@ class Process:
             "env": self.env,
             "log": self.log,
             "recover_after_s": self.recover_after_s,
+            **({"on_host": True} if self.on_host else {}),
             **({"lists_nodes": list(self.lists_nodes)} if self.lists_nodes else {}),
             **({"numbered": dict(self.numbered)} if numbered and self.numbered else {}),
         }

@@ -14,14 +14,15 @@ from typing import Any
 
 from ...findings.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
+from ..file import image_settings
 from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
-from ..run import fewer_nodes
-from . import imports
+from ..run import containers, fewer_nodes
+from . import images, imports
 from . import spare_places as spares
 from . import witness as witnesses
 from .fewer_nodes import as_first
@@ -68,6 +69,7 @@ class JobPlan:
             "ranks": list(node.ranks),
             "files": [file.as_dict(self.placement.job_dir, self._may_shrink) for file in self.files[node.host]],
             "processes": [process.as_dict(self._may_shrink) for process in self.processes[node.host]],
+            **self._container(node),
             **self._as_first(node),
         }
 
@@ -85,6 +87,9 @@ class JobPlan:
                 "files": [file.as_dict(self.placement.job_dir, True) for file in files],
             }
         }
+
+    def _container(self, node: Node) -> dict[str, Any]:
+        return {"container": images.record(self.job, self.placement, node)} if self.job.image else {}
 
     @property
     def _candidates(self) -> list[str]:
@@ -128,6 +133,7 @@ class JobPlan:
             "job_dir": placement.job_dir,
             "rank_log": LAUNCHERS[job.launcher].rank_log,
             "venv": placement.venv,
+            **({"image": job.image.reference} if job.image else {}),
             "venvs": self.venvs,
             "data": list(job.data),
             "outputs": list(job.outputs),
@@ -147,6 +153,7 @@ class JobPlan:
                 {
                     **spare.as_dict(placement.job_dir, self._may_shrink),
                     "local_collective": self._collective(spare.node),
+                    **self._container(spare.node),
                     **self._as_first(spare.node),
                 }
                 for spare in self.spares
@@ -280,6 +287,9 @@ def build(
     few = spares.too_few(job, len(members))
     placement, findings = place(job, job_id, state_dir, members, launcher.rank_order(job))
     findings += few
+    if job.image:
+        findings += image_settings.copy_findings(job.image, [member.host for member in members])
+        findings += images.findings(job.image, {member.host: member.facts for member in members if member.facts})
     if placement is None or few:
         return None, findings
     findings += device_set_findings(placement) + launcher.check(job, placement)
@@ -325,7 +335,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         for process in node["processes"]:
             ranks = process["ranks"]
             span = f" (ranks {ranks[0]}-{ranks[-1]})" if len(ranks) > 1 else f" (rank {ranks[0]})" if ranks else ""
-            lines.append(f"    {process['name']}{span}  {shlex.join(process['argv'])}")
+            lines.append(f"    {process['name']}{span}  {shlex.join(_whole(plan, node, process))}")
             lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
             lines.append(f"      log {process['log']}")
         lines += [line for file in node["files"] for line in _shown(file, "    ")]
@@ -335,6 +345,15 @@ def describe(plan: Mapping[str, Any]) -> str:
         lines.append(f"  {witnesses.host(plan)}  only votes when the head is lost (job_witness)")
     warnings = warnings_text(plan)
     return "\n".join([*lines, *_exact_names(environments), *(["", warnings] if warnings else [])])
+
+
+def _whole(plan: Mapping[str, Any], node: Mapping[str, Any], process: Mapping[str, Any]) -> list[str]:
+    """Return the whole command line of a process: with an image, that of the container program."""
+    if "container" not in node or process.get("on_host"):
+        return list(process["argv"])
+    names = {**process["env"], **dict.fromkeys(plan["secret_env"], "")}
+    folder = f"{plan['job_dir']}/source"
+    return containers.command(node["container"], plan["job_id"], process["name"], process["argv"], names, folder)
 
 
 def warnings_text(plan: Mapping[str, Any]) -> str:

@@ -147,13 +147,26 @@ NPU = {
     **dict.fromkeys(("index", "physical_id"), int),
     **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
 }
+_PROBLEM = dict.fromkeys(("check", "found", "expected", "action"), str)
+# How a node runs the image of a job, and what is in it (trainyard_node/job/plan/images.py).
+IMAGE = {
+    "runtimes": Each(dict.fromkeys(("program", "version"), str)),
+    **dict.fromkeys(("runtime", "user", "cgroups", "id", "image", "path", "python", "python_version"), str),
+    **dict.fromkeys(("mpi", "cuda", "machine"), str),
+    "files": [str],
+    "venv": bool,
+    "packages": Each(MAYBE_TEXT),
+    "missing": Each([str]),
+    "problems": [_PROBLEM],
+}
 # The input of a plan; other facts of a node are dropped.
 NODE = {
     **dict.fromkeys(("hostname", "fingerprint"), str),
     **dict.fromkeys(("boot_id", "container"), MAYBE_TEXT),
     "cpus": int,
     "packages": Each(MAYBE_TEXT),
-    "accelerators": {"vendor": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
+    "accelerators": {"vendor": MAYBE_TEXT, "?driver": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
+    "?image": IMAGE,
     "npu": ({"devices": [NPU], "chip": MAYBE_TEXT, "?super_pod_id": MAYBE_TEXT}, Exact({}), NOTHING),
     "networks": {
         "interfaces": [{"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}],
@@ -185,6 +198,7 @@ MACHINE = {
 SLURM = {"version": str, "partitions": [Each(str)], "nodes": [Each(str)], "mpi": [str], "folder_writable": bool}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},
+    "bring_image": {"done": bool, **dict.fromkeys(("problem", "line", "id"), str)},
     "preflight": {
         "findings": [FINDING],
         "programs": Each(Each(str)),

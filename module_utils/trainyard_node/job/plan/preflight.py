@@ -168,8 +168,10 @@ def ssh_findings(node_plan: NodePlan, user: str) -> list[Finding]:
 
 def path_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     """Find that the training user, the Python environment, the data or the program of the job is missing."""
+    # In an image, its own Python, programs and scripts count (images.py).
+    in_image = "container" in node_plan
     venv, problems = node_plan["venv"], []
-    if venv and not Path(venv, "bin", "python").exists():
+    if venv and not in_image and not Path(venv, "bin", "python").exists():
         expected = "the job's virtual environment"
         problems.append(("python", f"no {venv}/bin/python", expected, "run site.yml, or set job_venv"))
     expected = "the job's data on every node (job_data)"
@@ -177,10 +179,12 @@ def path_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     problems += [("data", f"no {path}", expected, action) for path in node_plan["data"] if not Path(path).exists()]
     expected = "the script that job_command names by its path, on every node"
     action = "copy it there, or give the script to job_source, which is sent to all nodes"
-    missing = [path for path in node_plan["scripts"] if not Path(path).is_file()]
+    missing = [path for path in node_plan["scripts"] if not in_image and not Path(path).is_file()]
     problems += [("program", f"no {path}", expected, action) for path in missing]
     findings = [*_user_findings(user, "run site.yml"), *(Finding(*problem) for problem in problems)]
-    return [*findings, *starter_findings(node_plan, user), *_program_findings(node_plan, user)]
+    return (
+        findings if in_image else [*findings, *starter_findings(node_plan, user), *_program_findings(node_plan, user)]
+    )
 
 
 def _program_findings(node_plan: NodePlan, user: str) -> list[Finding]:
@@ -307,6 +311,8 @@ def programs(node_plan: NodePlan, user: str) -> dict[str, dict[str, str]]:
     The user's rights read them, as the user may own them. Programs of the venv are compared by the versions of their
     packages, and job_source is the same everywhere. Unreadable files, or larger ones than MAX_PROGRAM, are left out.
     """
+    if "container" in node_plan:
+        return {}
     try:
         return dict(as_user.run(as_user.named(user), _programs, node_plan, limit_s=PROGRAMS_S))
     except JobError:
@@ -333,7 +339,7 @@ def preflight(node_plan: NodePlan, user: str) -> list[Finding]:
         *(() if leads else reach_findings(node_plan)),
         *ssh_findings(node_plan, user),
         *path_findings(node_plan, user),
-        *imports.findings(node_plan, user),
+        *(() if "container" in node_plan else imports.findings(node_plan, user)),
         *recovery_findings(node_plan, user),
         *receiver_findings(node_plan, user),
         *device_findings(node_plan),

@@ -62,9 +62,15 @@ def _log(text: str) -> None:
         os.write(1, f"{text}\n".encode())
 
 
-def _exec(argv: list[str], env: dict[str, str]) -> int:
-    if is_start_script(argv):
-        argv = [sys.executable, "-IS", sys.argv[0], "script", *argv]
+def _exec(argv: list[str], env: dict[str, str], container: tuple[dict[str, Any], str, str] | None = None) -> int:
+    """Become a command, in the image of its job where there is a `container`: its record, the job's folder, a name."""
+    record, *place = container or ({},)
+    # An old Python of an image cannot run our runtime.
+    python = record.get("python", "") if record else sys.executable
+    if python and is_start_script(argv):
+        argv = [python, "-IS", sys.argv[0], "script", *argv]
+    if record:
+        argv = [sys.executable, "-IS", sys.argv[0], "container", *place, *argv]
     return become(argv, env)
 
 
@@ -122,7 +128,8 @@ def run_process(job_dir: str, name: str) -> int:
     if own.get("attempt"):
         _log(f"--- started again, attempt {own['attempt'] + 1} ---")
     os.chdir(f"{job_dir}/source")
-    return _exec(process["argv"], env)
+    in_image = node_plan.get("container") and not process.get("on_host")
+    return _exec(process["argv"], env, (node_plan["container"], job_dir, name) if in_image else None)
 
 
 def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
@@ -164,13 +171,14 @@ def run_rank(*argv: str) -> int:
     return _become_rank(argv, dict(os.environ))
 
 
-def _become_rank(argv: Sequence[str], env: dict[str, str]) -> int:
+def _become_rank(argv: Sequence[str], env: dict[str, str], image: dict[str, Any] | None = None) -> int:
     redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
     _note_process(env["TRAINYARD_JOB_DIR"], env["RANK"], os.getpid())
     # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
     if os.fstat(1).st_size:
         _log("--- started again ---")
-    return _exec(list(argv), env)
+    container = (image, env["TRAINYARD_JOB_DIR"], f"rank{env['RANK']}") if image else None
+    return _exec(list(argv), env, container)
 
 
 def _note_process(job_dir: str, rank: str, pid: int) -> None:
@@ -321,7 +329,8 @@ def run_mpi_rank(names: str, *argv: str) -> int:
     planned = {name: value for name, value in environment.items() if name in own or name.startswith(_MPI_OWN)}
     place = {name: environment[theirs] for name, theirs in _MPI_PLACE.items()}
     os.chdir(f"{job_dir}/source")
-    return _become_rank(argv, {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place})
+    env = {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place}
+    return _become_rank(argv, env, node_plan.get("container"))
 
 
 def print_lost_peer(job_dir: str, rank: str) -> None:

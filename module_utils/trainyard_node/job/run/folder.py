@@ -105,7 +105,7 @@ def _make_empty(job_dir: Path) -> bool:
 
 def fill(job_dir: Path, node_plan: Record, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes]) -> None:
     """Write all that the job needs. Raises JobError where a file has other content afterwards."""
-    for name in FOLDERS:
+    for name in (*FOLDERS, *(("home",) if node_plan.get("container") else ())):
         (job_dir / name).mkdir()
     for process in node_plan["processes"]:
         # Room for how it ends (rank_exits.py).

@@ -23,8 +23,8 @@ from ....trainyard.job.run.failure import exit_text
 from ...machine import as_user
 from ...machine.as_user import JobError, Owner
 from ..record.secrets import forget_secrets
+from . import container, folders, processes, stop_grace, strays, units
 from . import folder as job_folder
-from . import folders, processes, stop_grace, strays, units
 from .runtime import pack
 
 NodePlan = dict[str, Any]
@@ -188,6 +188,7 @@ def stop(job_dir: Path, job_id: str, removing: bool = False, grace_s: float = 0.
     if left:
         named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
+    _in_folder(job_dir, 0, container.remove_all)
     if not removing:
         _in_folder(job_dir, None, forget_secrets)
     return bool(found)
@@ -204,6 +205,8 @@ def forget_what_is_over(job_dir: Path, job_id: str) -> None:
     """
     if not (supervision() == "systemd" and units.come_back(job_id)):
         _in_folder(job_dir, None, job_folder.forget_what_is_over)
+        if not running(job_dir, job_id):
+            _in_folder(job_dir, 0, container.remove_all)
 
 
 def remove(job_dir: Path, job_id: str) -> bool:

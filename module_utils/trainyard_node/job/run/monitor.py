@@ -35,7 +35,7 @@ from typing import Any
 from ....trainyard.job.run.messages import Message
 from ...machine.json_files import read_object, write_json
 from ..record.secrets import forget_secrets
-from . import processes, units
+from . import container, processes, units
 from .execute import redirect
 from .head_loop import HeadLoop
 from .node_loop import NodeLoop
@@ -170,6 +170,7 @@ class Monitor:
         # Otherwise the parent of a stopped rank waits for it without end.
         processes.ask_to_end(pid for pid in runner.terminator.left() if processes.stopped(pid))
         runner.supervisor.end()
+        container.remove_all(self.job_dir)
         try:
             forget_secrets(self.job_dir)
         except OSError as error:

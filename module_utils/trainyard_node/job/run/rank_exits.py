@@ -80,6 +80,9 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
         # The monitor has noted the end of the main process; now all that it left has ended, too.
         keep_json(path, {**ended, "recorded": True, "time": known["time"]})
     # Otherwise the process had only waited for its turn to start again.
+    from . import container
+
+    container.remove_of_process(job_dir, name)
 
 
 def read_exits(job_dir: AnyPath) -> dict[str, Exit]:

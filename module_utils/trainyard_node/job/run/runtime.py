@@ -9,6 +9,7 @@ the controller.
     python trainyard.pyz rank ARGV...            become a rank under an agent
     python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
     python trainyard.pyz mpi-lost JOB_DIR RANK   print how the log of a rank under mpirun ends
+    python trainyard.pyz container JOB_DIR NAME ARGV...  run a process in the job's image
     python trainyard.pyz script ARGV...          run a start script, and wait for its background processes
     python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
     python trainyard.pyz monitor JOB_DIR         run this node's monitor
@@ -29,17 +30,18 @@ _COMPILED = {
     "trainyard.job.file": "start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
-        "attempt_watch causes checkpoints failure failure_kinds fewer_nodes flight_recorder framework_log goodput hang "
-        "hang_watch head_state messages node_reports orders progress progress_forms rank_connections "
-        "restart_rules restarts rollback saving shapes slow_ranks stacks succession take_over"
+        "attempt_watch causes checkpoints containers failure failure_kinds fewer_nodes flight_recorder "
+        "framework_log goodput hang hang_watch head_state messages node_reports orders progress progress_forms "
+        "rank_connections restart_rules restarts rollback saving shapes slow_ranks stacks succession take_over"
     ),
+    "trainyard.software": "container_flags",
     "trainyard_node.hardware": "rdma_traffic",
     "trainyard_node.job.record": "event_sender metrics_file secrets",
     "trainyard_node.job.run": (
-        "agent_ranks checkpoint_aside checkpoint_poll connections device_holders disk_space evidence execute failures "
-        "head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills port_holder processes "
-        "rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks start_script stop_grace "
-        "supervisors units"
+        "agent_ranks checkpoint_aside checkpoint_poll connections container device_holders disk_space evidence "
+        "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills "
+        "port_holder processes rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks "
+        "start_script stop_grace supervisors units"
     ),
     "trainyard_node.machine": "json_files private regex_limit tree users",
 }
@@ -121,6 +123,10 @@ def main(argv: list[str]) -> int:
         from . import start_script
 
         run = start_script.run
+    elif command == "container":
+        from . import container
+
+        run = container.run
     elif command == "record":
         from . import rank_exits
 

@@ -26,6 +26,7 @@ from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.saving import MAX_NAMED, grace_s
 from ...machine.json_files import open_regular
 from . import processes
+from .container import BETWEEN
 from .execute import SHELLS
 
 # Upper bound of a note, in bytes.
@@ -56,10 +57,10 @@ def programs(pid: int, children: Mapping[int, Sequence[int]], starts: Callable[[
 
 
 def _starts(pid: int) -> bool:
-    """Return whether a process is a shell, or our runtime that waits for a start script (start_script.py)."""
+    """Return whether a process is a shell, a container program, or our runtime that waits for one of them."""
     argv = processes.arguments(pid)
     ours = any(word.endswith("/trainyard.pyz") for word in argv[:4])
-    return ours or processes.name(pid) in SHELLS
+    return ours or processes.name(pid) in SHELLS or processes.name(pid) in BETWEEN
 
 
 def ask_once(job_dir: str | os.PathLike[str], pid: int, started: int, number: int) -> float:

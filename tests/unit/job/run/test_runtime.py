@@ -116,7 +116,7 @@ def test_a_process_that_waited_for_its_turn_reads_the_plan_again(job_dir, monkey
 
     started = []
     monkeypatch.setattr(execute, "wait_for_turn", turn_comes)
-    monkeypatch.setattr(execute, "_exec", lambda argv, env: started.append((argv, env)) or 0)
+    monkeypatch.setattr(execute, "_exec", lambda argv, env, _: started.append((argv, env)) or 0)
     for name in ("end_with_parent", "redirect"):
         monkeypatch.setattr(execute, name, lambda *_: None)
     monkeypatch.setattr(os, "chdir", lambda _: None)

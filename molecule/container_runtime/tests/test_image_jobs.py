@@ -1,0 +1,169 @@
+"""Jobs in an image, by rootless Podman on every node: the same plan, supervision, stop and explanation as without one.
+
+The image is the lab's own with a variable in it, as no registry of images is in reach.
+"""
+
+import hashlib
+import json
+import re
+import subprocess
+import tarfile
+
+import pytest
+from lab_jobs import LAB, PROJECT, WORKER, wait_until
+
+ARCHIVE = "/srv/shared/job-image.tar"
+IN_IMAGE = {"job_image": f"oci-archive:{ARCHIVE}", "job_nodes": 2}
+# Variables that a container program adds.
+ADDED = {"container", "HOSTNAME", "TERM", "MARK"}
+PRINT_ALL = "import json, os; print('all', json.dumps(dict(os.environ)))"
+
+
+def podman(*argv, **options):
+    config = str(PROJECT / "molecule/default/containers.conf")
+    done = subprocess.run(
+        ["env", f"CONTAINERS_CONF={config}", "podman", *argv], check=True, capture_output=True, **options
+    )
+    return done.stdout.decode().strip()
+
+
+def of_user(node, command):
+    """Run a command as the training user, with its folder of running containers."""
+    whole = f"cd / && XDG_RUNTIME_DIR=/run/user/$(id -u train) runuser -u train -- {command}"
+    return node.host.check_output(whole)
+
+
+def containers(nodes):
+    return {name: found for name, node in nodes.items() if (found := of_user(node, "podman ps -aq"))}
+
+
+def put(archive, node, path):
+    with archive.open("rb") as content:
+        podman("exec", "--interactive", node.container, "sh", "-c", f"cat > {path} && chmod 644 {path}", stdin=content)
+
+
+def with_mark(folder, mark, archive):
+    """Write the image in a folder (OCI image layout) as an archive, with MARK in the environment of its programs."""
+    blobs = folder / "blobs/sha256"
+
+    def kept(content):
+        name = hashlib.sha256(content).hexdigest()
+        (blobs / name).write_bytes(content)
+        return {"digest": f"sha256:{name}", "size": len(content)}
+
+    def blob(entry):
+        return json.loads((blobs / entry["digest"].partition(":")[2]).read_bytes())
+
+    index = json.loads((folder / "index.json").read_bytes())
+    manifest = blob(index["manifests"][0])
+    config = blob(manifest["config"])
+    config["config"]["Env"] = [*config["config"].get("Env", ()), f"MARK={mark}"]
+    manifest["config"].update(kept(json.dumps(config).encode()))
+    index["manifests"][0].update(kept(json.dumps(manifest).encode()))
+    marked = folder / f"{mark}.json"
+    marked.write_text(json.dumps(index))
+    with tarfile.open(archive, "w") as packed:
+        for path, name in ((folder / "oci-layout", "oci-layout"), (marked, "index.json"), (folder / "blobs", "blobs")):
+            packed.add(path, name)
+    return archive
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory):
+    """The lab's image twice, by the mark that tells one from the other."""
+    folder = tmp_path_factory.mktemp("images")
+    base = podman("inspect", "--format", "{{.ImageName}}", f"{LAB}-n1")
+    podman("save", "--quiet", "--format", "oci-dir", "--uncompressed", "--output", str(folder / "image"), base)
+    return {mark: with_mark(folder / "image", mark, folder / f"{mark}.tar") for mark in ("one", "two")}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def image(archives, nodes):
+    put(archives["one"], nodes["n1"], ARCHIVE)
+    yield
+    for node in nodes.values():
+        node.host.run(f"rm -f {ARCHIVE} /srv/job-image.tar")
+        of_user(node, "podman rmi --all --force")
+
+
+@pytest.fixture(scope="module")
+def printed(play):
+    """What rank 0 has in its environment, in the image, where every node first brings it, and without one."""
+    command = ["python3", "-c", PRINT_ALL]
+    runs = [play.launch(WORKER, **more, job_command=command) for more in (IN_IMAGE, {"job_nodes": 2})]
+    return [run.expect(0) for run in runs]
+
+
+def environment(run, rank):
+    return json.loads(re.search(r"^all (.*)$", run.log(rank), re.MULTILINE)[1])
+
+
+def test_the_image_is_brought_and_ranks_run_in_it(printed, nodes, left):
+    inside, outside = printed
+    assert [environment(inside, rank)["MARK"] for rank in (0, 1)] == ["one", "one"]
+    assert "MARK" not in environment(outside, 0)
+    assert containers(nodes) == {} and left(inside.job_id) == {}
+
+
+def test_ranks_see_the_same_variables_as_without_an_image(printed):
+    inside, outside = (environment(run, 0) for run in printed)
+    jobs = [run.job_id for run in printed]
+    ports = [each.pop("MASTER_PORT") for each in (inside, outside)]
+    assert all(port.isdecimal() for port in ports)
+    same = {name: value.replace(jobs[0], jobs[1]) for name, value in inside.items() if name not in ADDED}
+    assert same == {name: value for name, value in outside.items() if name not in ADDED}
+
+
+def test_a_killed_rank_starts_all_again_in_the_image_and_then_ends_all(play, nodes, left):
+    run = play.launch(WORKER, **IN_IMAGE, job_max_restarts=1).trains()
+    assert set(containers(nodes)) == {"n1", "n2"}
+    nodes["n2"].kill_rank(run.job_id, 1)
+    run.wait_for(r"rank 1 on n2: killed by SIGKILL, so the whole job starts again")
+    log = f"{run.job_dir}/logs/rank_1.log"
+    wait_until(lambda: "step 2/" in nodes["n2"].host.check_output(f"sed '1,/--- started again/d' {log}"), "a step")
+    again = re.findall(r"pid (\d+)", nodes["n2"].host.check_output(f"cat {log}"))
+    nodes["n2"].table.kill(int(again[-1]))
+    run.shows(2, "  rank 1 on n2 failed first: killed by SIGKILL")
+    assert left(run.job_id) == {} and containers(nodes) == {}
+
+
+def test_nothing_is_left_where_a_monitor_was_killed(play, nodes, left):
+    run, node = play.launch(WORKER, **IN_IMAGE).trains(), nodes["n2"]
+    node.table.kill(node.table.read_json(f"{run.job_dir}/monitor.json")["pid"])
+    run.expect(2, "the monitor of n2 ended first, and rank 1 with it")
+    assert left(run.job_id) == {} and containers(nodes) == {}
+
+
+def test_a_job_that_is_stopped_leaves_no_container(play, nodes, left):
+    run = play.launch(WORKER, **IN_IMAGE).trains()
+    play("playbooks/stop.yml", job_id=run.job_id).expect(0)
+    assert run.summary["state"] == "stopped"
+    assert left(run.job_id) == {} and containers(nodes) == {}
+
+
+def test_a_node_with_another_image_is_named(play, archives, nodes):
+    for node, mark in (("n1", "one"), ("n2", "two")):
+        put(archives[mark], nodes[node], "/srv/job-image.tar")
+    run = play.launch(WORKER, job_nodes=2, job_image="oci-archive:/srv/job-image.tar")
+    run.expect(2, "n2 has it as sha256:", "expected sha256:")
+
+
+def test_the_image_is_copied_from_the_node_that_has_it(play, archives, nodes, left):
+    put(archives["two"], nodes["n1"], "/srv/job-image.tar")
+    nodes["n2"].host.check_output("rm -f /srv/job-image.tar")
+    of_user(nodes["n2"], "podman rmi --all --force")
+    of_two = {"job_nodes": 2, "job_image": "oci-archive:/srv/job-image.tar"}
+    run = play.launch(WORKER, **of_two, job_image_copy="n1", job_command=["sh", "-c", "echo $MARK"])
+    run.expect(0)
+    assert run.log(1) == "two\n"
+
+
+def test_all_that_keeps_an_image_from_running_comes_at_once(play):
+    wrong = {"job_mounts": ["/nowhere:/data:ro"], "job_command": ["python3.4", "worker.py"]}
+    play.launch(WORKER, **IN_IMAGE, **wrong).expect(
+        2, "no /nowhere", "no python3.4 in the image", "nothing was started"
+    )
+    play.launch(WORKER, job_nodes=2, job_image="oci-archive:/srv/shared/none.tar").expect(
+        2, "/srv/shared/none.tar: No such file or directory", "on n1, n2"
+    )
+    play.launch(WORKER, job_image="docker://registry.example/torch:2.13").expect(2, "a digest at its end (@sha256:...)")

@@ -1,0 +1,224 @@
+"""A node looks at a job's image: real archives, SIF headers and processes; Podman itself is simulated.
+
+The simulated one runs a command on this machine instead of in an image. molecule/container_runtime has the real one.
+"""
+
+import hashlib
+import io
+import json
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_node.job.plan import image_transfer, images
+from hypothesis import given
+from hypothesis import strategies as st
+from job_cluster import wait_for
+
+PODMAN = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/calls"
+case "$1" in
+--version) echo podman version 4.3.1 ;;
+image) [ -e "$(dirname "$0")/present" ] ;;
+unshare) echo 'no subuid ranges found for user "train" in /etc/subuid' >&2; exit 125 ;;
+pull) echo Copying blob
+    [ ! -e "$(dirname "$0")/broken" ] || { echo no space left >&2; exit 125; }
+    touch "$(dirname "$0")/present" ;;
+info) dirname "$0" ;;
+run) while [ "$1" != IMAGE ] && [ "${1#sha256:}" = "$1" ]; do shift; done; shift; exec "$@" ;;
+esac
+"""
+
+
+def archive(path, config="sha256:" + "ab" * 32, manifests=None):
+    """Write an archive of the OCI image layout without layers; return the digest of its configuration."""
+    manifest = json.dumps(manifests or {"config": {"digest": config}}).encode()
+    digest = hashlib.sha256(manifest).hexdigest()
+    index = json.dumps({"manifests": [{"digest": f"sha256:{digest}"}]}).encode()
+    with tarfile.open(path, "w") as packed:
+        for name, content in (("index.json", index), (f"blobs/sha256/{digest}", manifest)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            packed.addfile(entry, io.BytesIO(content))
+    return config
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A folder of programs with a simulated Podman, and a home of its own."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "podman").write_text(PODMAN)
+    (folder / "podman").chmod(0o755)
+    (folder / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (folder / "python3").chmod(0o755)
+    monkeypatch.setattr(images, "_FOLDERS", str(folder))
+    here = images.settings()
+    path = f"{folder}:{os.environ['PATH']}"
+    monkeypatch.setattr(
+        images, "settings", lambda: {**here, "env": {**here["env"], "PATH": path, "CUDA_VERSION": "12.4"}}
+    )
+    monkeypatch.setattr(images, "file_of", lambda identity, runtime: tmp_path / f"{identity}.{runtime}")
+    return folder
+
+
+def request(path, **changes):
+    asked = {"reference": f"oci-archive:{path}", "kind": "archive", "runtimes": ["podman"], "copied": False}
+    return {**asked, "mounts": [], "mpi": False, "programs": [], "modules": [], **changes}
+
+
+def read(asked, packages=()):
+    return images.read(asked, "", list(packages), "none")
+
+
+def texts(fact):
+    return [(each["check"], each["found"]) for each in fact["problems"]]
+
+
+def test_what_an_image_holds(programs, tmp_path):
+    identity = archive(tmp_path / "a.tar")
+    (programs / "present").touch()
+    asked = request(tmp_path / "a.tar", programs=["sh", "no-such-program"], modules=["json.tool", "json.none", "none"])
+    fact = read(asked, ["PyYAML", "none"])
+    assert texts(fact) == []
+    assert (fact["runtime"], fact["id"], fact["image"]) == ("podman", identity, identity)
+    assert fact["runtimes"] == {"podman": {"program": str(programs / "podman"), "version": "4.3.1"}}
+    assert fact["python_version"] == ".".join(map(str, sys.version_info[:3]))
+    assert fact["packages"]["PyYAML"] and fact["packages"]["none"] is None
+    assert fact["missing"] == {"programs": ["no-such-program"], "modules": ["json.none", "none"]}
+    assert (fact["cuda"], fact["venv"]) == ("12.4", False)
+
+
+def test_the_virtual_environment_of_an_image_comes_first(programs, tmp_path):
+    archive(tmp_path / "a.tar")
+    (programs / "present").touch()
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to(sys.executable)
+    fact = images.read(request(tmp_path / "a.tar"), str(venv), [], "none")
+    assert fact["venv"] and fact["python"] == f"{venv}/bin/python"
+
+
+def test_a_node_without_a_container_program(programs, tmp_path):
+    (programs / "podman").unlink()
+    assert texts(read(request(tmp_path / "a.tar", runtimes=["podman", "docker"]))) == [
+        ("container", "no podman, docker")
+    ]
+
+
+def test_a_user_without_containers_is_found_before_the_image_is_brought(programs, tmp_path):
+    archive(tmp_path / "a.tar")
+    assert texts(read(request(tmp_path / "a.tar"))) == [
+        ("container", 'no subuid ranges found for user "train" in /etc/subuid')
+    ]
+
+
+def test_missing_mounts_and_archives(programs, tmp_path):
+    fact = read(request(tmp_path / "none.tar", mounts=["/nowhere", "/"]))
+    assert texts(fact) == [("job_mounts", "no /nowhere"), ("image", f"{tmp_path}/none.tar: No such file or directory")]
+    # It comes from another node.
+    assert ("image", f"{tmp_path}/none.tar: No such file or directory") not in texts(
+        read(request(tmp_path / "none.tar", copied=True))
+    )
+
+
+def test_an_image_that_does_not_start(programs, tmp_path):
+    archive(tmp_path / "a.tar")
+    (programs / "present").touch()
+    (programs / "podman").write_text(PODMAN.replace("run)", "run) echo 'exec format error' >&2; exit 126;"))
+    assert texts(read(request(tmp_path / "a.tar"))) == [
+        ("image", f"podman cannot run oci-archive:{tmp_path}/a.tar: exec format error")
+    ]
+
+
+def test_an_archive_for_several_processors(tmp_path):
+    config = archive(tmp_path / "one.tar")
+    with tarfile.open(tmp_path / "one.tar") as packed:
+        index = json.loads(packed.extractfile("index.json").read())
+        blob = packed.extractfile(images._blob(index["manifests"][0]["digest"])).read()
+    several = {
+        "manifests": [{"digest": "sha256:" + hashlib.sha256(blob).hexdigest(), "platform": {"architecture": "x"}}]
+    }
+    archive(tmp_path / "all.tar", manifests=several)
+    with tarfile.open(tmp_path / "all.tar", "a") as packed:
+        entry = tarfile.TarInfo(f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}")
+        entry.size = len(blob)
+        packed.addfile(entry, io.BytesIO(blob))
+    assert images.of_archive(str(tmp_path / "all.tar")) == config
+
+
+@given(st.binary(max_size=2000))
+def test_no_content_of_an_archive_surprises(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.tar"
+    path.write_bytes(content)
+    with pytest.raises((OSError, ValueError, LookupError, tarfile.TarError)):
+        images.of_archive(str(path))
+
+
+def test_a_sif_file_by_its_header(programs, tmp_path):
+    sif = tmp_path / "a.sif"
+    sif.write_bytes(
+        b"#!/usr/bin/env run-singularity\n".ljust(32, b"\0") + b"SIF_MAGIC\0" + b"01\0" + b"02\0" + bytes(range(80))
+    )
+    identity, name, problem = images.identify(request("", reference=str(sif), kind="sif"), {"runtime": "apptainer"})
+    assert (identity, name, problem) == (f"sif:{bytes(range(16)).hex()}-128", str(sif), None)
+    sif.write_bytes(b"no image")
+    assert images.identify(request("", reference=str(sif), kind="sif"), {"runtime": "apptainer"})[2]["found"] == (
+        f"{sif} is no SIF file"
+    )
+
+
+def bring(asked, fact, **changes):
+    """Bring an image as several visits do; return the last answer."""
+    whole = {**asked, "auth": None, "source": "", "identity": "", "begin": True, **changes}
+    answer = image_transfer.bring(whole, fact, 0.05)
+    return (
+        wait_for(
+            lambda: (found := image_transfer.bring({**whole, "begin": False}, fact, 0.2))["done"] and found, "its end"
+        )
+        if not answer["done"]
+        else answer
+    )
+
+
+def test_an_image_is_brought_by_a_process_that_outlives_the_visit(programs, tmp_path):
+    archive(tmp_path / "a.tar")
+    asked = request(tmp_path / "a.tar")
+    fact = read(asked)
+    assert fact["id"] == ""
+    identity = archive(tmp_path / "a.tar")
+    assert bring(asked, fact) == {"done": True, "problem": "", "line": "Copying blob", "id": identity}
+    assert read(asked)["id"]
+    assert f"pull oci-archive:{tmp_path}/a.tar" in (programs / "calls").read_text()
+
+
+def test_why_it_could_not_be_brought_is_said_and_it_is_tried_again(programs, tmp_path):
+    archive(tmp_path / "a.tar")
+    asked = request(tmp_path / "a.tar")
+    (programs / "broken").touch()
+    assert bring(asked, read(asked))["problem"] == "no space left"
+    (programs / "broken").unlink()
+    assert bring(asked, read(asked))["problem"] == ""
+
+
+def test_a_disk_without_room_for_the_archive(programs, tmp_path, monkeypatch):
+    archive(tmp_path / "a.tar")
+    asked = request(tmp_path / "a.tar")
+    monkeypatch.setattr(image_transfer, "_ROOM", 1 << 50)
+    problem = bring(asked, read(asked))["problem"]
+    assert f"MiB free in {programs}, and " in problem and problem.endswith(" MiB are needed")
+
+
+def test_a_login_is_in_a_file_of_the_user_alone_and_gone_afterwards(programs, tmp_path):
+    reference = "docker://registry.example/a@sha256:" + "ab" * 32
+    (programs / "podman").write_text(PODMAN.replace("pull)", 'pull) stat -c %a "$3"; cp "$3" "$(dirname "$0")/seen";'))
+    asked = request("", reference=reference, kind="registry")
+    answer = bring(asked, read(asked), auth={"username": "u", "password": "hunter2"})
+    assert answer["problem"] == ""
+    calls = (programs / "calls").read_text()
+    assert "hunter2" not in calls and f" {reference}" in calls
+    assert list(json.loads((programs / "seen").read_text())["auths"]) == ["registry.example"]
+    assert list(tmp_path.rglob("config.json")) == []
+    assert Path(images.note_of(asked).with_suffix(".log")).read_text().startswith("600\n")

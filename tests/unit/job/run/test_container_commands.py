@@ -1,0 +1,95 @@
+"""The command by which each container program runs a process of a job, held against the programs' documentation."""
+
+import shlex
+
+import pytest
+from ansible.module_utils.trainyard.job.run import containers
+
+RECORD = {
+    "program": "/usr/bin/x",
+    "image": "IMAGE",
+    "mounts": [["/data", "/data", "ro"], ["/jobs/a", "/jobs/a", "rw"]],
+    "devices": ["/dev/infiniband"],
+    "cgroups": "no-conmon",
+    "user": "2000:2000",
+    "gpus": False,
+}
+ENV = {
+    "RANK": "0",
+    "TOKEN": "secret",
+    "PATH": "/opt/venv/bin:/bin",
+    "HOME": "/home/train",
+    "XDG_RUNTIME_DIR": "/run/user/0",
+}
+SHARED = "--network=host --uts=host --ipc=host --pid=host --security-opt label=disable"
+ENGINE = (
+    "--rm --name trainyard-a-rank0 --label trainyard.job=a "
+    "--entrypoint '' --workdir /jobs/a/source --device /dev/infiniband "
+    "--volume /data:/data:ro --volume /jobs/a:/jobs/a:rw "
+    "--env HOME=/home/train --env PATH=/opt/venv/bin:/bin --env RANK --env TOKEN"
+)
+
+
+def command(runtime, **changes):
+    record = {**RECORD, "runtime": runtime, **changes}
+    return containers.command(record, "a", "rank0", ["python", "a b.py"], ENV, "/jobs/a/source")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        (
+            "podman",
+            "/usr/bin/x run --pull never --replace "
+            f"{SHARED} --userns=keep-id --cgroups=no-conmon --log-driver=passthrough --ulimit=host "
+            f"{ENGINE} IMAGE python 'a b.py'",
+        ),
+        (
+            "docker",
+            "/usr/bin/x run --pull never "
+            f"{SHARED} --user 2000:2000 --ulimit memlock=-1 --ulimit nofile=1048576 {ENGINE} IMAGE python 'a b.py'",
+        ),
+        (
+            "apptainer",
+            "/usr/bin/x exec --no-home --pwd /jobs/a/source --bind /data:/data:ro --bind /jobs/a:/jobs/a:rw "
+            "--env PATH=/opt/venv/bin:/bin IMAGE python 'a b.py'",
+        ),
+        (
+            "enroot",
+            "/usr/bin/x start --rw "
+            "--mount /data:/data:x-create=auto,bind,ro --mount /jobs/a:/jobs/a:x-create=auto,bind,rw "
+            "--env HOME=/home/train --env PATH=/opt/venv/bin:/bin --env RANK --env TOKEN IMAGE "
+            """sh -c 'cd "$0" && exec "$@"' /jobs/a/source python 'a b.py'""",
+        ),
+    ],
+)
+def test_the_command_of_each_program(runtime, expected):
+    assert command(runtime) == shlex.split(expected)
+
+
+@pytest.mark.parametrize("runtime", containers.RUNTIMES)
+def test_no_value_of_a_variable_is_an_argument(runtime):
+    assert not any("secret" in word for word in command(runtime))
+
+
+def test_gpus_by_each_program():
+    assert "--nv" in command("apptainer", gpus=True)
+    assert shlex.join(command("docker", gpus=True)).count("--gpus all") == 1
+    # CDI: the devices of the record.
+    assert "nvidia.com/gpu=all" in command("podman", gpus=True, devices=["nvidia.com/gpu=all"])
+
+
+def test_a_unit_that_divides_its_group_has_no_limit_of_processes():
+    assert "--pids-limit" not in command("podman")
+    assert "--cgroups=split --log-driver=passthrough --ulimit=host --pids-limit=-1" in shlex.join(
+        command("podman", cgroups="split")
+    )
+
+
+def test_containers_are_found_by_their_label_and_removed_by_name():
+    record = {**RECORD, "runtime": "podman"}
+    assert shlex.join(containers.listing(record, "a")) == (
+        "/usr/bin/x ps --all --filter label=trainyard.job=a --format '{{.Names}}'"
+    )
+    assert shlex.join(containers.removal(record, ["one", "two"])) == "/usr/bin/x rm --force --ignore --time 0 one two"
+    assert shlex.join(containers.removal({**record, "runtime": "docker"}, ["one"])) == "/usr/bin/x rm --force one"
