@@ -14,6 +14,10 @@ description:
   - Builds nothing where the host has an image of O(name) that was built from the same O(recipe), and writes no O(file)
     that holds this image already.
 options:
+  framework:
+    description: The framework, with which the variables begin that messages name.
+    type: str
+    required: true
   name:
     description: Name of the image.
     type: str
@@ -58,6 +62,7 @@ attributes:
 EXAMPLES = r"""
 - name: Build the image
   image_build:
+    framework: pytorch
     name: "{{ plan.name }}"
     base: "{{ plan.base }}"
     created: "{{ plan.created }}"
@@ -110,6 +115,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
+            "framework": {"type": "str", "required": True},
             "name": {"type": "str", "required": True},
             "base": {"type": "str", "required": True},
             "created": {"type": "int", "required": True},

@@ -101,7 +101,9 @@ class Build:
         volumes = [f"--volume={source}:{target}:ro" for source, target in mounts.items()]
         options = ["--network=host", "--user=0", f"--volume={fetch}:{image.FETCHING}", *volumes]
         answer = run(self.params["base"], "/bin/sh", [f"{image.FETCHING}/fetch.sh"], options)
-        _expect(answer, "pip could not bring the packages", mismatch(answer.output, wheels))
+        role = self.params["framework"]
+        text = f"pip could not bring the packages ({role}_index_url, {role}_find_links)"
+        _expect(answer, text, mismatch(answer.output, wheels).replace("ROLE_", f"{role}_"))
 
     def _verify(self, made: str) -> None:
         """Run the framework's own check in the image, as an ordinary user."""

@@ -114,7 +114,9 @@ def _seconds(created: str) -> int:
 
 def _podman_findings() -> Iterator[Finding]:
     expected = f"Podman {image.PODMAN} or newer, which builds the image"
-    action = "install the package podman, or name a host that has it: -e image_host=NAME"
+    action = (
+        "add container_runtime to trainyard_frameworks and run site.yml, or name a host that has it: -e image_host=NAME"
+    )
     if not is_installed():
         yield Finding("Podman", "no program podman", expected, action)
         return

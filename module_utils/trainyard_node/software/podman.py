@@ -50,7 +50,7 @@ def podman(*arguments: str, text: str = "", timeout: float | None = None, **vari
 def last_lines(output: str, most: int = 8) -> str:
     """Return the end of an output on one line, without what Podman and pip add to each failure."""
     lines = [line.strip() for line in output.splitlines()]
-    noise = ("WARNING:", "[notice]", "Error: building at STEP", "Trying to pull")
+    noise = ("WARNING:", "[notice]", "Error: building at STEP", "Trying to pull", 'time="')
     return " | ".join([line for line in lines if line and not line.startswith(noise)][-most:]) or "no output"
 
 

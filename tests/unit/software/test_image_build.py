@@ -11,7 +11,15 @@ from environment_samples import ENVIRONMENT
 
 NAME = "localhost/trainyard/pytorch:2.13.0-abc"
 PARAMS = {
-    **{"name": NAME, "base": "b" * 64, "created": 7, "recipe": "new", "file": "", "verify": True},
+    **{
+        "framework": "pytorch",
+        "name": NAME,
+        "base": "b" * 64,
+        "created": 7,
+        "recipe": "new",
+        "file": "",
+        "verify": True,
+    },
     "build": {"Containerfile": "FROM x\n"},
     "fetch": {"fetch.sh": "true\n", "others.txt": "torch @ https://me:opensesame@mirror.example/torch.whl\n"},
     "environment": {
@@ -44,6 +52,7 @@ def calls(monkeypatch, tmp_path):
 
     class Calls(list):
         images, run, files = {}, Outcome(0, '{"torch": "2.13.0"}\n'), {}
+        fetch = Outcome(0, "")
 
     made = Calls()
 
@@ -60,7 +69,7 @@ def calls(monkeypatch, tmp_path):
 
     def run(image, program, arguments, options=(), *_):
         made.append(("run", image, program, *arguments, *options))
-        return made.run if program == "/venv/bin/python" else Outcome(0, "")
+        return made.run if program == "/venv/bin/python" else made.fetch
 
     monkeypatch.setattr(image_build, "TEMPORARY", str(tmp_path))
     monkeypatch.setattr(image_build, "podman", answer)
@@ -87,6 +96,13 @@ def test_an_image_that_fails_its_check_is_removed(calls):
     with pytest.raises(podman.PodmanError, match=r"the check of the image failed.*no such device"):
         build()
     assert calls[-1] == ("rmi", "made") and calls.images == {}
+
+
+def test_packages_that_no_source_has_are_named_with_the_variables(calls):
+    calls.fetch = Outcome(1, "Looking in links: /srv\nERROR: No matching distribution found for numpy==2.4.6\n")
+    with pytest.raises(podman.PodmanError, match=r"\(pytorch_index_url, pytorch_find_links\).*numpy==2.4.6"):
+        build()
+    assert calls.images == {} and "build" not in {words[0] for words in calls}
 
 
 def test_no_secret_is_in_an_argument_or_in_the_context(calls):
@@ -125,3 +141,9 @@ def test_other_archives_hold_no_image(tmp_path, members):
     assert podman.archived(write(tmp_path / "a.tar", members)) == ("", "")
     (tmp_path / "text").write_text("text")
     assert podman.archived(tmp_path / "text") == podman.archived(tmp_path / "none") == ("", "")
+
+
+def test_a_failure_is_reported_without_the_attempts_before_it():
+    output = 'Trying to pull x...\ntime="2026" level=warning msg="Failed, retrying"\nError: connection refused\n'
+    assert podman.last_lines(output) == "Error: connection refused"
+    assert podman.last_lines("WARNING: a\n") == "no output"
