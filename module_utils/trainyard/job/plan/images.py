@@ -119,6 +119,7 @@ def findings(image: Image, facts: Mapping[str, Facts]) -> list[Finding]:
     found += _compare(image, known)
     for host, fact in known.items():
         found += _cuda(image, host, fact, facts[host]) + _missing(image, host, fact)
+        found += _mpi(image, host, fact, facts[host])
         if image.pull == "never" and not fact.get("id") and not fact.get("problems"):
             expected = "the image on every node, as job_image_pull is never"
             action = "bring it there, or set job_image_pull: missing"
@@ -173,6 +174,15 @@ def _cuda(image: Image, host: str, fact: Facts, node: Facts) -> list[Finding]:
     found = f"{image.reference} with CUDA {fact['cuda']}, and driver {driver}"
     action = "take an image with an older CUDA, or upgrade the driver: docs/nvidia.md"
     return [Finding("image", found, f"driver {least} or newer", action, host=host)]
+
+
+def _mpi(image: Image, host: str, fact: Facts, node: Facts) -> list[Finding]:
+    """Find another major release of Open MPI in the image than on the node, whose mpirun starts the ranks."""
+    has, outside = str(fact.get("mpi") or ""), str((node.get("mpi") or {}).get("version") or "")
+    if not has or not outside or has.partition(".")[0] == outside.partition(".")[0]:
+        return []
+    action = "take an image with the node's Open MPI, or install the image's on the nodes (openmpi_version)"
+    return [Finding("mpi", f"Open MPI {has} in {image.reference}", f"{outside}, as on the node", action, host=host)]
 
 
 def _numbers(version: str) -> list[int]:

@@ -137,6 +137,10 @@ def _unsupported(job: Job) -> list[Finding]:
     if job.launcher == "oneflow" and job.oneflow_style == "address_list":
         found, expected = "address_list with job_scheduler: slurm", "launch: only the allocation has the addresses"
         findings.append(Finding("job_oneflow_style", found, expected, "leave job_oneflow_style out"))
+    if job.image:
+        expected = "no image: the script of a job starts the programs of its nodes"
+        action = "leave job_image out, or use job_scheduler: ssh; job_command may start a container itself"
+        findings.append(Finding("job_image", f"{job.image.reference} with job_scheduler: slurm", expected, action))
     if job.restarts.recovery:
         expected = "restarts of the complete job: Slurm does not restart single processes"
         action = "leave job_recovery out; job_max_restarts requeues the job"

@@ -286,8 +286,12 @@ def stop(job_id: str, finished: Callable[[], bool]) -> str:
                 stopping.kill()
                 stopping.communicate()
                 break
-    for path in (*_files(job_id), *LASTING.glob(f"*.wants/{unit_name(job_id, 'monitor')}")):
+    files = _files(job_id)
+    for path in (*files, *LASTING.glob(f"*.wants/{unit_name(job_id, 'monitor')}")):
         path.unlink(missing_ok=True)
+    if files:
+        # A unit that failed as the node shut down stays loaded.
+        _run("systemctl", "reset-failed", *(path.name for path in files))
     # A slice that is not loaded has no unit: nothing runs.
     return "" if stopping.returncode == 0 or "not loaded" in error else error.strip()
 

@@ -52,6 +52,14 @@ def test_what_cannot_be_is_named(given_values, key, found):
     assert ("", key, found) in briefly(wrong(**given_values))
 
 
+def test_other_schedulers():
+    assert make_job(scheduler="kubernetes", image="registry.example/torch:1", namespace="a").image is None
+    with_mounts = wrong(scheduler="kubernetes", image="registry.example/torch:1", mounts=["/a:/b"])
+    assert ("", "job_mounts", "job_mounts with job_scheduler: kubernetes, whose pods have job_kubernetes") in briefly(
+        with_mounts
+    )
+
+
 def test_no_finding_quotes_a_password():
     findings = wrong(image=DIGEST, registry_auth={"username": "u", "password": ["hunter2"]})
     assert findings and "hunter2" not in str([finding.as_dict() for finding in findings])

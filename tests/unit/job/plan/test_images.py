@@ -125,6 +125,15 @@ def test_an_image_with_a_newer_cuda_than_the_driver_runs():
     assert of("12.4.1", "470.199.02") == [("n1", "image", f"{ARCHIVE} with CUDA 12.4.1, and driver 470.199.02")]
 
 
+def test_an_image_with_another_open_mpi_than_the_node_is_named():
+    def of(inside, outside):
+        facts = {"n1": {"image": fact(mpi=inside), "mpi": {"version": outside} if outside else None}}
+        return briefly(images.findings(make_job(image=ARCHIVE).image, facts))
+
+    assert of("4.1.6", "4.1.4") == of("", "4.1.4") == of("5.0.3", "") == []
+    assert of("5.0.3", "4.1.4") == [("n1", "mpi", f"Open MPI 5.0.3 in {ARCHIVE}")]
+
+
 def test_problems_of_a_node_are_its_findings():
     problem = {"check": "container", "found": "no podman", "expected": "one", "action": "install it"}
     assert ("n2", "container", "no podman") in found(FACT, fact(problems=[problem]))

@@ -342,6 +342,15 @@ def test_complaints_of_systemd_about_a_stop(systemctl, said, status, complaint):
     assert found.endswith(complaint) and bool(found) == bool(complaint)
 
 
+def test_units_that_failed_do_not_stay_loaded(systemctl, tmp_path):
+    asked = systemctl("sleep 0.1")
+    for name in ("monitor", "rank0"):
+        (tmp_path / units.unit_name("digits-1", name)).write_text(f"Slice={units.slice_name('digits-1')}\n")
+    assert units.stop("digits-1", lambda: True) == ""
+    reset = asked.read_text().splitlines()[-1].split()
+    assert reset[0] == "reset-failed" and len(reset) == 3 and list(tmp_path.glob("*.service")) == []
+
+
 def test_a_unit_file_may_vanish_while_files_are_searched(systemctl, tmp_path):
     """Two stop a job with restarts at once, its watcher and stop.yml, and its monitor's unit removes them as well."""
     systemctl("exit 0")

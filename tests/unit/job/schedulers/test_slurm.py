@@ -251,6 +251,7 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"], "job_launcher": "mindspor
         ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
         ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
         (TLS, "job_tls", "true with job_scheduler"),
+        ({"job_image": "/images/a.sif"}, "job_image", "/images/a.sif with job_scheduler: slurm"),
         ({"where": replace(WHERE, known=("n1", "login"))}, "job_folder", "nothing; logs cannot be fetched from n2"),
         ({"where": replace(WHERE, submit_host="lgoin")}, "job_login_host", "lgoin, which is not in the inventory"),
         ({"where": replace(WHERE, hosts=()), "job_nodes": 0}, "job_nodes", "0, and no host of the inventory in "),
