@@ -2,7 +2,8 @@
 
 import re
 
-AS_TRAIN = "sudo --user=train --set-home env XDG_RUNTIME_DIR=/run/user/2000 --chdir=/"
+# PWD as well: Podman 5 goes where it says.
+AS_TRAIN = "sudo --user=train --set-home env --chdir=/ PWD=/ XDG_RUNTIME_DIR=/run/user/2000"
 STORAGE = "/srv/containers/train"
 INFO = " ".join(
     f"{{{{{field}}}}}"
