@@ -34,7 +34,7 @@ SHORT_S, INSIDE_S = 20, 60
 # Upper bound of a document in an archive, and of the header of a SIF file.
 MAX_DOCUMENT, _SIF_HEADER = 4 << 20, 128
 _FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ACTION = "run site.yml with the role container_runtime (docs/images.md)"
+_ACTION = "put container_runtime into trainyard_frameworks and run site.yml (docs/images.md)"
 # Where images lie for programs that have no store of their own, below the user's home.
 _FILES = ".cache/trainyard/images"
 
