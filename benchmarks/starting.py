@@ -27,6 +27,7 @@ FOLDER = "/var/lib/trainyard/benchmarks"  # prepare.yml brings the programs ther
 VENV = "/opt/trainyard/venvs/pytorch/bin"
 DEEPSPEED = "/opt/deepspeed/bin/deepspeed"
 NODES = 4
+IMAGE = os.environ.get("IMAGE", "")  # an OCI archive on every node, for the part `image`
 LIMIT_S = 300  # for one command; several failures of launchers never end by themselves
 TINY = ["tiny_ddp.py"]
 ports = itertools.count(20000 + os.getpid() % 5000)
