@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted
+from ...software.containers import MIN_PODMAN
 from ..file.command import module_of
 from ..file.job import Image, Job
 from ..launchers import LAUNCHERS
@@ -24,7 +25,7 @@ Facts = Mapping[str, Any]
 
 _ASCEND_DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 # The oldest Python with which our runtime runs inside an image.
-OLDEST = (3, 9)
+OLDEST = (3, 7)
 # By CUDA's major release: the oldest driver that runs it, with all its minor releases (CUDA's release notes).
 LEAST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 # Characters of an image's id that a finding shows.
@@ -118,6 +119,7 @@ def findings(image: Image, facts: Mapping[str, Facts]) -> list[Finding]:
     ]
     found += _compare(image, known)
     for host, fact in known.items():
+        found += _version(host, fact)
         found += _cuda(image, host, fact, facts[host]) + _missing(image, host, fact)
         found += _mpi(image, host, fact, facts[host])
         if image.pull == "never" and not fact.get("id") and not fact.get("problems"):
@@ -140,6 +142,17 @@ def _compare(image: Image, known: Mapping[str, Facts]) -> list[Finding]:
                 expected = f"{usual[:_SHOWN]}, as on {counted(number, 'other node')}"
                 found.append(Finding("image", f"{host} {what} {value[:_SHOWN]}", expected, action, host=host))
     return found
+
+
+def _version(host: str, fact: Facts) -> list[Finding]:
+    """Find a Podman that lacks what jobs need of it."""
+    runtime = str(fact.get("runtime") or "")
+    version = str(((fact.get("runtimes") or {}).get(runtime) or {}).get("version") or "")
+    if runtime != "podman" or not version or _numbers(version)[:2] >= list(MIN_PODMAN):
+        return []
+    least = ".".join(map(str, MIN_PODMAN))
+    action = "install a newer one, or choose another program with job_container"
+    return [Finding("container", f"podman {version}", f"podman {least} or newer", action, host=host)]
 
 
 def _missing(image: Image, host: str, fact: Facts) -> list[Finding]:

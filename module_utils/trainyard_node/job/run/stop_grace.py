@@ -20,14 +20,17 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.saving import MAX_NAMED, grace_s
 from ...machine.json_files import open_regular
 from . import processes
 from .container import BETWEEN
 from .execute import SHELLS
+
+if TYPE_CHECKING:
+    # An agent loads this module in an image, whose Python may be too old for the other ones.
+    from ....trainyard.job.run.messages import Message
 
 # Upper bound of a note, in bytes.
 _NOTE = 64

@@ -68,7 +68,7 @@ def test_a_virtual_environment_of_the_image_counts():
     assert plan["nodes"][0]["container"]["path"] == f"{venv}/bin:{FACT['path']}"
 
 
-@pytest.mark.parametrize("version", ["3.8.18", "2.7", ""])
+@pytest.mark.parametrize("version", ["3.6.15", "2.7", ""])
 def test_an_old_python_of_an_image_runs_no_program_of_ours(version):
     plan = made(*[fact(python_version=version)] * 2, launcher="direct")
     assert plan["nodes"][0]["container"]["python"] == ""
@@ -132,6 +132,14 @@ def test_an_image_with_another_open_mpi_than_the_node_is_named():
 
     assert of("4.1.6", "4.1.4") == of("", "4.1.4") == of("5.0.3", "") == []
     assert of("5.0.3", "4.1.4") == [("n1", "mpi", f"Open MPI 5.0.3 in {ARCHIVE}")]
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("3.4.4", True), ("4.0.2", True), ("4.1", False), ("5.4.2", False), ("", False)]
+)
+def test_a_podman_that_is_too_old_is_named(version, old):
+    facts = [fact(runtimes={"podman": {"program": "/usr/bin/podman", "version": version}})] * 2
+    assert found(*facts) == ([(host, "container", f"podman {version}") for host in ("n1", "n2")] if old else [])
 
 
 def test_problems_of_a_node_are_its_findings():

@@ -1,12 +1,15 @@
 """A process in an image ends as the program in it did, and leaves no container; Podman is simulated."""
 
+import ast
 import json
 import os
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
+from ansible.module_utils.trainyard.job.plan import images
 from ansible.module_utils.trainyard_node.job.run import container, runtime
 from job_cluster import wait_for
 
@@ -110,3 +113,19 @@ def test_all_containers_of_a_job_are_removed(job_dir):
     assert calls(job_dir, "rm ") == ["rm --force --ignore --time 0 trainyard-a-rank0 trainyard-a-rank1"]
     (job_dir / "node_plan.json").write_text("{}")
     assert container.remove_all(job_dir) == 0
+
+
+def test_our_runtime_in_an_image_has_no_syntax_that_its_oldest_python_lacks(tmp_path):
+    """What ranks, agents and start scripts load of it; a real Python of that age is tried by hand."""
+    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from runtime.trainyard_node.job.run import "
+    program += (
+        "execute, start_script, stop_grace; print(*(name for name in sys.modules if name.startswith('runtime.')))"
+    )
+    argv = [sys.executable, "-IS", "-c", program, str(tmp_path / "trainyard.pyz")]
+    loaded = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    assert len(loaded) > 10
+    with zipfile.ZipFile(tmp_path / "trainyard.pyz") as archive:
+        names = {f"{name.replace('.', '/')}{end}" for name in loaded for end in (".py", "/__init__.py")}
+        for name in names & set(archive.namelist()):
+            ast.parse(archive.read(name), name, feature_version=images.OLDEST)
