@@ -7,10 +7,12 @@ and iproute2 on the nodes, and Slurm's own commands.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import grouped
+from ...software.container_flags import podman_flags
 from ..file.job import Job, Stop
 from ..placement.placement import SYSTEM_PATH
 from .records import SubmittedPlan, Template
@@ -18,6 +20,8 @@ from .records import SubmittedPlan, Template
 SCRIPT = "job.sbatch"
 # The packed source follows this line.
 SOURCE_MARK = "#SOURCE"
+# The container programs that a script of Slurm can start.
+IMAGE_PROGRAMS = ("podman", "apptainer")
 
 
 def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str, str]]) -> Template:
@@ -29,6 +33,7 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
         "submit_host": " ".join(plan.submit_host.split()),
         "options": options(plan),
         "stop": saves(job),
+        "image": image(job),
         "path": f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH,
         "node_env": _node_environment(node_env),
         "mpi_parameters": {**({"btl_tcp_if_include": job.network} if job.network else {}), **job.mpi.parameters},
@@ -36,6 +41,31 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
         "source": [archive[at : at + 76] for at in range(0, len(archive), 76)],
     }
     return Template("slurm/job.sbatch.j2", context)
+
+
+def image(job: Job) -> dict[str, Any] | None:
+    """Return how a task runs the job's image; None without one. The nodes and what they have are unknown."""
+    if job.image is None:
+        return None
+    program = next((name for name in job.image.runtimes if name in IMAGE_PROGRAMS), "podman")
+    data = [(path, path, "ro") for path in job.data]
+    mounts = [":".join(mount) for mount in (*data, *job.image.mounts)]
+    option, run = ("--volume", ["podman", "run", "--rm", "--pull=never", "--replace", *podman_flags(), "--entrypoint="])
+    if program == "apptainer":
+        option, run = "--bind", ["apptainer", "exec", "--no-home", *(["--nv"] if job.slurm.gres != "none" else [])]
+    elif job.slurm.gres != "none":
+        run += ["--device", "nvidia.com/gpu=all"]
+    venv = (
+        f"[ ! -x {shlex.quote(job.venv)}/bin/python ] || PATH={shlex.quote(job.venv)}/bin:$PATH; " if job.venv else ""
+    )
+    return {
+        "program": program,
+        "reference": job.image.reference,
+        "kind": job.image.kind,
+        "pull": job.image.pull,
+        "run": [*run, *(word for mount in mounts for word in (option, mount))],
+        "begin": f'{venv}exec "$@"',
+    }
 
 
 def saves(job: Job) -> Stop | None:

@@ -16,7 +16,7 @@ from ..placement.process import RANK_LOG
 from ..run.failure import first_failure, signal_name
 from . import slurm_fit
 from .records import Source, SubmittedPlan, Where
-from .sbatch import SCRIPT, gres_option, saves, script
+from .sbatch import IMAGE_PROGRAMS, SCRIPT, gres_option, saves, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
@@ -137,12 +137,27 @@ def _unsupported(job: Job) -> list[Finding]:
     if job.launcher == "oneflow" and job.oneflow_style == "address_list":
         found, expected = "address_list with job_scheduler: slurm", "launch: only the allocation has the addresses"
         findings.append(Finding("job_oneflow_style", found, expected, "leave job_oneflow_style out"))
-    if job.image:
-        expected = "no image: the script of a job starts the programs of its nodes"
-        action = "leave job_image out, or use job_scheduler: ssh; job_command may start a container itself"
-        findings.append(Finding("job_image", f"{job.image.reference} with job_scheduler: slurm", expected, action))
+    findings += _of_image(job)
     if job.restarts.recovery:
         expected = "restarts of the complete job: Slurm does not restart single processes"
         action = "leave job_recovery out; job_max_restarts requeues the job"
         findings.append(Finding("job_recovery", "true with job_scheduler: slurm", expected, action))
+    return findings
+
+
+def _of_image(job: Job) -> list[Finding]:
+    """Find what the script of a job cannot do with an image."""
+    image, findings = job.image, []
+    if image is None:
+        return []
+    if not set(image.runtimes) & set(IMAGE_PROGRAMS) or (image.kind != "sif" and "podman" not in image.runtimes):
+        found = f"{' or '.join(image.runtimes)} for {image.reference} with job_scheduler: slurm"
+        action = "choose one of these, or use job_scheduler: ssh"
+        findings.append(Finding("job_container", found, "podman, or apptainer for a SIF file", action))
+    if job.launcher == "mpirun":
+        expected = "another launcher: PMIx lies in folders of Slurm that the image lacks"
+        findings.append(Finding("job_launcher", "mpirun in an image with job_scheduler: slurm", expected, "choose one"))
+    if image.copy_from:
+        expected = "nothing: each node of the allocation brings the image itself"
+        findings.append(Finding("job_image_copy", image.copy_from, expected, "leave job_image_copy out"))
     return findings

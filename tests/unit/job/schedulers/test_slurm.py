@@ -40,6 +40,7 @@ FACTS = {
     "folder_writable": True,
 }
 ARCHIVE = bytes(range(256)) * 2
+ARCHIVED = "oci-archive:/images/torch.tar"
 
 
 def planned(facts=FACTS, where=WHERE, **changed):
@@ -251,7 +252,10 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"], "job_launcher": "mindspor
         ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
         ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
         (TLS, "job_tls", "true with job_scheduler"),
-        ({"job_image": "/images/a.sif"}, "job_image", "/images/a.sif with job_scheduler: slurm"),
+        ({"job_image": ARCHIVED, "job_container": "docker"}, "job_container", f"docker for {ARCHIVED} with"),
+        ({"job_image": ARCHIVED, "job_container": "apptainer"}, "job_container", f"apptainer for {ARCHIVED}"),
+        ({"job_image": "/a.sif", "job_launcher": "mpirun"}, "job_launcher", "mpirun in an image with job_scheduler"),
+        ({"job_image": ARCHIVED, "job_image_copy": "n1"}, "job_image_copy", "n1"),
         ({"where": replace(WHERE, known=("n1", "login"))}, "job_folder", "nothing; logs cannot be fetched from n2"),
         ({"where": replace(WHERE, submit_host="lgoin")}, "job_login_host", "lgoin, which is not in the inventory"),
         ({"where": replace(WHERE, hosts=()), "job_nodes": 0}, "job_nodes", "0, and no host of the inventory in "),

@@ -1,0 +1,140 @@
+"""A job of Slurm in an image: bash runs parts of its script, with a simulated Podman that starts programs right here."""
+
+import shutil
+import subprocess
+
+import pytest
+from job_cluster import wait_for
+from test_slurm import ARCHIVED, prepared, script
+
+REGISTRY = f"docker://registry.example/torch@sha256:{'ab' * 32}"
+PODMAN = """#!/bin/bash
+folder=$(dirname "$(dirname "$0")")
+echo "$@" >>"$folder/calls"
+case "$1" in
+image) [ -e "$folder/there" ] ;;
+pull) [ ! -e "$folder/broken" ] || { echo "no space left" >&2; exit 125; }; touch "$folder/there"; echo sha256:one ;;
+inspect) cat "$folder/pid" ;;
+run)
+    # As Podman: what runs in the image is no child of the program, which passes signals on.
+    while [ "$1" != sh ]; do shift; done
+    echo "inside $PATH" >>"$folder/calls"
+    setsid "$@" & echo $! >"$folder/pid"
+    trap 'kill -TERM $(<"$folder/pid")' TERM
+    wait $!; status=$?; while kill -0 $(<"$folder/pid") 2>/dev/null; do wait $!; status=$?; done; exit $status ;;
+esac
+"""
+
+
+@pytest.fixture
+def bin_folder(tmp_path):
+    """A folder of programs with a simulated Podman, first in PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    # Its processes have the name of the program, as a shell's have not.
+    (folder / "inside").mkdir()
+    shutil.copy("/bin/bash", folder / "inside/podman")
+    (folder / "inside/script").write_text(PODMAN)
+    (folder / "podman").write_text(f'#!/bin/sh\nexec {folder}/inside/podman {folder}/inside/script "$@"\n')
+    (folder / "podman").chmod(0o755)
+    return folder
+
+
+def calls(folder, first=""):
+    return [line for line in (folder / "calls").read_text().splitlines() if line.startswith(first)]
+
+
+def checked(folder, bin_folder, path="", **changed):
+    here = {"job_venv": "", "job_command": ["bash", "x"], "job_launcher": "direct", "job_image": ARCHIVED, **changed}
+    home = {"HOME": str(folder), "TRAINYARD_JOB_ID": "digits-1"}
+    return prepared(script(**here), folder, PATH=path or f"{bin_folder}:/usr/bin:/bin", **home)
+
+
+@pytest.mark.parametrize("image", [ARCHIVED, REGISTRY, "/images/torch.sif"])
+@pytest.mark.parametrize("starts", ["torchrun", "direct", "mindspore"])
+def test_bash_accepts_every_script(image, starts):
+    text = script(job_image=image, job_launcher=starts, job_packages=["torch"], job_mounts=["/data:/d:ro"])
+    for part in (
+        text.partition("\n#SOURCE\n")[0],
+        text.split("<<'TRAINYARD_CHECK'\n")[1].split("\nTRAINYARD_CHECK\n")[0],
+    ):
+        assert subprocess.run(["bash", "-n"], input=part, text=True, capture_output=True, check=False).stderr == ""
+
+
+def test_each_node_brings_the_image_and_is_checked_in_it(tmp_path, bin_folder):
+    done = checked(tmp_path, bin_folder, job_packages=["no-such-package"])
+    assert done.returncode == 66 and "trainyard: no no-such-package on n1 (job_packages)" in done.stdout
+    assert calls(bin_folder, "pull") == [f"pull --quiet {ARCHIVED}"]
+    assert checked(tmp_path, bin_folder).returncode == 0
+    (run,) = calls(bin_folder, "run ")[-1:]
+    assert "--cgroups=no-conmon" in run and "--name trainyard-digits-1-check" in run and " sha256:one sh -c " in run
+    done = checked(tmp_path, bin_folder, job_command=["no-such-program"])
+    assert done.stdout == "trainyard: no no-such-program in the image on n1 (job_command)\n"
+
+
+def test_an_image_of_a_registry_is_pulled_only_where_it_is_missing(tmp_path, bin_folder):
+    for _ in range(2):
+        assert checked(tmp_path, bin_folder, job_image=REGISTRY).returncode == 0
+    assert calls(bin_folder, "pull") == [f"pull --quiet {REGISTRY}"]
+    assert checked(tmp_path, bin_folder, job_image=REGISTRY, job_image_pull="always").returncode == 0
+    assert len(calls(bin_folder, "pull")) == 2
+
+
+def test_a_node_that_cannot_bring_the_image_says_why(tmp_path, bin_folder):
+    (bin_folder / "broken").touch()
+    done = checked(tmp_path, bin_folder)
+    assert done.returncode == 66
+    assert done.stdout == f"trainyard: no {ARCHIVED} on n1 (job_image: no space left)\n"
+    (bin_folder / "podman").unlink()
+    for name in ("bash", "id", "cat"):
+        (bin_folder / name).symlink_to(shutil.which(name))
+    done = checked(tmp_path, bin_folder, path=str(bin_folder))
+    assert done.stdout == "trainyard: no podman on n1 (job_container)\n"
+
+
+def task(folder, bin_folder, command, *argv, **env):
+    """Start task.sh with a role on n1."""
+    text = script(job_image=ARCHIVED, job_venv="/no/venv").split("<<'TRAINYARD_TASK'\n")[1]
+    (folder / "task.sh").write_text(text.split("\nTRAINYARD_TASK\n")[0])
+    for name in ("source", "logs", "exits", "ranks"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "image-n1").write_text("sha256:one\n")
+    given = {
+        "TRAINYARD_JOB_DIR": str(folder), "TRAINYARD_JOB_ID": "digits-1", "TRAINYARD_ATTEMPT": "0", "SLURM_PROCID": "0",
+        "MASTER_ADDR": "127.0.0.1", "SLURMD_NODENAME": "n1", "SLURM_NODEID": "0", "HOME": str(folder),
+        "PATH": f"{bin_folder}:/usr/sbin:/usr/bin:/sbin:/bin", **env,
+    }  # fmt: skip
+    return subprocess.Popen(["bash", str(folder / "task.sh"), command, *argv], env=given)
+
+
+def test_a_task_runs_in_the_image_and_leaves_no_container(tmp_path, bin_folder):
+    show = ["bash", "-c", "echo $RANK $TRAINYARD_IN_IMAGE; exit 7"]
+    assert task(tmp_path, bin_folder, "rank", *show).wait(30) == 7
+    assert (tmp_path / "logs/rank_0.log").read_text() == "0 1\n"
+    (run,) = calls(bin_folder, "run ")
+    assert "--name trainyard-digits-1-rank_0 " in run and "--env RANK" in run and "--env PATH" not in run
+    assert calls(bin_folder, "rm") == ["rm --force --ignore --time 0 trainyard-digits-1-rank_0"]
+    assert (tmp_path / "exits/rank_0.exit").read_text().split()[3] == "7"
+
+
+def test_a_rank_of_an_agent_in_the_image_starts_no_other_container(tmp_path, bin_folder):
+    inside = {"TRAINYARD_IN_IMAGE": "1", "TRAINYARD_ADDRESS": "127.0.0.1", "RANK": "3"}
+    assert task(tmp_path, bin_folder, "rank", "sh", "-c", "echo $RANK", **inside).wait(30) == 0
+    assert (tmp_path / "logs/rank_3.log").read_text() == "3\n" and not (bin_folder / "calls").exists()
+
+
+def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder):
+    saver = tmp_path / "saver.py"
+    saver.write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    rank = task(tmp_path, bin_folder, "rank", "python3", str(saver))
+    log = tmp_path / "logs/rank_0.log"
+    wait_for(lambda: log.exists() and "up" in log.read_text(), "the program")
+    assert task(tmp_path, bin_folder, "ask").wait(30) == 0 and rank.wait(30) == 0
+    assert log.read_text() == "up\nsaved\n"
+    assert "trainyard-digits-1-rank_0" in calls(bin_folder, "inspect")[0]
+    assert {path.name for path in (tmp_path / "ranks").iterdir()} >= {"n1:over", "n1:rank_0.asked", "n1:rank_0.saves"}
