@@ -1,4 +1,4 @@
-"""A job of Slurm in an image: bash runs parts of its script, with a simulated Podman that starts programs right here."""
+"""A job of Slurm in an image: bash runs parts of its script with a simulated Podman that starts programs here."""
 
 import shutil
 import subprocess
