@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
-# A container shares all with its node but files. SELinux would keep it from the job's folder.
-SHARED = ("--network=host", "--uts=host", "--ipc=host", "--pid=host", "--security-opt", "label=disable")
+# A container shares all with its node but files. SELinux would keep it from the job's folder, and the usual filter of
+# system calls a rank from placing its memory (numactl); without an image a rank has neither.
+SHARED = (
+    *("--network=host", "--uts=host", "--ipc=host", "--pid=host"),
+    *("--security-opt=label=disable", "--security-opt=seccomp=unconfined"),
+)
 
 
 def podman_flags(cgroups: str = "no-conmon") -> tuple[str, ...]:

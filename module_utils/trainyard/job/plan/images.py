@@ -47,6 +47,7 @@ def request(job: Job, source_files: Sequence[str] | None, imported: Sequence[str
         "kind": image.kind,
         "runtimes": list(image.runtimes),
         "copied": bool(image.copy_from),
+        "pull": image.pull,
         "mounts": [source for source, _, _ in image.mounts],
         "mpi": job.launcher == "mpirun",
         "programs": [] if sent else [program],
@@ -122,7 +123,7 @@ def findings(image: Image, facts: Mapping[str, Facts]) -> list[Finding]:
         found += _version(host, fact)
         found += _cuda(image, host, fact, facts[host]) + _missing(image, host, fact)
         found += _mpi(image, host, fact, facts[host])
-        if image.pull == "never" and not fact.get("id") and not fact.get("problems"):
+        if image.pull == "never" and not fact.get("present") and not fact.get("problems"):
             expected = "the image on every node, as job_image_pull is never"
             action = "bring it there, or set job_image_pull: missing"
             found.append(Finding("image", f"no {image.reference}", expected, action, host=host))
@@ -203,8 +204,8 @@ def _numbers(version: str) -> list[int]:
 
 
 def to_pull(image: Image | None, facts: Mapping[str, Facts]) -> list[str]:
-    """Return the hosts that lack the image, or pull it whenever a job starts."""
-    if image is None or image.pull == "never" or image.kind == "sif":
+    """Return the hosts that lack the image, have never started it, or pull it whenever a job starts."""
+    if image is None or image.kind == "sif":
         return []
     known = {host: fact.get("image") or {} for host, fact in facts.items()}
     return [host for host, fact in known.items() if not fact.get("id") or image.pull == "always"]

@@ -154,7 +154,7 @@ IMAGE = {
     **dict.fromkeys(("runtime", "user", "cgroups", "id", "image", "path", "python", "python_version"), str),
     **dict.fromkeys(("mpi", "cuda", "machine"), str),
     "files": [str],
-    "venv": bool,
+    **dict.fromkeys(("present", "venv"), bool),
     "packages": Each(MAYBE_TEXT),
     "missing": Each([str]),
     "problems": [_PROBLEM],

@@ -119,7 +119,7 @@ def _transfer(request: Request, fact: Mapping[str, Any], log: Path) -> tuple[int
     if room:
         return 1, room
     try:
-        status = _run(request, fact)
+        status = _run(request, fact) or _start_once(request, fact)
     except subprocess.TimeoutExpired:
         return 1, f"no end within {LIMIT_S // 3600} h"
     except OSError as error:
@@ -127,10 +127,25 @@ def _transfer(request: Request, fact: Mapping[str, Any], log: Path) -> tuple[int
     return status, _last_line(log) or f"{fact['runtime']} ended with {status}"
 
 
+def _start_once(request: Request, fact: Mapping[str, Any]) -> int:
+    """Start the image for the first time, which takes long where all its files get another owner."""
+    identity, name, _ = images.identify({**request, "copied": True}, fact)
+    identity = identity or request["identity"]
+    if fact["runtime"] != "podman" or images.has_started(identity, "podman"):
+        return 0
+    os.write(1, b"the image starts for the first time\n")
+    outcome = images.inside({**fact, "image": name or identity}, ["true"], LIMIT_S)
+    if outcome.status:
+        os.write(1, f"{outcome.output.strip()}\n".encode())
+    else:
+        images.file_of(identity, "started").touch()
+    return outcome.status
+
+
 def _no_room(request: Request, fact: Mapping[str, Any]) -> str:
     """Return that the disk has no room for an archive; what a registry sends is not known before."""
     archive = Path(request["reference"].partition(":")[2])
-    if request["kind"] != "archive" or request["source"] or not archive.is_file():
+    if request["kind"] != "archive" or request["source"] or fact["present"] or not archive.is_file():
         return ""
     folder = _store(fact)
     state, needed = os.statvfs(folder), _ROOM * archive.stat().st_size
@@ -153,6 +168,8 @@ def _program(fact: Mapping[str, Any]) -> str:
 
 def _run(request: Request, fact: Mapping[str, Any]) -> int:
     runtime, source = fact["runtime"], request["source"]
+    if fact["present"] and request["pull"] != "always":
+        return 0
     if source and runtime in containers.NAMED:
         return _copy(request, fact, source)
     reference = request["reference"]

@@ -85,7 +85,9 @@ def with_image(
 ) -> dict[str, Any]:
     """Return the facts of a node with those of the job's image, whose packages count instead of the node's."""
     fact: Fact = as_user.run(owner, read, request, venv, packages, str(node["service_manager"]))
-    found = {**node, "image": fact, "packages": fact["packages"]}
+    # Compilers of the node are none of the image.
+    found = {name: value for name, value in node.items() if name != "build_tools"}
+    found.update(image=fact, packages=fact["packages"])
     return {**found, "fingerprint": fingerprint(found)}
 
 
@@ -99,7 +101,7 @@ def read(request: Request, venv: str, packages: Sequence[str], service_manager: 
         "cgroups": _cgroups(service_manager),
         "files": [path for path in containers.ASCEND_FILES if Path(path).exists()],
         **dict.fromkeys(("id", "image", "path", "python", "python_version", "mpi", "cuda", "machine"), ""),
-        "venv": False,
+        **dict.fromkeys(("present", "venv"), False),
         "packages": {},
         "missing": {},
         "problems": [],
@@ -108,7 +110,10 @@ def read(request: Request, venv: str, packages: Sequence[str], service_manager: 
         names = ", ".join(request["runtimes"])
         fact["problems"].append(_problem("container", f"no {names}", "a program that runs the image", _ACTION))
         return fact
-    fact["id"], fact["image"], problem = identify(request, fact)
+    identity, fact["image"], problem = identify(request, fact)
+    fact["present"] = bool(identity)
+    # The first start may take minutes, in which Podman gives all files of the image to the user.
+    fact["id"] = identity if has_started(identity, fact["runtime"]) else ""
     fact["problems"] += [
         _problem("job_mounts", f"no {source}", "the folder on every node", "make it there, or correct job_mounts")
         for source in request["mounts"]
@@ -195,9 +200,14 @@ def note_of(request: Request) -> Path:
     return file_of(re.sub(r"\W+", "-", request["reference"])[-100:], "state").with_suffix(".id")
 
 
+def has_started(identity: str, runtime: str) -> bool:
+    """Return whether an image has been started here once, as far as that makes a difference."""
+    return bool(identity) and (runtime != "podman" or file_of(identity, "started").is_file())
+
+
 def file_of(identity: str, runtime: str) -> Path:
-    """Return where an image lies as a file of this container program."""
-    suffix = "sif" if runtime == "apptainer" else "sqsh"
+    """Return where an image lies as a file of this container program, or what is noted of it."""
+    suffix = {"apptainer": "sif", "enroot": "sqsh"}.get(runtime, runtime)
     return Path(pwd.getpwuid(os.getuid()).pw_dir, _FILES, f"{identity.replace(':', '-')}.{suffix}")
 
 
@@ -253,7 +263,7 @@ def _program(fact: Mapping[str, Any], *argv: str, limit_s: float = SHORT_S) -> O
     return commands.run([fact["runtimes"][fact["runtime"]]["program"], *argv], limit_s, **settings())
 
 
-def inside(fact: Mapping[str, Any], argv: Sequence[str]) -> Outcome:
+def inside(fact: Mapping[str, Any], argv: Sequence[str], limit_s: float = INSIDE_S) -> Outcome:
     """Run a program in the image, with nothing of this node but its network."""
     runtime = fact["runtime"]
     record = {
@@ -264,9 +274,9 @@ def inside(fact: Mapping[str, Any], argv: Sequence[str]) -> Outcome:
     # A program's own messages, such as warnings of Podman, go elsewhere than its answer.
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        done = subprocess.run(command, check=False, timeout=INSIDE_S, **options, **settings())
+        done = subprocess.run(command, check=False, timeout=limit_s, **options, **settings())
     except subprocess.TimeoutExpired:
-        return Outcome(commands.TIMED_OUT, f"no end within {INSIDE_S} s")
+        return Outcome(commands.TIMED_OUT, f"no end within {limit_s:g} s")
     except OSError as error:
         return Outcome(commands.NOT_STARTED, error.strerror or str(error))
     said = done.stdout if done.returncode == 0 else done.stderr

@@ -125,6 +125,13 @@ def remove_all(job_dir: AnyPath) -> int:
     return len(names)
 
 
+def remove_left(job_dir: AnyPath) -> None:
+    """Remove the containers of a job of which nothing runs here any more."""
+    node_plan = read_json(f"{job_dir}/node_plan.json")
+    if isinstance(node_plan, dict) and node_plan.get("container") and not processes.of_job(node_plan["job_id"]):
+        remove_all(job_dir)
+
+
 def _quietly(command: list[str], node_plan: Mapping[str, Any]) -> str:
     """Run a command of a container program; return what it prints, "" where it fails."""
     env = {**program_environment(node_plan["base_env"]["HOME"]), processes.OWN_TOOL: "1"}

@@ -37,7 +37,7 @@ from ...machine.as_user import JobError, Owner
 from ...machine.json_files import MAX_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
 from ..record.secrets import forget_secrets, read_masked
-from . import agent_ranks, processes, stacks
+from . import agent_ranks, container, processes, stacks
 from .rank_exits import read_exits
 
 Record = dict[str, Any]
@@ -275,9 +275,10 @@ def end_monitor(job_dir: Path, grace_s: float) -> None:
 
 
 def forget_what_is_over(job_dir: Path) -> None:
-    """Remove the secrets of a job whose monitor has ended."""
+    """Remove the secrets of a job whose monitor has ended, and containers that it left."""
     if (job_dir / "monitor.json").exists() and not processes.monitor_alive(job_dir):
         forget_secrets(job_dir)
+        container.remove_left(job_dir)
 
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:

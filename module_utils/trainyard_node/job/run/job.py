@@ -205,8 +205,6 @@ def forget_what_is_over(job_dir: Path, job_id: str) -> None:
     """
     if not (supervision() == "systemd" and units.come_back(job_id)):
         _in_folder(job_dir, None, job_folder.forget_what_is_over)
-        if not running(job_dir, job_id):
-            _in_folder(job_dir, 0, container.remove_all)
 
 
 def remove(job_dir: Path, job_id: str) -> bool:

@@ -27,7 +27,7 @@ pull) echo Copying blob
     [ ! -e "$(dirname "$0")/broken" ] || { echo no space left >&2; exit 125; }
     touch "$(dirname "$0")/present" ;;
 info) dirname "$0" ;;
-run) while [ "$1" != IMAGE ] && [ "${1#sha256:}" = "$1" ]; do shift; done; shift; exec "$@" ;;
+run) while [ "$1" != IMAGE ] && [ "${1#*sha256:}" = "$1" ]; do shift; done; shift; exec "$@" ;;
 esac
 """
 
@@ -65,12 +65,23 @@ def programs(tmp_path, monkeypatch):
 
 
 def request(path, **changes):
-    asked = {"reference": f"oci-archive:{path}", "kind": "archive", "runtimes": ["podman"], "copied": False}
+    asked = {
+        "reference": f"oci-archive:{path}",
+        "kind": "archive",
+        "runtimes": ["podman"],
+        "copied": False,
+        "pull": "missing",
+    }
     return {**asked, "mounts": [], "mpi": False, "programs": [], "modules": [], **changes}
 
 
 def read(asked, packages=()):
     return images.read(asked, "", list(packages), "none")
+
+
+def was_started(programs, identity="sha256:" + "ab" * 32):
+    (programs / "present").touch()
+    images.file_of(identity, "started").touch()
 
 
 def texts(fact):
@@ -79,7 +90,7 @@ def texts(fact):
 
 def test_what_an_image_holds(programs, tmp_path):
     identity = archive(tmp_path / "a.tar")
-    (programs / "present").touch()
+    was_started(programs)
     asked = request(tmp_path / "a.tar", programs=["sh", "no-such-program"], modules=["json.tool", "json.none", "none"])
     fact = read(asked, ["PyYAML", "none"])
     assert texts(fact) == []
@@ -93,7 +104,7 @@ def test_what_an_image_holds(programs, tmp_path):
 
 def test_the_virtual_environment_of_an_image_comes_first(programs, tmp_path):
     archive(tmp_path / "a.tar")
-    (programs / "present").touch()
+    was_started(programs)
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin/python").symlink_to(sys.executable)
@@ -126,7 +137,7 @@ def test_missing_mounts_and_archives(programs, tmp_path):
 
 def test_an_image_that_does_not_start(programs, tmp_path):
     archive(tmp_path / "a.tar")
-    (programs / "present").touch()
+    was_started(programs)
     (programs / "podman").write_text(PODMAN.replace("run)", "run) echo 'exec format error' >&2; exit 126;"))
     assert texts(read(request(tmp_path / "a.tar"))) == [
         ("image", f"podman cannot run oci-archive:{tmp_path}/a.tar: exec format error")
@@ -189,7 +200,12 @@ def test_an_image_is_brought_by_a_process_that_outlives_the_visit(programs, tmp_
     fact = read(asked)
     assert fact["id"] == ""
     identity = archive(tmp_path / "a.tar")
-    assert bring(asked, fact) == {"done": True, "problem": "", "line": "Copying blob", "id": identity}
+    assert bring(asked, fact) == {
+        "done": True,
+        "problem": "",
+        "line": "the image starts for the first time",
+        "id": identity,
+    }
     assert read(asked)["id"]
     assert f"pull oci-archive:{tmp_path}/a.tar" in (programs / "calls").read_text()
 

@@ -21,6 +21,7 @@ FACT = {
     "cuda": "",
     "machine": "x86_64",
     "files": [],
+    "present": True,
     "venv": False,
     "packages": {"torch": "2.13.0"},
     "missing": {},
@@ -148,19 +149,21 @@ def test_problems_of_a_node_are_its_findings():
 
 
 def test_only_nodes_without_the_image_bring_it():
-    facts = {"n1": {"image": FACT}, "n2": {"image": fact(id="", path="", python="", packages={})}}
+    facts = {"n1": {"image": FACT}, "n2": {"image": fact(id="", present=False, path="", python="", packages={})}}
 
     def of(**job):
         return images.to_pull(make_job(image=ARCHIVE, **job).image, facts)
 
-    assert (of(), of(image_pull="always"), of(image_pull="never")) == (["n2"], ["n1", "n2"], [])
+    assert (of(), of(image_pull="always"), of(image_pull="never")) == (["n2"], ["n1", "n2"], ["n2"])
     assert images.to_pull(make_job(image="/a.sif").image, facts) == images.to_pull(None, facts) == []
 
 
 def test_an_image_that_is_still_to_come_is_no_fault_unless_it_is_never_pulled():
-    absent = fact(id="", path="", python="", python_version="", packages={})
+    absent = fact(id="", present=False, path="", python="", python_version="", packages={})
     assert found(FACT, absent) == found(absent, absent) == []
     assert found(FACT, absent, image_pull="never") == [("n2", "image", f"no {ARCHIVE}")]
+    # It is there, but has never been started.
+    assert found(FACT, {**absent, "present": True}, image_pull="never") == []
 
 
 def test_what_nodes_are_asked():

@@ -21,7 +21,9 @@ ENV = {
     "HOME": "/home/train",
     "XDG_RUNTIME_DIR": "/run/user/0",
 }
-SHARED = "--network=host --uts=host --ipc=host --pid=host --security-opt label=disable"
+SHARED = (
+    "--network=host --uts=host --ipc=host --pid=host --security-opt=label=disable --security-opt=seccomp=unconfined"
+)
 ENGINE = (
     "--rm --name trainyard-a-rank0 --label trainyard.job=a "
     "--entrypoint '' --workdir /jobs/a/source --device /dev/infiniband "
