@@ -148,16 +148,6 @@ def test_a_node_with_another_image_is_named(play, archives, nodes):
     run.expect(2, "n2 has it as sha256:", "expected sha256:")
 
 
-def test_the_image_is_copied_from_the_node_that_has_it(play, archives, nodes, left):
-    put(archives["two"], nodes["n1"], "/srv/job-image.tar")
-    nodes["n2"].host.check_output("rm -f /srv/job-image.tar")
-    of_user(nodes["n2"], "podman rmi --all --force")
-    of_two = {"job_nodes": 2, "job_image": "oci-archive:/srv/job-image.tar"}
-    run = play.launch(WORKER, **of_two, job_image_copy="n1", job_command=["sh", "-c", "echo $MARK"])
-    run.expect(0)
-    assert run.log(1) == "two\n"
-
-
 def test_all_that_keeps_an_image_from_running_comes_at_once(play):
     wrong = {"job_mounts": ["/nowhere:/data:ro"], "job_command": ["python3.4", "worker.py"]}
     play.launch(WORKER, **IN_IMAGE, **wrong).expect(
