@@ -9,14 +9,6 @@ SHARED = (
     *("--network=host", "--uts=host", "--ipc=host", "--pid=host"),
     *("--security-opt=label=disable", "--security-opt=seccomp=unconfined"),
 )
-
-
-def podman_flags(cgroups: str = "no-conmon") -> tuple[str, ...]:
-    """Return Podman's flags: the user keeps its ids, the log gets the bytes of the rank, limits are those of its unit.
-
-    `cgroups` is `split` where a unit may divide its own group.
-    """
-    # Without groups of its own, Podman says in the log of the rank that it cannot limit anything.
-    unlimited = ("--pids-limit=-1",) if cgroups == "split" else ()
-    own = ("--userns=keep-id", f"--cgroups={cgroups}", "--log-driver=passthrough", "--ulimit=host")
-    return (*SHARED, *own, *unlimited)
+# With Podman the user keeps its ids, the log gets the bytes of the rank itself, and limits are those of its unit. Its
+# processes stay in the unit's group where the user may make no groups, as in a service of the system.
+PODMAN = (*SHARED, "--userns=keep-id", "--cgroups=no-conmon", "--log-driver=passthrough", "--ulimit=host")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.software import containers as rules
-from ...trainyard.software.container_flags import podman_flags
+from ...trainyard.software.container_flags import PODMAN
 from ..machine import as_user, commands
 from ..machine.files import read_files
 from ..machine.packages import missing_packages
@@ -208,7 +208,7 @@ def _run(user: str, account: Mapping[str, Any], options: Sequence[str]) -> dict[
         answer: dict[str, Any] = {"import": list(made), "run": [0, ""], "written_by": None, "expected": _outside()}
         if made.status == 0:
             volume = ["--volume", f"{mounted}:/trainyard"]
-            argv = ["podman", "run", "--rm", *podman_flags(), *volume, *options, image, "/bin/sh", "-c", _SCRIPT]
+            argv = ["podman", "run", "--rm", *PODMAN, *volume, *options, image, "/bin/sh", "-c", _SCRIPT]
             answer["run"] = list(commands.run(argv, **settings))
             commands.run(["podman", "rmi", "--force", image], **settings)
         written = mounted / "written"

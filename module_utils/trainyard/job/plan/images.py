@@ -72,7 +72,6 @@ def record(job: Job, placement: Placement, node: Node) -> dict[str, Any]:
         "path": f"{placement.venv}/bin:{path}" if placement.venv and path else path,
         "python": placement.python if _is_new(found) else "",
         "user": found.get("user") or "",
-        "cgroups": found.get("cgroups") or "no-conmon",
         "gpus": cuda,
         "devices": [
             # The whole node, as without an image: CUDA_VISIBLE_DEVICES chooses, and numbers stay those of the vendor.

@@ -151,7 +151,7 @@ _PROBLEM = dict.fromkeys(("check", "found", "expected", "action"), str)
 # How a node runs the image of a job, and what is in it (trainyard_node/job/plan/images.py).
 IMAGE = {
     "runtimes": Each(dict.fromkeys(("program", "version"), str)),
-    **dict.fromkeys(("runtime", "user", "cgroups", "id", "image", "path", "python", "python_version"), str),
+    **dict.fromkeys(("runtime", "user", "id", "image", "path", "python", "python_version"), str),
     **dict.fromkeys(("mpi", "cuda", "machine"), str),
     "files": [str],
     **dict.fromkeys(("present", "venv"), bool),

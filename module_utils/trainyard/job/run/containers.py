@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...software.container_flags import SHARED, podman_flags
+from ...software.container_flags import PODMAN, SHARED
 
 # In the order in which `auto` prefers them.
 RUNTIMES = ("podman", "apptainer", "docker", "enroot")
@@ -92,7 +92,7 @@ def _engine(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[str,
 def _podman(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[str, str], folder: str) -> list[str]:
     return [
         *("run", "--pull", "never", "--replace"),
-        *podman_flags(record["cgroups"]),
+        *PODMAN,
         *_engine(record, job_id, name, env, folder),
         record["image"],
     ]

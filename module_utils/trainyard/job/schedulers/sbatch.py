@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import grouped
-from ...software.container_flags import podman_flags
+from ...software.container_flags import PODMAN
 from ..file.job import Job, Stop
 from ..placement.placement import SYSTEM_PATH
 from .records import SubmittedPlan, Template
@@ -50,7 +50,7 @@ def image(job: Job) -> dict[str, Any] | None:
     program = next((name for name in job.image.runtimes if name in IMAGE_PROGRAMS), "podman")
     data = [(path, path, "ro") for path in job.data]
     mounts = [":".join(mount) for mount in (*data, *job.image.mounts)]
-    option, run = ("--volume", ["podman", "run", "--rm", "--pull=never", "--replace", *podman_flags(), "--entrypoint="])
+    option, run = ("--volume", ["podman", "run", "--rm", "--pull=never", "--replace", *PODMAN, "--entrypoint="])
     if program == "apptainer":
         option, run = "--bind", ["apptainer", "exec", "--no-home", *(["--nv"] if job.slurm.gres != "none" else [])]
     elif job.slurm.gres != "none":

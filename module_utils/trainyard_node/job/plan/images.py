@@ -84,21 +84,20 @@ def with_image(
     node: dict[str, Any], request: Request, venv: str, packages: Sequence[str], owner: as_user.Owner
 ) -> dict[str, Any]:
     """Return the facts of a node with those of the job's image, whose packages count instead of the node's."""
-    fact: Fact = as_user.run(owner, read, request, venv, packages, str(node["service_manager"]))
+    fact: Fact = as_user.run(owner, read, request, venv, packages)
     # Compilers of the node are none of the image.
     found = {name: value for name, value in node.items() if name != "build_tools"}
     found.update(image=fact, packages=fact["packages"])
     return {**found, "fingerprint": fingerprint(found)}
 
 
-def read(request: Request, venv: str, packages: Sequence[str], service_manager: str) -> Fact:
+def read(request: Request, venv: str, packages: Sequence[str]) -> Fact:
     """Return the fact `image`: how this node runs the image (plan/images.py), and what is in it."""
     runtimes = _runtimes(request["runtimes"])
     fact: Fact = {
         "runtimes": runtimes,
         "runtime": next((name for name in request["runtimes"] if name in runtimes), ""),
         "user": f"{os.getuid()}:{os.getgid()}",
-        "cgroups": _cgroups(service_manager),
         "files": [path for path in containers.ASCEND_FILES if Path(path).exists()],
         **dict.fromkeys(("id", "image", "path", "python", "python_version", "mpi", "cuda", "machine"), ""),
         **dict.fromkeys(("present", "venv"), False),
@@ -145,12 +144,6 @@ def _runtimes(names: Sequence[str]) -> dict[str, dict[str, str]]:
 def settings() -> dict[str, Any]:
     """Return how a container program is started."""
     return {"env": {**program_environment(pwd.getpwuid(os.getuid()).pw_dir), "LC_ALL": "C"}, "cwd": "/"}
-
-
-def _cgroups(service_manager: str) -> str:
-    """Return Podman's option: with version 2 a unit may divide its own group, otherwise its container joins it."""
-    unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    return "split" if unified and service_manager == "systemd" else "no-conmon"
 
 
 def identify(request: Request, fact: Mapping[str, Any]) -> tuple[str, str, dict[str, str] | None]:
@@ -268,7 +261,7 @@ def inside(fact: Mapping[str, Any], argv: Sequence[str], limit_s: float = INSIDE
     runtime = fact["runtime"]
     record = {
         **{"runtime": runtime, "program": fact["runtimes"][runtime]["program"], "image": fact["image"]},
-        **{"cgroups": fact["cgroups"], "user": fact["user"], "gpus": False, "devices": [], "mounts": []},
+        **{"user": fact["user"], "gpus": False, "devices": [], "mounts": []},
     }
     command = containers.command(record, "check", f"{os.getpid()}", argv, {}, "/")
     # A program's own messages, such as warnings of Podman, go elsewhere than its answer.

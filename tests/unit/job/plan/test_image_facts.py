@@ -76,7 +76,7 @@ def request(path, **changes):
 
 
 def read(asked, packages=()):
-    return images.read(asked, "", list(packages), "none")
+    return images.read(asked, "", list(packages))
 
 
 def was_started(programs, identity="sha256:" + "ab" * 32):
@@ -108,7 +108,7 @@ def test_the_virtual_environment_of_an_image_comes_first(programs, tmp_path):
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin/python").symlink_to(sys.executable)
-    fact = images.read(request(tmp_path / "a.tar"), str(venv), [], "none")
+    fact = images.read(request(tmp_path / "a.tar"), str(venv), [])
     assert fact["venv"] and fact["python"] == f"{venv}/bin/python"
 
 

@@ -11,7 +11,6 @@ FACT = {
     "runtimes": {"podman": {"program": "/usr/bin/podman", "version": "4.3.1"}},
     "runtime": "podman",
     "user": "2000:2000",
-    "cgroups": "no-conmon",
     "id": ID,
     "image": ID,
     "path": "/opt/conda/bin:/usr/bin",

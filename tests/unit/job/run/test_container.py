@@ -31,7 +31,7 @@ def job_dir(tmp_path):
     (tmp_path / "source").mkdir()
     (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
     record = {"runtime": "podman", "program": str(tmp_path / "podman"), "image": "IMAGE", "id": "sha256:1"}
-    record.update(path="/usr/bin:/bin", python="", user="", cgroups="no-conmon", gpus=False, devices=[])
+    record.update(path="/usr/bin:/bin", python="", user="", gpus=False, devices=[])
     record["mounts"] = [[str(tmp_path / "saved"), "/saved", "rw"], ["/etc", "/data", "ro"]]
     plan = {"job_id": "a", "container": record, "base_env": {"HOME": str(tmp_path)}, "secret_env": {}}
     process = {

@@ -10,7 +10,6 @@ RECORD = {
     "image": "IMAGE",
     "mounts": [["/data", "/data", "ro"], ["/jobs/a", "/jobs/a", "rw"]],
     "devices": ["/dev/infiniband"],
-    "cgroups": "no-conmon",
     "user": "2000:2000",
     "gpus": False,
 }
@@ -79,13 +78,6 @@ def test_gpus_by_each_program():
     assert shlex.join(command("docker", gpus=True)).count("--gpus all") == 1
     # CDI: the devices of the record.
     assert "nvidia.com/gpu=all" in command("podman", gpus=True, devices=["nvidia.com/gpu=all"])
-
-
-def test_a_unit_that_divides_its_group_has_no_limit_of_processes():
-    assert "--pids-limit" not in command("podman")
-    assert "--cgroups=split --log-driver=passthrough --ulimit=host --pids-limit=-1" in shlex.join(
-        command("podman", cgroups="split")
-    )
 
 
 def test_containers_are_found_by_their_label_and_removed_by_name():
