@@ -3,7 +3,7 @@
 
 The fact `image` of a node (trainyard_node/job/plan/images.py) has the `runtimes` that it has by name, with `version`
 and `program`; the one that it uses (`runtime`); the `id` of the image, "" where it is not there yet; and what the image
-holds. Sizes are bytes.
+holds.
 """
 
 from __future__ import annotations

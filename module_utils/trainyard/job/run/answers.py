@@ -152,7 +152,7 @@ _PROBLEM = dict.fromkeys(("check", "found", "expected", "action"), str)
 IMAGE = {
     "runtimes": Each(dict.fromkeys(("program", "version"), str)),
     **dict.fromkeys(("runtime", "user", "id", "image", "path", "python", "python_version"), str),
-    **dict.fromkeys(("mpi", "cuda", "machine"), str),
+    **dict.fromkeys(("mpi", "cuda"), str),
     "files": [str],
     **dict.fromkeys(("present", "venv"), bool),
     "packages": Each(MAYBE_TEXT),

@@ -61,7 +61,7 @@ def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str,
     else:
         problem = "" if runs else f"it was interrupted: {last or 'no reason is known'}"
     done = bool(ended) or not runs
-    identity = images.identity(request, fact) if done and not problem else ""
+    identity = images.identify(request, fact)[0] if done and not problem else ""
     return {"done": done, "problem": problem, "line": last, "id": identity}
 
 

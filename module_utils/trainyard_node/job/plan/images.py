@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out how this node runs a job's image and what is in it, and bring the image here. Sizes are bytes.
+"""Find out how this node runs a job's image and what is in it.
 
 All of it runs with the rights of the job's user, whose storage holds the images. Programs of the image itself run in a
 container without any of the node's files.
@@ -40,7 +40,7 @@ _FILES = ".cache/trainyard/images"
 
 # Prints what an image holds. It runs under any Python 3, so it uses nothing that an old one lacks.
 _INSIDE = r"""
-import json, os, platform, re, shutil, subprocess, sys
+import json, os, re, shutil, subprocess, sys
 asked = json.loads(sys.argv[1])
 packages = {}
 for folder in sys.path:
@@ -66,7 +66,7 @@ if asked["mpi"] and shutil.which("mpirun"):
     mpi = (re.search(r"Open MPI\)?\s+v?(\S+)", said) or ["", ""])[1]
 print(json.dumps({
     "python": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3], "packages": packages, "mpi": mpi,
-    "path": os.environ.get("PATH", ""), "cuda": os.environ.get("CUDA_VERSION", ""), "machine": platform.machine(),
+    "path": os.environ.get("PATH", ""), "cuda": os.environ.get("CUDA_VERSION", ""),
     "programs": [name for name in asked["programs"] if not shutil.which(name, path=beside)],
     "modules": [name for name in asked["modules"] if lacks(name)],
 }))
@@ -99,7 +99,7 @@ def read(request: Request, venv: str, packages: Sequence[str]) -> Fact:
         "runtime": next((name for name in request["runtimes"] if name in runtimes), ""),
         "user": f"{os.getuid()}:{os.getgid()}",
         "files": [path for path in containers.ASCEND_FILES if Path(path).exists()],
-        **dict.fromkeys(("id", "image", "path", "python", "python_version", "mpi", "cuda", "machine"), ""),
+        **dict.fromkeys(("id", "image", "path", "python", "python_version", "mpi", "cuda"), ""),
         **dict.fromkeys(("present", "venv"), False),
         "packages": {},
         "missing": {},
@@ -181,11 +181,6 @@ def _in_store(request: Request, fact: Mapping[str, Any], identity: str) -> tuple
         return (identity if there else ""), name, None
     file = file_of(identity, fact["runtime"])
     return (identity if file.is_file() else ""), str(file), None
-
-
-def identity(request: Request, fact: Mapping[str, Any]) -> str:
-    """Return the id of the image here, "" where it is not here."""
-    return identify(request, fact)[0]
 
 
 def note_of(request: Request) -> Path:
@@ -300,7 +295,6 @@ def _look_inside(fact: Fact, request: Request, venv: str, packages: Sequence[str
         packages={name: has.get(re.sub(r"[-_.]+", "-", name).lower()) for name in packages},
         mpi=str(answer.get("mpi") or ""),
         cuda=str(answer.get("cuda") or ""),
-        machine=str(answer.get("machine") or ""),
         missing={name: [str(each) for each in answer.get(name) or ()] for name in ("programs", "modules")},
     )
 

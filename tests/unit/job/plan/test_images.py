@@ -18,7 +18,6 @@ FACT = {
     "python_version": "3.11.2",
     "mpi": "",
     "cuda": "",
-    "machine": "x86_64",
     "files": [],
     "present": True,
     "venv": False,
