@@ -108,10 +108,10 @@ def test_healthy_ranks_save_when_one_has_failed(cluster, launcher, modes, failed
     assert (ended["state"], cause["rank"], cause["exit_code"]) == ("failed", failed, 1)
     assert cause["error"] == "ValueError: it is too late"
     job.all_ended()
+    # A launcher that had learned of the failure before would have killed this rank as it saved.
     assert "saved after SIGTERM with its worker" in log(job, 1 - failed)
     saving = job.state()["saving"]
     assert (saving["asked"], saving["host"], saving["rank"], saving["stayed"]) == (1, saver, 1 - failed, {})
-    assert "Killing all" not in (job.head.dir / job.head.spec["processes"][0]["log"]).read_text()
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "oneflow"])
