@@ -147,13 +147,13 @@ def in_own_process(measurement: Measurement, deadline: float) -> list[dict[str, 
         os._exit(0)
     os.close(writing)
     text = b""
-    while (left := deadline + 2 - time.monotonic()) > 0:
-        if not select.select([reading], [], [], left)[0]:
-            break
+    left = deadline + 2 - time.monotonic()
+    while left > 0 and select.select([reading], [], [], left)[0]:
         part = os.read(reading, 65536)
         if not part:
             break
         text += part
+        left = deadline + 2 - time.monotonic()
     os.close(reading)
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)

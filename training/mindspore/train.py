@@ -108,7 +108,7 @@ class Checkpoints(Callback):
         state = run_context.original_args()
         self._write((state.cur_epoch_num + self.more, 0), state.train_network)
 
-    def _write(self, done: rank_checkpoints.Done, network: nn.Cell) -> None:
+    def _write(self, done: tuple[int, int], network: nn.Cell) -> None:
         # In auto parallel all ranks write at the same step, and MindSpore puts the slices together: each file is whole.
         rank_checkpoints.write(self.folder, done, lambda file: mindspore.save_checkpoint(network, str(file)), self.keep)
 
@@ -226,7 +226,8 @@ def run(options: argparse.Namespace) -> int:
         releases.train(model, options.epochs, done, made, callbacks(options, folder, done, steps), options.sink)
     # Not the running means of batch normalisation, which every rank keeps of its own pictures.
     arrays = [(parameter.name, parameter.asnumpy()) for parameter in network.trainable_params()]
-    if lost := whole.not_finite(arrays):
+    lost = whole.not_finite(arrays)
+    if lost:
         raise ArithmeticError(f"parameters that are no numbers any more: {', '.join(lost[:3])}; lower --learning-rate")
     if not agree(arrays, shapes, rank, ranks):
         return DIFFERENT_PARAMETERS

@@ -7,10 +7,13 @@ In auto parallel a rank has its slice of some parameters, and others whole; unde
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-Arrays = list[tuple[str, np.ndarray]]
+if TYPE_CHECKING:
+    # Python 3.8 could not run this line.
+    Arrays = list[tuple[str, np.ndarray]]
 
 
 def parted(arrays: Iterable[tuple[str, np.ndarray]], shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:

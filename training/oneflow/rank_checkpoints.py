@@ -7,14 +7,16 @@ A checkpoint is `epoch-0007.ckpt`, the state after epoch 7 (epochs count from 1)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# Epochs that are done, and steps of the next one.
-Done = tuple[int, int]
+if TYPE_CHECKING:
+    # Epochs that are done, and steps of the next one. Python 3.8 could not run this line.
+    Done = tuple[int, int]
 
 START: Done = (0, 0)
 _NAME = re.compile(r"epoch-(\d{4,})(?:-(\d{5,}))?\.ckpt")
@@ -45,7 +47,9 @@ def write(folder: Path, done: Done, save: Callable[[Path], Any], keep: int) -> P
     folder.mkdir(parents=True, exist_ok=True)
     # MindSpore adds the suffix to any other name, and leaves its files read-only.
     partial, final = folder / "partial.ckpt", folder / name(done)
-    partial.unlink(missing_ok=True)
+    # Python 3.7 has no missing_ok.
+    with contextlib.suppress(FileNotFoundError):
+        partial.unlink()
     save(partial)
     # A rename may reach the disk before the data does: after a power cut the name would hold nothing.
     descriptor = os.open(partial, os.O_RDONLY)

@@ -25,8 +25,8 @@ def newest_first(folder: Path) -> list[tuple[int, Path]]:
     """Return epoch and path of every checkpoint in `folder`, the newest first."""
     if not folder.is_dir():
         return []
-    found = [(int(match[1]), file) for file in folder.iterdir() if (match := _NAME.fullmatch(file.name))]
-    return sorted(found, reverse=True)
+    matches = [(_NAME.fullmatch(file.name), file) for file in folder.iterdir()]
+    return sorted(((int(match[1]), file) for match, file in matches if match), reverse=True)
 
 
 def newest_readable(

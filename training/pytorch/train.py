@@ -211,10 +211,12 @@ def resume(options: argparse.Namespace, place: Place, network: nn.Module, optimi
         if options.resume == "never" and checkpoints.newest_first(folder):
             # Two runs in one folder: a later resume would take the newest epoch, whichever run it is of.
             message[0] = {"refused": f"--resume never, but {folder} holds checkpoints of a run: give another folder"}
-        elif found := checkpoints.newest_readable(folder, load_checkpoint, place.say):
-            message[0] = {"file": str(found[0]), **found[1]}
         else:
-            place.say(f"no checkpoint in {folder} on {socket.gethostname()}: training starts at epoch 1")
+            found = checkpoints.newest_readable(folder, load_checkpoint, place.say)
+            if found:
+                message[0] = {"file": str(found[0]), **found[1]}
+            else:
+                place.say(f"no checkpoint in {folder} on {socket.gethostname()}: training starts at epoch 1")
     dist.broadcast_object_list(message, src=0, device=place.device)
     state = message[0]
     if state is None:
