@@ -15,10 +15,10 @@ from test_job_folders import IS_ROOT, ask, job_id, start  # noqa: F401 (a fixtur
 HOUR_S = 3600.0
 
 
-def by_sshd(place, *argv):
+def by_sshd(place, *argv, **options):
     """A process of the training user that descends from no process of the job, and knows nothing of it."""
     identity = {"user": place.owner.uid, "group": place.owner.gid, "extra_groups": []} if IS_ROOT else {}
-    return subprocess.Popen(argv, env={}, cwd="/", start_new_session=True, **identity)
+    return subprocess.Popen(argv, env={}, cwd="/", start_new_session=True, **identity, **options)
 
 
 @pytest.fixture
@@ -56,6 +56,20 @@ def test_what_began_before_the_job_and_what_is_a_jobs_are_not_named(place, job_i
     assert stray.pid not in strays.began(uid, since - 1, ())
     assert stray.pid in strays.began(uid, since + 1, ())
     assert not {os.getpid(), os.getppid()} & set(strays.began(uid, HOUR_S, ()))
+
+
+def test_the_process_by_which_podman_keeps_a_users_namespace_is_not_named(place):
+    """The first container after a boot starts it, and no end of a job ends it."""
+
+    def named(*words):
+        # It waits for its input, and takes this option, too.
+        shell = by_sshd(place, *words, executable="/bin/bash", stdin=subprocess.PIPE)
+        wait_for(lambda: processes.arguments(shell.pid) == [*words], "its start")
+        found = strays.began(place.owner.uid, HOUR_S, ())
+        shell.communicate()
+        return shell.pid in found
+
+    assert named("bash", "-P") and not named("catatonit", "-P")
 
 
 def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  # noqa: F811

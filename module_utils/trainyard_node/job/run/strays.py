@@ -16,13 +16,15 @@ from . import processes
 
 # Upper bound for the processes that are named.
 MAX_NAMED = 20
+# Podman starts it at the first container after a boot, and it keeps the user's namespace for all later ones.
+PODMANS_KEEPER = ["catatonit", "-P"]
 
 
 def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.PROC) -> list[int]:
     """Return the processes of a user that began in the last `age_s` seconds, but those that are `known`.
 
     The caller's own connection does not count, nor does the user's systemd, which comes and goes with logins, nor what
-    root does as the user (as_user.py), such as for somebody who watches another job.
+    root does as the user (as_user.py), such as for somebody who watches another job, nor Podman's keeper.
     """
     since = (time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * os.sysconf("SC_CLK_TCK")
     of_user = processes.of_user(uid, proc)
@@ -31,7 +33,11 @@ def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.
     first = min((pid for pid, (parent, _) in of_user.items() if parent == manager), default=0)
     apart = {*known, *_above(os.getpid(), proc), manager, first}
     new = {pid: above for pid, (above, started) in of_user.items() if started >= since and pid not in apart}
-    return sorted(pid for pid, above in new.items() if not _by_root(pid, above, proc))
+    return sorted(
+        pid
+        for pid, above in new.items()
+        if processes.arguments(pid, proc) != PODMANS_KEEPER and not _by_root(pid, above, proc)
+    )
 
 
 def _by_root(pid: int, above: int, proc: str) -> bool:
