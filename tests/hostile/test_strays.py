@@ -29,6 +29,13 @@ def stray(place):
     process.wait()
 
 
+def runs(place, job_id):
+    """Start a job; return its processes, a monitor and a rank."""
+    assert start(place, job_id)["known"]
+    wait_for(lambda: len(processes.of_job(job_id)) == 2, "the rank")
+    return processes.of_job(job_id)
+
+
 def collect(place, name, **more):
     given = {"stop": True, "log_limit": 1 << 20, "user": place.user, "age_s": HOUR_S, **more}
     return ask("collect", job_id=name, job_dir=place.jobs / name, **given)
@@ -73,9 +80,7 @@ def test_the_process_by_which_podman_keeps_a_users_namespace_is_not_named(place)
 
 
 def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  # noqa: F811
-    assert start(place, job_id)["known"]
-    theirs = processes.of_job(job_id)
-    assert len(theirs) == 2
+    theirs = runs(place, job_id)
     named = job.not_ended(place.jobs / "other", "other", place.user, HOUR_S)["processes"]
     assert [each for each in named if int(each.split()[0]) in theirs] == []
     # Any process may have the id of an ended job in its environment: that hides nothing.
@@ -124,7 +129,7 @@ def test_processes_of_root_are_never_named(place):
 
 
 def test_a_job_that_renames_its_folder_is_counted_and_ended(place, job_id):  # noqa: F811
-    assert start(place, job_id)["known"]
+    runs(place, job_id)
     place.does(lambda: (place.jobs / job_id).rename(place.jobs / "elsewhere"))
     assert collect(place, job_id, stop=False)["left"] == 2
     found = collect(place, job_id)
