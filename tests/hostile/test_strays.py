@@ -29,11 +29,11 @@ def stray(place):
     process.wait()
 
 
-def runs(place, job_id):
+def runs(place, name):
     """Start a job; return its processes, a monitor and a rank."""
-    assert start(place, job_id)["known"]
-    wait_for(lambda: len(processes.of_job(job_id)) == 2, "the rank")
-    return processes.of_job(job_id)
+    assert start(place, name)["known"]
+    wait_for(lambda: len(processes.of_job(name)) == 2, "the rank")
+    return processes.of_job(name)
 
 
 def collect(place, name, **more):

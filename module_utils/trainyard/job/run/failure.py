@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -224,10 +224,21 @@ def mpirun_root_cause(log: str) -> Failure | None:
     if reports:
         fields = max(reports, key=re.Match.start).groupdict()
         return _of_rank(fields["rank"], int(fields["code"]) if "code" in fields else -int(fields["signal"]))
-    for match in [*causes, *ended][:1]:
+    for match in [*_without_lost_peer(log, causes), *causes, *ended][:1]:
         status = int(match["status"])
         return _of_rank(match["rank"], status if status <= 128 else 128 - status)
     return None
+
+
+def _without_lost_peer(log: str, causes: Sequence[re.Match[str]]) -> list[re.Match[str]]:
+    """Return the ends of ranks that lost no peer, where the first rank to fail did; none that a monitor asked for.
+
+    A rank that was killed may leave later than the ranks that miss it: its container ends after it.
+    """
+    lost = {match["rank"] for match in _MPI_PEER.finditer(log)}
+    first = causes[0]["rank"] if causes else ""
+    held = next((match.start() for match in _HELD.finditer(log) if match["rank"] == first), 0)
+    return [match for match in causes if match["rank"] not in lost and match.start() < held]
 
 
 def holds_exit(log: str) -> bool:

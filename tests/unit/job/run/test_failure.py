@@ -223,6 +223,14 @@ def ended(rank, status):
     return f"trainyard: rank {rank} ended with status {status}\n"
 
 
+def held(rank):
+    return f"trainyard: rank {rank} holds its exit back\n"
+
+
+def missed(rank):
+    return f"trainyard: rank {rank} lost its peer: Connection reset by peer\n"
+
+
 def daemon(status):
     return f"trainyard: the daemon on 10.82.0.12 ended with status {status}\n"
 
@@ -261,6 +269,11 @@ CAUSES = {
     "mpirun names another rank": (ended(0, 137) + daemon(137) + SIGKILL, {"rank": 1}),
     "a rank fails before mpirun loses a daemon": (ended(2, 7) + LOST_DAEMON, {"rank": 2}),
     "mpirun ends a rank after another failed": (ended(0, 143) + ended(1, 137), {"rank": 1}),
+    "a killed rank leaves after one that misses it": (
+        ended(0, 1) + ended(3, 137) + held(3) + ended(2, 1) + missed(0) + held(0) + missed(2) + held(2),
+        {"rank": 3, "signal": 9},
+    ),
+    "a rank is killed as it does not save": (ended(0, 1) + missed(0) + held(0) + ended(3, 137) + held(3), {"rank": 0}),
     "nothing else is known": (ended(0, 143), {"rank": 0, "exit_code": None, "signal": 15}),
     "the second attempt fails": (EXIT7 + AGAIN + SIGKILL, {"rank": 1, "signal": 9}),
 }
