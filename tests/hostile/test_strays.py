@@ -65,6 +65,19 @@ def test_what_began_before_the_job_and_what_is_a_jobs_are_not_named(place, job_i
     assert not {os.getpid(), os.getppid()} & set(strays.began(uid, HOUR_S, ()))
 
 
+def test_a_process_that_ends_meanwhile_is_not_named(place, monkeypatch):
+    uid, there = place.owner.uid, processes.of_user
+
+    def of_user(*given):
+        short = by_sshd(place, "/bin/true")
+        short.wait()
+        return {**there(*given), short.pid: (1, time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))}
+
+    before = strays.began(uid, HOUR_S, ())
+    monkeypatch.setattr(processes, "of_user", of_user)
+    assert strays.began(uid, HOUR_S, before) == []
+
+
 def test_the_process_by_which_podman_keeps_a_users_namespace_is_not_named(place):
     """The first container after a boot starts it, and no end of a job ends it."""
 

@@ -36,7 +36,9 @@ def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.
     return sorted(
         pid
         for pid, above in new.items()
-        if processes.arguments(pid, proc) != PODMANS_KEEPER and not _by_root(pid, above, proc)
+        if processes.arguments(pid, proc) != PODMANS_KEEPER
+        and not _by_root(pid, above, proc)
+        and os.path.exists(f"{proc}/{pid}")
     )
 
 
