@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from ...machine import commands
 from . import processes
@@ -38,7 +39,7 @@ def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.
         for pid, above in new.items()
         if processes.arguments(pid, proc) != PODMANS_KEEPER
         and not _by_root(pid, above, proc)
-        and os.path.exists(f"{proc}/{pid}")
+        and Path(f"{proc}/{pid}").exists()
     )
 
 
