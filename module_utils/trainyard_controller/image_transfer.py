@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from .scheduler_clients import Answer, Ask
 
 # How long the first and any further visit waits, and the shortest interval of lines of progress, in seconds.
 BEGIN_S, WAIT_S, SHOW_S = 2.0, 8.0, 8.0
+# Messages of container programs, and of the node's own check before the transfer.
+_NO_ROOM = re.compile(r"no space left on device|quota exceeded|MiB are needed", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,5 +82,8 @@ def _line(waiting: Sequence[str], total: int, answers: Mapping[str, Answer]) -> 
 
 
 def _finding(reference: str, host: str, why: str) -> Finding:
-    action = "correct job_image, the way to the registry or its login (job_registry_auth), then launch again"
+    if _NO_ROOM.search(why):
+        action = "free space there, or set container_runtime_storage to another disk and run site.yml"
+    else:
+        action = "correct job_image, the way to the registry or its login (job_registry_auth), then launch again"
     return Finding("image", f"{reference} could not be brought: {why}", "the image on every node", action, host=host)

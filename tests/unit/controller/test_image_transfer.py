@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from ansible.module_utils.trainyard_controller import image_transfer
 from job_samples import briefly, make_job
 
@@ -71,6 +72,22 @@ def test_the_others_copy_it_from_the_node_that_is_named():
     there = Nodes(visits=0)
     bring(there, "n2", image_copy="n2")
     assert [question for question, _, _ in there.asked] == ["bring_image"]
+
+
+@pytest.mark.parametrize(
+    ("why", "action"),
+    [
+        ("99 MiB free in /srv, and 200 MiB are needed", "free space there"),
+        ("... (write /usr/bin/x: no space left on device): exit status 1", "free space there"),
+        ("Error: no such image", "correct job_image"),
+    ],
+)
+def test_a_full_disk_is_told_from_a_wrong_image(why, action):
+    there = image_transfer.Transfer(Nodes(visits=0, n2=why).ask, print, "train", {})
+    (found,) = image_transfer.bring(
+        there, make_job(image=ARCHIVE), nodes("n1", "n3"), {"reference": ARCHIVE, "kind": "archive"}
+    )
+    assert found.action.startswith(action)
 
 
 def test_why_a_node_could_not_bring_it_is_a_finding_and_none_copies_from_it():

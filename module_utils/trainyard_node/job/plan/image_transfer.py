@@ -29,8 +29,8 @@ from ...machine.json_files import end_of, read_object
 from . import images
 
 Request = Mapping[str, Any]
-# Upper bound of a transfer; pauses between two looks; bytes of a log that are read.
-LIMIT_S, _LOOK_S, _TAIL = 6 * 3600, 0.2, 4096
+# Upper bound of a transfer; pauses between two looks; bytes of a log that are read, and characters of a line.
+LIMIT_S, _LOOK_S, _TAIL, _LINE = 6 * 3600, 0.2, 4096, 120
 # An archive needs its size so many times: packed while it is read, and unpacked.
 _ROOM = 2
 
@@ -79,9 +79,12 @@ def _runs(path: Path) -> bool:
 
 
 def _last_line(log: Path) -> str:
-    """Return the last line of the log: what a container program shows of its progress."""
-    lines = re.split(r"[\r\n]+", end_of(log, _TAIL).strip())
-    return one_line(lines[-1], 120)
+    """Return the last line of the log: what a container program shows of its progress, or its error.
+
+    A long error is cut at its begin, as the first cause is at its end.
+    """
+    line = re.split(r"[\r\n]+", end_of(log, _TAIL).strip())[-1]
+    return one_line(line if len(line) <= _LINE else f"... {line[-_LINE:]}", _TAIL)
 
 
 def _begin(request: Request, fact: Mapping[str, Any], lock: BinaryIO, place: Path) -> None:

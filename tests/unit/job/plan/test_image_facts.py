@@ -24,7 +24,7 @@ case "$1" in
 image) [ -e "$(dirname "$0")/present" ] ;;
 unshare) echo 'no subuid ranges found for user "train" in /etc/subuid' >&2; exit 125 ;;
 pull) echo Copying blob
-    [ ! -e "$(dirname "$0")/broken" ] || { echo no space left >&2; exit 125; }
+    [ ! -e "$(dirname "$0")/broken" ] || { cat "$(dirname "$0")/broken" >&2; exit 125; }
     touch "$(dirname "$0")/present" ;;
 info) dirname "$0" ;;
 run) while [ "$1" != IMAGE ] && [ "${1#*sha256:}" = "$1" ]; do shift; done; shift; exec "$@" ;;
@@ -213,8 +213,12 @@ def test_an_image_is_brought_by_a_process_that_outlives_the_visit(programs, tmp_
 def test_why_it_could_not_be_brought_is_said_and_it_is_tried_again(programs, tmp_path):
     archive(tmp_path / "a.tar")
     asked = request(tmp_path / "a.tar")
-    (programs / "broken").touch()
+    (programs / "broken").write_text("no space left\n")
     assert bring(asked, read(asked))["problem"] == "no space left"
+    # Podman names the first cause last.
+    (programs / "broken").write_text("Error: " + 40 * "layer " + "no space left\n")
+    problem = bring(asked, read(asked))["problem"]
+    assert problem.startswith("... ") and problem.endswith("layer no space left")
     (programs / "broken").unlink()
     assert bring(asked, read(asked))["problem"] == ""
 
