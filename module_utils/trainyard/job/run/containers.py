@@ -93,6 +93,8 @@ def _podman(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[str,
     return [
         *("run", "--pull", "never", "--replace"),
         *PODMAN,
+        # An image may name another user, whose files and processes the training user could not read.
+        *("--user", record["user"]),
         *_engine(record, job_id, name, env, folder),
         record["image"],
     ]

@@ -42,7 +42,7 @@ def command(runtime, **changes):
         (
             "podman",
             "/usr/bin/x run --pull never --replace "
-            f"{SHARED} --userns=keep-id --cgroups=no-conmon --log-driver=passthrough --ulimit=host "
+            f"{SHARED} --userns=keep-id --cgroups=no-conmon --log-driver=passthrough --ulimit=host --user 2000:2000 "
             f"{ENGINE} IMAGE python 'a b.py'",
         ),
         (

@@ -1,5 +1,6 @@
 """A job of Slurm in an image: bash runs parts of its script with a simulated Podman that starts programs here."""
 
+import os
 import shutil
 import subprocess
 
@@ -68,6 +69,8 @@ def test_each_node_brings_the_image_and_is_checked_in_it(tmp_path, bin_folder):
     assert checked(tmp_path, bin_folder).returncode == 0
     (run,) = calls(bin_folder, "run ")[-1:]
     assert "--cgroups=no-conmon" in run and "--name trainyard-digits-1-check" in run and " sha256:one sh -c " in run
+    # The image may name another user.
+    assert f" --user {os.getuid()}:{os.getgid()} " in run
     done = checked(tmp_path, bin_folder, job_command=["no-such-program"])
     assert done.stdout == "trainyard: no no-such-program in the image on n1 (job_command)\n"
 
