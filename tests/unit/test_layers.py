@@ -21,6 +21,7 @@ ROOMS = {
         "findings",
         "hardware",
         "software",
+        "bundle",
         "cluster",
         "nvidia",
         "ascend",

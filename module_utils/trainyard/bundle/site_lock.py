@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock of an inventory: which packages, wheels and other files its hosts get, each with its sum.
+
+A lock is a dictionary: `version`; `systems`, by name `packages` (requested, files) and `environments` (by name: python,
+requested, wheels); `files` (what, url, sha256); `missing` (what, why), which the lock does not cover.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .debs import Deb
+from .systems import System
+from .wheels import Wheel, request
+
+VERSION = 1
+Lock = Mapping[str, Any]
+# By part of the software, as the module software_request records it.
+Requests = Mapping[str, Mapping[str, Any]]
+
+
+class LockError(ValueError):
+    """A text that is no lock, or one of another version."""
+
+
+@dataclass
+class Wanted:
+    """What the hosts of one system are to get: names of packages, and environments by name."""
+
+    packages: set[str] = field(default_factory=set)
+    environments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def wanted(requests: Mapping[str, Requests], systems: Mapping[str, System]) -> dict[System, Wanted]:
+    """Return what the hosts are to get, by system; hosts of one system with unequal environments each count."""
+    found: dict[System, Wanted] = {}
+    for host, parts in requests.items():
+        if host not in systems:
+            continue
+        of_system = found.setdefault(systems[host], Wanted())
+        for part in parts.values():
+            of_system.packages.update(part.get("packages") or ())
+            environment = part.get("environment") or {}
+            if environment.get("packages"):
+                name = str(environment["path"]).rpartition("/")[2]
+                of_system.environments.setdefault(_free(name, environment, of_system.environments), environment)
+    return found
+
+
+def _free(name: str, environment: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Return the name of an environment, with a number where another one of this system has it."""
+    number, free = 1, name
+    while there.get(free, environment) != environment:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def uncovered(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
+    """Return what no lock covers yet: packages with a repository of their own."""
+    found = {
+        ", ".join(str(each["name"]) for each in part["apt"]["packages"]): name
+        for parts in requests.values()
+        for name, part in parts.items()
+        if (part.get("apt") or {}).get("packages")
+    }
+    return [{"what": f"{what} ({part})", "why": "packages of NVIDIA are not locked"} for what, part in found.items()]
+
+
+def files(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
+    """Return the files that roles download, each once."""
+    found = {
+        str(source["what"]): {name: str(source.get(name) or "") for name in ("what", "url", "sha256")}
+        for parts in requests.values()
+        for part in parts.values()
+        for source in part.get("sources") or ()
+        if source.get("url")
+    }
+    return [found[what] for what in sorted(found)]
+
+
+def unchanged(old: Lock | None, systems: Mapping[System, Wanted]) -> dict[str, Any]:
+    """Return the parts of a lock, as under `systems`, whose requests are the same as now: they stay as they are."""
+    kept: dict[str, Any] = {}
+    for system, asked in systems.items():
+        there = (old or {"systems": {}})["systems"].get(str(system)) or {}
+        before = kept.setdefault(str(system), {"environments": {}})
+        if (there.get("packages") or {}).get("requested") == sorted(asked.packages):
+            before["packages"] = there["packages"]
+        for name, environment in asked.environments.items():
+            part = (there.get("environments") or {}).get(name) or {}
+            if part.get("requested") == request(environment) and part.get("python") == _python(system, environment):
+                before["environments"][name] = part
+    return kept
+
+
+def without(systems: Mapping[System, Wanted], kept: Mapping[str, Any]) -> dict[System, Wanted]:
+    """Return what remains to be resolved beside the parts that are kept."""
+    left = {}
+    for system, asked in systems.items():
+        there = kept[str(system)]
+        environments = {name: each for name, each in asked.environments.items() if name not in there["environments"]}
+        left[system] = Wanted(set() if "packages" in there else asked.packages, environments)
+    return left
+
+
+def lock(
+    systems: Mapping[System, Wanted],
+    kept: Mapping[str, Any],
+    debs: Mapping[System, Sequence[Deb]],
+    wheels: Mapping[tuple[System, str], Sequence[Wheel]],
+    requests: Mapping[str, Requests],
+) -> dict[str, Any]:
+    """Return the lock of what is kept and what was resolved."""
+    found = {}
+    for system, asked in systems.items():
+        there = kept[str(system)]
+        environments = {
+            name: there["environments"].get(name)
+            or {
+                "python": _python(system, environment),
+                "requested": request(environment),
+                "wheels": [asdict(wheel) for wheel in sorted(wheels[system, name])],
+            }
+            for name, environment in asked.environments.items()
+        }
+        packages = there.get("packages") or {
+            "requested": sorted(asked.packages),
+            "files": [asdict(deb) for deb in sorted(debs.get(system, ()))],
+        }
+        found[str(system)] = {"packages": packages, "environments": environments}
+    return {"version": VERSION, "systems": found, "files": files(requests), "missing": uncovered(requests)}
+
+
+def _python(system: System, environment: Mapping[str, Any]) -> str:
+    return system.python(str(environment["interpreter"]))
+
+
+def text(found: Lock) -> str:
+    """Write a lock, always in the same way."""
+    return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def read(content: str) -> dict[str, Any]:
+    """Read a lock. Raises LockError."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise LockError("it is no JSON") from None
+    if not isinstance(found, dict) or not isinstance(found.get("systems"), dict):
+        raise LockError("it has no systems")
+    if found.get("version") != VERSION:
+        raise LockError(f"it has version {found.get('version')!r}, expected {VERSION}")
+    return found
+
+
+def entries(found: Lock) -> dict[tuple[str, str, str], str]:
+    """Return the versions of a lock, by system, environment ("" for the system's packages) and name."""
+    versions = {}
+    for system, parts in found["systems"].items():
+        for deb in parts["packages"]["files"]:
+            versions[system, "", deb["name"]] = deb["version"]
+        for name, environment in parts["environments"].items():
+            for wheel in environment["wheels"]:
+                versions[system, name, wheel["name"]] = wheel["version"]
+    for file in found["files"]:
+        versions["", "", file["what"]] = file["sha256"][:12]
+    return versions
+
+
+def changes(old: Lock | None, new: Lock) -> list[str]:
+    """Return a line for each version that differs: `debian-12-x86_64 pytorch: torch 2.12.0 -> 2.13.0`."""
+    before, after = entries(old) if old else {}, entries(new)
+    lines = []
+    for key in sorted({*before, *after}):
+        if before.get(key) != after.get(key):
+            where = " ".join(filter(None, key[:2])) or "files"
+            lines.append(f"{where}: {key[2]} {before.get(key, '(new)')} -> {after.get(key, '(gone)')}")
+    return lines
+
+
+def summary(found: Lock) -> list[str]:
+    """Return what a lock holds, a line for each system and environment, with sizes in MiB."""
+    lines = []
+    for system, parts in found["systems"].items():
+        debs = parts["packages"]["files"]
+        lines.append(f"{system}: {len(debs)} packages of the system, {_mib(debs)} MiB")
+        for name, environment in parts["environments"].items():
+            wheels = environment["wheels"]
+            text_of = f"{len(wheels)} wheels for Python {environment['python']}, {_mib(wheels)} MiB"
+            lines.append(f"{system} {name}: {text_of}")
+    lines += [f"file: {file['what']}" for file in found["files"]]
+    return lines + [f"not in it: {each['what']}: {each['why']}" for each in found["missing"]]
+
+
+def _mib(listed: Iterable[Mapping[str, Any]]) -> int:
+    return -(-sum(int(each["bytes"]) for each in listed) // (1 << 20))

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operating systems whose software can be locked from another machine, by name: `debian-12-x86_64`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..findings.findings import Finding
+
+# Debian's names of architectures, by the kernel's.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# By distribution and release: codename, version of python3, minor release of glibc 2.
+_RELEASES = {
+    "debian-11": ("bullseye", "3.9", 31),
+    "debian-12": ("bookworm", "3.11", 36),
+    "debian-13": ("trixie", "3.13", 41),
+    "ubuntu-22.04": ("jammy", "3.10", 35),
+    "ubuntu-24.04": ("noble", "3.12", 39),
+}
+# uv knows platforms up to this one.
+_NEWEST_GLIBC = 40
+_NAME = re.compile(r"(?P<release>[a-z]+-[\d.]+)-(?P<machine>[a-z0-9_]+)")
+
+
+@dataclass(frozen=True)
+class System:
+    """An operating system: `release` as in debian-12, `machine` as uname says it."""
+
+    release: str
+    machine: str
+
+    def __str__(self) -> str:
+        """Return its name, by which it is found again."""
+        return f"{self.release}-{self.machine}"
+
+    @property
+    def distribution(self) -> str:
+        """Return `debian` or `ubuntu`."""
+        return self.release.partition("-")[0]
+
+    @property
+    def architecture(self) -> str:
+        """Return Debian's name of the architecture."""
+        return ARCHITECTURES[self.machine]
+
+    @property
+    def codename(self) -> str:
+        """Return the release's name, as in the sources of apt."""
+        return _RELEASES[self.release][0]
+
+    @property
+    def platform(self) -> str:
+        """Return the platform of wheels, as uv names it."""
+        return f"{self.machine}-manylinux_2_{min(_RELEASES[self.release][2], _NEWEST_GLIBC)}"
+
+    def python(self, interpreter: str) -> str:
+        """Return the version of an interpreter by its name: that of the system's python3, or the one in the name."""
+        named = re.search(r"python(3\.\d+)$", interpreter)
+        return named[1] if named else _RELEASES[self.release][1]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what Ansible's setup would find, as far as roles choose packages by it."""
+        version = self.release.partition("-")[2]
+        return {
+            "architecture": self.machine,
+            "distribution": self.distribution.capitalize(),
+            "distribution_major_version": version.partition(".")[0],
+            "distribution_release": self.codename,
+            "distribution_version": version,
+            "os_family": "Debian",
+            "pkg_mgr": "apt",
+        }
+
+
+def named(name: str) -> System | None:
+    """Return a system by its name; None for one that is not supported."""
+    match = _NAME.fullmatch(name)
+    if match is None or match["release"] not in _RELEASES or match["machine"] not in ARCHITECTURES:
+        return None
+    return System(match["release"], match["machine"])
+
+
+def of_facts(facts: Mapping[str, str]) -> str:
+    """Return the name of the system that Ansible's setup found."""
+    distribution = str(facts.get("distribution", "unknown")).lower()
+    version = str(facts.get("distribution_version" if distribution == "ubuntu" else "distribution_major_version", ""))
+    return f"{distribution}-{version}-{facts.get('architecture', 'unknown')}"
+
+
+def unsupported(name: str, host: str) -> Finding:
+    """Return the finding on a system whose software cannot be locked."""
+    expected = f"{', '.join(_RELEASES)}, each followed by {' or '.join(f'-{each}' for each in ARCHITECTURES)}"
+    return Finding("system", name, expected, "correct trainyard_system, or leave this host out with --limit", host)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wheels of a Python environment, resolved by uv for another system: its options, and the pylock.toml that it writes.
+
+pylock.toml is the format of PEP 751. uv puts just the wheel of the asked platform into it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ..software.requirements import normal, without_password
+from .systems import System
+
+
+@dataclass(frozen=True, order=True)
+class Wheel:
+    """One wheel; `url` is a path where it came from a folder."""
+
+    name: str
+    version: str
+    file: str
+    url: str
+    bytes: int
+    sha256: str
+
+
+class PylockError(ValueError):
+    """A pylock.toml that names no wheel, or one without a checksum."""
+
+
+def read_pylock(lock: Mapping[str, Any]) -> list[Wheel]:
+    """Return the wheels of a pylock.toml. Raises PylockError."""
+    found = []
+    for package in lock.get("packages") or ():
+        label = f"{package['name']} {package.get('version', '')}".rstrip()
+        wheels = [*package.get("wheels", ()), *([package["archive"]] if "archive" in package else ())]
+        if len(wheels) != 1:
+            raise PylockError(f"{label} has {len(wheels)} wheels for this system, expected one")
+        wheel = wheels[0]
+        where = str(wheel.get("url") or wheel.get("path") or "")
+        sha256 = str((wheel.get("hashes") or {}).get("sha256") or "")
+        if not where or not sha256:
+            raise PylockError(f"{label} has no {'checksum' if where else 'address'}")
+        file = str(wheel.get("name") or unquote(urlsplit(where).path).rpartition("/")[2])
+        found.append(
+            Wheel(
+                normal(str(package["name"])),
+                str(package.get("version") or ""),
+                file,
+                without_password(where),
+                int(wheel.get("size") or 0),
+                sha256,
+            )
+        )
+    return sorted(found)
+
+
+def uv_arguments(system: System, environment: Mapping[str, Any], index: Sequence[str]) -> list[str]:
+    """Return the options of `uv pip compile` for an environment of python_runtime."""
+    return [
+        "--quiet",
+        "--no-header",
+        "--no-config",
+        "--only-binary=:all:",
+        "--generate-hashes",
+        "--format=pylock.toml",
+        f"--python-version={system.python(str(environment['interpreter']))}",
+        f"--python-platform={system.platform}",
+        *index,
+    ]
+
+
+def index_options(environment: Mapping[str, Any], pip: Mapping[str, str]) -> list[str]:
+    """Return uv's options for where packages come from: those of the environment, else those of this machine's pip.
+
+    `pip`: what `pip config list` says, by name without its section. uv prefers the first index that has a package, pip
+    the newest version of all: the option makes uv do the same.
+    """
+
+    def given(name: str) -> list[str]:
+        own = environment.get(name.replace("-", "_") + ("s" if name == "extra-index-url" else ""))
+        values = [own] if isinstance(own, str) and own else list(own or ())
+        return [str(value) for value in values] or pip.get(name, "").split()
+
+    if environment.get("no_index"):
+        found = ["--no-index"]
+    else:
+        found = [f"--index-url={url}" for url in given("index-url")[:1]]
+        found += [f"--extra-index-url={url}" for url in given("extra-index-url")]
+        found.append("--index-strategy=unsafe-best-match")
+    return found + [f"--find-links={folder}" for folder in given("find-links")]
+
+
+def read_pip_configuration(text: str) -> dict[str, str]:
+    """Read `pip config list`, by name without its section; variables of the environment come last there, and win."""
+    lines = re.findall(r"^[\w:-]+\.([\w-]+)='(.*)'$", text, re.MULTILINE)
+    return dict(lines)
+
+
+def asked(environment: Mapping[str, Any]) -> list[str]:
+    """Return the requirements of an environment, without hashes: the lock has its own."""
+    addresses = {normal(name): address for name, address in (environment.get("wheels") or {}).items()}
+    found = []
+    for text in map(str, environment["packages"]):
+        line = re.sub(r"\s*--hash=\S+", "", text).strip()
+        name = normal(re.split(r"[\s=<>!~;\[@]", line)[0])
+        found.append(f"{name} @ {addresses[name]}" if name in addresses else line)
+    return found
+
+
+def constraints(environment: Mapping[str, Any]) -> list[str]:
+    """Return the constraints of an environment, and the versions of its role's file with hashes for other packages."""
+    given = [str(each) for each in environment.get("constraints") or ()]
+    pins = re.findall(
+        r"^[A-Za-z0-9][\w.-]*==[^\s;\\]+(?: ?;[^\\\n]+)?", str(environment.get("lock") or ""), re.MULTILINE
+    )
+    names = {normal(re.split(r"[\s=<>!~;\[@]", line.strip())[0]) for line in [*given, *asked(environment)]}
+    return given + [pin.rstrip() for pin in pins if normal(pin.partition("==")[0]) not in names]
+
+
+def request(environment: Mapping[str, Any]) -> list[str]:
+    """Return all that decides which wheels an environment gets: with the same request a lock stays."""
+    found = [*asked(environment), *(f"constraint {each}" for each in constraints(environment))]
+    for name in ("index_url", "extra_index_urls", "find_links", "no_index"):
+        value = environment.get(name)
+        found += [f"{name} {without_password(str(each))}" for each in (value if isinstance(value, list) else [value])
+                  if each]  # fmt: skip
+    return found
+
+
+def requirements(wheels: Iterable[Wheel]) -> str:
+    """Write the wheels as requirements with hashes, for pip of any age."""
+    return "".join(f"{each.name}=={each.version} \\\n    --hash=sha256:{each.sha256}\n" for each in wheels)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolve on the controller which packages and wheels hosts of other systems get, by apt and uv."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import tomllib
+
+from ..trainyard.bundle import debs, site_lock, wheels
+from ..trainyard.bundle.site_lock import Wanted
+from ..trainyard.bundle.systems import System
+from ..trainyard.findings.findings import Finding, UnusableError, counted
+from ..trainyard.findings.visible import one_line
+from ..trainyard.software.apt import read_stanzas
+from ..trainyard_node.machine import commands
+from .run_folder import NotWrittenError, write_whole
+
+# Bounds of one resolution, in seconds, and of what is shown of an error, in characters.
+_LIMIT_S, _SHOWN = 900, 600
+_ROLES = Path(__file__).resolve().parents[2] / "roles"
+
+
+@dataclass
+class Resolved:
+    """What was resolved, and findings on what could not be."""
+
+    debs: dict[System, list[debs.Deb]]
+    wheels: dict[tuple[System, str], list[wheels.Wheel]]
+    findings: list[Finding]
+
+
+def resolve(systems: Mapping[System, Wanted], mirror: Mapping[str, str], show: Callable[[str], None]) -> Resolved:
+    """Resolve everything for all systems; `mirror`: addresses instead of this machine's own (main, security)."""
+    found = Resolved({}, {}, [])
+    pip = wheels.read_pip_configuration(commands.run([sys.executable, "-m", "pip", "config", "list"], 60).output)
+    for system, wanted in systems.items():
+        if wanted.packages:
+            show(f"{system}: apt resolves {counted(len(wanted.packages), 'package')}")
+            with tempfile.TemporaryDirectory() as name:
+                try:
+                    found.debs[system] = _debs(Path(name), system, sorted(wanted.packages), mirror)
+                except _NotResolvedError as error:
+                    found.findings.append(error.finding)
+        for environment, given in wanted.environments.items():
+            show(f"{system}: uv resolves {environment}")
+            with tempfile.TemporaryDirectory() as name:
+                try:
+                    found.wheels[system, environment] = _wheels(Path(name), system, given, pip)
+                except _NotResolvedError as error:
+                    found.findings.append(replace(error.finding, check=f"{environment} on {system}"))
+    return found
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Return the lock in a file, None where there is no file. Raises UnusableError."""
+    try:
+        return site_lock.read(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise UnusableError(f"{path} is no lock: {why}. Restore it, or remove it, and run lock.yml again.") from error
+
+
+def write(path: Path, lock: site_lock.Lock) -> None:
+    """Write a lock. Raises UnusableError."""
+    try:
+        write_whole(path, site_lock.text(lock))
+    except NotWrittenError as error:
+        raise UnusableError(f"{path} cannot be written: {error}. Choose another file with trainyard_lock.") from error
+
+
+def with_pins(requests: Mapping[str, site_lock.Requests]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the requests, where each environment has the text of the file with hashes by which its role pins it."""
+    return {
+        host: {name: {**part, "environment": _pinned(part)} for name, part in parts.items()}
+        for host, parts in requests.items()
+    }
+
+
+def _pinned(part: Mapping[str, Any]) -> dict[str, Any]:
+    environment, role = dict(part.get("environment") or {}), str(part.get("pinned_by") or "").strip()
+    if environment and role:
+        environment["lock"] = (_ROLES / role / "files" / f"{role}_lock.txt").read_text(encoding="utf-8")
+    return environment
+
+
+class _NotResolvedError(Exception):
+    def __init__(self, check: str, found: str, expected: str, action: str) -> None:
+        super().__init__(found)
+        self.finding = Finding(check, found, expected, action)
+
+
+def _debs(folder: Path, system: System, packages: Sequence[str], mirror: Mapping[str, str]) -> list[debs.Deb]:
+    """Return what apt downloads for packages on an empty system."""
+    check = f"packages of {system}"
+    if shutil.which("apt-get") is None:
+        raise _NotResolvedError(
+            check, "no apt-get on the controller", "Debian's or Ubuntu's apt", "run lock.yml on such a machine"
+        )
+    targets = read_stanzas(commands.run(["apt-get", "indextargets"], 60).output)
+    found = {**debs.mirrors(targets, system.distribution), **mirror}
+    if "main" not in found:
+        raise _NotResolvedError(
+            check,
+            f"this machine's apt has no mirror of {system.distribution}",
+            "the address of one",
+            "set node_baseline_apt_mirror, which the nodes use, too",
+        )
+    for each in ("lists/partial", "archives/partial", "etc/preferences.d"):
+        (folder / each).mkdir(parents=True)
+    (folder / "status").touch()
+    (folder / "apt.conf").write_text(debs.configuration(folder, system))
+    (folder / "etc/sources.list").write_text(debs.sources(system, found))
+    env = {**os.environ, "APT_CONFIG": str(folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
+    update = ["apt-get", "update", "--quiet=2", "--option=APT::Update::Error-Mode=any"]
+    for argv in (update, debs.arguments(packages)):
+        done = commands.run(argv, _LIMIT_S, env=env)
+        if done.status:
+            raise _NotResolvedError(
+                check,
+                one_line(debs.problem(done.output), _SHOWN),
+                f"all packages of {system}",
+                "correct the name of the package, or the mirror (node_baseline_apt_mirror)",
+            )
+    return debs.read_uris(done.output)
+
+
+def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: Mapping[str, str]) -> list[wheels.Wheel]:
+    """Return the wheels of an environment."""
+    uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if uv is None:
+        raise _NotResolvedError("uv", "it is not installed", "uv on the controller", "run make")
+    packages = wheels.asked(environment)
+    for name, lines in (("requirements", packages), ("constraints", wheels.constraints(environment))):
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    index = wheels.index_options(environment, pip)
+    argv = [uv, "pip", "compile", *wheels.uv_arguments(system, environment, index), "--constraints=constraints.txt"]
+    argv += ["--output-file=pylock.toml", "requirements.txt"]
+    certificates = {"SSL_CERT_FILE": pip["cert"]} if pip.get("cert") else {}
+    env = {**os.environ, **certificates, "UV_PYTHON_DOWNLOADS": "never"}
+    done = commands.run(argv, _LIMIT_S, cwd=folder, env=env)
+    expected = f"wheels of {', '.join(packages[:3])}{' and more' if packages[3:] else ''}"
+    action = "correct the packages, or name an index that has wheels for this system"
+    if done.status:
+        raise _NotResolvedError("wheels", one_line(done.output.strip(), _SHOWN), expected, action)
+    try:
+        found = wheels.read_pylock(tomllib.loads((folder / "pylock.toml").read_text()))
+    except wheels.PylockError as error:
+        raise _NotResolvedError("wheels", str(error), expected, action) from error
+    return [_with_size(wheel) for wheel in found]
+
+
+def _with_size(wheel: wheels.Wheel) -> wheels.Wheel:
+    """Add the size of a wheel in a folder of this machine."""
+    if wheel.bytes or not wheel.url.startswith(("file:", "/")):
+        return wheel
+    try:
+        return replace(wheel, bytes=Path(unquote(urlsplit(wheel.url).path)).stat().st_size)
+    except OSError:
+        return wheel

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolve the software of all hosts, and write the lock. Documentation: library/site_lock.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard.bundle import site_lock, systems
+from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError
+from ansible.module_utils.trainyard.software import requested
+from ansible.module_utils.trainyard_controller import site_locking
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
+
+_HEADLINE = "The software cannot be locked: {count} {findings}. No lock was written."
+
+
+class ActionModule(Documented):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
+        requests = {host: requests[host] for host in given["hosts"] if host in requests}
+        of_hosts, findings = self._systems(list(requests))
+        findings += requested.input_findings(requests)
+        if findings:
+            raise FindingsError(findings, _HEADLINE)
+        path = Path(given["path"])
+        old = site_locking.read(path)
+        wanted = site_lock.wanted(site_locking.with_pins(requests), of_hosts)
+        fresh = given["upgrade"] or self._task.check_mode
+        kept = site_lock.unchanged(None if fresh else old, wanted)
+        found = site_locking.resolve(site_lock.without(wanted, kept), given["mirrors"], self._display.display)
+        if found.findings:
+            raise FindingsError(found.findings, _HEADLINE)
+        lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests)
+        changed = old != lock
+        if changed and not self._task.check_mode:
+            site_locking.write(path, lock)
+        changes = site_lock.changes(old, lock) if old else []
+        self._display.display("\n".join([*changes, *site_lock.summary(lock)]))
+        return {"changed": changed, "changes": changes, "lock": str(path)}
+
+    def _systems(self, hosts: list[str]) -> tuple[dict[str, systems.System], list[Finding]]:
+        found: dict[str, systems.System] = {}
+        findings = []
+        for host in hosts:
+            name = systems.of_facts(self.task_vars["hostvars"][host].get("ansible_facts") or {})
+            system = systems.named(name)
+            if system is None:
+                findings.append(systems.unsupported(name, host))
+            else:
+                found[host] = system
+        return found, findings
