@@ -148,7 +148,9 @@ class Placement:
 def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
     """Find nodes where a package of the job is missing or has another version than on most nodes."""
     findings: list[Finding] = []
-    where = f"the image, in {job.venv} or its own Python" if job.image else job.venv
+    where = job.venv
+    if job.image:
+        where = f"the image, in {job.venv} or its own Python" if job.venv else "the image's own Python"
     # A node whose image is still to come has no packages yet.
     facts = {host: fact for host, fact in facts.items() if job.image is None or (fact.get("image") or {}).get("id")}
     for package in job.packages if facts else ():

@@ -109,10 +109,12 @@ def test_nodes_with_other_images_and_other_programs_are_named():
 
 def test_what_the_job_needs_and_the_image_lacks():
     lacking = fact(missing={"programs": ["train"], "modules": ["sklearn"]}, packages={"torch": None})
-    findings = found(lacking, lacking)
+    findings = found(lacking, lacking, venv="/opt/venv")
     assert ("n1", "program", "no train in the image") in findings
     assert ("n2", "imports", "no module sklearn for /opt/conda/bin/python of the image") in findings
-    assert any(check == "versions" and "no torch in the image" in text for _, check, text in findings)
+    assert ("n1", "versions", "no torch in the image, in /opt/venv or its own Python") in findings
+    without = found(lacking, lacking, venv="")
+    assert ("n1", "versions", "no torch in the image's own Python") in without
 
 
 def test_an_image_with_a_newer_cuda_than_the_driver_runs():
