@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags of Podman and Docker with which jobs start containers; the role container_runtime verifies exactly these."""
+"""Flags with which jobs start containers; the role container_runtime verifies those of Podman and Apptainer."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ SHARED = (
 # With Podman the user keeps its ids, the log gets the bytes of the rank itself, and limits are those of its unit. Its
 # processes stay in the unit's group where the user may make no groups, as in a service of the system.
 PODMAN = (*SHARED, "--userns=keep-id", "--cgroups=no-conmon", "--log-driver=passthrough", "--ulimit=host")
+# Apptainer shares all but files by itself. Variables come from the job alone, and no shell expands their values.
+APPTAINER = ("exec", "--cleanenv", "--no-eval", "--no-home")

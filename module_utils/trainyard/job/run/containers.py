@@ -5,7 +5,7 @@ A container shares the node's network, process ids, shared memory and user, so t
 its processes as any others, and ranks of one node reach each other's memory. Only the files are the image's. Podman
 and Docker name their containers, so that none is left; Apptainer and Enroot have nothing but the processes.
 
-Sources: podman-run(1), docker-run(1), apptainer-exec(1), enroot's start.md.
+Sources: podman-run(1), docker-run(1), apptainer-exec(1), Apptainer's user guide (environment), enroot's start.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...software.container_flags import PODMAN, SHARED
+from ...software.container_flags import APPTAINER, PODMAN, SHARED
 
 # In the order in which `auto` prefers them.
 RUNTIMES = ("podman", "apptainer", "docker", "enroot")
@@ -49,6 +49,18 @@ def command(
     """
     build = {"podman": _podman, "docker": _docker, "apptainer": _apptainer, "enroot": _enroot}[record["runtime"]]
     return [record["program"], *build(record, job_id, name, env, folder), *argv]
+
+
+def environment(record: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which `command` runs.
+
+    Apptainer by itself drops LD_LIBRARY_PATH, and lets the variables of the image win. Those with its prefix win.
+    """
+    if record["runtime"] != "apptainer":
+        return dict(env)
+    # It allows no other HOME than the user's.
+    names = env.keys() - {"HOME", *_HOST_ONLY}
+    return {**env, **{f"APPTAINERENV_{name}": env[name] for name in names}}
 
 
 def removal(record: Mapping[str, Any], names: Sequence[str]) -> list[str]:
@@ -121,13 +133,12 @@ def _docker(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[str,
 
 
 def _apptainer(record: Mapping[str, Any], job_id: str, name: str, env: Mapping[str, str], folder: str) -> list[str]:
-    del job_id, name
-    set_here = [f"{key}={env[key]}" for key in _LITERAL[1:] if key in env]
+    del job_id, name, env
     return [
-        *("exec", "--no-home", "--pwd", folder),
+        # Otherwise its own notes (INFO) are in the log of each rank.
+        *("--quiet", *APPTAINER, "--pwd", folder),
         *(("--nv",) if record["gpus"] else ()),
         *_mounts(record, "--bind"),
-        *(word for each in set_here for word in ("--env", each)),
         record["image"],
     ]
 

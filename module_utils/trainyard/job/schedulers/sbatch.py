@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import grouped
-from ...software.container_flags import PODMAN
+from ...software.container_flags import APPTAINER, PODMAN
 from ..file.job import Job, Stop
 from ..placement.placement import SYSTEM_PATH
 from .records import SubmittedPlan, Template
@@ -52,7 +52,8 @@ def image(job: Job) -> dict[str, Any] | None:
     mounts = [":".join(mount) for mount in (*data, *job.image.mounts)]
     option, run = ("--volume", ["podman", "run", "--rm", "--pull=never", "--replace", *PODMAN, "--entrypoint="])
     if program == "apptainer":
-        option, run = "--bind", ["apptainer", "exec", "--no-home", *(["--nv"] if job.slurm.gres != "none" else [])]
+        gpus = ["--nv"] if job.slurm.gres != "none" else []
+        option, run = "--bind", ["apptainer", "--quiet", *APPTAINER, *gpus]
     elif job.slurm.gres != "none":
         run += ["--device", "nvidia.com/gpu=all"]
     venv = (

@@ -31,8 +31,14 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REMOVE_S = 30.0
 # Signals that the container program passes on to the process in the image.
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-# Names of the processes between us and the rank, which start it and wait for it.
-BETWEEN = frozenset(("podman", "conmon", "docker", "starter", "starter-suid", "apptainer", "enroot", "catatonit"))
+# Names of the processes between us and the rank, which start it and wait for it, and of those beside it that serve its
+# files: without them it could not save.
+BETWEEN = frozenset(
+    (
+        *("podman", "conmon", "docker", "starter", "starter-suid", "apptainer", "enroot", "catatonit"),
+        *("squashfuse", "squashfuse_ll", "fuse-overlayfs", "fuse2fs", "gocryptfs"),
+    )
+)
 
 
 def program_environment(home: str) -> dict[str, str]:
@@ -54,7 +60,9 @@ def run(job_dir: str, name: str, *argv: str) -> int:
     if record["path"]:
         env["PATH"] = record["path"]
     command = containers.command(record, node_plan["job_id"], name, argv, env, f"{job_dir}/source")
-    status = _wait(command, {**env, **program_environment(node_plan["base_env"]["HOME"])})
+    status = _wait(
+        command, {**containers.environment(record, env), **program_environment(node_plan["base_env"]["HOME"])}
+    )
     if status < 0 or status == 128 + signal.SIGKILL:
         # Podman was killed, or all of it: what is left of the container would be in the way of the next one.
         remove_of_process(job_dir, name)

@@ -52,8 +52,8 @@ def command(runtime, **changes):
         ),
         (
             "apptainer",
-            "/usr/bin/x exec --no-home --pwd /jobs/a/source --bind /data:/data:ro --bind /jobs/a:/jobs/a:rw "
-            "--env PATH=/opt/venv/bin:/bin IMAGE python 'a b.py'",
+            "/usr/bin/x --quiet exec --cleanenv --no-eval --no-home --pwd /jobs/a/source "
+            "--bind /data:/data:ro --bind /jobs/a:/jobs/a:rw IMAGE python 'a b.py'",
         ),
         (
             "enroot",
@@ -71,6 +71,20 @@ def test_the_command_of_each_program(runtime, expected):
 @pytest.mark.parametrize("runtime", containers.RUNTIMES)
 def test_no_value_of_a_variable_is_an_argument(runtime):
     assert not any("secret" in word for word in command(runtime))
+
+
+def test_apptainer_takes_the_variables_of_the_job_by_a_prefix():
+    """Its own rules would drop LD_LIBRARY_PATH and let the image's variables win; it refuses another HOME."""
+    env = {**ENV, "LD_LIBRARY_PATH": "/opt/lib"}
+    prefixed = {
+        "APPTAINERENV_RANK": "0",
+        "APPTAINERENV_TOKEN": "secret",
+        "APPTAINERENV_PATH": "/opt/venv/bin:/bin",
+        "APPTAINERENV_LD_LIBRARY_PATH": "/opt/lib",
+    }
+    assert containers.environment({**RECORD, "runtime": "apptainer"}, env) == {**env, **prefixed}
+    for runtime in ("podman", "docker", "enroot"):
+        assert containers.environment({**RECORD, "runtime": runtime}, env) == env
 
 
 def test_gpus_by_each_program():

@@ -50,6 +50,31 @@ def test_what_starts_ranks_is_not_asked(tmp_path):
         starter.kill()
 
 
+def test_what_serves_the_files_of_an_image_is_not_asked(tmp_path):
+    """As Apptainer has it: its starter is the parent of the rank, and of the program that serves the image's files."""
+    handler = "import signal, time; signal.signal(signal.SIGTERM, print); print('up', flush=True); time.sleep(600)"
+    scripts = {
+        "squashfuse_ll": f"#!{sys.executable}\n{handler}\n",
+        "starter": '#!/bin/sh\n./squashfuse_ll & "$@" & wait',
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    argv = ["./starter", sys.executable, "-c", handler]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=tmp_path) as starter:
+        assert [starter.stdout.readline() for _ in range(2)] == [b"up\n", b"up\n"]
+        below = {procs.name(pid): pid for pid in procs.children()[starter.pid]}
+        main = {"pid": starter.pid, "start_time": procs.start_time(starter.pid)}
+        plan = {"processes": [{"name": "rank0", "ranks": [0]}], "world_size": 1, "stop": STOP}
+        grace = StopGrace(tmp_path, plan, lambda _: main)
+        over = grace.over(time.monotonic())
+        asked = [int(path.name.partition("-")[0]) for path in (tmp_path / "asked").iterdir()]
+        for pid in below.values():
+            os.kill(pid, signal.SIGKILL)
+    server = below.pop("squashfuse_ll")
+    assert not over and asked == list(below.values()) and server not in asked and grace.record()["asked"] == 1
+
+
 def test_a_stopped_job_ends_when_its_ranks_have_saved(tmp_path):
     """A node whose ranks left at once stays until the others have saved; no worker is ended, no signal comes twice."""
     with Cluster(tmp_path, ["saves3"], ["wait"], stop=STOP) as job:

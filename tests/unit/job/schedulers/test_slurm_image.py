@@ -1,4 +1,4 @@
-"""A job of Slurm in an image: bash runs parts of its script with a simulated Podman that starts programs here."""
+"""A job of Slurm in an image: bash runs parts of its script, and simulated container programs start programs here."""
 
 import os
 import shutil
@@ -25,6 +25,20 @@ run)
     wait $!; status=$?; while kill -0 $(<"$folder/pid") 2>/dev/null; do wait $!; status=$?; done; exit $status ;;
 esac
 """
+# As Apptainer: beside the rank, a program serves the files of the image.
+APPTAINER = """#!/bin/bash
+folder=$(dirname "$(dirname "$0")")
+echo "$@" >>"$folder/calls"
+env | grep ^APPTAINERENV_ >"$folder/env"
+while [ "$1" != sh ]; do shift; done
+# Bash runs traps in the order of the signals' numbers, so TERM wins if both have come.
+"$folder/inside/squashfuse_ll" -c 'trap "exit 3" TERM; trap "exit 4" URG; while :; do sleep 0.1; done' &
+server=$!
+"$@" & wait $!; status=$?
+kill -URG $server; wait $server; [ $? = 4 ] || echo asked >>"$folder/calls"
+exit $status
+"""
+SIF = "/images/torch.sif"
 
 
 @pytest.fixture
@@ -38,11 +52,16 @@ def bin_folder(tmp_path):
     (folder / "inside/script").write_text(PODMAN)
     (folder / "podman").write_text(f'#!/bin/sh\nexec {folder}/inside/podman {folder}/inside/script "$@"\n')
     (folder / "podman").chmod(0o755)
+    for name in ("starter", "squashfuse_ll"):
+        shutil.copy("/bin/bash", folder / "inside" / name)
+    (folder / "inside/apptainer").write_text(APPTAINER)
+    (folder / "apptainer").write_text(f'#!/bin/sh\nexec {folder}/inside/starter {folder}/inside/apptainer "$@"\n')
+    (folder / "apptainer").chmod(0o755)
     return folder
 
 
-def calls(folder, first=""):
-    return [line for line in (folder / "calls").read_text().splitlines() if line.startswith(first)]
+def calls(folder, first="", file="calls"):
+    return [line for line in (folder / file).read_text().splitlines() if line.startswith(first)]
 
 
 def checked(folder, bin_folder, path="", **changed):
@@ -51,7 +70,7 @@ def checked(folder, bin_folder, path="", **changed):
     return prepared(script(**here), folder, PATH=path or f"{bin_folder}:/usr/bin:/bin", **home)
 
 
-@pytest.mark.parametrize("image", [ARCHIVED, REGISTRY, "/images/torch.sif"])
+@pytest.mark.parametrize("image", [ARCHIVED, REGISTRY, SIF])
 @pytest.mark.parametrize("starts", ["torchrun", "direct", "mindspore"])
 def test_bash_accepts_every_script(image, starts):
     text = script(job_image=image, job_launcher=starts, job_packages=["torch"], job_mounts=["/data:/d:ro"])
@@ -95,9 +114,9 @@ def test_a_node_that_cannot_bring_the_image_says_why(tmp_path, bin_folder):
     assert done.stdout == "trainyard: no podman on n1 (job_container)\n"
 
 
-def task(folder, bin_folder, command, *argv, **env):
+def task(folder, bin_folder, command, *argv, image=ARCHIVED, **env):
     """Start task.sh with a role on n1."""
-    text = script(job_image=ARCHIVED, job_venv="/no/venv").split("<<'TRAINYARD_TASK'\n")[1]
+    text = script(job_image=image, job_venv="/no/venv").split("<<'TRAINYARD_TASK'\n")[1]
     (folder / "task.sh").write_text(text.split("\nTRAINYARD_TASK\n")[0])
     for name in ("source", "logs", "exits", "ranks"):
         (folder / name).mkdir(exist_ok=True)
@@ -126,7 +145,18 @@ def test_a_rank_of_an_agent_in_the_image_starts_no_other_container(tmp_path, bin
     assert (tmp_path / "logs/rank_3.log").read_text() == "3\n" and not (bin_folder / "calls").exists()
 
 
-def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder):
+def test_apptainer_takes_the_variables_of_the_job_by_a_prefix(tmp_path, bin_folder):
+    """They win over those of the image, and LD_LIBRARY_PATH does not get lost."""
+    variables = {"LD_LIBRARY_PATH": "/opt/lib", "XDG_RUNTIME_DIR": "/run/user/1"}
+    assert task(tmp_path, bin_folder, "rank", "true", image=SIF, **variables).wait(30) == 0
+    assert calls(bin_folder)[0].startswith("--quiet exec --cleanenv --no-eval --no-home ")
+    given = dict(line.removeprefix("APPTAINERENV_").split("=", 1) for line in calls(bin_folder, file="env"))
+    assert (given["LD_LIBRARY_PATH"], given["RANK"], given["TRAINYARD_IN_IMAGE"]) == ("/opt/lib", "0", "1")
+    assert not {"HOME", "PATH", "XDG_RUNTIME_DIR"} & given.keys()
+
+
+@pytest.mark.parametrize("image", [ARCHIVED, SIF])
+def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder, image):
     saver = tmp_path / "saver.py"
     saver.write_text(
         "import signal, sys, time\n"
@@ -134,10 +164,11 @@ def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder):
         "print('up', flush=True)\n"
         "while True: time.sleep(0.1)\n"
     )
-    rank = task(tmp_path, bin_folder, "rank", "python3", str(saver))
+    rank = task(tmp_path, bin_folder, "rank", "python3", str(saver), image=image)
     log = tmp_path / "logs/rank_0.log"
     wait_for(lambda: log.exists() and "up" in log.read_text(), "the program")
-    assert task(tmp_path, bin_folder, "ask").wait(30) == 0 and rank.wait(30) == 0
+    assert task(tmp_path, bin_folder, "ask", image=image).wait(30) == 0 and rank.wait(30) == 0
     assert log.read_text() == "up\nsaved\n"
-    assert "trainyard-digits-1-rank_0" in calls(bin_folder, "inspect")[0]
+    assert "asked" not in calls(bin_folder)
+    assert image == SIF or "trainyard-digits-1-rank_0" in calls(bin_folder, "inspect")[0]
     assert {path.name for path in (tmp_path / "ranks").iterdir()} >= {"n1:over", "n1:rank_0.asked", "n1:rank_0.saves"}
