@@ -27,6 +27,10 @@ options:
     type: list
     elements: str
     default: []
+  apptainer:
+    description: Whether Apptainer must run such an image, too.
+    type: bool
+    default: false
 extends_documentation_fragment: [inventory_name, read_only]
 """
 
@@ -43,7 +47,8 @@ probe:
   description: >-
     C(host) and C(user); C(fault), why nothing was started; C(import) and C(run), each the exit status and the output;
     C(expected), what the container must see; C(written_by), the uid that owns the file which the container wrote, or
-    null; C(devices) that it must see; C(sysctls); C(unranged), the files in which the user has no range of ids.
+    null; C(apptainer), null or C(run) and C(written_by) of Apptainer; C(devices) that it must see; C(sysctls);
+    C(unranged), the files in which the user has no range of ids.
   returned: success
   type: dict
 """
@@ -60,11 +65,12 @@ def main() -> None:
             "user": {"type": "str", "required": True},
             "devices": {"type": "list", "elements": "str", "default": []},
             "options": {"type": "list", "elements": "str", "default": []},
+            "apptainer": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     given = module.params
-    found = probe(given["user"], given["host"], given["devices"], given["options"])
+    found = probe(given["user"], given["host"], given["devices"], given["options"], given["apptainer"])
     module.exit_json(changed=False, probe=found)
 
 

@@ -74,10 +74,14 @@ def podman_version(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def candidates(text: str) -> dict[str, str]:
-    """Return the version that apt would install of each package, from `apt-cache policy` in English."""
+def candidates(text: str, packages: Iterable[str]) -> dict[str, str]:
+    """Return the version that apt would install of each package, from `apt-cache policy` in English; "" for none.
+
+    Packages that apt does not know are not in its output.
+    """
     names = re.finditer(r"^(\S+):\n\s+Installed: .*\n\s+Candidate: (\S+)", text, re.M)
-    return {match[1]: "" if match[2] == "(none)" else match[2] for match in names}
+    offered = {match[1]: "" if match[2] == "(none)" else match[2] for match in names}
+    return {name: offered.get(name, "") for name in packages}
 
 
 def input_findings(settings: Mapping[str, Any]) -> Iterator[Finding]:
@@ -208,8 +212,50 @@ def _of_probe(probe: Mapping[str, Any]) -> Iterator[Finding]:
         if status:
             yield _failed(what, status, output, probe["sysctls"])
             return
-    inside, outside = read_answer(probe["run"][1]), probe["expected"]
     action = "see what changes Podman's settings: podman info as that user, /etc/containers, ~/.config/containers"
+    yield from _of_answer(probe, probe, action)
+    inside = read_answer(probe["run"][1])
+    missing = [name for name in probe["devices"] if name not in inside.get("devices", "").split()]
+    if missing:
+        remedy = "run the role container_runtime again, which writes /etc/cdi/nvidia.yaml; see nvidia-ctk cdi list"
+        yield Finding("GPUs in the container", f"no {', '.join(missing)}", "the host's GPUs", remedy)
+    if probe.get("apptainer"):
+        yield from _of_apptainer(probe, probe["apptainer"])
+
+
+def _of_apptainer(probe: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[Finding]:
+    status, output = run["run"]
+    if status:
+        lines = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", output).splitlines() if "FATAL" in line]
+        text = re.sub(r"^FATAL:\s*", "", (lines or [output.strip() or f"exit status {status}"])[-1])[:_MAX_TEXT]
+        remedies = (each for pattern, each in _APPTAINER_FAULTS if re.search(pattern, output))
+        found = f"Apptainer runs no SIF file: {text}"
+        yield Finding(
+            "Apptainer", found, "a container with the flags of jobs", next(remedies, "see Apptainer's message")
+        )
+        return
+    if "Converting SIF file" in output:
+        action = "install squashfuse (package squashfuse), which mounts images"
+        yield Finding("Apptainer", "it unpacks the whole image at each start", "images that are mounted", action)
+    yield from _of_answer(probe, run, "see what changes Apptainer's settings: /etc/apptainer/apptainer.conf")
+
+
+# What Apptainer prints where it cannot start an image, and what to do.
+_APPTAINER_FAULTS: tuple[tuple[str, str], ...] = (
+    (r"Failed to execute|executable file not found|No such file|is not installed", "install the package apptainer"),
+    (r"fuse: device not found|/dev/fuse",
+     "modprobe fuse; a container as node needs the device /dev/fuse (podman run --device /dev/fuse)"),
+    (r"can't mount proc filesystem",
+     "install squashfuse: without it, images are unpacked, which no container with a hidden part of /proc can"),
+    (r"user namespace|userns|CLONE_NEWUSER|unshare",
+     "see the settings user.max_user_namespaces, kernel.unprivileged_userns_clone and, on Ubuntu, "
+     "kernel.apparmor_restrict_unprivileged_userns"),
+)  # fmt: skip
+
+
+def _of_answer(probe: Mapping[str, Any], run: Mapping[str, Any], action: str) -> Iterator[Finding]:
+    """Yield how a container differs from what jobs expect; `run` is one run of a container program."""
+    inside, outside = read_answer(run["run"][1]), probe["expected"]
     if inside.get("uid") != outside["uid"]:
         found = f"the user has uid {inside.get('uid', '?')} in the container"
         yield Finding("user in the container", found, f"its own uid {outside['uid']}", action)
@@ -220,14 +266,10 @@ def _of_probe(probe: Mapping[str, Any]) -> Iterator[Finding]:
     if inside.get("nofile") != outside["nofile"]:
         found = f"{inside.get('nofile', '?')} open files in the container"
         yield Finding("limits of the container", found, f"{outside['nofile']}, as outside", action)
-    if probe["written_by"] != int(outside["uid"]):
-        found = "no file" if probe["written_by"] is None else f"a file of uid {probe['written_by']}"
+    if run["written_by"] != int(outside["uid"]):
+        found = "no file" if run["written_by"] is None else f"a file of uid {run['written_by']}"
         written = f"in a mounted folder the file that the container wrote, of uid {outside['uid']}"
         yield Finding("folder in the container", found, written, action)
-    missing = [name for name in probe["devices"] if name not in inside.get("devices", "").split()]
-    if missing:
-        remedy = "run the role container_runtime again, which writes /etc/cdi/nvidia.yaml; see nvidia-ctk cdi list"
-        yield Finding("GPUs in the container", f"no {', '.join(missing)}", "the host's GPUs", remedy)
 
 
 def read_answer(output: str) -> dict[str, str]:

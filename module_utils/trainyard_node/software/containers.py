@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.software import containers as rules
-from ...trainyard.software.container_flags import PODMAN
+from ...trainyard.software.container_flags import APPTAINER, PODMAN
 from ..machine import as_user, commands
 from ..machine.files import read_files
 from ..machine.packages import missing_packages
@@ -135,7 +135,7 @@ def read_state(tree: Tree, request: Mapping[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {
         **{"host": request["host"], "name": user, "user": account, "package_manager": request["package_manager"]},
         "missing_packages": missing,
-        "candidates": rules.candidates(policy or ""),
+        "candidates": rules.candidates(policy or "", missing),
         "podman": "" if "podman" in missing else tree.output("podman.version", ["podman", "--version"]) or "",
         "files": read_files(request["files"]),
         "linger": tree.exists(f"/var/lib/systemd/linger/{user}"),
@@ -175,7 +175,9 @@ def make_storage(user: str, path: str) -> None:
     os.chown(folder, account.pw_uid, account.pw_gid)
 
 
-def probe(user: str, host: str, devices: Sequence[str], options: Sequence[str] = ()) -> dict[str, Any]:
+def probe(
+    user: str, host: str, devices: Sequence[str], options: Sequence[str] = (), apptainer: bool = False
+) -> dict[str, Any]:
     """Start a container like a job's as the user, and return what the module container_runtime_verify documents."""
     answer: dict[str, Any] = {"host": host, "user": user, "fault": "", "devices": list(devices)}
     account = _account(user)
@@ -184,21 +186,44 @@ def probe(user: str, host: str, devices: Sequence[str], options: Sequence[str] =
         return {**answer, "fault": missing}
     answer |= {"sysctls": read_sysctls(Tree()), "unranged": list(_range_texts(Tree(), user, account["uid"])[0])}
     try:
-        limit_s = _SECONDS * 4.0
-        made = as_user.run(as_user.named(user), _run, user, account, list(options), limit_s=limit_s)
+        owner, limit_s = as_user.named(user), _SECONDS * 4.0
+        made = as_user.run(owner, _run, user, account, list(options), limit_s=limit_s)
+        other = as_user.run(owner, _run_apptainer, user, account, limit_s=limit_s) if apptainer else None
     except as_user.JobError as error:
         return {**answer, "fault": str(error)}
-    return {**answer, **made}
+    return {**answer, **made, "apptainer": other}
 
 
-def _run(user: str, account: Mapping[str, Any], options: Sequence[str]) -> dict[str, Any]:
-    environment = {
+def _environment(user: str, account: Mapping[str, Any]) -> dict[str, str]:
+    return {
         **{"HOME": account["home"], "USER": user, "LOGNAME": user, "LC_ALL": "C"},
         "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "XDG_RUNTIME_DIR": f"/run/user/{account['uid']}",
     }
+
+
+def _run_apptainer(user: str, account: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a SIF file of the machine's own shell, and run it; the output has Apptainer's own notes."""
     with tempfile.TemporaryDirectory(prefix="trainyard-container-") as folder:
-        settings: dict[str, Any] = {"timeout": _SECONDS, "env": environment, "cwd": folder}
+        settings: dict[str, Any] = {"timeout": _SECONDS, "env": _environment(user, account), "cwd": folder}
+        archive, tree, image, mounted = (Path(folder, name) for name in ("image.tar", "tree", "image.sif", "mounted"))
+        for each in (mounted, tree, tree / "trainyard"):
+            each.mkdir()
+        done = _pack(archive, settings)
+        bind = ["--bind", f"{mounted}:/trainyard"]
+        for argv in (
+            ["tar", "-xf", str(archive), "-C", str(tree)],
+            ["apptainer", "build", str(image), str(tree)],
+            ["apptainer", *APPTAINER, *bind, str(image), "/bin/sh", "-c", _SCRIPT],
+        ):
+            done = done if done.status else commands.run(argv, **settings)
+        written = mounted / "written"
+        return {"run": list(done), "written_by": written.stat().st_uid if written.exists() else None}
+
+
+def _run(user: str, account: Mapping[str, Any], options: Sequence[str]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="trainyard-container-") as folder:
+        settings: dict[str, Any] = {"timeout": _SECONDS, "env": _environment(user, account), "cwd": folder}
         archive, mounted = Path(folder, "image.tar"), Path(folder, "mounted")
         mounted.mkdir()
         image = f"localhost/trainyard-check:{secrets.token_hex(8)}"

@@ -121,8 +121,9 @@ def test_podman_versions(text, version):
 
 
 def test_what_apt_offers():
-    assert containers.candidates(POLICY) == {"podman": "4.3.1+ds1-8+deb12u1+b3", "apptainer": ""}
-    assert containers.candidates("N: Unable to locate package no-such\n") == {}
+    offered = {"podman": "4.3.1+ds1-8+deb12u1+b3", "apptainer": "", "no-such": ""}
+    assert containers.candidates(POLICY, ["podman", "apptainer", "no-such"]) == offered
+    assert containers.candidates("N: Unable to locate package no-such\n", ["no-such"]) == {"no-such": ""}
 
 
 GOOD = {
@@ -259,6 +260,39 @@ def test_a_container_in_order_has_no_finding():
 def test_what_a_container_shows(changes, check, text):
     ((its_check, its_text, _),) = probed(**changes)
     assert its_check == check and text in its_text
+
+
+# Captured: Apptainer 1.4.5 on Debian 13, without squashfuse (here and in a container), and without /dev/fuse.
+UNPACKED = "INFO:    Converting SIF file to temporary sandbox...\n"
+NO_PROC = (
+    f"{UNPACKED}FATAL:   while extracting /x.sif: root filesystem extraction failed: extract command failed: FATAL:   "
+    "container creation failed: mount hook function failure: mount proc->/proc error: while mounting proc: can't mount "
+    "proc filesystem to /proc: operation not permitted\n: exit status 255\n"
+)
+NO_FUSE = (
+    "INFO:    gocryptfs not found, will not be able to use gocryptfs\n"
+    "FATAL:   container creation failed: image driver mount failure: image driver squashfuse_ll instance exited with "
+    "error: squashfuse_ll exited: fuse: device not found, try 'modprobe fuse' first\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "action"),
+    [
+        ({"run": [255, NO_FUSE]}, "no SIF file: container creation failed: image driver mount", "modprobe fuse"),
+        ({"run": [255, NO_PROC]}, "no SIF file: while extracting /x.sif: root", "install squashfuse: without"),
+        ({"run": [127, "No such file or directory"]}, "no SIF file: No such file", "install the package apptainer"),
+        ({"run": [1, ""]}, "no SIF file: exit status 1", "see Apptainer's message"),
+        ({"run": [0, UNPACKED + ANSWER]}, "it unpacks the whole image", "install squashfuse"),
+        ({"run": [0, ANSWER.replace("uid=2000", "uid=0")]}, "the user has uid 0", "/etc/apptainer/apptainer.conf"),
+        ({"written_by": None}, "no file", "/etc/apptainer/apptainer.conf"),
+    ],
+)
+def test_what_apptainer_shows(changes, text, action):
+    good = {"run": [0, ANSWER], "written_by": 2000}
+    assert probed(apptainer=good) == []
+    ((_, its_text, its_action),) = probed(apptainer={**good, **changes})
+    assert text in its_text and action in its_action
 
 
 @pytest.mark.parametrize(
