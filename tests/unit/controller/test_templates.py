@@ -17,8 +17,9 @@ SHELL = sorted(
 # Values that are written as they are: numbers, checked names, and values that sbatch reads, not a shell.
 AS_IT_IS = {
     "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.restarts.most",
-    "job.min_disk_mib", "job.port", "line", "mark", "more", "name", "option", "plan.job_id", "plan.nodes",
-    "plan.ranks_per_node", "plan.world_size", "stop.grace_s", "stop.signal", "submit_host", "unpacks", "where",
+    "interpreter", "job.min_disk_mib", "job.port", "line", "mark", "more", "name", "option",
+    "plan.job_id", "plan.nodes", "plan.ranks_per_node", "plan.world_size", "stop.grace_s", "stop.signal", "submit_host",
+    "unpacks", "where",
 }  # fmt: skip
 
 

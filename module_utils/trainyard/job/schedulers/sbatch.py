@@ -8,7 +8,7 @@ and iproute2 on the nodes, and Slurm's own commands.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from ...findings.findings import grouped
@@ -22,6 +22,9 @@ SCRIPT = "job.sbatch"
 SOURCE_MARK = "#SOURCE"
 # The container programs that a script of Slurm can start.
 IMAGE_PROGRAMS = ("podman", "apptainer")
+# Variables that the container program alone gets, and those of the user's login on a node which name files there.
+_OUTSIDE = ("PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+_OF_THE_LOGIN = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "BASH_ENV", "TMPDIR")
 
 
 def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str, str]]) -> Template:
@@ -33,7 +36,7 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
         "submit_host": " ".join(plan.submit_host.split()),
         "options": options(plan),
         "stop": saves(job),
-        "image": image(job),
+        "image": image(job, {*job.env, *(name for env in node_env.values() for name in env)}),
         "path": f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH,
         "node_env": _node_environment(node_env),
         "mpi_parameters": {**({"btl_tcp_if_include": job.network} if job.network else {}), **job.mpi.parameters},
@@ -43,8 +46,11 @@ def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str
     return Template("slurm/job.sbatch.j2", context)
 
 
-def image(job: Job) -> dict[str, Any] | None:
-    """Return how a task runs the job's image; None without one. The nodes and what they have are unknown."""
+def image(job: Job, chosen: Set[str]) -> dict[str, Any] | None:
+    """Return how a task runs the job's image; None without one. The nodes and what they have are unknown.
+
+    `chosen` are the variables that the job itself sets.
+    """
     if job.image is None:
         return None
     program = next((name for name in job.image.runtimes if name in IMAGE_PROGRAMS), "podman")
@@ -65,6 +71,7 @@ def image(job: Job) -> dict[str, Any] | None:
         "kind": job.image.kind,
         "pull": job.image.pull,
         "run": [*run, *(word for mount in mounts for word in (option, mount))],
+        "not_inside": [*_OUTSIDE, *(name for name in _OF_THE_LOGIN if name not in chosen)],
         "begin": f'{venv}exec "$@"',
     }
 

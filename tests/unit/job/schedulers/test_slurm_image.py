@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -14,9 +15,12 @@ folder=$(dirname "$(dirname "$0")")
 echo "$@" >>"$folder/calls"
 case "$1" in
 image) [ -e "$folder/there" ] ;;
-pull) [ ! -e "$folder/broken" ] || { echo "no space left" >&2; exit 125; }; touch "$folder/there"; echo sha256:one ;;
+pull) [ ! -e "$folder/broken" ] || { echo "no space left" >&2; exit 125; }; touch "$folder/there"
+    cat "$folder/image-$SLURMD_NODENAME" 2>/dev/null || echo sha256:one ;;
+ps) cat "$folder/listed" 2>/dev/null ;;
 inspect) cat "$folder/pid" ;;
 run)
+    [ ! -e "$folder/cannot" ] || { echo "Error: no subuid ranges" >&2; exit 125; }
     # As Podman: what runs in the image is no child of the program, which passes signals on.
     while [ "$1" != sh ]; do shift; done
     echo "inside $PATH" >>"$folder/calls"
@@ -64,10 +68,10 @@ def calls(folder, first="", file="calls"):
     return [line for line in (folder / file).read_text().splitlines() if line.startswith(first)]
 
 
-def checked(folder, bin_folder, path="", **changed):
+def checked(folder, bin_folder, path="", nodes=("n1",), **changed):
     here = {"job_venv": "", "job_command": ["bash", "x"], "job_launcher": "direct", "job_image": ARCHIVED, **changed}
     home = {"HOME": str(folder), "TRAINYARD_JOB_ID": "digits-1"}
-    return prepared(script(**here), folder, PATH=path or f"{bin_folder}:/usr/bin:/bin", **home)
+    return prepared(script(**here), folder, nodes, PATH=path or f"{bin_folder}:/usr/bin:/bin", **home)
 
 
 @pytest.mark.parametrize("image", [ARCHIVED, REGISTRY, SIF])
@@ -83,7 +87,7 @@ def test_bash_accepts_every_script(image, starts):
 
 def test_each_node_brings_the_image_and_is_checked_in_it(tmp_path, bin_folder):
     done = checked(tmp_path, bin_folder, job_packages=["no-such-package"])
-    assert done.returncode == 66 and "trainyard: no no-such-package on n1 (job_packages)" in done.stdout
+    assert done.returncode == 66 and "trainyard: no no-such-package in the image on n1 (job_packages)" in done.stdout
     assert calls(bin_folder, "pull") == [f"pull --quiet {ARCHIVED}"]
     assert checked(tmp_path, bin_folder).returncode == 0
     (run,) = calls(bin_folder, "run ")[-1:]
@@ -92,6 +96,46 @@ def test_each_node_brings_the_image_and_is_checked_in_it(tmp_path, bin_folder):
     assert f" --user {os.getuid()}:{os.getgid()} " in run
     done = checked(tmp_path, bin_folder, job_command=["no-such-program"])
     assert done.stdout == "trainyard: no no-such-program in the image on n1 (job_command)\n"
+
+
+def test_an_agent_needs_python3_and_bash_in_the_image(tmp_path, bin_folder):
+    assert checked(tmp_path, bin_folder, job_launcher="torchrun").returncode == 0
+    start = script(job_image=ARCHIVED, job_launcher="torchrun").split("# Start the ranks.")[1]
+    assert "python3 -m torch.distributed.run" in start
+    for name in ("bash", "id", "cat", "mkdir", "dirname", "setsid", "tail", "sh"):
+        (bin_folder / name).symlink_to(shutil.which(name))
+    done = checked(tmp_path, bin_folder, path=str(bin_folder), job_launcher="torchrun")
+    assert done.stdout == "trainyard: no python3 in the image on n1 (job_launcher)\n"
+
+
+def test_a_node_with_another_image_is_named(tmp_path, bin_folder):
+    (bin_folder / "image-n2").write_text("sha256:two\n")
+    done = checked(tmp_path, bin_folder, nodes=("n1", "n2"))
+    assert done.returncode == 65
+    assert "trainyard: versions differ between the nodes (job_packages, job_image):" in done.stdout
+    assert {"    job_image sha256:one on n1", "    job_image sha256:two on n2"} <= set(done.stdout.splitlines())
+    (bin_folder / "image-n2").write_text("sha256:one\n")
+    assert checked(tmp_path, bin_folder, nodes=("n1", "n2")).returncode == 0
+
+
+def test_a_node_where_the_image_does_not_start_is_named(tmp_path, bin_folder):
+    (bin_folder / "cannot").touch()
+    done = checked(tmp_path, bin_folder)
+    assert done.returncode == 66 and "no subuid ranges" in done.stderr
+    assert done.stdout == f"trainyard: the check in {ARCHIVED} ended with status 125 on n1 (job_image)\n"
+
+
+def test_containers_that_slurm_killed_are_removed_by_the_next_job(tmp_path, bin_folder):
+    assert checked(tmp_path, bin_folder).returncode == 0
+    assert calls(bin_folder, "ps") == ["ps --quiet --filter label=trainyard.job"]
+    (bin_folder / "listed").write_text("aa\nbb\n")
+    # The simulated Podman names the same process for all containers.
+    (bin_folder / "pid").write_text(f"{os.getpid()}\n")
+    assert checked(tmp_path, bin_folder).returncode == 0
+    assert calls(bin_folder, "rm") == []
+    (bin_folder / "pid").write_text(f"{2**30}\n")
+    assert checked(tmp_path, bin_folder).returncode == 0
+    assert calls(bin_folder, "rm") == [f"rm --force --ignore --time 0 {name}" for name in ("aa", "bb")]
 
 
 def test_an_image_of_a_registry_is_pulled_only_where_it_is_missing(tmp_path, bin_folder):
@@ -114,9 +158,18 @@ def test_a_node_that_cannot_bring_the_image_says_why(tmp_path, bin_folder):
     assert done.stdout == "trainyard: no podman on n1 (job_container)\n"
 
 
-def task(folder, bin_folder, command, *argv, image=ARCHIVED, **env):
+def test_the_login_of_the_user_does_not_change_the_image(tmp_path, bin_folder):
+    logged_in = {"LD_LIBRARY_PATH": "/node/lib", "PYTHONPATH": "/node", "TMPDIR": "/scratch/7", "RANK": "0"}
+    set_here = {"job_env": {"PYTHONPATH": "/data/packages"}}
+    assert task(tmp_path, bin_folder, "rank", "true", **logged_in, changed=set_here).wait(30) == 0
+    (run,) = calls(bin_folder, "run ")
+    assert "--env PYTHONPATH " in run and "--env RANK " in run
+    assert "LD_LIBRARY_PATH" not in run and "TMPDIR" not in run
+
+
+def task(folder, bin_folder, command, *argv, image=ARCHIVED, changed=None, **env):
     """Start task.sh with a role on n1."""
-    text = script(job_image=image, job_venv="/no/venv").split("<<'TRAINYARD_TASK'\n")[1]
+    text = script(job_image=image, job_venv="/no/venv", **(changed or {})).split("<<'TRAINYARD_TASK'\n")[1]
     (folder / "task.sh").write_text(text.split("\nTRAINYARD_TASK\n")[0])
     for name in ("source", "logs", "exits", "ranks"):
         (folder / name).mkdir(exist_ok=True)
@@ -135,6 +188,7 @@ def test_a_task_runs_in_the_image_and_leaves_no_container(tmp_path, bin_folder):
     assert (tmp_path / "logs/rank_0.log").read_text() == "0 1\n"
     (run,) = calls(bin_folder, "run ")
     assert "--name trainyard-digits-1-rank_0 " in run and "--env RANK" in run and "--env PATH" not in run
+    assert "--label trainyard.job=digits-1 " in run
     assert calls(bin_folder, "rm") == ["rm --force --ignore --time 0 trainyard-digits-1-rank_0"]
     assert (tmp_path / "exits/rank_0.exit").read_text().split()[3] == "7"
 
@@ -172,3 +226,16 @@ def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder, image)
     assert "asked" not in calls(bin_folder)
     assert image == SIF or "trainyard-digits-1-rank_0" in calls(bin_folder, "inspect")[0]
     assert {path.name for path in (tmp_path / "ranks").iterdir()} >= {"n1:over", "n1:rank_0.asked", "n1:rank_0.saves"}
+
+
+def test_a_container_that_slurm_has_ended_already_is_no_error(tmp_path, bin_folder, capfd):
+    rank, noted = task(tmp_path, bin_folder, "rank", "sleep", "60"), bin_folder / "pid"
+    wait_for(
+        lambda: (tmp_path / "ranks/n1:rank_0.pid").exists() and noted.exists() and noted.read_text(), "the program"
+    )
+    pid = int(noted.read_text())
+    noted.unlink()
+    assert task(tmp_path, bin_folder, "ask").wait(30) == 0
+    assert capfd.readouterr().err == ""
+    os.kill(pid, signal.SIGKILL)
+    assert rank.wait(30) == 0 and (tmp_path / "exits/rank_0.exit").read_text().split()[3] != "0"
