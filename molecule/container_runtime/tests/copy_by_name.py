@@ -3,8 +3,9 @@
 pytest tests/copy_by_name.py in the scenario's folder, after `make molecule SCENARIO=container_runtime`.
 """
 
+from lab_images import of_user, put
 from lab_jobs import WORKER
-from test_image_jobs import archives, image, of_user, put
+from test_image_jobs import archives, image
 
 # Fixtures that the test has by their names.
 __all__ = ["archives", "image"]

@@ -3,14 +3,12 @@
 The image is the lab's own with a variable in it, as no registry of images is in reach.
 """
 
-import hashlib
 import json
 import re
-import subprocess
-import tarfile
 
 import pytest
-from lab_jobs import LAB, PROJECT, WORKER, wait_until
+from lab_images import containers, lab_image, of_user, put, with_mark
+from lab_jobs import WORKER, wait_until
 
 ARCHIVE = "/srv/shared/job-image.tar"
 IN_IMAGE = {"job_image": f"oci-archive:{ARCHIVE}", "job_nodes": 2}
@@ -19,64 +17,12 @@ ADDED = {"container", "HOSTNAME", "TERM", "MARK"}
 PRINT_ALL = "import json, os; print('all', json.dumps({**os.environ, 'uid': str(os.getuid())}))"
 
 
-def podman(*argv, **options):
-    config = str(PROJECT / "molecule/default/containers.conf")
-    done = subprocess.run(
-        ["env", f"CONTAINERS_CONF={config}", "podman", *argv], check=True, capture_output=True, **options
-    )
-    return done.stdout.decode().strip()
-
-
-def of_user(node, command):
-    """Run a command as the training user, with its folder of running containers."""
-    whole = f"cd / && XDG_RUNTIME_DIR=/run/user/$(id -u train) runuser -u train -- {command}"
-    return node.host.check_output(whole)
-
-
-def containers(nodes):
-    return {name: found for name, node in nodes.items() if (found := of_user(node, "podman ps -aq"))}
-
-
-def put(archive, node, path):
-    with archive.open("rb") as content:
-        podman("exec", "--interactive", node.container, "sh", "-c", f"cat > {path} && chmod 644 {path}", stdin=content)
-
-
-def with_mark(folder, mark, archive):
-    """Write the image in a folder (OCI image layout) as an archive, with MARK in the environment of its programs."""
-    blobs = folder / "blobs/sha256"
-
-    def kept(content):
-        name = hashlib.sha256(content).hexdigest()
-        (blobs / name).write_bytes(content)
-        return {"digest": f"sha256:{name}", "size": len(content)}
-
-    def blob(entry):
-        return json.loads((blobs / entry["digest"].partition(":")[2]).read_bytes())
-
-    index = json.loads((folder / "index.json").read_bytes())
-    manifest = blob(index["manifests"][0])
-    config = blob(manifest["config"])
-    # Many images name a user, as those of playbooks/image.yml do: ranks run as the training user all the same.
-    config["config"]["User"] = "0"
-    config["config"]["Env"] = [*config["config"].get("Env", ()), f"MARK={mark}"]
-    manifest["config"].update(kept(json.dumps(config).encode()))
-    index["manifests"][0].update(kept(json.dumps(manifest).encode()))
-    marked = folder / f"{mark}.json"
-    marked.write_text(json.dumps(index))
-    with tarfile.open(archive, "w") as packed:
-        for path, name in ((folder / "oci-layout", "oci-layout"), (marked, "index.json"), (folder / "blobs", "blobs")):
-            packed.add(path, name)
-    return archive
-
-
 @pytest.fixture(scope="session")
 def archives(tmp_path_factory):
     """The lab's image twice, by the mark that tells one from the other."""
     folder = tmp_path_factory.mktemp("images")
-    base = podman("inspect", "--format", "{{.ImageName}}", f"{LAB}-n1")
-    podman("save", "--quiet", "--format", "oci-dir", "--uncompressed", "--output", str(folder / "image"), base)
-    return {mark: with_mark(folder / "image", mark, folder / f"{mark}.tar") for mark in ("one", "two")}
+    image = lab_image(folder / "image")
+    return {mark: with_mark(image, mark, folder / f"{mark}.tar") for mark in ("one", "two")}
 
 
 @pytest.fixture(scope="session", autouse=True)
