@@ -31,7 +31,7 @@ _ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 @dataclass
 class Resolved:
-    """What was resolved, and findings on what could not be."""
+    """Packages and wheels by system, and findings on those that could not be resolved."""
 
     debs: dict[System, list[debs.Deb]]
     wheels: dict[tuple[System, str], list[wheels.Wheel]]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SUM = 32 * "ab"
-# Of apt 2.6 on Debian 12, with --print-uris and Acquire::ForceHash.
+# apt 2.6 of Debian 12 prints this with --print-uris and Acquire::ForceHash.
 OUTPUT = (
     f"'http://mirror.example.org/debian/pool/main/o/openmpi/openmpi-bin_4.1.4-3%2bb1_amd64.deb' "
     f"openmpi-bin_4.1.4-3+b1_amd64.deb 225640 SHA256:{SUM}\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SUM = 32 * "cd"
-# Of uv 0.13.9, shortened.
+# uv 0.13.9 writes such a file; shortened.
 PYLOCK = f"""
 lock-version = "1.0"
 created-by = "uv"

@@ -202,7 +202,8 @@ def test_a_rank_of_an_agent_in_the_image_starts_no_other_container(tmp_path, bin
 def test_apptainer_takes_the_variables_of_the_job_by_a_prefix(tmp_path, bin_folder):
     """They win over those of the image, and LD_LIBRARY_PATH does not get lost."""
     variables = {"LD_LIBRARY_PATH": "/opt/lib", "XDG_RUNTIME_DIR": "/run/user/1"}
-    assert task(tmp_path, bin_folder, "rank", "true", image=SIF, **variables).wait(30) == 0
+    chosen = {"job_env": {"LD_LIBRARY_PATH": "/opt/lib"}}
+    assert task(tmp_path, bin_folder, "rank", "true", image=SIF, changed=chosen, **variables).wait(30) == 0
     assert calls(bin_folder)[0].startswith("--quiet exec --cleanenv --no-eval --no-home ")
     given = dict(line.removeprefix("APPTAINERENV_").split("=", 1) for line in calls(bin_folder, file="env"))
     assert (given["LD_LIBRARY_PATH"], given["RANK"], given["TRAINYARD_IN_IMAGE"]) == ("/opt/lib", "0", "1")
