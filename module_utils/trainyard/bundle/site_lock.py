@@ -28,7 +28,7 @@ class LockError(ValueError):
 
 @dataclass
 class Wanted:
-    """What the hosts of one system are to get: names of packages, and environments by name."""
+    """The software for the hosts of one system: names of packages, and environments by name."""
 
     packages: set[str] = field(default_factory=set)
     environments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
