@@ -211,6 +211,8 @@ def run_agent(*argv: str) -> None:
     gc.disable()
     try:
         importlib.import_module(argv[0].rpartition(".")[0])
+        if argv[0] == "torch.distributed.run":
+            sys.argv = _for_torch(getattr(sys.modules["torch"], "__version__", ""), sys.argv)
         gc.freeze()
         gc.enable()
         runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
@@ -227,6 +229,21 @@ def run_agent(*argv: str) -> None:
         with contextlib.suppress(OSError):
             stream.flush()
     os._exit(status)
+
+
+def _for_torch(version: str, argv: list[str]) -> list[str]:
+    """Return torchrun's command line in the form that this release of torch knows.
+
+    Before 2.0 its options had underscores alone, and no --local-addr: there the master's address is that of the plan.
+    """
+    if version[:2] not in ("0.", "1."):
+        return argv
+    end = argv.index("--no-python") + 1 if "--no-python" in argv else len(argv)
+    words = [word.replace("-", "_").replace("__", "--", 1) if word[:2] == "--" else word for word in argv[:end]]
+    if "--local_addr" in words:
+        at = words.index("--local_addr")
+        del words[at : at + 2]
+    return words + argv[end:]
 
 
 def _note_ranks() -> None:

@@ -150,6 +150,24 @@ def test_an_agent_is_a_module_that_leaves_when_it_has_ended(job_dir, ending, sta
     assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
 
 
+TORCHRUN = "--nnodes 2 --node-rank 1 --local-addr n2 --log-dir a-b --no-python py --node-rank --local-addr x"
+BEFORE_2 = "--nnodes 2 --node_rank 1 --log_dir a-b --no_python py --node-rank --local-addr x"
+
+
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [("1.10.2", BEFORE_2), ("1.13.1+cu117", BEFORE_2), ("2.0.0", TORCHRUN), ("2.13.0", TORCHRUN)],
+)
+def test_torchrun_before_2_0_gets_the_options_that_it_knows(job_dir, version, options):
+    """As the parsers of 1.10.2 and 1.13.1 (torch/distributed/run.py): underscores alone, and no address of its own."""
+    (job_dir / "torch/distributed").mkdir(parents=True)
+    (job_dir / "torch/__init__.py").write_text(f"__version__ = '{version}'")
+    (job_dir / "torch/distributed/run.py").write_text("import sys\nprint(*sys.argv[1:])")
+    start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "torch.distributed.run", *TORCHRUN.split()]
+    done = subprocess.run(start, cwd=job_dir, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == (f"{options}\n", 0)
+
+
 # PyTorch's agent (elastic/multiprocessing/api.py, SubprocessContext) polls its ranks one after another, ends the others
 # once one has failed, and polls all again.
 POLLS = """
