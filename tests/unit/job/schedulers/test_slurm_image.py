@@ -36,8 +36,10 @@ echo "$@" >>"$folder/calls"
 env | grep ^APPTAINERENV_ >"$folder/env"
 while [ "$1" != sh ]; do shift; done
 # Bash runs traps in the order of the signals' numbers, so TERM wins if both have come.
-"$folder/inside/squashfuse_ll" -c 'trap "exit 3" TERM; trap "exit 4" URG; while :; do sleep 0.1; done' &
+serve='trap "exit 3" TERM; trap "exit 4" URG; : >"$0"; while :; do sleep 0.1; done'
+"$folder/inside/squashfuse_ll" -c "$serve" "$folder/serves" &
 server=$!
+until [ -e "$folder/serves" ]; do sleep 0.02; done
 "$@" & wait $!; status=$?
 kill -URG $server; wait $server; [ $? = 4 ] || echo asked >>"$folder/calls"
 exit $status
