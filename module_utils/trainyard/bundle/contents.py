@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a bundle holds: the files of a lock, where each lies, their sums, and the texts of its repositories for apt.
+
+NAME-4f2a.bundle/
+    lock                            the lock itself
+    debs/SYSTEM/                    a flat repository of each system: *.deb, Packages, Release, InRelease
+    wheels/                         wheels of all systems
+    wheels/SYSTEM-ENVIRONMENT.txt   requirements with hashes
+    files/                          archives
+    sbom.cdx.json                   the software, for tools that read CycloneDX
+    missing.json                    what somebody has to fetch by hand
+    SHA256SUMS, SHA256SUMS.asc      the sum of each file, and their signature
+    key.asc                         the public key of the signatures
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ..software.installed import size_text
+from .wheels import Wheel, requirements
+
+SUMS = "SHA256SUMS"
+_SUM = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\x00-\x1f\x7f]+)")
+
+
+@dataclass(frozen=True, order=True)
+class Item:
+    """One file of a bundle: its path there, where it comes from, its size (0: not known), its sum, and what it is."""
+
+    path: str
+    url: str
+    bytes: int
+    sha256: str
+    what: str
+
+
+def name(inventory: str, lock_text: str) -> str:
+    """Return the name of a bundle: that of the inventory, and the first digits of the lock's sum."""
+    return f"{inventory}-{hashlib.sha256(lock_text.encode()).hexdigest()[:4]}.bundle"
+
+
+def items(lock: Mapping[str, Any]) -> list[Item]:
+    """Return the files that a lock names, each path once."""
+    found: dict[str, Item] = {}
+    for system, parts in lock["systems"].items():
+        for deb in parts["packages"]["files"]:
+            path = f"debs/{system}/{_file(deb['file'])}"
+            found[path] = Item(path, deb["url"], deb["bytes"], deb["sha256"], f"{deb['name']} {deb['version']}")
+        for environment in parts["environments"].values():
+            for wheel in environment["wheels"]:
+                path = f"wheels/{_file(wheel['file'])}"
+                found[path] = Item(
+                    path, wheel["url"], wheel["bytes"], wheel["sha256"], f"{wheel['name']} {wheel['version']}"
+                )
+    for file in lock["files"]:
+        if file["sha256"]:
+            path = f"files/{_file(unquote(urlsplit(file['url']).path).rpartition('/')[2])}"
+            found[path] = Item(path, file["url"], 0, file["sha256"], file["what"])
+    return [found[path] for path in sorted(found)]
+
+
+def _file(given: str) -> str:
+    """Return the name of a file, never a path: a lock may come from elsewhere."""
+    safe = given.rpartition("/")[2]
+    return f"_{safe}" if safe in ("", ".", "..") else safe
+
+
+def missing(lock: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what the bundle does not hold: what no lock covers, and files without a sum, such as git repositories."""
+    by_hand = [
+        {"what": file["what"], "why": f"{file['url']} has no sum"} for file in lock["files"] if not file["sha256"]
+    ]
+    return [*lock["missing"], *by_hand]
+
+
+def texts(lock: Mapping[str, Any]) -> dict[str, str]:
+    """Return the requirement files of a bundle, by path."""
+    return {
+        f"wheels/{system}-{environment}.txt": requirements(Wheel(**wheel) for wheel in part["wheels"])
+        for system, parts in lock["systems"].items()
+        for environment, part in parts["environments"].items()
+    }
+
+
+def listing(found: Iterable[Item], left_out: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return a line for each file, the total, and what is missing."""
+    found = list(found)
+    lines = [
+        f"{each.what} ({size_text(each.bytes) if each.bytes else 'size unknown'}) from {each.url}" for each in found
+    ]
+    total = size_text(sum(each.bytes for each in found))
+    return [*lines, f"{len(found)} files, {total}", *(f"not in it: {each['what']}: {each['why']}" for each in left_out)]
+
+
+def sums_text(sums: Mapping[str, str]) -> str:
+    """Write the sums of files, by path, in the form of sha256sum."""
+    return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
+
+
+def read_sums(text: str) -> dict[str, str]:
+    """Read the sums of files, by path. Raises ValueError for another line, or a path that leaves the bundle."""
+    found = {}
+    for line in text.splitlines():
+        match = _SUM.fullmatch(line)
+        if match is None or match["path"].startswith("/") or ".." in match["path"].split("/"):
+            raise ValueError(f"{line[:80]!r} is no sum of a file")
+        found[match["path"]] = match["sha256"]
+    return found
+
+
+def new_since(found: Iterable[Item], older: Mapping[str, str]) -> list[Item]:
+    """Return the files that an older bundle does not hold, by its sums."""
+    return [each for each in found if older.get(each.path) != each.sha256]
+
+
+def packages_text(controls: Iterable[tuple[str, str, int, str]]) -> str:
+    """Write the index of a flat repository, from the control data of each package, its file, bytes and sum."""
+    return "\n".join(
+        f"{control.strip()}\nFilename: ./{file}\nSize: {size}\nSHA256: {sha256}\n"
+        for control, file, size, sha256 in controls
+    )
+
+
+def release_text(system: str, architecture: str, packages: bytes, date: str) -> str:
+    """Write the Release file of a flat repository; `date` in the form of RFC 5322."""
+    sha256 = hashlib.sha256(packages).hexdigest()
+    return (
+        f"Origin: trainyard\nLabel: trainyard\nSuite: {system}\nArchitectures: {architecture} all\nDate: {date}\n"
+        f"SHA256:\n {sha256} {len(packages)} Packages\n"
+    )

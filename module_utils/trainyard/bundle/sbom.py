@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The software of a lock as a bill of materials, CycloneDX 1.6 in JSON; the same lock gives the same text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from .systems import named
+
+_SPACE = uuid.UUID("4f0c6f0e-6f1c-5d0d-9a1b-3f1f5f8f7a10")
+
+
+def sbom(lock: Mapping[str, Any], lock_text: str, version: str) -> dict[str, Any]:
+    """Return the bill of materials; `version` is trainyard's own."""
+    components = {each["bom-ref"]: each for each in _components(lock)}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_SPACE, lock_text)}",
+        "version": 1,
+        "metadata": {
+            "component": {"type": "platform", "bom-ref": "cluster", "name": "cluster"},
+            "tools": {"components": [{"type": "application", "name": "trainyard", "version": version}]},
+        },
+        "components": [components[ref] for ref in sorted(components)],
+    }
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Write it."""
+    return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _components(lock: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    for name, parts in lock["systems"].items():
+        system = named(name)
+        release = f"&distro={quote(system.release, safe='')}" if system else ""
+        distribution = system.distribution if system else "debian"
+        for deb in parts["packages"]["files"]:
+            purl = f"pkg:deb/{distribution}/{_part(deb['name'])}@{_part(deb['version'])}?arch={deb['architecture']}"
+            yield _component("library", deb, purl + release)
+        for environment in parts["environments"].values():
+            for wheel in environment["wheels"]:
+                purl = f"pkg:pypi/{_part(wheel['name'])}@{_part(wheel['version'])}"
+                # One version may have a wheel for each platform.
+                yield _component("library", wheel, f"{purl}?file_name={_part(wheel['file'])}")
+    for file in lock["files"]:
+        entry = {"name": file["what"], "version": "", "sha256": file["sha256"]}
+        yield _component("file", entry, f"pkg:generic/{_part(file['what'])}?download_url={quote(file['url'], safe='')}")
+
+
+def _component(kind: str, entry: Mapping[str, Any], purl: str) -> dict[str, Any]:
+    digest = [{"alg": "SHA-256", "content": entry["sha256"]}] if entry["sha256"] else []
+    found = {
+        "type": kind,
+        "bom-ref": hashlib.sha256(purl.encode()).hexdigest()[:16],
+        "name": entry["name"],
+        "version": entry["version"],
+        "purl": purl,
+        "hashes": digest,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _part(value: str) -> str:
+    return quote(value, safe=".-_~")

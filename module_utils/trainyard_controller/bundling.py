@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make a bundle of a lock: fetch its files, write the repositories, sign all of it.
+
+Everything is put together in a folder NAME.part, which gets its name when it is whole; a second call goes on there.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.bundle import contents, sbom, site_lock
+from ..trainyard.bundle.contents import Item
+from ..trainyard.bundle.systems import named
+from ..trainyard.findings.findings import Finding, UnusableError
+from ..trainyard.findings.visible import one_line
+from ..trainyard.software.installed import size_text
+from ..trainyard.software.requirements import without_password
+from ..trainyard_node.machine import commands
+from ..trainyard_node.software.datasets import sha256_of
+
+# Files at a time; bytes of a read; seconds without an answer; the shortest interval of lines of progress.
+WORKERS, _BLOCK, _SILENT_S, _SHOW_S = 8, 1 << 20, 60, 5.0
+
+
+@dataclass
+class Progress:
+    """How far the files are, shown now and then; several threads count."""
+
+    items: Sequence[Item]
+    show: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        """Begin at nothing."""
+        self._lock, self._files, self._bytes, self._shown = threading.Lock(), 0, 0, time.monotonic()
+
+    def add(self, size: int, files: int = 0) -> None:
+        """Count bytes and files."""
+        with self._lock:
+            self._bytes, self._files = self._bytes + size, self._files + files
+            if time.monotonic() - self._shown < _SHOW_S:
+                return
+            self._shown = time.monotonic()
+        self.show(f"bundle: {self._files} of {len(self.items)} files, {size_text(self._bytes)}")
+
+
+def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> list[Finding]:
+    """Bring all files into the folder; return findings on those that could not be had.
+
+    A file that is there with its sum stays, as does the begin of one.
+    """
+    progress = Progress(items, show)
+
+    def one(item: Item) -> Finding | None:
+        try:
+            _bring(item, folder / item.path, progress)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return _finding(item, error)
+        progress.add(0, files=1)
+        return None
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return [finding for finding in pool.map(one, items) if finding]
+
+
+def _finding(item: Item, error: Exception) -> Finding:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    action = "run bundle.yml again, which goes on from here, or lock.yml where the mirror has a newer version now"
+    if isinstance(error, OSError) and error.errno == 28:
+        action = "free space, or choose another folder with bundle_path; the next run goes on from here"
+    return Finding(item.what, one_line(f"{item.url}: {reason}", 300), f"the file with sha256 {item.sha256}", action)
+
+
+def _bring(item: Item, target: Path, progress: Progress) -> None:
+    """Bring one file. Raises OSError, HTTPException, or ValueError for another content."""
+    if target.is_file() and sha256_of(target) == item.sha256:
+        progress.add(target.stat().st_size)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    with part.open("ab") as output:
+        for block in _blocks(item.url, output.tell(), lambda: output.truncate(0)):
+            output.write(block)
+            progress.add(len(block))
+    got = sha256_of(part)
+    if got != item.sha256:
+        part.unlink()
+        raise ValueError(f"the content has sha256 {got}")
+    part.replace(target)
+
+
+def _blocks(url: str, begin: int, start_anew: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield what follows after the first `begin` bytes of a file; a server that cannot do that sends all of it."""
+    split = urllib.parse.urlsplit(url)
+    if split.scheme in ("", "file"):
+        start_anew()
+        with Path(urllib.parse.unquote(split.path)).open("rb") as source:
+            while block := source.read(_BLOCK):
+                yield block
+        return
+    if split.scheme not in ("http", "https"):
+        raise ValueError(f"no address that can be read: {without_password(url)}")
+    request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310
+    try:
+        answer = urllib.request.urlopen(request, timeout=_SILENT_S)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        # All of it is there already, or another content.
+        return
+    with answer:
+        if begin and answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+            start_anew()
+        while block := answer.read(_BLOCK):
+            yield block
+        if answer.length:
+            raise ConnectionError(f"the connection ended {answer.length} bytes too early")
+
+
+class SigningError(UnusableError):
+    """A program of the bundle's signatures or repositories failed."""
+
+
+class Key:
+    """The key that signs bundles, in a folder that only its owner enters; it is made at the first use."""
+
+    def __init__(self, home: Path) -> None:
+        """Open the key. Raises SigningError."""
+        self.home = home
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        home.chmod(0o700)
+        if not self._fingerprints():
+            self._gpg("--quick-generate-key", "trainyard bundles", "ed25519", "sign", "never")
+        found = self._fingerprints()
+        if not found:
+            raise SigningError(f"gpg made no key in {home}")
+        self.fingerprint = found[0]
+
+    def _gpg(self, *argv: str) -> str:
+        base = ["gpg", "--batch", "--yes", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase-fd", "0"]
+        done = commands.run([*base, "--homedir", str(self.home), *argv], 120)
+        if done.status:
+            raise SigningError(f"gpg: {one_line(done.output.strip(), 300)}")
+        return done.output
+
+    def _fingerprints(self) -> list[str]:
+        listed = self._gpg("--with-colons", "--list-secret-keys").splitlines()
+        return [line.split(":")[9] for line in listed if line.startswith("fpr:")]
+
+    def export(self, path: Path) -> None:
+        """Write the public key."""
+        self._gpg("--armor", "--output", str(path), "--export", self.fingerprint)
+
+    def sign(self, path: Path) -> None:
+        """Write the signature of a file beside it, with the suffix .asc."""
+        self._gpg("--armor", "--local-user", self.fingerprint, "--output", f"{path}.asc", "--detach-sign", str(path))
+
+    def sign_inside(self, path: Path, target: Path) -> None:
+        """Write a text with its signature around it."""
+        self._gpg("--local-user", self.fingerprint, "--output", str(target), "--clear-sign", str(path))
+
+
+def finish(folder: Path, lock: Mapping[str, Any], items: Sequence[Item], key: Key, version: str) -> None:
+    """Write all that is made of the files: repositories, requirements, bill of materials, sums, signatures.
+
+    Raises SigningError or OSError.
+    """
+    lock_text = site_lock.text(lock)
+    texts = {
+        **contents.texts(lock),
+        "lock": lock_text,
+        "missing.json": json.dumps(contents.missing(lock), indent=1) + "\n",
+        "sbom.cdx.json": sbom.text(sbom.sbom(lock, lock_text, version)),
+    }
+    # An earlier call may have left what is in the lock no more.
+    known = {*texts, *(item.path for item in items)}
+    for path in folder.rglob("*"):
+        if path.is_file() and str(path.relative_to(folder)) not in known:
+            path.unlink()
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    for system in lock["systems"]:
+        _repository(folder / "debs" / system, system, key)
+    key.export(folder / "key.asc")
+    sums = {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    (folder / contents.SUMS).write_text(contents.sums_text(sums))
+    key.sign(folder / contents.SUMS)
+
+
+def _repository(folder: Path, system: str, key: Key) -> None:
+    """Write the index of a system's packages, as apt reads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    controls = []
+    for path in sorted(folder.glob("*.deb")):
+        done = commands.run(["dpkg-deb", "--field", str(path)], 60)
+        if done.status:
+            raise SigningError(f"dpkg-deb: {one_line(done.output.strip(), 300)}")
+        controls.append((done.output, path.name, path.stat().st_size, sha256_of(path)))
+    packages = contents.packages_text(controls).encode()
+    (folder / "Packages").write_bytes(packages)
+    found = named(system)
+    release = folder / "Release"
+    release.write_text(
+        contents.release_text(
+            system, found.architecture if found else "", packages, email.utils.formatdate(usegmt=True)
+        )
+    )
+    key.sign_inside(release, folder / "InRelease")
+
+
+def older_sums(older: Path) -> dict[str, str]:
+    """Return the sums of an older bundle. Raises UnusableError."""
+    try:
+        return contents.read_sums((older / contents.SUMS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnusableError(f"bundle_since: {older} is no bundle: {error}") from error

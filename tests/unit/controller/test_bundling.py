@@ -1,0 +1,166 @@
+"""How a bundle is put together: files of a real server that may break, sums, signatures by gpg."""
+
+import hashlib
+import http.server
+import shutil
+import subprocess
+import threading
+
+import pytest
+from ansible.module_utils.trainyard.bundle import contents
+from ansible.module_utils.trainyard.bundle.contents import Item
+from ansible.module_utils.trainyard_controller import bundling
+
+CONTENT = bytes(range(256)) * 4096
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Sends CONTENT: all of it, what follows after the begin that is asked for, or too little of it."""
+
+    def __init__(self, ranges=True, sends=1 << 30):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.ranges, self.sends, self.begins = ranges, sends, []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def item(self, path="files/x", content=CONTENT):
+        address = f"http://127.0.0.1:{self.server_port}/x"
+        return Item(path, address, len(content), hashlib.sha256(content).hexdigest(), "x 1")
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        begin = int((self.headers["Range"] or "bytes=0-")[6:-1])
+        self.server.begins.append(begin)
+        if begin >= len(CONTENT):
+            self.send_error(416)
+            return
+        begin = begin if self.server.ranges else 0
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - begin))
+        self.end_headers()
+        self.wfile.write(CONTENT[begin : begin + self.server.sends])
+
+    def log_message(self, *given):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = []
+
+    def make(**how):
+        made.append(Server(**how))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.shutdown()
+        each.server_close()
+
+
+def test_files_are_brought_once(server, tmp_path):
+    there = server()
+    items = [there.item("files/x"), there.item("wheels/y")]
+    assert bundling.fetch(items, tmp_path, print) == []
+    assert (tmp_path / "files/x").read_bytes() == (tmp_path / "wheels/y").read_bytes() == CONTENT
+    assert bundling.fetch(items, tmp_path, print) == [] and there.begins == [0, 0]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_transfer_that_broke_is_gone_on_with(server, tmp_path, ranges):
+    broken, whole = server(sends=5000), server(ranges=ranges)
+    (found,) = bundling.fetch([broken.item()], tmp_path, print)
+    assert found.check == "x 1" and not (tmp_path / "files/x").exists()
+    assert bundling.fetch([whole.item()], tmp_path, print) == []
+    assert (tmp_path / "files/x").read_bytes() == CONTENT and whole.begins == [5000]
+
+
+def test_a_begin_that_is_whole_already_is_taken(server, tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/x.part").write_bytes(CONTENT)
+    assert bundling.fetch([server().item()], tmp_path, print) == []
+
+
+def test_another_content_is_refused_and_does_not_stay(server, tmp_path):
+    (found,) = bundling.fetch([server().item(content=b"other")], tmp_path, print)
+    assert hashlib.sha256(CONTENT).hexdigest() in found.found and list((tmp_path / "files").iterdir()) == []
+
+
+def test_all_that_cannot_be_had_is_found_at_once(server, tmp_path):
+    there = server().item()
+    wrong = [
+        Item(f"files/{url[:4]}", url, 1, there.sha256, url)
+        for url in ("file:///nowhere", "ftp://x/y", "http://127.0.0.1:1/x")
+    ]
+    found = bundling.fetch([*wrong, there], tmp_path, print)
+    assert [each.check for each in found] == [each.what for each in wrong] and (tmp_path / "files/x").exists()
+
+
+def test_a_file_of_this_machine_is_copied(tmp_path):
+    source = tmp_path / "a b.whl"
+    source.write_bytes(CONTENT)
+    item = Item("wheels/a", source.as_uri(), 0, hashlib.sha256(CONTENT).hexdigest(), "a")
+    assert bundling.fetch([item], tmp_path / "bundle", print) == []
+    assert (tmp_path / "bundle/wheels/a").read_bytes() == CONTENT
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A bundle with one package, made with a key of its own."""
+    root, folder = tmp_path / "root", tmp_path / "bundle"
+    (root / "DEBIAN").mkdir(parents=True)
+    (root / "DEBIAN/control").write_text(
+        "Package: small\nVersion: 1:1.0\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: small\n"
+    )
+    place = folder / "debs/debian-12-x86_64"
+    place.mkdir(parents=True)
+    subprocess.run(["dpkg-deb", "--build", str(root), str(place / "small.deb")], check=True, capture_output=True)
+    deb = {
+        "name": "small",
+        "version": "1:1.0",
+        "architecture": "all",
+        "file": "small.deb",
+        "url": "",
+        "bytes": 1,
+        "sha256": "",
+    }
+    lock = {"version": 1, "files": [], "missing": [],
+            "systems": {"debian-12-x86_64": {"packages": {"files": [deb]}, "environments": {}}}}  # fmt: skip
+    (folder / "files").mkdir()
+    (folder / "files/old.part").touch()
+    key = bundling.Key(tmp_path / "key")
+    bundling.finish(folder, lock, contents.items(lock), key, "0.1.0")
+    return folder, key
+
+
+def gpgv(folder, *argv):
+    """Verify with the public key of the bundle alone."""
+    subprocess.run(
+        ["gpg", "--batch", "--yes", "--dearmor", "-o", str(folder.parent / "key.gpg"), str(folder / "key.asc")],
+        check=True,
+    )
+    done = subprocess.run(
+        ["gpgv", "--keyring", str(folder.parent / "key.gpg"), *map(str, argv)], capture_output=True, check=False
+    )
+    return done.returncode
+
+
+@pytest.mark.skipif(
+    not (shutil.which("gpg") and shutil.which("gpgv") and shutil.which("dpkg-deb")), reason="no gpg or dpkg"
+)
+def test_a_bundle_is_whole_and_signed(made):
+    folder, key = made
+    sums = contents.read_sums((folder / contents.SUMS).read_text())
+    assert {path.split("/")[-1] for path in sums} == {
+        "InRelease", "Packages", "Release", "key.asc", "lock", "missing.json", "sbom.cdx.json", "small.deb",
+    }  # fmt: skip
+    assert all(hashlib.sha256((folder / path).read_bytes()).hexdigest() == sums[path] for path in sums)
+    repository = folder / "debs/debian-12-x86_64"
+    assert "Package: small\n" in (repository / "Packages").read_text()
+    assert gpgv(folder, folder / f"{contents.SUMS}.asc", folder / contents.SUMS) == 0
+    assert gpgv(folder, repository / "InRelease") == 0
+    (folder / contents.SUMS).write_text((folder / contents.SUMS).read_text().replace("lock", "rock"))
+    assert gpgv(folder, folder / f"{contents.SUMS}.asc", folder / contents.SUMS) != 0
+    # The same key signs the next one.
+    assert bundling.Key(key.home).fingerprint == key.fingerprint
+    assert key.home.stat().st_mode & 0o777 == 0o700
