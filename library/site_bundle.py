@@ -59,7 +59,7 @@ bundle:
   returned: success
   type: str
 missing:
-  description: What the bundle does not hold, C(what) and C(why).
+  description: Software that the bundle lacks, C(what) and C(why).
   returned: success
   type: list
   elements: dict

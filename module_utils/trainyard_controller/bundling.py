@@ -171,9 +171,12 @@ class Key:
         self._gpg("--local-user", self.fingerprint, "--output", str(target), "--clear-sign", str(path))
 
 
-def finish(folder: Path, lock: Mapping[str, Any], items: Sequence[Item], key: Key, version: str) -> None:
+def finish(
+    folder: Path, lock: Mapping[str, Any], items: Sequence[Item], older: Path | None, key: Key, version: str
+) -> None:
     """Write all that is made of the files: repositories, requirements, bill of materials, sums, signatures.
 
+    `items` are the files that lie in the folder; the lock's other ones, in `older`, are in the index and the sums, too.
     Raises SigningError or OSError.
     """
     lock_text = site_lock.text(lock)
@@ -191,23 +194,28 @@ def finish(folder: Path, lock: Mapping[str, Any], items: Sequence[Item], key: Ke
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+    everything = contents.items(lock)
     for system in lock["systems"]:
-        _repository(folder / "debs" / system, system, key)
+        listed = [item for item in everything if item.path.startswith(f"debs/{system}/")]
+        _repository(folder, older or folder, system, listed, key)
     key.export(folder / "key.asc")
-    sums = {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    sums = {item.path: item.sha256 for item in everything}
+    sums |= {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
     (folder / contents.SUMS).write_text(contents.sums_text(sums))
     key.sign(folder / contents.SUMS)
 
 
-def _repository(folder: Path, system: str, key: Key) -> None:
+def _repository(bundle: Path, older: Path, system: str, listed: Sequence[Item], key: Key) -> None:
     """Write the index of a system's packages, as apt reads it."""
+    folder = bundle / "debs" / system
     folder.mkdir(parents=True, exist_ok=True)
     controls = []
-    for path in sorted(folder.glob("*.deb")):
+    for item in listed:
+        path = bundle / item.path if (bundle / item.path).exists() else older / item.path
         done = commands.run(["dpkg-deb", "--field", str(path)], 60)
         if done.status:
             raise SigningError(f"dpkg-deb: {one_line(done.output.strip(), 300)}")
-        controls.append((done.output, path.name, path.stat().st_size, sha256_of(path)))
+        controls.append((done.output, path.name, path.stat().st_size, item.sha256))
     packages = contents.packages_text(controls).encode()
     (folder / "Packages").write_bytes(packages)
     found = named(system)

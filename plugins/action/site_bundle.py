@@ -19,8 +19,9 @@ class ActionModule(Documented):
             raise UnusableError(f"There is no lock {given['lock']}: run playbooks/lock.yml first.")
         target = Path(given["folder"]) / contents.name(given["name"], site_lock.text(lock))
         items, missing = contents.items(lock), contents.missing(lock)
-        if given["since"]:
-            items = contents.new_since(items, bundling.older_sums(Path(given["since"])))
+        older = Path(given["since"]).expanduser() if given["since"] else None
+        if older:
+            items = contents.new_since(items, bundling.older_sums(older))
         show = self._display.display
         if self._task.check_mode:
             show("\n".join(contents.listing(items, missing)))
@@ -34,7 +35,7 @@ class ActionModule(Documented):
             if findings:
                 raise FindingsError(findings, "The bundle is not whole: {count} {findings}.")
             key = bundling.Key(Path(given["key"]))
-            bundling.finish(part, lock, items, key, given["version"])
+            bundling.finish(part, lock, items, older, key, given["version"])
             part.rename(target)
         except OSError as error:
             raise UnusableError(f"The bundle cannot be written: {error}") from error

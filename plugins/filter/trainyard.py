@@ -18,6 +18,7 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.bundle import use as bundle
 from ansible.module_utils.trainyard.cluster import ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
@@ -254,6 +255,7 @@ PLANS = {
 FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_plan": pytorch}
 # Rules that return plain values, and whose arguments are checked.
 CHECKED: dict[str, Callable[..., Any]] = {
+    "bundle_environment": bundle.environment,
     "cuda_toolkit_offers": cuda_plan.offers,
     "cuda_toolkit_sources": cuda_plan.sources,
     "dataset_plan": dataset_plan,

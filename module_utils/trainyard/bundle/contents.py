@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bundle holds: the files of a lock, where each lies, their sums, and the texts of its repositories for apt.
+"""The content of a bundle: the files of a lock, where each lies, their sums, and the texts of its repositories for apt.
 
 NAME-4f2a.bundle/
     lock                            the lock itself

@@ -47,8 +47,11 @@ def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapp
 
 
 def to_ask(work: Work) -> list[Pin]:
-    """Return the packages that pip would have to find in an index or a folder."""
-    if not work.install:
+    """Return the packages that pip would have to find in an index or a folder.
+
+    Those whose hashes are given, and that may come from folders alone, are a bundle's: the controller has checked it.
+    """
+    if not work.install or (work.sources.no_index and all(pin.hashes for pin in work.pins)):
         return []
     there = {} if work.remake else work.state.packages
     return [

@@ -1,4 +1,4 @@
-"""What a bundle holds, by its lock: paths, sums, texts for apt, the bill of materials."""
+"""The content of a bundle, by its lock: paths, sums, texts for apt, the bill of materials."""
 
 import pytest
 from ansible.module_utils.trainyard.bundle import contents, sbom, site_lock

@@ -4,12 +4,15 @@ import hashlib
 import http.server
 import shutil
 import subprocess
+import tarfile
 import threading
 
 import pytest
-from ansible.module_utils.trainyard.bundle import contents
+from ansible.module_utils.trainyard.bundle import contents, systems
 from ansible.module_utils.trainyard.bundle.contents import Item
+from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import bundling
+from ansible.module_utils.trainyard_controller.bundle_use import Bundle
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -104,6 +107,10 @@ def test_a_file_of_this_machine_is_copied(tmp_path):
     assert (tmp_path / "bundle/wheels/a").read_bytes() == CONTENT
 
 
+def sum_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @pytest.fixture
 def made(tmp_path):
     """A bundle with one package, made with a key of its own."""
@@ -122,15 +129,15 @@ def made(tmp_path):
         "file": "small.deb",
         "url": "",
         "bytes": 1,
-        "sha256": "",
+        "sha256": sum_of(place / "small.deb"),
     }
     lock = {"version": 1, "files": [], "missing": [],
             "systems": {"debian-12-x86_64": {"packages": {"files": [deb]}, "environments": {}}}}  # fmt: skip
     (folder / "files").mkdir()
     (folder / "files/old.part").touch()
     key = bundling.Key(tmp_path / "key")
-    bundling.finish(folder, lock, contents.items(lock), key, "0.1.0")
-    return folder, key
+    bundling.finish(folder, lock, contents.items(lock), None, key, "0.1.0")
+    return folder, key, lock
 
 
 def gpgv(folder, *argv):
@@ -149,7 +156,7 @@ def gpgv(folder, *argv):
     not (shutil.which("gpg") and shutil.which("gpgv") and shutil.which("dpkg-deb")), reason="no gpg or dpkg"
 )
 def test_a_bundle_is_whole_and_signed(made):
-    folder, key = made
+    folder, key, _ = made
     sums = contents.read_sums((folder / contents.SUMS).read_text())
     assert {path.split("/")[-1] for path in sums} == {
         "InRelease", "Packages", "Release", "key.asc", "lock", "missing.json", "sbom.cdx.json", "small.deb",
@@ -164,3 +171,48 @@ def test_a_bundle_is_whole_and_signed(made):
     # The same key signs the next one.
     assert bundling.Key(key.home).fingerprint == key.fingerprint
     assert key.home.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="no gpg or dpkg")
+def test_a_bundle_since_an_older_one_is_whole_beside_its_files(made, tmp_path):
+    older, key, lock = made
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    items = contents.new_since(contents.items(lock), bundling.older_sums(older))
+    assert items == []
+    bundling.finish(newer, lock, items, older, key, "0.1.0")
+    assert not list(newer.rglob("*.deb")) and "Package: small" in (newer / "debs/debian-12-x86_64/Packages").read_text()
+
+    (found,) = Bundle(newer).findings("")
+    assert "has no debs/debian-12-x86_64/small.deb" in found.found and "cp -rn" in found.action
+    shutil.copy(older / "debs/debian-12-x86_64/small.deb", newer / "debs/debian-12-x86_64")
+    assert Bundle(newer).findings(key.fingerprint) == []
+
+
+@pytest.mark.skipif(not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="no gpg or dpkg")
+def test_a_bundle_that_was_changed_is_refused(made, tmp_path):
+    folder, _, _ = made
+    bundle = Bundle(folder)
+    assert bundle.findings("") == []
+    (folder / "lock").write_text((folder / "lock").read_text() + " ")
+    found = bundle.findings("00 00")
+    assert [each.expected for each in found] == ["00 00", bundle.sums["lock"]]
+    (folder / contents.SUMS).write_text("")
+    with pytest.raises(UnusableError, match="is not signed by"):
+        Bundle(folder)
+    with pytest.raises(UnusableError, match="is no bundle"):
+        Bundle(tmp_path / "none")
+
+
+@pytest.mark.skipif(not (shutil.which("gpg") and shutil.which("dpkg-deb")), reason="no gpg or dpkg")
+def test_a_node_gets_files_of_root_alone(made, tmp_path):
+    folder, _, _ = made
+    (folder / "debs/debian-12-x86_64/unsigned.deb").touch()
+    bundle, system = Bundle(folder), systems.named("debian-12-x86_64")
+    bundle.pack(system, tmp_path / "part.tar")
+    with tarfile.open(tmp_path / "part.tar") as archive:
+        members = archive.getmembers()
+    names = ["InRelease", "Packages", "Release", "small.deb"]
+    assert [each.name for each in members] == [*(f"debs/debian-12-x86_64/{name}" for name in names), "key.asc"]
+    assert {(each.uid, each.mode, each.type) for each in members} == {(0, 0o644, tarfile.REGTYPE)}
+    assert bundle.kib(system) >= 5

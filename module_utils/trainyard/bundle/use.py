@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Install from a bundle: whether it fits the hosts and the inventory, and what a node gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..findings.findings import Finding
+from .site_lock import Requests, unchanged, wanted, without
+from .systems import System
+
+_AGAIN = "make another one: playbooks/lock.yml, then playbooks/bundle.yml, with this inventory"
+
+
+def changed_files(expected: Mapping[str, str], found: Mapping[str, str | None], bundle: str) -> list[Finding]:
+    """Return a finding on each file whose sum is another one than the signed one, and on those that are not there.
+
+    Other files in the folder are never used.
+    """
+    findings = []
+    missing = [path for path in sorted(expected) if found.get(path) is None]
+    for path in sorted(expected):
+        if path not in missing and found[path] != expected[path]:
+            action = "fetch the bundle again: this copy is damaged or changed"
+            findings.append(Finding("bundle", f"{bundle}/{path}: sha256 {found[path]}", expected[path], action))
+    if missing:
+        named = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+        action = "fetch the bundle again; of one made with bundle_since, first cp -rn OLDER/. NEWER/"
+        findings.append(Finding("bundle", f"{bundle} has no {named}", "all files that are signed", action))
+    return findings
+
+
+def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System]) -> list[Finding]:
+    """Return the findings where a bundle's lock lacks what hosts are to get."""
+    findings = []
+    for host in requests:
+        if host in systems and str(systems[host]) not in lock["systems"]:
+            there = ", ".join(sorted(lock["systems"]))
+            findings.append(Finding("bundle", f"nothing for {systems[host]}", f"one of {there}", _AGAIN, host))
+    asked = {system: each for system, each in wanted(requests, systems).items() if str(system) in lock["systems"]}
+    for system, left in without(asked, unchanged(lock, asked)).items():
+        hosts = [host for host in requests if systems.get(host) == system]
+        where = hosts[0] if len(hosts) == 1 else ""
+        requested = set(lock["systems"][str(system)]["packages"]["requested"])
+        if lacking := sorted(left.packages - requested):
+            found = f"no {', '.join(lacking)} for {system}"
+            findings.append(Finding("bundle", found, "all packages of this inventory", _AGAIN, where))
+        for name in left.environments:
+            found = f"another {name} for {system} than this inventory asks for"
+            findings.append(Finding("bundle", found, "the same packages and constraints", _AGAIN, where))
+    return findings
+
+
+def pins(lock: Mapping[str, Any], system: System) -> dict[str, list[str]]:
+    """Return the pins of all wheels of a system with their hashes, by environment."""
+    return {
+        name: [f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}" for wheel in part["wheels"]]
+        for name, part in lock["systems"][str(system)]["environments"].items()
+    }
+
+
+def paths(lock: Mapping[str, Any], system: System, sums: Iterable[str]) -> list[str]:
+    """Return the files of a bundle that a node of this system gets: its repository, its wheels, and the public key."""
+    wheels = {
+        f"wheels/{wheel['file']}"
+        for part in lock["systems"][str(system)]["environments"].values()
+        for wheel in part["wheels"]
+    }
+    return sorted(path for path in sums if path == "key.asc" or path in wheels or path.startswith(f"debs/{system}/"))
+
+
+def no_room(host: str, free_kib: int, needed_kib: int, folder: str) -> Finding | None:
+    """Return the finding on a node whose disk has no room for the files and their archive."""
+    if free_kib >= 2 * needed_kib:
+        return None
+    found = f"{free_kib >> 10} MiB are free for {folder}"
+    return Finding("bundle", found, f"{2 * needed_kib >> 10} MiB", "free space, or move trainyard_records", host)
+
+
+def environment(asked: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment that the role python_runtime makes, from the bundle on this node if it has it.
+
+    `here`: `folder` and `environments` (pins by name); empty without a bundle.
+    """
+    of_bundle = (here.get("environments") or {}).get(str(asked["path"]).rpartition("/")[2])
+    if of_bundle is None:
+        return dict(asked)
+    nothing = {"constraints": [], "lock": "", "index_url": "", "extra_index_urls": [], "wheels": {}}
+    return {
+        **asked, **nothing, "packages": of_bundle, "find_links": [f"{here['folder']}/wheels"], "no_index": True,
+    }  # fmt: skip

@@ -1,0 +1,70 @@
+"""site.yml from a bundle, on bare hosts without a way out: minutes, so it runs by name.
+
+pytest tests/offline_by_name.py in the scenario's folder.
+"""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from lab_jobs import LAB
+from test_site import bare_inventory
+
+# A fixture that the tests have by its name.
+__all__ = ["bare_inventory"]
+NODES = ("n1", "n2")
+
+
+def on(node, command):
+    done = subprocess.run(
+        ["podman", "exec", f"{LAB}-bare-{node}", "sh", "-c", command], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def without_a_route(node):
+    """Return how many packets of a node had no way to where they should go."""
+    names, values = re.findall(r"^Ip: (.+)$", on(node, "cat /proc/net/snmp"), re.MULTILINE)
+    return int(dict(zip(names.split(), values.split()))["OutNoRoutes"])
+
+
+@pytest.fixture(scope="module")
+def asked(run_playbook, bare_inventory, tmp_path_factory):
+    """Options of site.yml with a bundle, which the hosts do not help to make."""
+    folder = tmp_path_factory.mktemp("bundle")
+    given = {"trainyard_frameworks": ["openmpi"], "trainyard_lock": str(folder / "trainyard.lock")}
+    run_playbook("playbooks/lock.yml", inventory=bare_inventory, **given).expect(0)
+    where = {"bundle_path": str(folder), "bundle_key": str(folder / "key")}
+    run_playbook("playbooks/bundle.yml", inventory=bare_inventory, **given, **where).expect(0)
+    (bundle,) = folder.glob("*.bundle")
+    for node in NODES:
+        on(node, "ip route del default")
+    return {"trainyard_frameworks": ["openmpi"], "trainyard_bundle": str(bundle), "dataset_sets": []}
+
+
+def test_a_changed_bundle_is_refused_before_anything_is_touched(run_playbook, bare_inventory, asked, tmp_path):
+    broken = tmp_path / "broken.bundle"
+    shutil.copytree(asked["trainyard_bundle"], broken)
+    next(broken.glob("debs/*/rsync_*.deb")).write_bytes(b"other")
+    next(broken.glob("debs/*/openmpi-bin_*.deb")).unlink()
+    more = {**asked, "trainyard_bundle": str(broken), "trainyard_frameworks": ["openmpi", "pytorch"]}
+    run = run_playbook("site.yml", inventory=bare_inventory, **more)
+    run.expect(2, "this copy is damaged or changed", "has no debs/", "another pytorch for", "Nothing was changed")
+    run.changes_nothing()
+
+
+def test_everything_comes_from_the_bundle_and_a_second_run_changes_nothing(run_playbook, bare_inventory, asked):
+    before = {node: without_a_route(node) for node in NODES}
+    sources = {
+        node: on(node, "cat /etc/apt/sources.list /etc/apt/sources.list.d/*; ls /var/lib/apt/lists") for node in NODES
+    }
+    run_playbook("site.yml", inventory=bare_inventory, timeout=900, **asked).expect(0, "is verified in")
+    run_playbook("site.yml", inventory=bare_inventory, timeout=900, **asked).changes_nothing()
+    assert {node: without_a_route(node) for node in NODES} == before
+    # Afterwards apt has its own sources and lists again.
+    for node in NODES:
+        assert on(node, "cat /etc/apt/sources.list /etc/apt/sources.list.d/*; ls /var/lib/apt/lists") == sources[node]
+        assert "trainyard" not in on(node, "apt-config dump | grep -i dir::")
+    run_playbook("playbooks/bundle_leave.yml", inventory=bare_inventory, bundle_remove=True).expect(0)
+    assert "bundle" not in on("n1", "ls /var/lib/trainyard-root").split()

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check a bundle for all hosts, and pack what they lack. Documentation: library/site_bundle_use.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard.bundle import systems, use
+from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard_controller import site_locking
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.bundle_use import Bundle
+
+_HEADLINE = "Nothing can be installed from the bundle: {count} {findings}. Nothing was changed."
+
+
+class ActionModule(Documented):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        bundle = Bundle(Path(given["bundle"]).expanduser())
+        requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
+        requests = site_locking.with_pins({host: requests.get(host, {}) for host in given["hosts"]})
+        names = {
+            host: systems.of_facts(self.task_vars["hostvars"][host].get("ansible_facts") or {})
+            for host in given["hosts"]
+        }
+        of_hosts = {host: system for host, name in names.items() if (system := systems.named(name))}
+        findings = [systems.unsupported(names[host], host) for host in names if host not in of_hosts]
+        findings += bundle.findings(given["key"]) + use.fit(bundle.lock, requests, of_hosts)
+        lacking = [host for host in of_hosts if given["states"][host][0] != bundle.stamp]
+        if not findings:
+            full = (
+                use.no_room(host, int(given["states"][host][1]), bundle.kib(of_hosts[host]), given["folder"])
+                for host in lacking
+            )
+            findings = [finding for finding in full if finding]
+        if findings:
+            raise FindingsError(findings, _HEADLINE)
+        self._display.display(
+            f"{bundle.folder} is signed by the key {bundle.fingerprint}, and all of its files are whole"
+        )
+        if lacking and not self._task.check_mode:
+            self._pack(bundle, {of_hosts[host] for host in lacking}, Path(given["archives"]))
+        return {
+            "changed": bool(lacking),
+            "stamp": bundle.stamp,
+            "lacking": lacking,
+            "nodes": {
+                host: {"folder": given["folder"], "system": str(system), "environments": use.pins(bundle.lock, system)}
+                for host, system in of_hosts.items()
+            },
+        }
+
+    def _pack(self, bundle: Bundle, needed: set[systems.System], archives: Path) -> None:
+        try:
+            for system in needed:
+                bundle.pack(system, archives / f"{system}.tar")
+        except OSError as error:
+            raise UnusableError(f"The files for the nodes cannot be packed in {archives}: {error}") from error

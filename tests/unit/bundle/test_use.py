@@ -1,0 +1,60 @@
+"""Whether a bundle fits the hosts and the inventory, and what roles take from it."""
+
+from ansible.module_utils.trainyard.bundle import site_lock, systems, use
+from test_site_lock import OF_HOSTS, PYTORCH, REQUESTS, TWELVE, locked
+
+LOCK = locked()
+
+
+def found(requests, of_hosts=OF_HOSTS):
+    return [(each.host, each.found) for each in use.fit(LOCK, requests, of_hosts)]
+
+
+def test_a_bundle_of_the_same_inventory_fits():
+    assert found(REQUESTS) == []
+    # Fewer hosts and less software are no reason for another one.
+    assert found({"n3": REQUESTS["n3"]}) == []
+
+
+def test_a_system_that_is_not_in_it():
+    thirteen = systems.named("debian-13-x86_64")
+    assert found(REQUESTS, {**OF_HOSTS, "n3": thirteen}) == [("n3", "nothing for debian-13-x86_64")]
+
+
+def test_software_that_is_not_in_it():
+    more = {"rdma": {"packages": ["rdma-core", "openmpi-bin"]}}
+    assert found({"n1": REQUESTS["n1"], "n2": {**REQUESTS["n2"], **more}}) == [
+        ("", "no rdma-core for debian-12-x86_64")
+    ]
+    other = {"pytorch": {"environment": {**PYTORCH, "packages": ["torch==2.12.0"]}}}
+    text = "another pytorch for debian-12-x86_64 than this inventory asks for"
+    assert found({"n1": other}) == [("n1", text)]
+
+
+def test_what_a_node_gets():
+    sums = ["key.asc", "lock", "debs/debian-12-x86_64/a.deb", "debs/debian-11-x86_64/a.deb",
+            "wheels/torch-2.13.0-py3-none-any.whl", "wheels/other.whl"]  # fmt: skip
+    assert use.paths(LOCK, TWELVE, sums) == [
+        "debs/debian-12-x86_64/a.deb", "key.asc", "wheels/torch-2.13.0-py3-none-any.whl",
+    ]  # fmt: skip
+
+
+def test_an_environment_from_the_bundle():
+    here = {"folder": "/srv/bundle", "environments": use.pins(LOCK, TWELVE)}
+    asked = {**PYTORCH, "index_url": "https://index.example.org", "constraints": ["x==1"], "min_free_mb": 500}
+    made = use.environment(asked, here)
+    assert made["packages"] == [f"torch==2.13.0 --hash=sha256:{64 * '1'}"]
+    assert (made["no_index"], made["find_links"]) == (True, ["/srv/bundle/wheels"])
+    assert (made["index_url"], made["constraints"], made["min_free_mb"]) == ("", [], 500)
+    # Without a bundle, or one without this environment, all stays as it is asked.
+    assert use.environment(asked, {}) == asked
+    assert use.environment({**asked, "path": "/opt/own"}, here) == {**asked, "path": "/opt/own"}
+
+
+def test_a_disk_without_room():
+    assert use.no_room("n1", 2048, 1024, "/srv") is None
+    assert use.no_room("n1", 2047, 1024, "/srv").host == "n1"
+
+
+def test_the_lock_of_a_bundle_is_that_of_the_inventory():
+    assert site_lock.read(site_lock.text(LOCK)) == LOCK
