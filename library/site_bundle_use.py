@@ -23,7 +23,7 @@ options:
     elements: str
     required: true
   states:
-    description: By host a list, the stamp of the bundle that it has and the free KiB for another one.
+    description: By host a list, first the stamp of the bundle that it has, and last the free KiB for another one.
     type: dict
     required: true
   folder:

@@ -30,7 +30,7 @@ class ActionModule(Documented):
         lacking = [host for host in of_hosts if given["states"][host][0] != bundle.stamp]
         if not findings:
             full = (
-                use.no_room(host, int(given["states"][host][1]), bundle.kib(of_hosts[host]), given["folder"])
+                use.no_room(host, int(given["states"][host][-1]), bundle.kib(of_hosts[host]), given["folder"])
                 for host in lacking
             )
             findings = [finding for finding in full if finding]
