@@ -137,7 +137,7 @@ PARSERS = {
     "apt stanzas": (apt.read_stanzas, texts("apt/indextargets.txt")),
     "apt-cache policy": (apt.read_lists, texts("apt/policy.txt")),
     "apt-get -s": (apt.read_transaction, ["Inst a [1] (2 x:1/y [amd64])\nConf a (2 x)\nRemv b [3]\n"]),
-    "apt-cache policy of packages": (containers.candidates, texts("apt/policy.txt")),
+    "apt-cache policy of packages": (lambda text: containers.candidates(text, ["podman"]), texts("apt/policy.txt")),
     "podman --version": (containers.podman_version, ["podman version 4.3.1\n"]),
     "/etc/subuid": (containers.ranges, ["ops:100000:65536\n2000:165536:65536\n"]),
     "mounts": (lambda text: containers.file_system(text, "/a"), ["overlay / overlay rw 0 0\nx /a ext4 rw 0 0\n"]),
