@@ -24,6 +24,12 @@ def on(job, host, rank, number):
     return node
 
 
+def lose_head(job, *successors):
+    """Have the first node vanish, once those that may lead after it know the state of the job."""
+    wait_for(lambda: all(node.read("succession.json") for node in successors), "copies of the job's state")
+    lose(job.nodes[0])
+
+
 def lose(node):
     """Have a node vanish: its monitor and all that it ran."""
     os.kill(node.monitor.pid, signal.SIGKILL)

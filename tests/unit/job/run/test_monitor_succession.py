@@ -4,7 +4,7 @@ import os
 import signal
 
 from job_cluster import attempt, wait_for
-from test_monitor_spares import lose, on
+from test_monitor_spares import lose, lose_head, on
 
 
 def leads(node, term):
@@ -20,7 +20,7 @@ def leads(node, term):
 def test_the_next_node_leads_when_the_head_is_lost_and_a_spare_takes_its_place(cluster):
     job = cluster(["train"], ["train"], ["train"], max_restarts=2, spares=1).start()
     first, second, third, spare = job.nodes
-    lose(first)
+    lose_head(job, second)
     leads(second, 1)
     for host, rank in (("n4", 0), ("n2", 1), ("n3", 2)):
         on(job, host, rank, 1)
@@ -46,7 +46,7 @@ def test_the_next_node_leads_when_the_head_is_lost_and_a_spare_takes_its_place(c
 def test_without_a_spare_the_lost_head_takes_part_again_as_another_node(cluster):
     job = cluster(["train"], ["train"], ["train"], max_restarts=2, rejoin_s=60).start()
     first, second, _ = job.nodes
-    lose(first)
+    lose_head(job, second)
     state = leads(second, 1)
     assert state["ranks_running"] == 0
     # Without systemd nothing else starts a process of a lost node again.

@@ -6,7 +6,7 @@ import signal
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes as procs
 from job_cluster import attempt, wait_for
-from test_monitor_spares import lose, on
+from test_monitor_spares import lose, lose_head, on
 from test_monitor_succession import leads
 
 
@@ -32,7 +32,7 @@ def end_well(job, head, *nodes):
 def test_the_second_of_two_nodes_leads_when_the_head_is_lost_and_the_lost_one_takes_part_again(cluster):
     job = begun(cluster(["train"], ["train"], max_restarts=2, rejoin_s=60, witness="w"))
     first, second, witness = job.nodes
-    lose(first)
+    lose_head(job, second)
     state = leads(second, 1)
     assert state["restarts"]["members"] == ["n1", "n2"] and state["ranks_running"] == 0
     # Without systemd nothing else starts a process of a lost node again.
@@ -47,8 +47,8 @@ def test_the_second_of_two_nodes_leads_when_the_head_is_lost_and_the_lost_one_ta
 
 def test_a_spare_takes_the_place_of_one_node_whose_head_is_lost(cluster):
     job = begun(cluster(["train"], max_restarts=1, spares=1, witness="w"))
-    first, spare, _ = job.nodes
-    lose(first)
+    _, spare, _ = job.nodes
+    lose_head(job, spare)
     leads(spare, 1)
     on(job, "n2", 0, 1)
     spare.go()
@@ -133,8 +133,8 @@ def test_the_first_node_goes_on_alone_as_long_as_the_witness_is_there(cluster):
 
 def test_the_second_node_goes_on_alone_when_the_first_is_lost(cluster):
     job = begun(cluster(["train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=1, witness="w"))
-    first, second, _ = job.nodes
-    lose(first)
+    _, second, _ = job.nodes
+    lose_head(job, second)
     leads(second, 1)
     on(job, "n2", 0, 1)
     state = wait_for(lambda: found if (found := second.read("cluster.json"))["ranks_running"] else None, "the rank")
