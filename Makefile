@@ -14,7 +14,7 @@ RELEASE ?= bookworm
 # More workers than the two cores of a small machine, as many unit tests wait for monitors and playbooks.
 WORKERS ?= 3
 
-LAB_PACKAGES = podman runc netavark aardvark-dns iptables mmdebstrap openssh-client
+LAB_PACKAGES = podman runc netavark aardvark-dns iptables mmdebstrap openssh-client gpg gpg-agent gpgv
 BROWSER_PACKAGES = chromium chromium-driver
 
 SHELL       := /bin/bash
