@@ -7,6 +7,7 @@ Everything is put together in a folder NAME.part, which gets its name when it is
 from __future__ import annotations
 
 import email.utils
+import errno
 import http.client
 import json
 import threading
@@ -77,7 +78,7 @@ def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> l
 def _finding(item: Item, error: Exception) -> Finding:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
     action = "run bundle.yml again, which goes on from here, or lock.yml where the mirror has a newer version now"
-    if isinstance(error, OSError) and error.errno == 28:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         action = "free space, or choose another folder with bundle_path; the next run goes on from here"
     return Finding(item.what, one_line(f"{item.url}: {reason}", 300), f"the file with sha256 {item.sha256}", action)
 
@@ -150,6 +151,8 @@ class Key:
     def _gpg(self, *argv: str) -> str:
         base = ["gpg", "--batch", "--yes", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase-fd", "0"]
         done = commands.run([*base, "--homedir", str(self.home), *argv], 120)
+        # Otherwise its helper would run on.
+        commands.run(["gpgconf", "--homedir", str(self.home), "--kill", "gpg-agent"], 30)
         if done.status:
             raise SigningError(f"gpg: {one_line(done.output.strip(), 300)}")
         return done.output

@@ -165,6 +165,7 @@ def test_a_bundle_is_whole_and_signed(made):
     assert gpgv(folder, repository / "InRelease") == 0
     (folder / contents.SUMS).write_text((folder / contents.SUMS).read_text().replace("lock", "rock"))
     assert gpgv(folder, folder / f"{contents.SUMS}.asc", folder / contents.SUMS) != 0
+    assert subprocess.run(["pgrep", "--full", f"gpg-agent --homedir {key.home}"], check=False).returncode == 1
     # The same key signs the next one.
     assert bundling.Key(key.home).fingerprint == key.fingerprint
     assert key.home.stat().st_mode & 0o777 == 0o700
