@@ -9,6 +9,7 @@ import re
 import pytest
 from lab_images import containers, lab_image, of_user, podman, put, with_mark
 from lab_jobs import PROJECT, WORKER, wait_until
+from test_slurm import saves_before_it_is_stopped
 
 SHARED = "/srv/shared"
 OWN = "/srv/job-image.tar"
@@ -109,17 +110,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, launcher, nothing_
 
 @pytest.mark.parametrize("launcher", ["torchrun", "direct"])
 def test_a_rank_saves_before_its_job_is_stopped(play, launcher, nothing_left):
-    saver = {"job_source": "molecule/launchers/saver", "job_command": ["python", "train.py", "4", "SIGUSR1"]}
-    settings = {"job_launcher": launcher, "job_devices": "none", "job_packages": [], "job_min_disk_mib": 16}
-    run = play.launch(
-        **TORCH, **saver, **settings, job_name="saves", job_nodes=2, job_ranks_per_node=1,
-        job_stop_signal="USR1", job_stop_grace=60,
-    ).trains()  # fmt: skip
-    play("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
-    run.expect(2, "was stopped")
-    assert re.search(r"^saved step \d+ after 1 signal$", run.log(0), re.MULTILINE)
-    log = (run.folder / "logs/slurm.log").read_text()
-    assert "trainyard: time to save: rank_0 on n1 handled SIGUSR1 and has left" in log
+    run = saves_before_it_is_stopped(play, launcher, **TORCH)
     nothing_left(run)
 
 

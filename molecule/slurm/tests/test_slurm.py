@@ -91,13 +91,12 @@ def test_a_job_is_watched_and_canceled(play, left):
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "direct"])
-def test_a_rank_saves_before_its_job_is_canceled(play, launcher, left):
-    """It needs its data loader's workers meanwhile, and rank 1 dies of the signal."""
+def saves_before_it_is_stopped(play, launcher, **where):
+    """Stop a job whose rank 0 takes 4 s to save, and rank 1 dies of the signal; return its run."""
     saver = {"job_source": "molecule/launchers/saver", "job_command": ["python", "train.py", "4", "SIGUSR1"]}
     settings = {"job_launcher": launcher, "job_devices": "none", "job_packages": [], "job_min_disk_mib": 16}
     run = play.launch(
-        **SLURM, **saver, **settings, job_name="saves", job_nodes=2, job_ranks_per_node=1,
+        **where, **saver, **settings, job_name="saves", job_nodes=2, job_ranks_per_node=1,
         job_stop_signal="USR1", job_stop_grace=60,
     ).trains()  # fmt: skip
     play("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped")
@@ -105,6 +104,13 @@ def test_a_rank_saves_before_its_job_is_canceled(play, launcher, left):
     assert re.search(r"^saved step \d+ after 1 signal$", run.log(0), re.MULTILINE)
     log = (run.folder / "logs/slurm.log").read_text()
     assert "trainyard: time to save: rank_0 on n1 handled SIGUSR1 and has left" in log
+    return run
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "direct"])
+def test_a_rank_saves_before_its_job_is_canceled(play, launcher, left):
+    """It needs its data loader's workers meanwhile."""
+    run = saves_before_it_is_stopped(play, launcher, **SLURM)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
 
 
