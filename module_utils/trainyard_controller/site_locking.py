@@ -21,6 +21,7 @@ from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError, counted
 from ..trainyard.findings.visible import one_line
 from ..trainyard.software.apt import read_stanzas
+from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from .run_folder import NotWrittenError, write_whole
 
@@ -143,16 +144,17 @@ def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: M
     packages = wheels.asked(environment)
     for name, lines in (("requirements", packages), ("constraints", wheels.constraints(environment))):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    index = wheels.index_options(environment, pip)
-    argv = [uv, "pip", "compile", *wheels.uv_arguments(system, environment, index), "--constraints=constraints.txt"]
+    options = wheels.uv_arguments(system, environment, wheels.index_options(environment))
+    argv = [uv, "pip", "compile", *options, "--constraints=constraints.txt"]
     argv += ["--output-file=pylock.toml", "requirements.txt"]
     certificates = {"SSL_CERT_FILE": pip["cert"]} if pip.get("cert") else {}
-    env = {**os.environ, **certificates, "UV_PYTHON_DOWNLOADS": "never"}
+    indexes = wheels.index_variables(environment, pip)
+    env = {**os.environ, **certificates, **indexes, "UV_PYTHON_DOWNLOADS": "never"}
     done = commands.run(argv, _LIMIT_S, cwd=folder, env=env)
     expected = f"wheels of {', '.join(packages[:3])}{' and more' if packages[3:] else ''}"
     action = "correct the packages, or name an index that has wheels for this system"
     if done.status:
-        raise _NotResolvedError("wheels", one_line(done.output.strip(), _SHOWN), expected, action)
+        raise _NotResolvedError("wheels", one_line(without_password(done.output.strip()), _SHOWN), expected, action)
     try:
         found = wheels.read_pylock(tomllib.loads((folder / "pylock.toml").read_text()))
     except wheels.PylockError as error:

@@ -20,12 +20,8 @@ class ActionModule(Documented):
         bundle = Bundle(Path(given["bundle"]).expanduser())
         requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
         requests = site_locking.with_pins({host: requests.get(host, {}) for host in given["hosts"]})
-        names = {
-            host: systems.of_facts(self.task_vars["hostvars"][host].get("ansible_facts") or {})
-            for host in given["hosts"]
-        }
-        of_hosts = {host: system for host, name in names.items() if (system := systems.named(name))}
-        findings = [systems.unsupported(names[host], host) for host in names if host not in of_hosts]
+        hostvars = self.task_vars["hostvars"]
+        of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
         findings += bundle.findings(given["key"]) + use.fit(bundle.lock, requests, of_hosts)
         lacking = [host for host in of_hosts if given["states"][host][0] != bundle.stamp]
         if not findings:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.bundle import site_lock, systems
-from ansible.module_utils.trainyard.findings.findings import Finding, FindingsError
+from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.software import requested
 from ansible.module_utils.trainyard_controller import site_locking
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
@@ -19,7 +19,8 @@ class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
         requests = {host: requests[host] for host in given["hosts"] if host in requests}
-        of_hosts, findings = self._systems(list(requests))
+        hostvars = self.task_vars["hostvars"]
+        of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
         findings += requested.input_findings(requests)
         if findings:
             raise FindingsError(findings, _HEADLINE)
@@ -38,15 +39,3 @@ class ActionModule(Documented):
         changes = site_lock.changes(old, lock) if old else []
         self._display.display("\n".join([*changes, *site_lock.summary(lock)]))
         return {"changed": changed, "changes": changes, "lock": str(path)}
-
-    def _systems(self, hosts: list[str]) -> tuple[dict[str, systems.System], list[Finding]]:
-        found: dict[str, systems.System] = {}
-        findings = []
-        for host in hosts:
-            name = systems.of_facts(self.task_vars["hostvars"][host].get("ansible_facts") or {})
-            system = systems.named(name)
-            if system is None:
-                findings.append(systems.unsupported(name, host))
-            else:
-                found[host] = system
-        return found, findings

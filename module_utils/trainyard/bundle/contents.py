@@ -54,7 +54,7 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
             found[path] = Item(path, deb["url"], deb["bytes"], deb["sha256"], f"{deb['name']} {deb['version']}")
         for environment in parts["environments"].values():
             for wheel in environment["wheels"]:
-                path = f"wheels/{_file(wheel['file'])}"
+                path = wheel_path(wheel)
                 found[path] = Item(
                     path, wheel["url"], wheel["bytes"], wheel["sha256"], f"{wheel['name']} {wheel['version']}"
                 )
@@ -63,6 +63,11 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
             path = f"files/{_file(unquote(urlsplit(file['url']).path).rpartition('/')[2])}"
             found[path] = Item(path, file["url"], 0, file["sha256"], file["what"])
     return [found[path] for path in sorted(found)]
+
+
+def wheel_path(wheel: Mapping[str, Any]) -> str:
+    """Return where a wheel of the lock lies."""
+    return f"wheels/{_file(wheel['file'])}"
 
 
 def _file(given: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..software.requirements import without_password
 from .debs import Deb
 from .systems import System
 from .wheels import Wheel, request
@@ -73,7 +74,7 @@ def uncovered(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
 def files(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
     """Return the files that roles download, each once."""
     found = {
-        str(source["what"]): {name: str(source.get(name) or "") for name in ("what", "url", "sha256")}
+        str(source["what"]): {name: without_password(str(source.get(name) or "")) for name in ("what", "url", "sha256")}
         for parts in requests.values()
         for part in parts.values()
         for source in part.get("sources") or ()

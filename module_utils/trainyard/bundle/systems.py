@@ -94,3 +94,10 @@ def unsupported(name: str, host: str) -> Finding:
     """Return the finding on a system whose software cannot be locked."""
     expected = f"{', '.join(_RELEASES)}, each followed by {' or '.join(f'-{each}' for each in ARCHITECTURES)}"
     return Finding("system", name, expected, "correct trainyard_system, or leave this host out with --limit", host)
+
+
+def of_hosts(facts: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, System], list[Finding]]:
+    """Return the systems of hosts by their facts, and findings on those that are not supported."""
+    names = {host: of_facts(each) for host, each in facts.items()}
+    found = {host: system for host, name in names.items() if (system := named(name))}
+    return found, [unsupported(name, host) for host, name in names.items() if host not in found]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..findings.findings import Finding
+from .contents import wheel_path
 from .site_lock import Requests, unchanged, wanted, without
 from .systems import System
 
@@ -63,9 +64,7 @@ def pins(lock: Mapping[str, Any], system: System) -> dict[str, list[str]]:
 def paths(lock: Mapping[str, Any], system: System, sums: Iterable[str]) -> list[str]:
     """Return the files of a bundle that a node of this system gets: its repository, its wheels, and the public key."""
     wheels = {
-        f"wheels/{wheel['file']}"
-        for part in lock["systems"][str(system)]["environments"].values()
-        for wheel in part["wheels"]
+        wheel_path(wheel) for part in lock["systems"][str(system)]["environments"].values() for wheel in part["wheels"]
     }
     return sorted(path for path in sums if path == "key.asc" or path in wheels or path.startswith(f"debs/{system}/"))
 

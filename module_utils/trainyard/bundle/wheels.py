@@ -74,25 +74,28 @@ def uv_arguments(system: System, environment: Mapping[str, Any], index: Sequence
     ]
 
 
-def index_options(environment: Mapping[str, Any], pip: Mapping[str, str]) -> list[str]:
-    """Return uv's options for where packages come from: those of the environment, else those of this machine's pip.
+def _given(environment: Mapping[str, Any], pip: Mapping[str, str], name: str) -> list[str]:
+    """Return what the environment has under a name of pip's options, else what this machine's pip has."""
+    own = environment.get(name.replace("-", "_") + ("s" if name == "extra-index-url" else ""))
+    values = [own] if isinstance(own, str) and own else list(own or ())
+    return [str(value) for value in values] or pip.get(name, "").split()
 
-    `pip`: what `pip config list` says, by name without its section. uv prefers the first index that has a package, pip
-    the newest version of all: the option makes uv do the same.
+
+def index_options(environment: Mapping[str, Any]) -> list[str]:
+    """Return uv's options for indexes. It prefers the first one that has a package, unless told to do as pip does."""
+    return ["--no-index"] if environment.get("no_index") else ["--index-strategy=unsafe-best-match"]
+
+
+def index_variables(environment: Mapping[str, Any], pip: Mapping[str, str]) -> dict[str, str]:
+    """Return uv's variables for where packages come from, as addresses may hold a password, which argv would show.
+
+    `pip`: what `pip config list` says, by name without its section.
     """
-
-    def given(name: str) -> list[str]:
-        own = environment.get(name.replace("-", "_") + ("s" if name == "extra-index-url" else ""))
-        values = [own] if isinstance(own, str) and own else list(own or ())
-        return [str(value) for value in values] or pip.get(name, "").split()
-
-    if environment.get("no_index"):
-        found = ["--no-index"]
-    else:
-        found = [f"--index-url={url}" for url in given("index-url")[:1]]
-        found += [f"--extra-index-url={url}" for url in given("extra-index-url")]
-        found.append("--index-strategy=unsafe-best-match")
-    return found + [f"--find-links={folder}" for folder in given("find-links")]
+    found = {"UV_FIND_LINKS": ",".join(_given(environment, pip, "find-links"))}
+    if not environment.get("no_index"):
+        found["UV_DEFAULT_INDEX"] = "".join(_given(environment, pip, "index-url")[:1])
+        found["UV_INDEX"] = " ".join(_given(environment, pip, "extra-index-url"))
+    return {name: value for name, value in found.items() if value}
 
 
 def read_pip_configuration(text: str) -> dict[str, str]:
@@ -124,7 +127,8 @@ def constraints(environment: Mapping[str, Any]) -> list[str]:
 
 def request(environment: Mapping[str, Any]) -> list[str]:
     """Return all that decides which wheels an environment gets: with the same request a lock stays."""
-    found = [*asked(environment), *(f"constraint {each}" for each in constraints(environment))]
+    found = [without_password(line) for line in asked(environment)]
+    found += [f"constraint {each}" for each in constraints(environment)]
     for name in ("index_url", "extra_index_urls", "find_links", "no_index"):
         value = environment.get(name)
         found += [f"{name} {without_password(str(each))}" for each in (value if isinstance(value, list) else [value])

@@ -78,15 +78,26 @@ def test_the_request_changes_with_all_that_decides():
 def test_where_packages_come_from():
     text = "global.index-url='https://a.example.org/simple'\nglobal.find-links='/one /two'\n:env:.find-links='/three'\n"
     pip = wheels.read_pip_configuration(text)
-    assert wheels.index_options({}, pip) == [
-        "--index-url=https://a.example.org/simple", "--index-strategy=unsafe-best-match", "--find-links=/three",
-    ]  # fmt: skip
+    assert wheels.index_variables({}, pip) == {
+        "UV_DEFAULT_INDEX": "https://a.example.org/simple", "UV_FIND_LINKS": "/three",
+    }  # fmt: skip
     own = {"index_url": "https://b.example.org", "extra_index_urls": ["https://c.example.org"], "find_links": []}
-    assert wheels.index_options(own, pip)[:2] == [
-        "--index-url=https://b.example.org",
-        "--extra-index-url=https://c.example.org",
-    ]
-    assert wheels.index_options({"no_index": True, "find_links": ["/w"]}, pip) == ["--no-index", "--find-links=/w"]
+    assert wheels.index_variables(own, pip) == {
+        "UV_DEFAULT_INDEX": "https://b.example.org",
+        "UV_INDEX": "https://c.example.org",
+        "UV_FIND_LINKS": "/three",
+    }
+    assert wheels.index_options(own) == ["--index-strategy=unsafe-best-match"]
+    alone = {"no_index": True, "find_links": ["/w"]}
+    assert (wheels.index_options(alone), wheels.index_variables(alone, pip)) == (
+        ["--no-index"],
+        {"UV_FIND_LINKS": "/w"},
+    )
+
+
+def test_no_lock_has_a_password():
+    own = {"index_url": "https://u:hunter2@b.example.org", "wheels": {"torch": "https://u:hunter2@x.example.org/t.whl"}}
+    assert "hunter2" not in "".join(wheels.request({**ENVIRONMENT, **own}))
 
 
 def test_options_of_the_system():

@@ -81,6 +81,11 @@ def test_only_what_is_asked_in_another_way_is_resolved():
     assert site_lock.changes(old, new) == ["debian-12-x86_64: openmpi-bin 4.1.4 -> 5.0"]
 
 
+def test_addresses_of_files_have_no_password():
+    source = {"what": "x", "url": "https://u:hunter2@d.example.org/x", "sha256": "s"}
+    assert site_lock.files({"n1": {"dataset": {"sources": [source]}}})[0]["url"] == "https://***@d.example.org/x"
+
+
 def test_each_version_that_differs_has_a_line():
     assert site_lock.changes(locked(), locked(torch="2.14.0")) == ["debian-12-x86_64 pytorch: torch 2.13.0 -> 2.14.0"]
     only = {host: {"openmpi": MPI["openmpi"]} for host in REQUESTS}

@@ -26,6 +26,7 @@ esac
 """
 UV = f"""#!/bin/sh
 echo "$*" >>"$CALLS"
+printf %s "$UV_DEFAULT_INDEX" >"$(dirname "$CALLS")/index"
 cat constraints.txt requirements.txt >>"$CALLS"
 [ ! -e "$CALLS.broken" ] || {{ echo "error: no solution" >&2; exit 1; }}
 cat >pylock.toml <<'END'
@@ -68,6 +69,12 @@ def test_packages_and_wheels_of_another_release(programs):
     calls = (programs / "calls").read_text()
     assert "http://m.example.org/debian/ bullseye-security main" in calls and "-- openmpi-bin" in calls
     assert "--python-version=3.9" in calls and calls.endswith("torch==2.13.0\n")
+
+
+def test_a_password_of_an_index_is_in_no_command_line(programs):
+    found, _ = resolve(pytorch={**ENVIRONMENT, "index_url": "https://u:hunter2@i.example.org/simple"})
+    assert found.findings == [] and "hunter2" not in (programs / "calls").read_text()
+    assert (programs / "index").read_text() == "https://u:hunter2@i.example.org/simple"
 
 
 def test_all_that_cannot_be_resolved_is_found_at_once(programs):
