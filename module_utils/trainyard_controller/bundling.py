@@ -10,6 +10,7 @@ import email.utils
 import errno
 import http.client
 import json
+import tempfile
 import threading
 import time
 import urllib.error
@@ -150,9 +151,13 @@ class Key:
 
     def _gpg(self, *argv: str) -> str:
         base = ["gpg", "--batch", "--yes", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase-fd", "0"]
-        done = commands.run([*base, "--homedir", str(self.home), *argv], 120)
-        # Otherwise its helper would run on.
-        commands.run(["gpgconf", "--homedir", str(self.home), "--kill", "gpg-agent"], 30)
+        # The address of the helper's socket, in this folder, must be shorter than 108 bytes.
+        with tempfile.TemporaryDirectory() as short:
+            home = Path(short, "key")
+            home.symlink_to(self.home.absolute())
+            done = commands.run([*base, "--homedir", str(home), *argv], 120)
+            # Otherwise its helper would run on.
+            commands.run(["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"], 30)
         if done.status:
             raise SigningError(f"gpg: {one_line(done.output.strip(), 300)}")
         return done.output

@@ -5,6 +5,7 @@ import http.server
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import threading
 
 import pytest
@@ -13,6 +14,7 @@ from ansible.module_utils.trainyard.bundle.contents import Item
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import bundling
 from ansible.module_utils.trainyard_controller.bundle_use import Bundle
+from job_cluster import wait_for
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -112,8 +114,8 @@ def sum_of(path):
 
 
 @pytest.fixture
-def made(tmp_path):
-    """A bundle with one package, made with a key of its own."""
+def made(tmp_path, monkeypatch):
+    """A bundle with one package, made with a key of its own, in a folder too deep for a socket."""
     root, folder = tmp_path / "root", tmp_path / "bundle"
     (root / "DEBIAN").mkdir(parents=True)
     (root / "DEBIAN/control").write_text(
@@ -135,9 +137,11 @@ def made(tmp_path):
             "systems": {"debian-12-x86_64": {"packages": {"files": [deb]}, "environments": {}}}}  # fmt: skip
     (folder / "files").mkdir()
     (folder / "files/old.part").touch()
-    key = bundling.Key(tmp_path / "key")
-    bundling.finish(folder, lock, contents.items(lock), None, key, "0.1.0")
-    return folder, key, lock
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        key = bundling.Key(tmp_path / ("deep" * 25) / "key")
+        bundling.finish(folder, lock, contents.items(lock), None, key, "0.1.0")
+        yield folder, key, lock
 
 
 def gpgv(folder, *argv):
@@ -165,7 +169,8 @@ def test_a_bundle_is_whole_and_signed(made):
     assert gpgv(folder, repository / "InRelease") == 0
     (folder / contents.SUMS).write_text((folder / contents.SUMS).read_text().replace("lock", "rock"))
     assert gpgv(folder, folder / f"{contents.SUMS}.asc", folder / contents.SUMS) != 0
-    assert subprocess.run(["pgrep", "--full", f"gpg-agent --homedir {key.home}"], check=False).returncode == 1
+    pgrep = ["pgrep", "--full", f"gpg-agent --homedir {tempfile.gettempdir()}"]
+    wait_for(lambda: subprocess.run(pgrep, check=False).returncode == 1, "the helper of gpg to end")
     # The same key signs the next one.
     assert bundling.Key(key.home).fingerprint == key.fingerprint
     assert key.home.stat().st_mode & 0o777 == 0o700

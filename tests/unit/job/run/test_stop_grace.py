@@ -16,6 +16,10 @@ from job_samples import make_job, wrong
 from simulated_job import SimulatedJob
 
 STOP = {"signal": "TERM", "grace_s": 60}
+# The handler does nothing: one that prints could run while the line before is still being written.
+HANDLES = (
+    "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True); time.sleep(600)"
+)
 
 
 def log(node, rank):
@@ -41,8 +45,7 @@ def test_programs_are_found_below_what_starts_them():
 def test_what_starts_ranks_is_not_asked(tmp_path):
     """Mpirun and an agent with one rank would end it."""
     processes = [{"name": "mpirun", "ranks": [0]}, {"name": "agent", "ranks": [0]}]
-    code = "import signal, time; signal.signal(signal.SIGTERM, print); print(flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as starter:
+    with subprocess.Popen([sys.executable, "-c", HANDLES], stdout=subprocess.PIPE) as starter:
         starter.stdout.readline()
         main = {"pid": starter.pid, "start_time": procs.start_time(starter.pid)}
         grace = StopGrace(tmp_path, {"processes": processes, "world_size": 1, "stop": STOP}, lambda _: main)
@@ -52,15 +55,14 @@ def test_what_starts_ranks_is_not_asked(tmp_path):
 
 def test_what_serves_the_files_of_an_image_is_not_asked(tmp_path):
     """As Apptainer has it: its starter is the parent of the rank, and of the program that serves the image's files."""
-    handler = "import signal, time; signal.signal(signal.SIGTERM, print); print('up', flush=True); time.sleep(600)"
     scripts = {
-        "squashfuse_ll": f"#!{sys.executable}\n{handler}\n",
+        "squashfuse_ll": f"#!{sys.executable}\n{HANDLES}\n",
         "starter": '#!/bin/sh\n./squashfuse_ll & "$@" & wait',
     }
     for name, text in scripts.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    argv = ["./starter", sys.executable, "-c", handler]
+    argv = ["./starter", sys.executable, "-c", HANDLES]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=tmp_path) as starter:
         assert [starter.stdout.readline() for _ in range(2)] == [b"up\n", b"up\n"]
         below = {procs.name(pid): pid for pid in procs.children()[starter.pid]}
