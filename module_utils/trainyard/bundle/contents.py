@@ -6,6 +6,7 @@ NAME-4f2a.bundle/
     debs/SYSTEM/                    a flat repository of each system: *.deb, Packages, Release, InRelease
     wheels/                         wheels of all systems
     wheels/SYSTEM-ENVIRONMENT.txt   requirements with hashes
+    wheels/pylock.SYSTEM-ENVIRONMENT.toml   the same in the format of PEP 751, with - for dots in the two names
     files/                          archives
     sbom.cdx.json                   the software, for tools that read CycloneDX
     missing.json                    what somebody has to fetch by hand
@@ -23,7 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..software.installed import size_text
-from .wheels import Wheel, requirements
+from .wheels import Wheel, pylock, pylock_name, requirements
 
 SUMS = "SHA256SUMS"
 _SUM = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\x00-\x1f\x7f]+)")
@@ -85,12 +86,15 @@ def missing(lock: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def texts(lock: Mapping[str, Any]) -> dict[str, str]:
-    """Return the requirement files of a bundle, by path."""
-    return {
-        f"wheels/{system}-{environment}.txt": requirements(Wheel(**wheel) for wheel in part["wheels"])
-        for system, parts in lock["systems"].items()
-        for environment, part in parts["environments"].items()
-    }
+    """Return the files of requirements of a bundle, for pip of any age and in the format of PEP 751, by path."""
+    found = {}
+    for system, parts in lock["systems"].items():
+        for environment, part in parts["environments"].items():
+            label = f"{system}-{environment}"
+            wheels = [Wheel(**{**wheel, "file": _file(wheel["file"])}) for wheel in part["wheels"]]
+            found[f"wheels/{label}.txt"] = requirements(wheels)
+            found[f"wheels/{pylock_name(label)}"] = pylock(wheels, part["python"])
+    return found
 
 
 def listing(found: Iterable[Item], left_out: Iterable[Mapping[str, str]]) -> list[str]:

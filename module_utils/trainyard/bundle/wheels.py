@@ -6,6 +6,7 @@ pylock.toml is the format of PEP 751. uv puts just the wheel of the asked platfo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,3 +140,24 @@ def request(environment: Mapping[str, Any]) -> list[str]:
 def requirements(wheels: Iterable[Wheel]) -> str:
     """Write the wheels as requirements with hashes, for pip of any age."""
     return "".join(f"{each.name}=={each.version} \\\n    --hash=sha256:{each.sha256}\n" for each in wheels)
+
+
+def pylock_name(label: str) -> str:
+    """Return the name of a pylock file; PEP 751 allows no dots between its first and its last one."""
+    return f"pylock.{label.replace('.', '-')}.toml"
+
+
+def pylock(wheels: Iterable[Wheel], python: str) -> str:
+    """Write the wheels of a version of Python as pylock.toml; they lie beside it."""
+    lines = ['lock-version = "1.0"', 'created-by = "trainyard"', f"requires-python = {_toml(f'=={python}.*')}"]
+    for each in wheels:
+        lines += ["", "[[packages]]", f"name = {_toml(each.name)}"]
+        lines += [f"version = {_toml(each.version)}"] if each.version else []
+        size = f"size = {each.bytes}, " if each.bytes else ""
+        lines += [f"wheels = [{{path = {_toml(each.file)}, {size}hashes = {{sha256 = {_toml(each.sha256)}}}}}]"]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(text: str) -> str:
+    """Write a string of TOML. It escapes as JSON does, and also the character DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

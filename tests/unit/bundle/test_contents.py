@@ -1,12 +1,21 @@
 """The content of a bundle, by its lock: paths, sums, texts for apt, the bill of materials."""
 
+import hashlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
 import pytest
+import tomllib
 from ansible.module_utils.trainyard.bundle import contents, sbom, site_lock
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.pylock import Pylock, is_valid_pylock_path
 
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SUM, OTHER = 64 * "0", 64 * "1"
 DEB = {"name": "openmpi-bin", "version": "4.1.4-3+b1", "architecture": "amd64",
        "file": "openmpi-bin_4.1.4-3+b1_amd64.deb", "url": "http://m.example.org/o.deb", "bytes": 1 << 20,
@@ -33,7 +42,10 @@ def test_each_file_has_one_place():
         "files/cifar-10.tar.gz",
         "wheels/torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl",
     ]
-    assert list(contents.texts(LOCK)) == ["wheels/debian-12-x86_64-pytorch.txt", "wheels/debian-11-x86_64-pytorch.txt"]
+    assert list(contents.texts(LOCK)) == [
+        f"wheels/{name}" for release in (12, 11)
+        for name in (f"debian-{release}-x86_64-pytorch.txt", f"pylock.debian-{release}-x86_64-pytorch.toml")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("file", ["../../etc/passwd", "/etc/passwd", "a/..", ""])
@@ -105,3 +117,66 @@ def test_the_bill_of_materials_names_each_version_once():
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom.text(found)) is None
     broken = {**found, "components": [{**found["components"][0], "purl": 1}]}
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(sbom.text(broken)) is not None
+
+
+def a_wheel(folder, name, version):
+    """Write a wheel without code, and return its entry of a lock."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"name": name, "version": version, "file": path.name, "url": "", "bytes": path.stat().st_size,
+            "sha256": sha256}  # fmt: skip
+
+
+def written_pylock(folder, entries, system="ubuntu-22.04-x86_64"):
+    parts = {**PARTS, "environments": {"own": {**ENVIRONMENT, "python": PYTHON, "wheels": entries}}}
+    texts = contents.texts({**LOCK, "systems": {system: parts}})
+    (name,) = (name for name in texts if name.endswith(".toml"))
+    path = folder / name.partition("/")[2]
+    path.write_text(texts[name])
+    return path
+
+
+def test_requirements_as_pep_751_has_them(tmp_path):
+    """uv installs them without an index, and refuses another file."""
+    entries = [a_wheel(tmp_path, "one", "1.0"), a_wheel(tmp_path, "two", "2.0")]
+    path = written_pylock(tmp_path, entries)
+    assert is_valid_pylock_path(path) and path.name == "pylock.ubuntu-22-04-x86_64-own.toml"
+    lock = Pylock.from_dict(tomllib.loads(path.read_text()))
+    assert [(package.name, str(package.version), each.path, each.hashes["sha256"])
+            for package, each in lock.select()] == [
+        (each["name"], each["version"], each["file"], each["sha256"]) for each in entries
+    ]  # fmt: skip
+
+    def install():
+        argv = [
+            "uv",
+            "pip",
+            "install",
+            "--offline",
+            "--no-index",
+            "--no-config",
+            "--no-cache",
+            "--python",
+            sys.executable,
+        ]
+        return subprocess.run([*argv, "--target", tmp_path / "there", "-r", path], check=False, capture_output=True,
+                              text=True)  # fmt: skip
+
+    done = install()
+    assert done.returncode == 0, done.stderr
+    assert {"one-1.0.dist-info", "two-2.0.dist-info"} <= {each.name for each in (tmp_path / "there").iterdir()}
+    shutil.rmtree(tmp_path / "there")
+    (tmp_path / "two-2.0-py3-none-any.whl").write_bytes((tmp_path / "one-1.0-py3-none-any.whl").read_bytes())
+    refused = install()
+    assert refused.returncode != 0 and "Hash mismatch" in refused.stderr
+
+
+def test_a_lock_from_elsewhere_names_no_other_folder_and_breaks_no_quotes(tmp_path):
+    path = written_pylock(tmp_path, [{**WHEEL, "file": '../a"\n\x7f\\b.whl', "bytes": 0}])
+    (package,) = tomllib.loads(path.read_text())["packages"]
+    assert package["wheels"] == [{"path": 'a"\n\x7f\\b.whl', "hashes": {"sha256": OTHER}}]
