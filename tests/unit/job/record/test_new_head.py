@@ -296,3 +296,16 @@ def test_a_failure_of_the_whole_job_under_another_head_is_told(run):
     found, text, _ = summary(run, after_takeover(end=FAILED))
     assert (found["state"], found["failure"]["host"]) == ("failed", "n2")
     assert "  n2 led the job at its end: it took over from n1" in text
+
+
+def test_a_monitor_that_was_about_to_end_is_no_change_by_a_verification(run):
+    """Which must not say `changed` now and then, though all is as before."""
+
+    def ask(question, own, limit_s):
+        return {host: {**collected(node(alive=False, end=WELL)), "changed": True} for host in own}
+
+    changed = [
+        collect(run.plan, run.folder, ask, Request(1, purpose=purpose, stop=True))["changed"]
+        for purpose in ("record", "stop")
+    ]
+    assert changed == [False, True]
