@@ -27,6 +27,7 @@ from ..trainyard.bundle.contents import Item
 from ..trainyard.bundle.systems import named
 from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.findings.visible import one_line
+from ..trainyard.software.image_forms import ARCHIVE, REGISTRY
 from ..trainyard.software.installed import size_text
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
@@ -34,6 +35,8 @@ from ..trainyard_node.software.datasets import sha256_of
 
 # Files at a time; bytes of a read; seconds without an answer; the shortest interval of lines of progress.
 WORKERS, _BLOCK, _SILENT_S, _SHOW_S = 8, 1 << 20, 60, 5.0
+# Bound of the copy of one image, in seconds.
+_IMAGE_S = 4 * 3600.0
 
 
 @dataclass
@@ -81,16 +84,23 @@ def _finding(item: Item, error: Exception) -> Finding:
     action = "run bundle.yml again, which goes on from here, or lock.yml where the mirror has a newer version now"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         action = "free space, or choose another folder with bundle_path; the next run goes on from here"
-    return Finding(item.what, one_line(f"{item.url}: {reason}", 300), f"the file with sha256 {item.sha256}", action)
+    expected = f"the file with sha256 {item.sha256}" if item.sha256 else "the image"
+    return Finding(item.what, one_line(f"{item.url}: {reason}", 300), expected, action)
 
 
 def _bring(item: Item, target: Path, progress: Progress) -> None:
     """Bring one file. Raises OSError, HTTPException, or ValueError for another content."""
-    if target.is_file() and sha256_of(target) == item.sha256:
+    # An image has its name only when it is whole.
+    if target.is_file() and item.sha256 in ("", sha256_of(target)):
         progress.add(target.stat().st_size)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
+    if item.url.startswith(REGISTRY):
+        _copy_image(item, part)
+        progress.add(part.stat().st_size)
+        part.replace(target)
+        return
     with part.open("ab") as output:
         for block in _blocks(item.url, output.tell(), lambda: output.truncate(0)):
             output.write(block)
@@ -100,6 +110,17 @@ def _bring(item: Item, target: Path, progress: Progress) -> None:
         part.unlink()
         raise ValueError(f"the content has sha256 {got}")
     part.replace(target)
+
+
+def _copy_image(item: Item, target: Path) -> None:
+    """Write an image of a registry into an archive; skopeo checks its digests. Raises ValueError, or OSError."""
+    target.unlink(missing_ok=True)
+    argv = ["skopeo", "copy", "--quiet", "--override-os=linux", f"--override-arch={item.architecture}"]
+    done = commands.run([*argv, item.url, f"{ARCHIVE}{target}"], _IMAGE_S)
+    if done.status == commands.NOT_STARTED:
+        raise ValueError("skopeo, which fetches images, is not installed here")
+    if done.status:
+        raise ValueError(done.output.strip())
 
 
 def _blocks(url: str, begin: int, start_anew: Callable[[], Any]) -> Iterator[bytes]:
@@ -203,11 +224,12 @@ def finish(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     everything = contents.items(lock)
+    before = older_sums(older) if older else {}
     for system in lock["systems"]:
         listed = [item for item in everything if item.path.startswith(f"debs/{system}/")]
         _repository(folder, older or folder, system, listed, key)
     key.export(folder / "key.asc")
-    sums = {item.path: item.sha256 for item in everything}
+    sums = {item.path: item.sha256 or before.get(item.path, "") for item in everything}
     sums |= {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
     (folder / contents.SUMS).write_text(contents.sums_text(sums))
     key.sign(folder / contents.SUMS)

@@ -70,7 +70,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) 
         for of_host in logs.values():
             write_logs(run_dir, of_host, keep=final)
     notes = [] if request.check else write_outputs(run_dir, answers)
-    # Of a verification's job nothing counts as a change, as of its start: a monitor may be about to end by itself.
+    # No change, as is the start, where a verification records the job: its monitor may be about to end by itself.
     changed = request.purpose != "record" and any(answer.get("changed") for answer in answers.values())
     warnings = {"warnings": [others]} if others else {}
     return {"changed": changed, "answers": answers, "notes": notes, **warnings}

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import tomllib
 
-from ..trainyard.bundle import debs, site_lock, wheels
+from ..trainyard.bundle import debs, images, site_lock, wheels
 from ..trainyard.bundle.site_lock import Wanted
 from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError, counted
@@ -23,6 +23,7 @@ from ..trainyard.findings.visible import one_line
 from ..trainyard.software.apt import read_stanzas
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
+from ..trainyard_node.software.datasets import sha256_of
 from .run_folder import NotWrittenError, write_whole
 
 # Bounds of one resolution, in seconds, and of what is shown of an error, in characters.
@@ -59,6 +60,18 @@ def resolve(systems: Mapping[System, Wanted], mirror: Mapping[str, str], show: C
                 except _NotResolvedError as error:
                     found.findings.append(replace(error.finding, check=f"{environment} on {system}"))
     return found
+
+
+def images_of(asked: Sequence[tuple[str, str]]) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Return the images as a lock has them, and findings on files that cannot be read."""
+    contents, findings = dict[str, images.Content](), list[Finding]()
+    for path in filter(None, (images.path_of(image) for image, _ in asked)):
+        try:
+            contents[path] = images.Content(Path(path).stat().st_size, sha256_of(Path(path)))
+        except OSError as error:
+            action = "correct container_runtime_images, or put the image there"
+            findings.append(Finding("image", f"{path}: {error.strerror}", "a file of the controller", action))
+    return [] if findings else images.entries(asked, contents), findings
 
 
 def read(path: Path) -> dict[str, Any] | None:

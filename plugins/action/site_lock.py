@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.bundle import site_lock, systems
+from ansible.module_utils.trainyard.bundle import images, site_lock, systems
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.software import requested
 from ansible.module_utils.trainyard_controller import site_locking
@@ -21,7 +21,8 @@ class ActionModule(Documented):
         requests = {host: requests[host] for host in given["hosts"] if host in requests}
         hostvars = self.task_vars["hostvars"]
         of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
-        findings += requested.input_findings(requests)
+        found_images, of_images = site_locking.images_of(images.wanted(requests, of_hosts))
+        findings += requested.input_findings(requests) + of_images
         if findings:
             raise FindingsError(findings, _HEADLINE)
         path = Path(given["path"])
@@ -32,7 +33,7 @@ class ActionModule(Documented):
         found = site_locking.resolve(site_lock.without(wanted, kept), given["mirrors"], self._display.display)
         if found.findings:
             raise FindingsError(found.findings, _HEADLINE)
-        lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests)
+        lock = {**site_lock.lock(wanted, kept, found.debs, found.wheels, requests), "images": found_images}
         changed = old != lock
         if changed and not self._task.check_mode:
             site_locking.write(path, lock)

@@ -18,6 +18,7 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.bundle import images
 from ansible.module_utils.trainyard.bundle import use as bundle
 from ansible.module_utils.trainyard.cluster import ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
@@ -228,6 +229,7 @@ RECORDS = {
     "benchmark_checks": benchmark_checks,
     "container_runtime_cdi_findings": container_toolkit.cdi_findings,
     "container_runtime_findings": containers.state_findings,
+    "container_runtime_image_findings": images.input_findings,
     "container_runtime_input_findings": containers.input_findings,
     "container_runtime_probe_findings": containers.probe_findings,
     "cuda_toolkit_findings": cuda_findings.check,

@@ -8,6 +8,7 @@ NAME-4f2a.bundle/
     wheels/SYSTEM-ENVIRONMENT.txt   requirements with hashes
     wheels/pylock.SYSTEM-ENVIRONMENT.toml   the same in the format of PEP 751, with - for dots in the two names
     files/                          archives
+    images/                         images of jobs: archives of OCI, and SIF files
     sbom.cdx.json                   the software, for tools that read CycloneDX
     missing.json                    what somebody has to fetch by hand
     SHA256SUMS, SHA256SUMS.asc      the sum of each file, and their signature
@@ -24,6 +25,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..software.installed import size_text
+from . import images
 from .wheels import Wheel, pylock, pylock_name, requirements
 
 SUMS = "SHA256SUMS"
@@ -32,13 +34,17 @@ _SUM = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<path>[^\x00-\x1f\x7f]+)")
 
 @dataclass(frozen=True, order=True)
 class Item:
-    """One file of a bundle: its path there, where it comes from, its size (0: not known), its sum, and what it is."""
+    """One file of a bundle: its path there, where it comes from, its size (0: not known), its sum, and what it is.
+
+    An image of a registry has no sum, as its address has a digest, and the architecture for which it is taken.
+    """
 
     path: str
     url: str
     bytes: int
     sha256: str
     what: str
+    architecture: str = ""
 
 
 def name(inventory: str, lock_text: str) -> str:
@@ -63,7 +69,16 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
         if file["sha256"]:
             path = f"files/{_file(unquote(urlsplit(file['url']).path).rpartition('/')[2])}"
             found[path] = Item(path, file["url"], 0, file["sha256"], file["what"])
+    for image in images.of_lock(lock):
+        path, given = image_path(image), image["image"]
+        source = images.path_of(given) or given
+        found[path] = Item(path, source, image["bytes"], image["sha256"], given, image["architecture"])
     return [found[path] for path in sorted(found)]
+
+
+def image_path(image: Mapping[str, Any]) -> str:
+    """Return where an image of the lock lies."""
+    return f"images/{_file(image['file'])}"
 
 
 def wheel_path(wheel: Mapping[str, Any]) -> str:
@@ -125,7 +140,7 @@ def read_sums(text: str) -> dict[str, str]:
 
 def new_since(found: Iterable[Item], older: Mapping[str, str]) -> list[Item]:
     """Return the files that an older bundle does not hold, by its sums."""
-    return [each for each in found if older.get(each.path) != each.sha256]
+    return [each for each in found if each.path not in older or (each.sha256 and older[each.path] != each.sha256)]
 
 
 def packages_text(controls: Iterable[tuple[str, str, int, str]]) -> str:

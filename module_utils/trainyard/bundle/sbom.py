@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from ..software.image_forms import REGISTRY
+from . import images
 from .systems import named
 
 _SPACE = uuid.UUID("4f0c6f0e-6f1c-5d0d-9a1b-3f1f5f8f7a10")
@@ -53,6 +55,18 @@ def _components(lock: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     for file in lock["files"]:
         entry = {"name": file["what"], "version": "", "sha256": file["sha256"]}
         yield _component("file", entry, f"pkg:generic/{_part(file['what'])}?download_url={quote(file['url'], safe='')}")
+    for image in images.of_lock(lock):
+        yield _component("container", *_image(image))
+
+
+def _image(image: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Return name, version and sum of an image, and its package URL."""
+    given = image["image"]
+    if images.path_of(given):
+        return {"name": image["file"], "version": "", "sha256": image["sha256"]}, f"pkg:generic/{_part(image['file'])}"
+    where, _, digest = given.removeprefix(REGISTRY).partition("@")
+    purl = f"pkg:oci/{_part(where.rpartition('/')[2])}@{_part(digest)}?repository_url={quote(where, safe='/')}"
+    return {"name": where, "version": digest, "sha256": ""}, f"{purl}&arch={image['architecture']}"
 
 
 def _component(kind: str, entry: Mapping[str, Any], purl: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..software.requirements import without_password
+from . import images
 from .debs import Deb
 from .systems import System
 from .wheels import Wheel, request
@@ -169,6 +170,8 @@ def entries(found: Lock) -> dict[tuple[str, str, str], str]:
                 versions[system, name, wheel["name"]] = wheel["version"]
     for file in found["files"]:
         versions["", "", file["what"]] = file["sha256"][:12]
+    for image in images.of_lock(found):
+        versions["", "", image["image"]] = image["file"]
     return versions
 
 
@@ -194,6 +197,7 @@ def summary(found: Lock) -> list[str]:
             text_of = f"{len(wheels)} wheels for Python {environment['python']}, {_mib(wheels)} MiB"
             lines.append(f"{system} {name}: {text_of}")
     lines += [f"file: {file['what']}" for file in found["files"]]
+    lines += [f"image: {image['image']} as images/{image['file']}" for image in images.of_lock(found)]
     return lines + [f"not in it: {each['what']}: {each['why']}" for each in found["missing"]]
 
 

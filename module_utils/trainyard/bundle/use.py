@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..findings.findings import Finding
-from .contents import wheel_path
+from . import images
+from .contents import image_path, wheel_path
 from .site_lock import Requests, unchanged, wanted, without
 from .systems import System
 
@@ -50,7 +51,7 @@ def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapp
         for name in left.environments:
             found = f"another {name} for {system} than this inventory asks for"
             findings.append(Finding("bundle", found, "the same packages and constraints", _AGAIN, where))
-    return findings
+    return findings + images.lacking(lock, images.wanted(requests, systems), _AGAIN)
 
 
 def pins(lock: Mapping[str, Any], system: System) -> dict[str, list[str]]:
@@ -62,11 +63,11 @@ def pins(lock: Mapping[str, Any], system: System) -> dict[str, list[str]]:
 
 
 def paths(lock: Mapping[str, Any], system: System, sums: Iterable[str]) -> list[str]:
-    """Return the files of a bundle that a node of this system gets: its repository, its wheels, and the public key."""
-    wheels = {
-        wheel_path(wheel) for part in lock["systems"][str(system)]["environments"].values() for wheel in part["wheels"]
-    }
-    return sorted(path for path in sums if path == "key.asc" or path in wheels or path.startswith(f"debs/{system}/"))
+    """Return the files of a bundle that a node of this system gets: its repository, its wheels, images, public key."""
+    named = {image_path(image) for image in images.of_system(lock, system)} | {"key.asc"}
+    for part in lock["systems"][str(system)]["environments"].values():
+        named |= {wheel_path(wheel) for wheel in part["wheels"]}
+    return sorted(path for path in sums if path in named or path.startswith(f"debs/{system}/"))
 
 
 def no_room(host: str, free_kib: int, needed_kib: int, folder: str) -> Finding | None:

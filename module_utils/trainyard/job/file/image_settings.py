@@ -8,18 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding
+from ...software.image_forms import REGISTRY, form, is_fixed
 from ..run.containers import RUNTIMES
 from .job import Image
 from .values import Values
 
-REGISTRY, ARCHIVE, SIF = "docker://", "oci-archive:", ".sif"
 # By the form of job_image: the programs that run it.
 _RUN_BY: Mapping[str, Sequence[str]] = {
     "registry": RUNTIMES,
     "archive": ("podman", "apptainer", "docker"),
     "sif": ("apptainer",),
 }
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 # Folders of the kernel and of the container itself.
 _RESERVED = ("/proc", "/sys", "/dev", "/")
 _FORMS = "docker://registry/name@sha256:..., oci-archive:/path or /path/image.sif, with paths on the nodes"
@@ -55,19 +54,10 @@ def parse(values: Values, scheduler: str) -> Image | None:
     )
 
 
-def form(reference: str) -> str:
-    """Return `registry`, `archive` or `sif`; "" for anything else."""
-    if reference.startswith(REGISTRY):
-        return "registry"
-    if reference.startswith(f"{ARCHIVE}/"):
-        return "archive"
-    return "sif" if reference.startswith("/") and reference.endswith(SIF) else ""
-
-
 def _check_reference(values: Values, reference: str, kind: str) -> None:
-    if not kind or re.search(r"\s", reference):
+    if not kind:
         values.wrong("job_image", reference, _FORMS, "write it in one of these forms")
-    elif kind == "registry" and not _DIGEST.search(reference):
+    elif kind == "registry" and not is_fixed(reference):
         expected = "a digest at its end (@sha256:...), as a tag may move between two nodes or two runs"
         action = f"skopeo inspect --format '{{{{.Digest}}}}' {reference} shows it"
         values.wrong("job_image", reference, expected, action)
