@@ -22,7 +22,7 @@ class ActionModule(Documented):
         hostvars = self.task_vars["hostvars"]
         of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
         found_images, of_images = site_locking.images_of(images.wanted(requests, of_hosts))
-        findings += requested.input_findings(requests) + of_images
+        findings += [*requested.input_findings(requests), *of_images]
         if findings:
             raise FindingsError(findings, _HEADLINE)
         path = Path(given["path"])

@@ -1,4 +1,4 @@
-"""site.yml from a bundle, on bare hosts without a way out: minutes, so it runs by name.
+"""site.yml from one bundle, on bare hosts of two releases without a way out: minutes, so it runs by name.
 
 pytest tests/offline_by_name.py in the scenario's folder.
 """
@@ -9,11 +9,11 @@ import subprocess
 
 import pytest
 from lab_jobs import LAB
-from test_site import bare_inventory
+from test_site import bare_lab
 
-# A fixture that the tests have by its name.
-__all__ = ["bare_inventory"]
 NODES = ("n1", "n2")
+RELEASES = {"bookworm": "debian-12-x86_64", "bullseye": "debian-11-x86_64"}
+FRAMEWORKS = ["openmpi"]
 
 
 def on(node, command):
@@ -30,17 +30,27 @@ def without_a_route(node):
 
 
 @pytest.fixture(scope="module")
-def asked(run_playbook, bare_inventory, tmp_path_factory):
-    """Options of site.yml with a bundle, which the hosts do not help to make."""
+def asked(run_playbook, tmp_path_factory):
+    """Options of site.yml with a bundle for all releases, which no host helps to make."""
     folder = tmp_path_factory.mktemp("bundle")
-    given = {"trainyard_frameworks": ["openmpi"], "trainyard_lock": str(folder / "trainyard.lock")}
-    run_playbook("playbooks/lock.yml", inventory=bare_inventory, **given).expect(0)
+    hosts = "".join(f"    {system}: {{trainyard_system: {system}}}\n" for system in RELEASES.values())
+    (folder / "hosts.yml").write_text(f"compute:\n  hosts:\n{hosts}")
+    lab = {"inventory": folder / "hosts.yml", "trainyard_lock": str(folder / "trainyard.lock")}
+    given = {"trainyard_frameworks": FRAMEWORKS, "dataset_sets": []}
+    run_playbook("playbooks/lock.yml", **lab, **given).expect(0)
     where = {"bundle_path": str(folder), "bundle_key": str(folder / "key")}
-    run_playbook("playbooks/bundle.yml", inventory=bare_inventory, **given, **where).expect(0)
+    run_playbook("playbooks/bundle.yml", **lab, **given, **where).expect(0)
     (bundle,) = folder.glob("*.bundle")
-    for node in NODES:
-        on(node, "ip route del default")
-    return {"trainyard_frameworks": ["openmpi"], "trainyard_bundle": str(bundle), "dataset_sets": []}
+    return {**given, "trainyard_bundle": str(bundle)}
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def bare_inventory(request):
+    """Two bare hosts, which reach only each other and the controller."""
+    with bare_lab(request.param) as inventory:
+        for node in NODES:
+            on(node, "ip route del default")
+        yield inventory
 
 
 def test_a_changed_bundle_is_refused_before_anything_is_touched(run_playbook, bare_inventory, asked, tmp_path):
@@ -48,7 +58,7 @@ def test_a_changed_bundle_is_refused_before_anything_is_touched(run_playbook, ba
     shutil.copytree(asked["trainyard_bundle"], broken)
     next(broken.glob("debs/*/rsync_*.deb")).write_bytes(b"other")
     next(broken.glob("debs/*/openmpi-bin_*.deb")).unlink()
-    more = {**asked, "trainyard_bundle": str(broken), "trainyard_frameworks": ["openmpi", "pytorch"]}
+    more = {**asked, "trainyard_bundle": str(broken), "trainyard_frameworks": [*FRAMEWORKS, "pytorch"]}
     run = run_playbook("site.yml", inventory=bare_inventory, **more)
     run.expect(2, "this copy is damaged or changed", "has no debs/", "another pytorch for", "Nothing was changed")
     run.changes_nothing()

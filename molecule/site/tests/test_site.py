@@ -1,5 +1,6 @@
 """site.yml as a whole: findings before anything is touched, and --check on hosts that nothing was ever done to."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -17,14 +18,22 @@ def make(*arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def bare_inventory():
-    """Two hosts fresh from the image, in a lab of their own."""
+@contextlib.contextmanager
+def bare_lab(release="bookworm"):
+    """Make two hosts fresh from the image, in a lab of their own, and return the inventory."""
     lab = f"{LAB}-bare"
     make("lab-destroy", f"LAB={lab}")  # one that a killed run left behind would not be bare
-    make("lab", f"LAB={lab}", "NODES=2", "SUBNET=10.74.0.0/24")
-    yield PROJECT / ".cache/labs" / lab / "inventory"
-    make("lab-destroy", f"LAB={lab}")
+    make("lab", f"LAB={lab}", "NODES=2", "SUBNET=10.74.0.0/24", f"RELEASE={release}")
+    try:
+        yield PROJECT / ".cache/labs" / lab / "inventory"
+    finally:
+        make("lab-destroy", f"LAB={lab}")
+
+
+@pytest.fixture(scope="module")
+def bare_inventory():
+    with bare_lab() as inventory:
+        yield inventory
 
 
 def test_check_mode_on_bare_hosts_shows_the_changes_and_makes_none(run_playbook, bare_inventory):
