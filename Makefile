@@ -1,8 +1,10 @@
 # Every target installs its requirements once; `make` lists the targets.
 
 VENV    := .venv
+# The Pythons, 3.N, that a bundle has the packages of VENV for.
+BUNDLED := $(if $(BUNDLE),$(sort $(shell ls $(BUNDLE)/wheels 2>/dev/null | sed -nE 's/^controller-.*-python3\.([0-9]+)\.txt$$/\1/p')))
 # The environment of VENV keeps its Python. A folder of wheels has files for one Python, so that is for the user to name.
-PYTHON  ?= $(if $(or $(WHEELS),$(wildcard $(VENV)/.python)),python3,$(or $(shell .ci/find-python 14 13 12),python3))
+PYTHON  ?= $(if $(or $(WHEELS),$(wildcard $(VENV)/.python)),python3,$(or $(shell .ci/find-python $(or $(BUNDLED),14 13 12)),python3))
 TORCH   ?= python3
 # Resolved before the programs of VENV are first in PATH.
 PYTHON  := $(or $(shell command -v $(PYTHON)),$(PYTHON))
@@ -19,7 +21,7 @@ BROWSER_PACKAGES = chromium chromium-driver
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.DEFAULT_GOAL := help
+.DEFAULT_GOAL := $(if $(BUNDLE),controller,help)
 # The path of the inventory that molecule/default/vars/lab.yml writes.
 LAB_INVENTORY = $(CURDIR)/$(if $(filter trainyard,$(LAB)),inventories/lab,.cache/labs/$(LAB)/inventory)
 export PATH := $(abspath $(VENV))/bin:$(PATH)
@@ -36,7 +38,7 @@ help: ## show this
 
 .PHONY: demo
 demo: $(VENV)/.controller ## train a small network on this machine: no root, no GPU, no ssh
-	@ansible-playbook site.yml -i inventories/localhost
+	@ansible-playbook site.yml -i inventories/localhost $(if $(BUNDLE),-e trainyard_bundle=$(BUNDLE))
 	@ansible-playbook launch.yml -i inventories/localhost -e @jobs/digits.yml
 
 # Tests use a lab of their own and never touch one that is in use. Three nodes suffice; each further one costs minutes.
@@ -149,13 +151,26 @@ PIP = 26.3
 # Wheels only, as a source archive runs its own code at installation. `make ONLY_BINARY=` accepts those, too.
 ONLY_BINARY ?= --only-binary :all:
 NO_INDEX = No index of packages can be reached? Bring them as wheels, make WHEELS=folder ...: docs/hardware-test.md says how.
-# A folder of wheels instead of an index; it holds pip as well, so ensurepip may be missing.
+# A folder of wheels instead of an index; it holds pip as well, so ensurepip may be missing. A bundle has one, and pip still
+# takes only what requirements/ has the sum of.
+ifdef BUNDLE
+$(if $(word 2,$(BUNDLE)),$(error BUNDLE=$(BUNDLE): expected a folder without spaces in its name))
+override BUNDLE := $(abspath $(BUNDLE))
+WHEELS := $(BUNDLE)/wheels
+NO_INDEX = $(BUNDLE) has no such packages: lock them with lock_controllers or lock_also, for this version of the project. docs/offline.md says how.
+endif
 ifdef WHEELS
 export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELS))
 endif
 
 $(VENV)/.python:
+	@if [ -n "$(BUNDLE)" ]; then \
+	  if [ ! -f $(BUNDLE)/SHA256SUMS ]; then echo "$(BUNDLE) is no bundle: it has no SHA256SUMS. Correct BUNDLE." >&2; exit 1; fi; \
+	  minor=$$($(PYTHON) -c 'import sys; print(sys.version_info.minor)' 2>/dev/null || true); \
+	  if [[ " $(BUNDLED) " != *" $$minor "* ]]; then \
+	    echo "$(PYTHON) is Python 3.$$minor; the bundle has .venv for$(if $(BUNDLED), Python $(BUNDLED:%=3.%), no Python). Name such a one with PYTHON=, or make a bundle with lock_controllers: docs/offline.md says how." >&2; exit 1; fi; \
+	fi
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true); expected: Python 3.11 or newer. Name another one: make PYTHON=/path/to/python3.13 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' || \
@@ -180,12 +195,15 @@ $(VENV)/.controller: $(VENV)/.python requirements/controller.txt
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
+.PHONY: controller
+controller: $(VENV)/.controller ## install the controller's tools into .venv; BUNDLE=folder: from a bundle, without internet
+
 .PHONY: kubernetes
 kubernetes: $(VENV)/.kubernetes ## install the packages for job_scheduler: kubernetes
 
 $(VENV)/.kubernetes: $(VENV)/.controller requirements/kubernetes.txt
 	@echo "Installing the client of Kubernetes into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.hardware: $(VENV)/.controller requirements/hardware.txt
@@ -195,5 +213,5 @@ $(VENV)/.hardware: $(VENV)/.controller requirements/hardware.txt
 
 $(VENV)/.test: $(VENV)/.controller requirements/test.txt
 	@echo "Installing the test tools into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/test.txt
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/test.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@

@@ -225,9 +225,11 @@ def finish(
         (folder / name).write_text(text, encoding="utf-8")
     everything = contents.items(lock)
     before = older_sums(older) if older else {}
-    for system in lock["systems"]:
-        listed = [item for item in everything if item.path.startswith(f"debs/{system}/")]
-        _repository(folder, older or folder, system, listed, key)
+    for label, system, parts in site_lock.parts_of(lock):
+        listed = [item for item in everything if item.path.startswith(f"debs/{label}/")]
+        # A controller without a lab needs no packages.
+        if label == system or parts["packages"]["files"]:
+            _repository(folder, older or folder, label, system, listed, key)
     key.export(folder / "key.asc")
     sums = {item.path: item.sha256 or before.get(item.path, "") for item in everything}
     sums |= {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
@@ -235,9 +237,9 @@ def finish(
     key.sign(folder / contents.SUMS)
 
 
-def _repository(bundle: Path, older: Path, system: str, listed: Sequence[Item], key: Key) -> None:
+def _repository(bundle: Path, older: Path, label: str, system: str, listed: Sequence[Item], key: Key) -> None:
     """Write the index of a system's packages, as apt reads it."""
-    folder = bundle / "debs" / system
+    folder = bundle / "debs" / label
     folder.mkdir(parents=True, exist_ok=True)
     controls = []
     for item in listed:

@@ -9,7 +9,7 @@ from typing import Any
 from ansible.module_utils.trainyard.bundle import images, site_lock, systems
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.software import requested
-from ansible.module_utils.trainyard_controller import site_locking
+from ansible.module_utils.trainyard_controller import controller_locking, site_locking
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 
 _HEADLINE = "The software cannot be locked: {count} {findings}. No lock was written."
@@ -31,9 +31,12 @@ class ActionModule(Documented):
         fresh = given["upgrade"] or self._task.check_mode
         kept = site_lock.unchanged(None if fresh else old, wanted)
         found = site_locking.resolve(site_lock.without(wanted, kept), given["mirrors"], self._display.display)
-        if found.findings:
-            raise FindingsError(found.findings, _HEADLINE)
-        lock = {**site_lock.lock(wanted, kept, found.debs, found.wheels, requests), "images": found_images}
+        request = controller_locking.Request(given["controllers"], given["also"])
+        own, more = controller_locking.resolve(request, old, fresh, given["mirrors"], self._display.display)
+        if found.findings or more:
+            raise FindingsError([*found.findings, *more], _HEADLINE)
+        found_lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests, own)
+        lock = {**found_lock, "images": found_images}
         changed = old != lock
         if changed and not self._task.check_mode:
             site_locking.write(path, lock)

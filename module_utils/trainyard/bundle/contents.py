@@ -4,8 +4,9 @@
 NAME-4f2a.bundle/
     lock                            the lock itself
     debs/SYSTEM/                    a flat repository of each system: *.deb, Packages, Release, InRelease
+    debs/controller-SYSTEM/         the same for the lab on a controller
     wheels/                         wheels of all systems
-    wheels/SYSTEM-ENVIRONMENT.txt   requirements with hashes
+    wheels/SYSTEM-ENVIRONMENT.txt   requirements with hashes, as wheels/controller-SYSTEM-python3.13.txt
     wheels/pylock.SYSTEM-ENVIRONMENT.toml   the same in the format of PEP 751, with - for dots in the two names
     files/                          archives
     images/                         images of jobs: archives of OCI, and SIF files
@@ -26,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..software.installed import size_text
 from . import images
+from .site_lock import parts_of
 from .wheels import Wheel, pylock, pylock_name, requirements
 
 SUMS = "SHA256SUMS"
@@ -55,9 +57,9 @@ def name(inventory: str, lock_text: str) -> str:
 def items(lock: Mapping[str, Any]) -> list[Item]:
     """Return the files that a lock names, each path once."""
     found: dict[str, Item] = {}
-    for system, parts in lock["systems"].items():
+    for label, _, parts in parts_of(lock):
         for deb in parts["packages"]["files"]:
-            path = f"debs/{system}/{_file(deb['file'])}"
+            path = f"debs/{label}/{_file(deb['file'])}"
             found[path] = Item(path, deb["url"], deb["bytes"], deb["sha256"], f"{deb['name']} {deb['version']}")
         for environment in parts["environments"].values():
             for wheel in environment["wheels"]:
@@ -103,9 +105,9 @@ def missing(lock: Mapping[str, Any]) -> list[dict[str, str]]:
 def texts(lock: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of requirements of a bundle, for pip of any age and in the format of PEP 751, by path."""
     found = {}
-    for system, parts in lock["systems"].items():
+    for of, _, parts in parts_of(lock):
         for environment, part in parts["environments"].items():
-            label = f"{system}-{environment}"
+            label = f"{of}-{environment}"
             wheels = [Wheel(**{**wheel, "file": _file(wheel["file"])}) for wheel in part["wheels"]]
             found[f"wheels/{label}.txt"] = requirements(wheels)
             found[f"wheels/{pylock_name(label)}"] = pylock(wheels, part["python"])

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from ..software.image_forms import REGISTRY
 from . import images
+from .site_lock import parts_of
 from .systems import named
 
 _SPACE = uuid.UUID("4f0c6f0e-6f1c-5d0d-9a1b-3f1f5f8f7a10")
@@ -40,7 +41,7 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def _components(lock: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    for name, parts in lock["systems"].items():
+    for _, name, parts in parts_of(lock):
         system = named(name)
         release = f"&distro={quote(system.release, safe='')}" if system else ""
         distribution = system.distribution if system else "debian"

@@ -2,13 +2,14 @@
 """The lock of an inventory: which packages, wheels and other files its hosts get, each with its sum.
 
 A lock is a dictionary: `version`; `systems`, by name `packages` (requested, files) and `environments` (by name: python,
-requested, wheels); `files` (what, url, sha256); `missing` (what, why), which the lock does not cover.
+requested, wheels); `controller`, in the same form; `files` (what, url, sha256); `missing` (what, why), which the lock
+does not cover.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +23,9 @@ VERSION = 1
 Lock = Mapping[str, Any]
 # By part of the software, as the module software_request records it.
 Requests = Mapping[str, Mapping[str, Any]]
+
+
+_NO_CONTROLLER = {"what": "packages of .venv", "why": "lock_controllers names no system"}
 
 
 class LockError(ValueError):
@@ -115,8 +119,25 @@ def lock(
     debs: Mapping[System, Sequence[Deb]],
     wheels: Mapping[tuple[System, str], Sequence[Wheel]],
     requests: Mapping[str, Requests],
+    controller: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the lock of what is kept and what was resolved."""
+    """Return the lock of what is kept and what was resolved; `controller`: the `resolved` of controllers."""
+    return {
+        "version": VERSION,
+        "systems": resolved(systems, kept, debs, wheels),
+        "controller": dict(controller or {}),
+        "files": files(requests),
+        "missing": uncovered(requests) + ([_NO_CONTROLLER] if controller == {} else []),
+    }
+
+
+def resolved(
+    systems: Mapping[System, Wanted],
+    kept: Mapping[str, Any],
+    debs: Mapping[System, Sequence[Deb]],
+    wheels: Mapping[tuple[System, str], Sequence[Wheel]],
+) -> dict[str, Any]:
+    """Return the parts of a lock, by system, of what is kept and what was resolved."""
     found = {}
     for system, asked in systems.items():
         there = kept[str(system)]
@@ -134,7 +155,15 @@ def lock(
             "files": [asdict(deb) for deb in sorted(debs.get(system, ()))],
         }
         found[str(system)] = {"packages": packages, "environments": environments}
-    return {"version": VERSION, "systems": found, "files": files(requests), "missing": uncovered(requests)}
+    return found
+
+
+def parts_of(found: Lock) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield a label, the system and its parts, first of hosts, then of controllers: `controller-debian-12-x86_64`."""
+    for system, parts in found["systems"].items():
+        yield system, system, parts
+    for system, parts in (found.get("controller") or {}).items():
+        yield f"controller-{system}", system, parts
 
 
 def _python(system: System, environment: Mapping[str, Any]) -> str:
@@ -162,7 +191,7 @@ def read(content: str) -> dict[str, Any]:
 def entries(found: Lock) -> dict[tuple[str, str, str], str]:
     """Return the versions of a lock, by system, environment ("" for the system's packages) and name."""
     versions = {}
-    for system, parts in found["systems"].items():
+    for system, _, parts in parts_of(found):
         for deb in parts["packages"]["files"]:
             versions[system, "", deb["name"]] = deb["version"]
         for name, environment in parts["environments"].items():
@@ -189,13 +218,14 @@ def changes(old: Lock | None, new: Lock) -> list[str]:
 def summary(found: Lock) -> list[str]:
     """Return what a lock holds, a line for each system and environment, with sizes in MiB."""
     lines = []
-    for system, parts in found["systems"].items():
+    for label, system, parts in parts_of(found):
         debs = parts["packages"]["files"]
-        lines.append(f"{system}: {len(debs)} packages of the system, {_mib(debs)} MiB")
+        if debs or label == system:
+            lines.append(f"{label}: {len(debs)} packages of the system, {_mib(debs)} MiB")
         for name, environment in parts["environments"].items():
             wheels = environment["wheels"]
             text_of = f"{len(wheels)} wheels for Python {environment['python']}, {_mib(wheels)} MiB"
-            lines.append(f"{system} {name}: {text_of}")
+            lines.append(f"{label} {name}: {text_of}")
     lines += [f"file: {file['what']}" for file in found["files"]]
     lines += [f"image: {image['image']} as images/{image['file']}" for image in images.of_lock(found)]
     return lines + [f"not in it: {each['what']}: {each['why']}" for each in found["missing"]]

@@ -92,8 +92,12 @@ def of_facts(facts: Mapping[str, str]) -> str:
 
 def unsupported(name: str, host: str) -> Finding:
     """Return the finding on a system whose software cannot be locked."""
-    expected = f"{', '.join(_RELEASES)}, each followed by {' or '.join(f'-{each}' for each in ARCHITECTURES)}"
-    return Finding("system", name, expected, "correct trainyard_system, or leave this host out with --limit", host)
+    return Finding("system", name, supported(), "correct trainyard_system, or leave this host out with --limit", host)
+
+
+def supported() -> str:
+    """Name the systems whose software can be locked."""
+    return f"{', '.join(_RELEASES)}, each followed by {' or '.join(f'-{each}' for each in ARCHITECTURES)}"
 
 
 def of_hosts(facts: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, System], list[Finding]]:

@@ -6,7 +6,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard.bundle import site_lock, systems
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import site_locking
+from ansible.module_utils.trainyard_controller import controller_locking, site_locking
 
 SUM = 32 * "ab"
 DEBIAN = systems.named("debian-11-x86_64")
@@ -113,3 +113,22 @@ def test_a_role_pins_its_environment():
     found = site_locking.with_pins({"n1": {"pytorch": part, "openmpi": {"packages": ["x"]}}})
     assert "torch==2.13.0" in found["n1"]["pytorch"]["environment"]["lock"]
     assert json.dumps(found["n1"]["openmpi"]["packages"]) == '["x"]'
+
+
+def test_a_controller_gets_only_wheels_that_make_accepts(programs, monkeypatch):
+    request = controller_locking.Request(["debian-11-x86_64-python3.12"], ["hardware"])
+    _, findings = controller_locking.resolve(request, None, False, {}, print)
+    assert [each.found for each in findings] == [f"torch-2.13.0-py3-none-any.whl with sha256 {SUM}"]
+    calls = (programs / "calls").read_text()
+    assert "--python-version=3.12" in calls and "\npip==" in calls and "\nuv==" in calls and "\npytest==" in calls
+
+    monkeypatch.setattr(controller_locking.controller, "unknown", lambda *_: [])
+    part, findings = controller_locking.resolve(request, None, False, {}, print)
+    assert findings == [] and list(part["debian-11-x86_64"]["environments"]) == ["python3.12"]
+    # A second run resolves nothing, on any machine.
+    (programs / "calls.broken").touch()
+    again = controller_locking.Request([], ["hardware"])
+    assert controller_locking.resolve(again, {"controller": part}, False, {}, print) == (part, [])
+    assert [each.found for each in controller_locking.resolve(again, {"controller": part}, True, {}, print)[1]] == [
+        "error: no solution"
+    ]
