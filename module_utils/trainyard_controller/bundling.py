@@ -10,6 +10,8 @@ import email.utils
 import errno
 import http.client
 import json
+import os
+import re
 import tempfile
 import threading
 import time
@@ -80,12 +82,15 @@ def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> l
 
 
 def _finding(item: Item, error: Exception) -> Finding:
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    text = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    found, expected = one_line(f"{item.url}: {text}", 300), f"the file with sha256 {item.sha256}"
     action = "run bundle.yml again, which goes on from here, or lock.yml where the mirror has a newer version now"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if item.url.startswith(REGISTRY):
+        found, expected = one_line(str(text), 300), "the image"
+        action = "correct it, or the login (skopeo login), then run bundle.yml again"
+    if os.strerror(errno.ENOSPC).lower() in str(text).lower():
         action = "free space, or choose another folder with bundle_path; the next run goes on from here"
-    expected = f"the file with sha256 {item.sha256}" if item.sha256 else "the image"
-    return Finding(item.what, one_line(f"{item.url}: {reason}", 300), expected, action)
+    return Finding(item.what, found, expected, action)
 
 
 def _bring(item: Item, target: Path, progress: Progress) -> None:
@@ -120,7 +125,8 @@ def _copy_image(item: Item, target: Path) -> None:
     if done.status == commands.NOT_STARTED:
         raise ValueError("skopeo, which fetches images, is not installed here")
     if done.status:
-        raise ValueError(done.output.strip())
+        said = re.search(r'msg="((?:[^"\\]|\\.)*)"', done.output)
+        raise ValueError((said[1] if said else done.output.strip()).rpartition(f"{item.url}: ")[2])
 
 
 def _blocks(url: str, begin: int, start_anew: Callable[[], Any]) -> Iterator[bytes]:

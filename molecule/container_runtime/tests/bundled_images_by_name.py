@@ -8,6 +8,7 @@ import http.server
 import json
 import tarfile
 import threading
+from pathlib import Path
 
 import pytest
 from lab_jobs import WORKER
@@ -26,8 +27,8 @@ class Registry(http.server.BaseHTTPRequestHandler):
         blob = self.server.folder / "blobs/sha256" / digest
         content = blob.read_bytes() if len(digest) == 64 else b"{}"
         self.send_response(200)
-        is_manifest = "/manifests/" in self.path
-        self.send_header("Content-Type", json.loads(content)["mediaType"] if is_manifest else "application/json")
+        kind = "vnd.oci.image.manifest.v1+json" if "/manifests/" in self.path else "octet-stream"
+        self.send_header("Content-Type", f"application/{kind}")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -37,7 +38,7 @@ class Registry(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def image(archives, tmp_path, monkeypatch):
+def image(archives, tmp_path):
     """The image `one` in a registry, by its digest."""
     with tarfile.open(archives["one"]) as archive:
         archive.extractall(tmp_path / "registry", filter="data")
@@ -46,9 +47,11 @@ def image(archives, tmp_path, monkeypatch):
     server.folder = tmp_path / "registry"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     registry = f"127.0.0.1:{server.server_port}"
-    (tmp_path / "registries.conf").write_text(f"[[registry]]\nlocation = '{registry}'\ninsecure = true\n")
-    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(tmp_path / "registries.conf"))
+    without_tls = Path("/etc/containers/registries.conf.d/trainyard-test.conf")
+    without_tls.parent.mkdir(parents=True, exist_ok=True)
+    without_tls.write_text(f"[[registry]]\nlocation = '{registry}'\ninsecure = true\n")
     yield f"docker://{registry}/ml/one@{manifest['digest']}"
+    without_tls.unlink()
     server.shutdown()
 
 
