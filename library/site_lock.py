@@ -46,6 +46,10 @@ options:
     elements: str
     choices: [kubernetes, hardware, test]
     default: []
+  pythons:
+    description: Versions of C(python3) on the hosts, such as C(3.13); empty for that of the release.
+    type: dict
+    default: {}
 attributes:
   check_mode:
     support: full

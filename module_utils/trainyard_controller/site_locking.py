@@ -93,18 +93,25 @@ def write(path: Path, lock: site_lock.Lock) -> None:
         raise UnusableError(f"{path} cannot be written: {error}. Choose another file with trainyard_lock.") from error
 
 
-def with_pins(requests: Mapping[str, site_lock.Requests]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the requests, where each environment has the text of the file with hashes by which its role pins it."""
+def with_pins(
+    requests: Mapping[str, site_lock.Requests], pythons: Mapping[str, str]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the requests with what decides their environments: the version of `python3`, the hashes of the role.
+
+    `pythons`: versions by host; empty for that of the release.
+    """
     return {
-        host: {name: {**part, "environment": _pinned(part)} for name, part in parts.items()}
+        host: {name: {**part, "environment": _pinned(part, pythons.get(host, ""))} for name, part in parts.items()}
         for host, parts in requests.items()
     }
 
 
-def _pinned(part: Mapping[str, Any]) -> dict[str, Any]:
+def _pinned(part: Mapping[str, Any], python: str) -> dict[str, Any]:
     environment, role = dict(part.get("environment") or {}), str(part.get("pinned_by") or "").strip()
     if environment and role:
         environment["lock"] = (_ROLES / role / "files" / f"{role}_lock.txt").read_text(encoding="utf-8")
+    if python and environment.get("interpreter") == "python3":
+        environment["interpreter"] = f"python{python}"
     return environment
 
 

@@ -19,7 +19,7 @@ class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         bundle = Bundle(Path(given["bundle"]).expanduser())
         requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
-        requests = site_locking.with_pins({host: requests.get(host, {}) for host in given["hosts"]})
+        requests = site_locking.with_pins({host: requests.get(host, {}) for host in given["hosts"]}, given["pythons"])
         hostvars = self.task_vars["hostvars"]
         of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
         findings += bundle.findings(given["key"]) + use.fit(bundle.lock, requests, of_hosts)

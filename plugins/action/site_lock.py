@@ -27,7 +27,7 @@ class ActionModule(Documented):
             raise FindingsError(findings, _HEADLINE)
         path = Path(given["path"])
         old = site_locking.read(path)
-        wanted = site_lock.wanted(site_locking.with_pins(requests), of_hosts)
+        wanted = site_lock.wanted(site_locking.with_pins(requests, given["pythons"]), of_hosts)
         fresh = given["upgrade"] or self._task.check_mode
         kept = site_lock.unchanged(None if fresh else old, wanted)
         found = site_locking.resolve(site_lock.without(wanted, kept), given["mirrors"], self._display.display)

@@ -48,7 +48,13 @@ def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapp
         if lacking := sorted(left.packages - requested):
             found = f"no {', '.join(lacking)} for {system}"
             findings.append(Finding("bundle", found, "all packages of this inventory", _AGAIN, where))
-        for name in left.environments:
+        for name, environment in left.environments.items():
+            locked = lock["systems"][str(system)]["environments"].get(name)
+            version = system.python(str(environment["interpreter"]))
+            if locked and locked["python"] != version:
+                found = f"{name} for Python {locked['python']} on {system}"
+                findings.append(Finding("bundle", found, f"Python {version}, which this host has", _AGAIN, where))
+                continue
             found = f"another {name} for {system} than this inventory asks for"
             findings.append(Finding("bundle", found, "the same packages and constraints", _AGAIN, where))
     return findings + images.lacking(lock, images.wanted(requests, systems), _AGAIN)

@@ -29,6 +29,8 @@ def test_software_that_is_not_in_it():
     other = {"pytorch": {"environment": {**PYTORCH, "packages": ["torch==2.12.0"]}}}
     text = "another pytorch for debian-12-x86_64 than this inventory asks for"
     assert found({"n1": other}) == [("n1", text)]
+    newer = {"pytorch": {"environment": {**PYTORCH, "interpreter": "python3.13"}}}
+    assert found({"n1": newer}) == [("n1", "pytorch for Python 3.11 on debian-12-x86_64")]
 
 
 def test_what_a_node_gets():

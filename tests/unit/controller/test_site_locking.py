@@ -109,8 +109,12 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_a_role_pins_its_environment():
-    part = {"environment": {"packages": ["torch==2.13.0"], "lock": ""}, "pinned_by": "pytorch"}
-    found = site_locking.with_pins({"n1": {"pytorch": part, "openmpi": {"packages": ["x"]}}})
+    environment = {"packages": ["torch==2.13.0"], "lock": "", "interpreter": "python3"}
+    part = {"environment": environment, "pinned_by": "pytorch"}
+    parts = {"pytorch": part, "openmpi": {"packages": ["x"]}}
+    found = site_locking.with_pins({"n1": parts, "n2": parts, "n3": parts}, {"n1": "", "n2": "3.13"})
+    interpreters = [each["pytorch"]["environment"]["interpreter"] for each in found.values()]
+    assert interpreters == ["python3", "python3.13", "python3"]
     assert "torch==2.13.0" in found["n1"]["pytorch"]["environment"]["lock"]
     assert json.dumps(found["n1"]["openmpi"]["packages"]) == '["x"]'
 
