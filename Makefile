@@ -16,7 +16,8 @@ RELEASE ?= bookworm
 # More workers than the two cores of a small machine, as many unit tests wait for monitors and playbooks.
 WORKERS ?= 3
 
-LAB_PACKAGES = podman runc netavark aardvark-dns iptables mmdebstrap openssh-client gpg gpg-agent gpgv
+# playbooks/lock.yml reads this file, too.
+LAB_PACKAGES := $(shell tr '\n' ' ' <molecule/default/packages)
 BROWSER_PACKAGES = chromium chromium-driver
 
 SHELL       := /bin/bash
@@ -135,6 +136,7 @@ lab-packages:
 	  echo "The lab's hosts are containers with systemd and need root. Run: $${missing:+sudo apt-get install -y $$missing&& }sudo make $(MAKECMDGOALS)" >&2; exit 1; \
 	elif [ -n "$$missing" ]; then \
 	  echo "Installing with apt: $$missing"; \
+	  if [ -n "$(BUNDLE)" ]; then APT_CONFIG=$$(.ci/bundle-apt "$(BUNDLE)"); export APT_CONFIG; fi; \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null; \
 	fi
 
@@ -157,6 +159,8 @@ ifdef BUNDLE
 $(if $(word 2,$(BUNDLE)),$(error BUNDLE=$(BUNDLE): expected a folder without spaces in its name))
 override BUNDLE := $(abspath $(BUNDLE))
 WHEELS := $(BUNDLE)/wheels
+# The lab's image is built from it, too.
+export BUNDLE
 NO_INDEX = $(BUNDLE) has no such packages: lock them with lock_controllers or lock_also, for this version of the project. docs/offline.md says how.
 endif
 ifdef WHEELS

@@ -44,7 +44,7 @@ options:
     description: Targets of make that controllers can run, too.
     type: list
     elements: str
-    choices: [kubernetes, hardware, test]
+    choices: [kubernetes, hardware, lab, test]
     default: []
   pythons:
     description: Versions of C(python3) on the hosts, such as C(3.13); empty for that of the release.

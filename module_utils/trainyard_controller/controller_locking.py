@@ -14,7 +14,9 @@ from ..trainyard.bundle import controller, site_lock, systems
 from ..trainyard.findings.findings import Finding
 from . import site_locking
 
-_REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
+_PROJECT = Path(__file__).resolve().parents[2]
+_REQUIREMENTS = _PROJECT / "requirements"
+_LAB = {"controller": "molecule/default/packages", "nodes": "molecule/default/image/packages"}
 
 
 @dataclass
@@ -37,7 +39,8 @@ def resolve(
     if findings:
         return {}, findings
     files = {path.stem: path.read_text(encoding="utf-8") for path in _REQUIREMENTS.glob("*.txt")}
-    wanted = controller.wanted(pythons, request.also, files)
+    lab = {name: (_PROJECT / path).read_text(encoding="utf-8").split() for name, path in _LAB.items()}
+    wanted = controller.wanted(pythons, request.also, files, lab)
     old = None if fresh or previous is None else {"systems": previous.get("controller") or {}}
     kept = site_lock.unchanged(old, wanted)
     left = site_lock.without(wanted, kept)

@@ -7,7 +7,7 @@ A lock has them under `controller`, in the form of `systems`. Each Python is an 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
@@ -18,6 +18,11 @@ from .wheels import Wheel
 
 # The files of requirements/ that every controller needs.
 _ALWAYS = ("pip", "controller")
+# What needs packages of the system as well, and the release of the lab's nodes.
+_LAB = "lab"
+LAB_RELEASE = "debian-12"
+# The packages of an empty system, beside those that are named.
+_BASE = ("?essential", "apt")
 _NAME = re.compile(r"(?P<system>.+?)(?:-python(?P<python>3\.\d+))?")
 _ENTRY = re.compile(r"^(?P<pin>[a-z0-9][^\\\n]*)(?P<rest>(?:\\\n[ \t].*)*)", re.MULTILINE)
 _REFERENCE = re.compile(r"^-r (?P<name>[a-z]+)\.txt$", re.MULTILINE)
@@ -52,16 +57,29 @@ def pythons(
 
 
 def wanted(
-    controllers: Mapping[System, Sequence[str]], also: Iterable[str], files: Mapping[str, str]
+    controllers: Mapping[System, Sequence[str]],
+    also: Collection[str],
+    files: Mapping[str, str],
+    lab: Mapping[str, Sequence[str]],
 ) -> dict[System, Wanted]:
-    """Return what the controllers are to get; `files`: texts of requirements/ by name, `also`: further ones."""
-    pins = requirements(files, [*_ALWAYS, *also])
-    return {
+    """Return what the controllers are to get.
+
+    `files`: texts of requirements/ by name, `also`: those that are wanted beside the usual ones, or `lab`. `lab`: its
+    packages on the `controller`, and those of its `nodes`.
+    """
+    pins = requirements(files, [*_ALWAYS, *(name for name in also if name != _LAB)])
+    found = {
         system: Wanted(
             set(), {f"python{version}": {"interpreter": f"python{version}", "packages": pins} for version in versions}
         )
         for system, versions in controllers.items()
     }
+    if _LAB in also:
+        for system in controllers:
+            found[system].packages.update(lab["controller"])
+            nodes = System(LAB_RELEASE, system.machine)
+            found.setdefault(nodes, Wanted()).packages.update(_BASE, lab["nodes"])
+    return found
 
 
 def requirements(files: Mapping[str, str], names: Iterable[str]) -> list[str]:
