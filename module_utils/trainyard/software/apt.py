@@ -158,8 +158,11 @@ def upstream(version: str) -> str:
 
 
 def means(requested: str, version: str) -> bool:
-    """Return whether a requested version, complete, without epoch or without packaging suffix, means this one."""
-    return requested in (version, version.partition(":")[2] or version, upstream(version))
+    """Return whether a requested version, complete, without epoch or without packaging suffix, means this one.
+
+    Debian 13 has NCCL 2.22.3 as 2.22.3-1-1: the vendor's release has a suffix of its own.
+    """
+    return requested in (version, version.partition(":")[2] or version, upstream(version), upstream(upstream(version)))
 
 
 def read_transaction(simulation: str) -> list[Change]:

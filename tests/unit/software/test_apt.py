@@ -63,6 +63,11 @@ def test_upstream_version(version, expected):
     assert apt.means(expected, version) and apt.means(version, version)
 
 
+def test_a_vendors_release_may_have_a_suffix_of_its_own():
+    # NCCL of Debian 13.
+    assert apt.means("2.22.3", "2.22.3-1-1") and not apt.means("2.22.3", "2.22.30-1-1")
+
+
 @given(st.from_regex(r"([0-9]:)?[0-9][0-9.]{0,8}(-[0-9a-z+.~]{1,8})?", fullmatch=True))
 def test_a_version_does_not_match_a_longer_one(version):
     assert apt.means(version, version)
