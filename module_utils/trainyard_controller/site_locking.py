@@ -8,22 +8,23 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import tomllib
 
-from ..trainyard.bundle import debs, images, site_lock, wheels
+from ..trainyard.bundle import debs, images, repositories, site_lock, wheels
 from ..trainyard.bundle.site_lock import Wanted
 from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError, counted
 from ..trainyard.findings.visible import one_line
-from ..trainyard.software.apt import read_stanzas
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
+from . import deb_locking
+from .deb_locking import NotResolvedError
 from .run_folder import NotWrittenError, write_whole
 
 # Bounds of one resolution, in seconds, and of what is shown of an error, in characters.
@@ -38,6 +39,8 @@ class Resolved:
     debs: dict[System, list[debs.Deb]]
     wheels: dict[tuple[System, str], list[wheels.Wheel]]
     findings: list[Finding]
+    # Packages (what, why) that a system does not have.
+    absent: dict[System, list[dict[str, str]]] = field(default_factory=dict)
 
 
 def resolve(systems: Mapping[System, Wanted], mirror: Mapping[str, str], show: Callable[[str], None]) -> Resolved:
@@ -45,20 +48,20 @@ def resolve(systems: Mapping[System, Wanted], mirror: Mapping[str, str], show: C
     found = Resolved({}, {}, [])
     pip = wheels.read_pip_configuration(commands.run([sys.executable, "-m", "pip", "config", "list"], 60).output)
     for system, wanted in systems.items():
-        if wanted.packages:
-            show(f"{system}: apt resolves {counted(len(wanted.packages), 'package')}")
-            with tempfile.TemporaryDirectory() as name:
-                try:
-                    found.debs[system] = _debs(Path(name), system, sorted(wanted.packages), mirror)
-                except _NotResolvedError as error:
-                    found.findings.append(error.finding)
+        count = len({*wanted.packages, *(line for each in wanted.further for line in repositories.lines(each))})
+        if count or wanted.optional:
+            show(f"{system}: apt resolves {counted(count, 'package')}")
+            try:
+                found.debs[system], found.absent[system] = deb_locking.resolve(system, wanted, mirror)
+            except NotResolvedError as error:
+                found.findings += error.findings
         for environment, given in wanted.environments.items():
             show(f"{system}: uv resolves {environment}")
             with tempfile.TemporaryDirectory() as name:
                 try:
                     found.wheels[system, environment] = _wheels(Path(name), system, given, pip)
-                except _NotResolvedError as error:
-                    found.findings.append(replace(error.finding, check=f"{environment} on {system}"))
+                except NotResolvedError as error:
+                    found.findings += [replace(each, check=f"{environment} on {system}") for each in error.findings]
     return found
 
 
@@ -115,52 +118,15 @@ def _pinned(part: Mapping[str, Any], python: str) -> dict[str, Any]:
     return environment
 
 
-class _NotResolvedError(Exception):
-    def __init__(self, check: str, found: str, expected: str, action: str) -> None:
-        super().__init__(found)
-        self.finding = Finding(check, found, expected, action)
-
-
-def _debs(folder: Path, system: System, packages: Sequence[str], mirror: Mapping[str, str]) -> list[debs.Deb]:
-    """Return what apt downloads for packages on an empty system."""
-    check = f"packages of {system}"
-    if shutil.which("apt-get") is None:
-        raise _NotResolvedError(
-            check, "no apt-get on the controller", "Debian's or Ubuntu's apt", "run lock.yml on such a machine"
-        )
-    targets = read_stanzas(commands.run(["apt-get", "indextargets"], 60).output)
-    found = {**debs.mirrors(targets, system.distribution), **mirror}
-    if "main" not in found:
-        raise _NotResolvedError(
-            check,
-            f"this machine's apt has no mirror of {system.distribution}",
-            "the address of one",
-            "set node_baseline_apt_mirror, which the nodes use, too",
-        )
-    for each in ("lists/partial", "archives/partial", "etc/preferences.d"):
-        (folder / each).mkdir(parents=True)
-    (folder / "status").touch()
-    (folder / "apt.conf").write_text(debs.configuration(folder, system))
-    (folder / "etc/sources.list").write_text(debs.sources(system, found))
-    env = {**os.environ, "APT_CONFIG": str(folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
-    update = ["apt-get", "update", "--quiet=2", "--option=APT::Update::Error-Mode=any"]
-    for argv in (update, debs.arguments(packages)):
-        done = commands.run(argv, _LIMIT_S, env=env)
-        if done.status:
-            raise _NotResolvedError(
-                check,
-                one_line(debs.problem(done.output), _SHOWN),
-                f"all packages of {system}",
-                "correct the name of the package, or the mirror (node_baseline_apt_mirror)",
-            )
-    return debs.read_uris(done.output)
+def _not_resolved(check: str, found: str, expected: str, action: str) -> NotResolvedError:
+    return NotResolvedError(Finding(check, found, expected, action))
 
 
 def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: Mapping[str, str]) -> list[wheels.Wheel]:
     """Return the wheels of an environment."""
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if uv is None:
-        raise _NotResolvedError("uv", "it is not installed", "uv on the controller", "run make")
+        raise _not_resolved("uv", "it is not installed", "uv on the controller", "run make")
     packages = wheels.asked(environment)
     for name, lines in (("requirements", packages), ("constraints", wheels.constraints(environment))):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -174,11 +140,11 @@ def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: M
     expected = f"wheels of {', '.join(packages[:3])}{' and more' if packages[3:] else ''}"
     action = "correct the packages, or name an index that has wheels for this system"
     if done.status:
-        raise _NotResolvedError("wheels", one_line(without_password(done.output.strip()), _SHOWN), expected, action)
+        raise _not_resolved("wheels", one_line(without_password(done.output.strip()), _SHOWN), expected, action)
     try:
         found = wheels.read_pylock(tomllib.loads((folder / "pylock.toml").read_text()))
     except wheels.PylockError as error:
-        raise _NotResolvedError("wheels", str(error), expected, action) from error
+        raise _not_resolved("wheels", str(error), expected, action) from error
     return [_with_size(wheel) for wheel in found]
 
 

@@ -35,7 +35,7 @@ class ActionModule(Documented):
         own, more = controller_locking.resolve(request, old, fresh, given["mirrors"], self._display.display)
         if found.findings or more:
             raise FindingsError([*found.findings, *more], _HEADLINE)
-        found_lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests, own)
+        found_lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests, own, found.absent)
         lock = {**found_lock, "images": found_images}
         changed = old != lock
         if changed and not self._task.check_mode:

@@ -35,6 +35,7 @@ from ansible.module_utils.trainyard.nvidia import (
     cuda_findings,
     cuda_plan,
     driver,
+    driver_packages,
     driver_plan,
     library,
     library_plan,
@@ -257,6 +258,7 @@ PLANS = {
 FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_plan": pytorch}
 # Rules that return plain values, and whose arguments are checked.
 CHECKED: dict[str, Callable[..., Any]] = {
+    "ascend_request": ascend.request,
     "bundle_environment": bundle.environment,
     "cuda_toolkit_offers": cuda_plan.offers,
     "cuda_toolkit_sources": cuda_plan.sources,
@@ -265,8 +267,10 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "image_plan": image_plan,
     "image_summary": image.summary,
     "inventory_plan": cluster_files.plan_inventory,
+    "nvidia_driver_locked": driver_packages.locked,
     "nvidia_driver_offers": driver_plan.offers,
     "nvidia_library_plan": library_plan.plan,
+    "nvidia_stack_assumed": stack.assume,
     "nvidia_stack_defaults": stack.role_defaults,
     "nvidia_stack_plan": nvidia_stack_plan,
     "nvidia_upgrade_before": upgrade.previous,

@@ -112,6 +112,20 @@ def _wrong_packages(state: State, packages: Sequence[Package]) -> Iterator[Findi
             yield wrong(found, "a package for the node's own processor", action)
 
 
+def request(packages: Sequence[Package], source: str) -> dict[str, Any]:
+    """Return what a lock takes of the vendor's packages: `sources` at a mirror, or `missing`, as they need a login."""
+    named = [(f"Ascend {each.get('component', '')} {each.get('version', '')}".rstrip(), each) for each in packages]
+    if not re.match(r"(https?|file)://", source):
+        why = f"Ascend's packages need a login: take {source or 'ascend_source'} of the controller along"
+        return {"sources": [], "missing": [{"what": what, "why": why} for what, _ in named]}
+    address = source.rstrip("/")
+    sources = [
+        {"what": what, "url": f"{address}/{each.get('file', '')}", "sha256": str(each.get("sha256") or "")}
+        for what, each in named
+    ]
+    return {"sources": sources, "missing": []}
+
+
 def plan_packages(
     nodes: Sequence[Mapping[str, Any]], root: str
 ) -> tuple[dict[str, list[dict[str, Any]]], list[Finding]]:

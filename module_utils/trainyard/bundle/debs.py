@@ -96,11 +96,15 @@ def mirrors(targets: Iterable[Mapping[str, str]], distribution: str) -> dict[str
     return found
 
 
-def sources(system: System, found: Mapping[str, str]) -> str:
-    """Write the sources of a release at the addresses of `mirrors`: the release, its updates, security updates."""
+def sources(system: System, found: Mapping[str, str], further: Iterable[str] = ()) -> str:
+    """Write the sources of a release at the addresses of `mirrors`: the release, its updates, security updates.
+
+    `further`: components beside those that hosts have.
+    """
     option = f"[signed-by={_KEYRINGS[system.distribution]}]"
     # Ubuntu's other components hold much of what clusters use.
-    components = "main" if system.distribution == "debian" else "main universe"
+    usual = ["main"] if system.distribution == "debian" else ["main", "universe"]
+    components = " ".join(dict.fromkeys([*usual, *further]))
     suites = {
         system.codename: found["main"],
         f"{system.codename}-updates": found["main"],

@@ -3,18 +3,20 @@
 
 A lock is a dictionary: `version`; `systems`, by name `packages` (requested, files) and `environments` (by name: python,
 requested, wheels); `controller`, in the same form; `files` (what, url, sha256); `missing` (what, why), which the lock
-does not cover.
+does not cover. `packages` may have `further` (for each kind of host the lines of its repositories), `optional`
+(what the system may lack) and `missing`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..findings.findings import host_list
 from ..software.requirements import without_password
-from . import images
+from . import images, repositories
 from .debs import Deb
 from .systems import System
 from .wheels import Wheel, request
@@ -26,6 +28,8 @@ Requests = Mapping[str, Mapping[str, Any]]
 
 
 _NO_CONTROLLER = {"what": "packages of .venv", "why": "lock_controllers names no system"}
+# By system the packages (what, why) that it does not have.
+Absent = Mapping[System, Sequence[Mapping[str, str]]]
 
 
 class LockError(ValueError):
@@ -34,10 +38,21 @@ class LockError(ValueError):
 
 @dataclass
 class Wanted:
-    """The software for the hosts of one system: names of packages, and environments by name."""
+    """The software for the hosts of one system: names of packages, and environments by name.
+
+    `further`: for each kind of host its records of repositories; `optional`: packages that the system may lack.
+    """
 
     packages: set[str] = field(default_factory=set)
     environments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    further: list[list[repositories.Record]] = field(default_factory=list)
+    optional: set[str] = field(default_factory=set)
+
+    def deb_request(self) -> dict[str, Any]:
+        """Return all that decides which packages are locked, as the lock has it."""
+        further = [repositories.lines(records) for records in self.further]
+        found = {"further": sorted(further), "optional": sorted(self.optional)}
+        return {"requested": sorted(self.packages), **{name: value for name, value in found.items() if value}}
 
 
 def wanted(requests: Mapping[str, Requests], systems: Mapping[str, System]) -> dict[System, Wanted]:
@@ -47,8 +62,10 @@ def wanted(requests: Mapping[str, Requests], systems: Mapping[str, System]) -> d
         if host not in systems:
             continue
         of_system = found.setdefault(systems[host], Wanted())
+        repositories.add(of_system.further, repositories.of_host(parts))
         for part in parts.values():
             of_system.packages.update(part.get("packages") or ())
+            of_system.optional.update(part.get("optional_packages") or ())
             environment = part.get("environment") or {}
             if environment.get("packages"):
                 name = str(environment["path"]).rpartition("/")[2]
@@ -66,14 +83,13 @@ def _free(name: str, environment: Mapping[str, Any], there: Mapping[str, Any]) -
 
 
 def uncovered(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
-    """Return what no lock covers yet: packages with a repository of their own."""
-    found = {
-        ", ".join(str(each["name"]) for each in part["apt"]["packages"]): name
-        for parts in requests.values()
-        for name, part in parts.items()
-        if (part.get("apt") or {}).get("packages")
-    }
-    return [{"what": f"{what} ({part})", "why": "packages of NVIDIA are not locked"} for what, part in found.items()]
+    """Return what no lock covers, as parts name it by `what` and `why`, with the hosts."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for host, parts in requests.items():
+        for part in parts.values():
+            for each in part.get("missing") or ():
+                found.setdefault((str(each["what"]), str(each["why"])), []).append(host)
+    return [{"what": f"{what} of {host_list(hosts)}", "why": why} for (what, why), hosts in sorted(found.items())]
 
 
 def files(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
@@ -94,8 +110,9 @@ def unchanged(old: Lock | None, systems: Mapping[System, Wanted]) -> dict[str, A
     for system, asked in systems.items():
         there = (old or {"systems": {}})["systems"].get(str(system)) or {}
         before = kept.setdefault(str(system), {"environments": {}})
-        if (there.get("packages") or {}).get("requested") == sorted(asked.packages):
-            before["packages"] = there["packages"]
+        packages = there.get("packages") or {}
+        if {name: value for name, value in packages.items() if name not in ("files", "missing")} == asked.deb_request():
+            before["packages"] = packages
         for name, environment in asked.environments.items():
             part = (there.get("environments") or {}).get(name) or {}
             if part.get("requested") == request(environment) and part.get("python") == _python(system, environment):
@@ -109,7 +126,8 @@ def without(systems: Mapping[System, Wanted], kept: Mapping[str, Any]) -> dict[S
     for system, asked in systems.items():
         there = kept[str(system)]
         environments = {name: each for name, each in asked.environments.items() if name not in there["environments"]}
-        left[system] = Wanted(set() if "packages" in there else asked.packages, environments)
+        left[system] = Wanted() if "packages" in there else replace(asked)
+        left[system].environments = environments
     return left
 
 
@@ -120,14 +138,17 @@ def lock(
     wheels: Mapping[tuple[System, str], Sequence[Wheel]],
     requests: Mapping[str, Requests],
     controller: Mapping[str, Any] | None = None,
+    absent: Absent | None = None,
 ) -> dict[str, Any]:
     """Return the lock of what is kept and what was resolved; `controller`: the `resolved` of controllers."""
+    found = resolved(systems, kept, debs, wheels, absent)
+    lacking = [each for parts in found.values() for each in parts["packages"].get("missing", ())]
     return {
         "version": VERSION,
-        "systems": resolved(systems, kept, debs, wheels),
+        "systems": found,
         "controller": dict(controller or {}),
         "files": files(requests),
-        "missing": uncovered(requests) + ([_NO_CONTROLLER] if controller == {} else []),
+        "missing": uncovered(requests) + lacking + ([_NO_CONTROLLER] if controller == {} else []),
     }
 
 
@@ -136,9 +157,10 @@ def resolved(
     kept: Mapping[str, Any],
     debs: Mapping[System, Sequence[Deb]],
     wheels: Mapping[tuple[System, str], Sequence[Wheel]],
+    absent: Absent | None = None,
 ) -> dict[str, Any]:
     """Return the parts of a lock, by system, of what is kept and what was resolved."""
-    found = {}
+    found: dict[str, Any] = {}
     for system, asked in systems.items():
         there = kept[str(system)]
         environments = {
@@ -150,9 +172,11 @@ def resolved(
             }
             for name, environment in asked.environments.items()
         }
+        lacking = list((absent or {}).get(system, ()))
         packages = there.get("packages") or {
-            "requested": sorted(asked.packages),
+            **asked.deb_request(),
             "files": [asdict(deb) for deb in sorted(debs.get(system, ()))],
+            **({"missing": lacking} if lacking else {}),
         }
         found[str(system)] = {"packages": packages, "environments": environments}
     return found
@@ -190,10 +214,12 @@ def read(content: str) -> dict[str, Any]:
 
 def entries(found: Lock) -> dict[tuple[str, str, str], str]:
     """Return the versions of a lock, by system, environment ("" for the system's packages) and name."""
-    versions = {}
+    versions: dict[tuple[str, str, str], str] = {}
     for system, _, parts in parts_of(found):
         for deb in parts["packages"]["files"]:
-            versions[system, "", deb["name"]] = deb["version"]
+            # Hosts with different drivers have several versions of a package.
+            key = (system, "", deb["name"])
+            versions[key] = f"{versions[key]}, {deb['version']}" if key in versions else deb["version"]
         for name, environment in parts["environments"].items():
             for wheel in environment["wheels"]:
                 versions[system, name, wheel["name"]] = wheel["version"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..findings.findings import Finding
-from . import images
+from . import images, repositories
 from .contents import image_path, wheel_path
 from .site_lock import Requests, unchanged, wanted, without
 from .systems import System
@@ -48,6 +48,8 @@ def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapp
         if lacking := sorted(left.packages - requested):
             found = f"no {', '.join(lacking)} for {system}"
             findings.append(Finding("bundle", found, "all packages of this inventory", _AGAIN, where))
+        for found, host in _without_repositories(lock, requests, systems, system):
+            findings.append(Finding("bundle", found, "all packages of this inventory", _AGAIN, host))
         for name, environment in left.environments.items():
             locked = lock["systems"][str(system)]["environments"].get(name)
             version = system.python(str(environment["interpreter"]))
@@ -58,6 +60,19 @@ def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapp
             found = f"another {name} for {system} than this inventory asks for"
             findings.append(Finding("bundle", found, "the same packages and constraints", _AGAIN, where))
     return findings + images.lacking(lock, images.wanted(requests, systems), _AGAIN)
+
+
+def _without_repositories(
+    lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System], system: System
+) -> list[tuple[str, str]]:
+    """Return what a bundle lacks of the packages with a repository of their own, each with its host."""
+    locked = lock["systems"][str(system)]["packages"].get("further", [])
+    hosts: dict[str, list[str]] = {}
+    for host, parts in requests.items():
+        lines = repositories.lacking(repositories.of_host(parts), locked) if systems.get(host) == system else []
+        if lines:
+            hosts.setdefault(f"no {', '.join(lines)} for {system}", []).append(host)
+    return [(found, names[0] if len(names) == 1 else "") for found, names in hosts.items()]
 
 
 def pins(lock: Mapping[str, Any], system: System) -> dict[str, list[str]]:

@@ -267,6 +267,20 @@ def _table(rows: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
+def assume(catalog: Catalog, rules: Rules, name: str, overrides: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Choose the parts of a host that is not visited: `parts`, `findings`, and `missing`, what only a visit shows."""
+    if not name and not overrides:
+        return {"parts": {}, "findings": [], "missing": []}
+    parts, wrong = choose(host, catalog, name, overrides)
+    chosen = with_flavour(parts, {"gpus": []}, rules)
+    missing = []
+    if not wrong and chosen != parts:
+        flavour = chosen["driver"]["flavour"]
+        why = "the GPUs decide it: run lock.yml without trainyard_system, or set nvidia_driver_flavour"
+        missing.append({"what": f"another flavour of the driver than {flavour}", "why": why})
+    return {"parts": chosen, "findings": [finding.as_dict() for finding in wrong], "missing": missing}
+
+
 def role_defaults(parts: Mapping[str, Any], role: str) -> dict[str, str]:
     """Return the defaults of a role from the chosen parts of its host; `parts` is empty where none were chosen."""
     name, fields = _ROLES[role]

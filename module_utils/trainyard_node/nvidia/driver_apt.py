@@ -5,30 +5,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from ...trainyard.findings.findings import Finding
+from ...trainyard.nvidia import driver_packages
 from ...trainyard.nvidia.driver import is_driver_package
-from ...trainyard.nvidia.driver_plan import OWN_VERSIONS, choose_version
+from ...trainyard.nvidia.driver_packages import Request
+from ...trainyard.nvidia.driver_plan import choose_version
 from ...trainyard.software import apt
 from ..machine.tree import Tree
 from ..software import apt as machine
 from .driver import installed_packages
-
-# Package names of a version in the archives of NVIDIA, Debian and Ubuntu.
-_NAMES = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
-
-
-class Request(NamedTuple):
-    """A driver: `roots` are lists of names of which the first that is offered is meant, the kernel module's first."""
-
-    roots: Sequence[Sequence[str]]
-    pinning: Sequence[str]
-    version: str
-    branch: str
 
 
 @contextmanager
@@ -36,7 +25,7 @@ def _preferring(upstream: str) -> Iterator[None]:
     """Have apt take one version of whatever belongs to the driver, despite pins and holds, for a simulation."""
     with tempfile.TemporaryDirectory(prefix="trainyard-apt-") as name:
         preferences = Path(name, "preferences")
-        preferences.write_text(f"Package: {_NAMES}\nPin: version {upstream}-*\nPin-Priority: 1100\n")
+        preferences.write_text(driver_packages.preferences(upstream))
         settings = Path(name, "apt.conf")
         settings.write_text(
             f'Dir::Etc::preferences "{preferences}";\n'
@@ -63,27 +52,9 @@ def resolve(request: Request, source: apt.Source) -> tuple[str, list[dict[str, s
     requested = {name for names in request.roots for name in names} | set(request.pinning)
     offers, _ = machine.read_offers(sorted(requested))
     here = {name: [one.version for one in offers.get(name, ()) if source.offers(one)] for name in requested}
-    findings, chosen = [], {}
-    upstream, branch = request.version, request.branch
-    for number, names in enumerate(request.roots):
-        # The first decides; of packages with versions of their own, such as Debian's nvidia-modprobe, any will do.
-        name = next((name for name in names if choose_version(here[name], upstream, branch)), "")
-        if name:
-            chosen[name] = choose_version(here[name], upstream, branch)
-            upstream = upstream or apt.upstream(chosen[name])
-        elif number and names[0] in OWN_VERSIONS and any(here[name] for name in names):
-            chosen[next(name for name in names if here[name])] = ""
-        else:
-            there = [f"{name} {', '.join(here[name][:8])}" for name in names if here[name]]
-            expected = upstream or (f"branch {branch}" if branch else "any version")
-            found = f"{source} offers {'; '.join(there) or 'none'}"
-            action = "correct nvidia_driver_version or nvidia_driver_branch, or bring the repository to where it has it"
-            findings.append(Finding(f"package {' or '.join(names)}", found, expected, action))
-            if not number:
-                break
+    upstream, chosen, findings = driver_packages.choose(request, here, str(source))
     if findings:
         return upstream, [], findings
-    chosen.update({name: here[name][0] for name in request.pinning[:1] if here[name]})
     made = apt.Plan(install=[f"{name}={version}" if version else name for name, version in chosen.items()])
     with _preferring(upstream):
         status, simulation = machine.simulate(made, recommends=False)

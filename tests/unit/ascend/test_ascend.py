@@ -426,3 +426,13 @@ def test_installed_components_are_planned_and_checked(machine, capsys):
     assert [one["check"] for one in FILTERS["ascend_findings"]([found], equal)] == ["restart", "restart"]
     described = yaml.safe_load(ascend_state.RETURN)["state"]["description"]
     assert [name for name in found if f"C({name})" not in described] == []
+
+
+def test_a_lock_takes_packages_of_a_mirror_and_names_those_of_the_controller():
+    packages = [{"component": "driver", "version": "24.1.0", "file": "driver.run", "sha256": "ab"}]
+    at_a_mirror = {"what": "Ascend driver 24.1.0", "url": "https://m.example.org/a/driver.run", "sha256": "ab"}
+    assert ascend.request(packages, "https://m.example.org/a/") == {"sources": [at_a_mirror], "missing": []}
+    (missing,) = ascend.request(packages, "/srv/ascend")["missing"]
+    assert missing["what"] == "Ascend driver 24.1.0" and "/srv/ascend" in missing["why"]
+    # Input that is wrong is the role's to refuse.
+    assert ascend.request([{}], "")["missing"][0]["what"] == "Ascend"

@@ -93,12 +93,6 @@ def test_each_version_that_differs_has_a_line():
     assert gone == ["files: cifar10 s -> (gone)", "debian-12-x86_64 pytorch: torch 2.13.0 -> (gone)"]
 
 
-def test_what_no_lock_covers_is_named():
-    nvidia = {"nccl": {"apt": {"url": "", "packages": [{"name": "libnccl2"}]}}}
-    found = site_lock.uncovered({"n1": nvidia, "n2": nvidia})
-    assert [each["what"] for each in found] == ["libnccl2 (nccl)"]
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"systems": 1}', '{"systems": {}, "version": 2}', 100000 * "["])
 def test_what_is_no_lock_is_refused(content):
     with pytest.raises(site_lock.LockError):
