@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bundles import Site
 from faults import fault
 from starting import (
     CACHE,
@@ -282,6 +283,19 @@ def _memory_of_descent(first: int) -> int:
     return total // 1024
 
 
+def measure_bundle(rounds: int) -> tuple[dict[str, Any], list[str]]:
+    """Seconds and MiB of what two hosts need: locked and bundled, by pip alone, and as a mirror of the release."""
+    site = Site()
+    variants: dict[str, Variant] = {
+        "lock.yml": site.lock,
+        "bundle.yml": site.bundle,
+        "pip download, the wheels alone": site.pip,
+        "apt-mirror, until it knows its size": site.mirror,
+    }
+    result = alternate(variants, rounds, warm_up=False)
+    return result, list(table(result, {"/ bundle.yml": "bundle.yml"}))
+
+
 PARTS = {
     "launch": (measure_launch, 5),
     "image": (measure_image, 5),
@@ -289,8 +303,9 @@ PARTS = {
     "failure": (measure_failure, 3),
     "stragglers": (measure_stragglers, 1),
     "scale": (measure_scale, 1),
+    "bundle": (measure_bundle, 3),
 }
-WITHOUT_LAB = {"stragglers", "scale"}
+WITHOUT_LAB = {"stragglers", "scale", "bundle"}
 
 
 def main() -> None:
