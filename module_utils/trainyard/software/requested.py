@@ -53,7 +53,9 @@ def needed_of_controller(requests: Mapping[str, Requests], needed: Mapping[str, 
     for host, names in needed.items():
         for part in requests[host].values():
             for source in part.get("sources") or ():
-                if source["what"] in names and not source.get("url"):
+                # A repository that is not read by http has neither: git itself asks for it.
+                of_controller = source.get("local_file") or part.get("package")
+                if source["what"] in names and not source.get("url") and of_controller:
                     complete = source if source.get("local_file") else {**part["package"], **source}
                     sources.setdefault(repr(sorted(complete.items())), complete)
     return list(sources.values())

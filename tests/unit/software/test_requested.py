@@ -21,6 +21,9 @@ def test_the_controller_sends_each_missing_source_once():
     sources = requested.needed_of_controller({"n1": part, "n2": part}, needed)
     assert sources == [ARCHIVE, {"package": "scikit-learn==1.7.2", **DIGITS}]
     assert requested.needed_of_controller({"n1": part}, {"n1": []}) == []
+    # A repository that git reads by ssh.
+    of_git = {"nccl_tests": {"sources": [{**DIGITS, "what": "nccl-tests"}]}}
+    assert requested.needed_of_controller({"n1": of_git}, {"n1": ["nccl-tests"]}) == []
 
 
 def test_a_file_on_the_controller_must_have_its_sum():
