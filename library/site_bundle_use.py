@@ -68,7 +68,8 @@ lacking:
   type: list
   elements: str
 nodes:
-  description: By host C(folder), C(system) and C(environments), the pins of each environment.
+  description: By host C(folder), C(system), C(environments), the pins of each environment, and C(files), paths on the
+    controller by sum or commit.
   returned: success
   type: dict
 """

@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from ..trainyard.bundle import contents, use
+from ..trainyard.bundle import contents, files, use
 from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.findings.visible import one_line
@@ -57,6 +57,10 @@ class Bundle:
     def kib(self, system: System) -> int:
         """Return the KiB that they take on a node."""
         return sum(-(-(self.folder / path).stat().st_size // 1024) for path in self.paths(system))
+
+    def files(self) -> dict[str, str]:
+        """Return the files that roles copy from here, by sum or commit."""
+        return files.here(self.lock["files"], str(self.folder.absolute()))
 
     def pack(self, system: System, target: Path) -> None:
         """Write the files of a system into an archive, as files of root."""

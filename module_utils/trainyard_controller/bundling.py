@@ -26,6 +26,7 @@ from typing import Any
 
 from ..trainyard.bundle import contents, sbom, site_lock
 from ..trainyard.bundle.contents import Item
+from ..trainyard.bundle.files import commit
 from ..trainyard.bundle.systems import named
 from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.findings.visible import one_line
@@ -34,6 +35,7 @@ from ..trainyard.software.installed import size_text
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
+from . import git_archives
 
 # Files at a time; bytes of a read; seconds without an answer; the shortest interval of lines of progress.
 WORKERS, _BLOCK, _SILENT_S, _SHOW_S = 8, 1 << 20, 60, 5.0
@@ -129,14 +131,24 @@ def _copy_image(item: Item, target: Path) -> None:
         raise ValueError((said[1] if said else done.output.strip()).rpartition(f"{item.url}: ")[2])
 
 
+def _blocks_of_file(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as source:
+        while block := source.read(_BLOCK):
+            yield block
+
+
 def _blocks(url: str, begin: int, start_anew: Callable[[], Any]) -> Iterator[bytes]:
     """Yield what follows after the first `begin` bytes of a file; a server that cannot do that sends all of it."""
+    of_git = commit(url)
+    if of_git:
+        start_anew()
+        with git_archives.archive(*of_git) as made:
+            yield from _blocks_of_file(made)
+        return
     split = urllib.parse.urlsplit(url)
     if split.scheme in ("", "file"):
         start_anew()
-        with Path(urllib.parse.unquote(split.path)).open("rb") as source:
-            while block := source.read(_BLOCK):
-                yield block
+        yield from _blocks_of_file(Path(urllib.parse.unquote(split.path)))
         return
     if split.scheme not in ("http", "https"):
         raise ValueError(f"no address that can be read: {without_password(url)}")

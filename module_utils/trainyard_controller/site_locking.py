@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import tomllib
 
 from ..trainyard.bundle import debs, images, repositories, site_lock, wheels
+from ..trainyard.bundle.files import Requests
 from ..trainyard.bundle.site_lock import Wanted
 from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError, counted
@@ -96,9 +97,7 @@ def write(path: Path, lock: site_lock.Lock) -> None:
         raise UnusableError(f"{path} cannot be written: {error}. Choose another file with trainyard_lock.") from error
 
 
-def with_pins(
-    requests: Mapping[str, site_lock.Requests], pythons: Mapping[str, str]
-) -> dict[str, dict[str, dict[str, Any]]]:
+def with_pins(requests: Mapping[str, Requests], pythons: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the requests with what decides their environments: the version of `python3`, the hashes of the role.
 
     `pythons`: versions by host; empty for that of the release.

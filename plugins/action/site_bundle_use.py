@@ -42,7 +42,12 @@ class ActionModule(Documented):
             "stamp": bundle.stamp,
             "lacking": lacking,
             "nodes": {
-                host: {"folder": given["folder"], "system": str(system), "environments": use.pins(bundle.lock, system)}
+                host: {
+                    "folder": given["folder"],
+                    "system": str(system),
+                    "environments": use.pins(bundle.lock, system),
+                    "files": bundle.files(),
+                }
                 for host, system in of_hosts.items()
             },
         }

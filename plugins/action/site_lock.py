@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.bundle import images, site_lock, systems
+from ansible.module_utils.trainyard.bundle import files, images, site_lock, systems
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.software import requested
-from ansible.module_utils.trainyard_controller import controller_locking, site_locking
+from ansible.module_utils.trainyard_controller import controller_locking, file_locking, site_locking
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 
 _HEADLINE = "The software cannot be locked: {count} {findings}. No lock was written."
@@ -30,16 +30,19 @@ class ActionModule(Documented):
         wanted = site_lock.wanted(site_locking.with_pins(requests, given["pythons"]), of_hosts)
         fresh = given["upgrade"] or self._task.check_mode
         kept = site_lock.unchanged(None if fresh else old, wanted)
-        found = site_locking.resolve(site_lock.without(wanted, kept), given["mirrors"], self._display.display)
+        show = self._display.display
+        found = site_locking.resolve(site_lock.without(wanted, kept), given["mirrors"], show)
         request = controller_locking.Request(given["controllers"], given["also"])
-        own, more = controller_locking.resolve(request, old, fresh, given["mirrors"], self._display.display)
-        if found.findings or more:
-            raise FindingsError([*found.findings, *more], _HEADLINE)
-        found_lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests, own, found.absent)
-        lock = {**found_lock, "images": found_images}
+        own, of_controller = controller_locking.resolve(request, old, fresh, given["mirrors"], show)
+        asked = files.with_old(files.requested(requests), old["files"] if old and not given["upgrade"] else ())
+        archives, of_files = file_locking.resolve(asked, show)
+        if findings := [*found.findings, *of_controller, *of_files]:
+            raise FindingsError(findings, _HEADLINE)
+        lock = site_lock.lock(wanted, kept, found.debs, found.wheels, requests, own, found.absent)
+        lock |= {"files": [files.entry(each) for each in archives], "images": found_images}
         changed = old != lock
         if changed and not self._task.check_mode:
             site_locking.write(path, lock)
         changes = site_lock.changes(old, lock) if old else []
-        self._display.display("\n".join([*changes, *site_lock.summary(lock)]))
+        show("\n".join([*changes, *site_lock.summary(lock)]))
         return {"changed": changed, "changes": changes, "lock": str(path)}

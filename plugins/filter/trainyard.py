@@ -87,9 +87,17 @@ def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[st
     return plan
 
 
-def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the findings, the data sets and their sources."""
+def dataset_plan(
+    sets: Sequence[Mapping[str, Any]], here: Mapping[str, Any] | None = None, wheel: str = ""
+) -> dict[str, Any]:
+    """Return the findings, the data sets and their sources; `here`: a bundle, `wheel`: the sum of the digits' wheel."""
     planned, findings = datasets.plan(sets)
+    # The digits themselves come from a wheel or as a file of their own, so they have no sum of a source.
+    planned = [
+        {**record, "sha256": each["sha256"]}
+        for each in planned
+        for record in bundle.with_files([{**each, "sha256": wheel} if each["kind"] == "digits" else each], here or {})
+    ]
     records = [finding.as_dict() for finding in findings]
     return {"findings": records, "sets": planned, "sources": datasets.sources(planned)}
 
@@ -260,6 +268,8 @@ FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_pla
 CHECKED: dict[str, Callable[..., Any]] = {
     "ascend_request": ascend.request,
     "bundle_environment": bundle.environment,
+    "bundle_file": bundle.file,
+    "bundle_files": bundle.with_files,
     "cuda_toolkit_offers": cuda_plan.offers,
     "cuda_toolkit_sources": cuda_plan.sources,
     "dataset_plan": dataset_plan,

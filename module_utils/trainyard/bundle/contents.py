@@ -8,7 +8,7 @@ NAME-4f2a.bundle/
     wheels/                         wheels of all systems
     wheels/SYSTEM-ENVIRONMENT.txt   requirements with hashes, as wheels/controller-SYSTEM-python3.13.txt
     wheels/pylock.SYSTEM-ENVIRONMENT.toml   the same in the format of PEP 751, with - for dots in the two names
-    files/                          archives
+    files/                          archives, commits of git repositories as tar files
     images/                         images of jobs: archives of OCI, and SIF files
     sbom.cdx.json                   the software, for tools that read CycloneDX
     missing.json                    what somebody has to fetch by hand
@@ -23,10 +23,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ..software.installed import size_text
-from . import images
+from . import files, images
+from .files import file_name
 from .site_lock import parts_of
 from .wheels import Wheel, pylock, pylock_name, requirements
 
@@ -59,7 +59,7 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
     found: dict[str, Item] = {}
     for label, _, parts in parts_of(lock):
         for deb in parts["packages"]["files"]:
-            path = f"debs/{label}/{_file(deb['file'])}"
+            path = f"debs/{label}/{file_name(deb['file'])}"
             found[path] = Item(path, deb["url"], deb["bytes"], deb["sha256"], f"{deb['name']} {deb['version']}")
         for environment in parts["environments"].values():
             for wheel in environment["wheels"]:
@@ -67,9 +67,10 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
                 found[path] = Item(
                     path, wheel["url"], wheel["bytes"], wheel["sha256"], f"{wheel['name']} {wheel['version']}"
                 )
+    places = files.paths(lock["files"])
     for file in lock["files"]:
         if file["sha256"]:
-            path = f"files/{_file(unquote(urlsplit(file['url']).path).rpartition('/')[2])}"
+            path = places[file["sha256"]]
             found[path] = Item(path, file["url"], 0, file["sha256"], file["what"])
     for image in images.of_lock(lock):
         path, given = image_path(image), image["image"]
@@ -80,22 +81,16 @@ def items(lock: Mapping[str, Any]) -> list[Item]:
 
 def image_path(image: Mapping[str, Any]) -> str:
     """Return where an image of the lock lies."""
-    return f"images/{_file(image['file'])}"
+    return f"images/{file_name(image['file'])}"
 
 
 def wheel_path(wheel: Mapping[str, Any]) -> str:
     """Return where a wheel of the lock lies."""
-    return f"wheels/{_file(wheel['file'])}"
-
-
-def _file(given: str) -> str:
-    """Return the name of a file, never a path: a lock may come from elsewhere."""
-    safe = given.rpartition("/")[2]
-    return f"_{safe}" if safe in ("", ".", "..") else safe
+    return f"wheels/{file_name(wheel['file'])}"
 
 
 def missing(lock: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what the bundle does not hold: what no lock covers, and files without a sum, such as git repositories."""
+    """Return what the bundle does not hold: what no lock covers, and files without a sum."""
     by_hand = [
         {"what": file["what"], "why": f"{file['url']} has no sum"} for file in lock["files"] if not file["sha256"]
     ]
@@ -108,7 +103,7 @@ def texts(lock: Mapping[str, Any]) -> dict[str, str]:
     for of, _, parts in parts_of(lock):
         for environment, part in parts["environments"].items():
             label = f"{of}-{environment}"
-            wheels = [Wheel(**{**wheel, "file": _file(wheel["file"])}) for wheel in part["wheels"]]
+            wheels = [Wheel(**{**wheel, "file": file_name(wheel["file"])}) for wheel in part["wheels"]]
             found[f"wheels/{label}.txt"] = requirements(wheels)
             found[f"wheels/{pylock_name(label)}"] = pylock(wheels, part["python"])
     return found

@@ -15,16 +15,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..findings.findings import host_list
-from ..software.requirements import without_password
-from . import images, repositories
+from . import files, images, repositories
 from .debs import Deb
+from .files import Requests
 from .systems import System
 from .wheels import Wheel, request
 
 VERSION = 1
 Lock = Mapping[str, Any]
-# By part of the software, as the module software_request records it.
-Requests = Mapping[str, Mapping[str, Any]]
 
 
 _NO_CONTROLLER = {"what": "packages of .venv", "why": "lock_controllers names no system"}
@@ -83,25 +81,14 @@ def _free(name: str, environment: Mapping[str, Any], there: Mapping[str, Any]) -
 
 
 def uncovered(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
-    """Return what no lock covers, as parts name it by `what` and `why`, with the hosts."""
+    """Return what no lock covers: what parts name by `what` and `why`, with the hosts, and files of the controller."""
     found: dict[tuple[str, str], list[str]] = {}
     for host, parts in requests.items():
         for part in parts.values():
             for each in part.get("missing") or ():
                 found.setdefault((str(each["what"]), str(each["why"])), []).append(host)
-    return [{"what": f"{what} of {host_list(hosts)}", "why": why} for (what, why), hosts in sorted(found.items())]
-
-
-def files(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
-    """Return the files that roles download, each once."""
-    found = {
-        str(source["what"]): {name: without_password(str(source.get(name) or "")) for name in ("what", "url", "sha256")}
-        for parts in requests.values()
-        for part in parts.values()
-        for source in part.get("sources") or ()
-        if source.get("url")
-    }
-    return [found[what] for what in sorted(found)]
+    named = [{"what": f"{what} of {host_list(hosts)}", "why": why} for (what, why), hosts in sorted(found.items())]
+    return named + files.brought(requests)
 
 
 def unchanged(old: Lock | None, systems: Mapping[System, Wanted]) -> dict[str, Any]:
@@ -147,7 +134,7 @@ def lock(
         "version": VERSION,
         "systems": found,
         "controller": dict(controller or {}),
-        "files": files(requests),
+        "files": [files.entry(each) for each in files.requested(requests)],
         "missing": uncovered(requests) + lacking + ([_NO_CONTROLLER] if controller == {} else []),
     }
 
@@ -224,7 +211,9 @@ def entries(found: Lock) -> dict[tuple[str, str, str], str]:
             for wheel in environment["wheels"]:
                 versions[system, name, wheel["name"]] = wheel["version"]
     for file in found["files"]:
-        versions["", "", file["what"]] = file["sha256"][:12]
+        # Hosts may get one thing as several archives, such as those of two architectures.
+        others = versions.get(("", "", file["what"]), "")
+        versions["", "", file["what"]] = f"{others} {file['sha256'][:12]}".lstrip()
     for image in images.of_lock(found):
         versions["", "", image["image"]] = image["file"]
     return versions

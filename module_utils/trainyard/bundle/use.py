@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
-from . import images, repositories
+from . import files, images, repositories
 from .contents import image_path, wheel_path
-from .site_lock import Requests, unchanged, wanted, without
+from .files import Requests
+from .site_lock import unchanged, wanted, without
 from .systems import System
 
 _AGAIN = "make another one: playbooks/lock.yml, then playbooks/bundle.yml, with this inventory"
@@ -59,7 +60,23 @@ def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapp
                 continue
             found = f"another {name} for {system} than this inventory asks for"
             findings.append(Finding("bundle", found, "the same packages and constraints", _AGAIN, where))
-    return findings + images.lacking(lock, images.wanted(requests, systems), _AGAIN)
+    findings += images.lacking(lock, images.wanted(requests, systems), _AGAIN)
+    return findings + _without_files(lock, requests)
+
+
+def _without_files(lock: Mapping[str, Any], requests: Mapping[str, Requests]) -> list[Finding]:
+    """Return the findings on files that roles would download, as the bundle lacks them; some have no sum to know by."""
+    there = {key for each in lock["files"] for key in (each["sha256"], files.key(each))}
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for host, parts in requests.items():
+        for file in files.requested({host: parts}):
+            if (key := files.key(file)) and key not in there:
+                lacking.setdefault((file["what"], key), []).append(host)
+    findings = []
+    for (what, key), hosts in lacking.items():
+        where = hosts[0] if len(hosts) == 1 else ""
+        findings.append(Finding("bundle", f"no {what} ({key[:12]})", "all files of this inventory", _AGAIN, where))
+    return findings
 
 
 def _without_repositories(
@@ -111,3 +128,17 @@ def environment(asked: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, 
     return {
         **asked, **nothing, "packages": of_bundle, "find_links": [f"{here['folder']}/wheels"], "no_index": True,
     }  # fmt: skip
+
+
+def file(key: object, here: Mapping[str, Any]) -> str:
+    """Return the path on the controller of the bundle's file with this sum or commit, "" without one."""
+    return str((here.get("files") or {}).get(str(key), ""))
+
+
+def with_files(records: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return records (`sha256`, `url`, `local_file`) with the file of the bundle, unless they name a file already."""
+    found = []
+    for record in records:
+        path = "" if record.get("local_file") else file(record.get("sha256"), here)
+        found.append({**record, "local_file": path, "url": ""} if path else dict(record))
+    return found

@@ -3,6 +3,7 @@
 CUDA, NCCL and the source of nccl-tests are fakes; make, gcc, git, Open MPI, the role and the nodes are real.
 """
 
+import base64
 import hashlib
 import json
 import os
@@ -121,6 +122,15 @@ def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
     assert first.check_output(STATE) == before
     done = role("--limit", "n1", **given, nccl_tests_sha256=sha256).expect(0)
     assert record(first)["source"] == f"sha256 {sha256}"
+
+
+def test_a_commit_of_a_bundle_is_built_without_its_repository(role, first, last, commits, tmp_path):
+    archive = last.check_output(f"sudo git --git-dir={LAB}/git/nccl-tests.git archive {commits[1]} | base64")
+    (tmp_path / "commit.tar").write_bytes(base64.b64decode(archive))
+    here = {"files": {commits[1]: str(tmp_path / "commit.tar")}}
+    given = {"nccl_tests_commit": commits[1], "nccl_tests_repository": "git://127.0.0.1:1/nccl-tests.git"}
+    role("--limit", "n1", **given, trainyard_bundle_here=here).expect(0)
+    assert record(first)["source"] == f"commit {commits[1]}"
 
 
 @pytest.mark.parametrize(

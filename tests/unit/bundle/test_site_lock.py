@@ -81,9 +81,9 @@ def test_only_what_is_asked_in_another_way_is_resolved():
     assert site_lock.changes(old, new) == ["debian-12-x86_64: openmpi-bin 4.1.4 -> 5.0"]
 
 
-def test_addresses_of_files_have_no_password():
-    source = {"what": "x", "url": "https://u:hunter2@d.example.org/x", "sha256": "s"}
-    assert site_lock.files({"n1": {"dataset": {"sources": [source]}}})[0]["url"] == "https://***@d.example.org/x"
+def test_archives_of_two_architectures_are_both_shown():
+    new = {**locked(), "files": [{"what": "cuDNN", "url": f"u{sha256}", "sha256": sha256} for sha256 in ("1", "2")]}
+    assert site_lock.changes(locked(), new) == ["files: cifar10 s -> (gone)", "files: cuDNN (new) -> 1 2"]
 
 
 def test_each_version_that_differs_has_a_line():

@@ -1,9 +1,11 @@
 """Whether a bundle fits the hosts and the inventory, and what roles take from it."""
 
 from ansible.module_utils.trainyard.bundle import site_lock, systems, use
+from ansible.module_utils.trainyard.software import datasets
+from filters import FILTERS
 from test_site_lock import OF_HOSTS, PYTORCH, REQUESTS, TWELVE, locked
 
-LOCK = locked()
+LOCK, SUM = locked(), 64 * "5"
 
 
 def found(requests, of_hosts=OF_HOSTS):
@@ -31,6 +33,37 @@ def test_software_that_is_not_in_it():
     assert found({"n1": other}) == [("n1", text)]
     newer = {"pytorch": {"environment": {**PYTORCH, "interpreter": "python3.13"}}}
     assert found({"n1": newer}) == [("n1", "pytorch for Python 3.11 on debian-12-x86_64")]
+
+
+def test_a_file_that_is_not_in_it():
+    more = [{"what": "x", "url": "u", "sha256": 12 * "ab"}, {"what": "git", "repository": "r", "commit": 40 * "c"},
+            {"what": "no sum", "url": "u", "sha256": ""}]  # fmt: skip
+    requests = {**REQUESTS, "n3": {"openmpi": {**REQUESTS["n3"]["openmpi"], "sources": more}}}
+    assert found(requests) == [("n3", "no git (cccccccccccc)"), ("n3", "no x (abababababab)")]
+    # One that the inventory names on the controller is not asked for.
+    assert found({"n3": {"nccl": {"sources": [{**more[0], "local_file": "/x"}]}}}) == []
+
+
+def test_a_file_of_the_bundle_stands_in_for_one_to_download():
+    here = {"files": {SUM: "/b/files/x"}}
+    assert use.file(SUM, here) == "/b/files/x"
+    assert use.file("", here) == use.file(None, here) == use.file(SUM, {}) == ""
+    records = [{"sha256": SUM, "url": "u"}, {"sha256": SUM, "url": "", "local_file": "/own"}, {"url": "u"}]
+    assert use.with_files(records, here) == [{"sha256": SUM, "url": "", "local_file": "/b/files/x"}, *records[1:]]
+    assert use.with_files(records, {}) == records
+
+
+def test_data_sets_of_the_bundle():
+    digits, cifar = 64 * "d", datasets.VENDOR["binary"][1]
+    here = {"files": {digits: "/b/files/s.whl", cifar: "/b/files/c.tar.gz"}}
+    sets = [{"name": "digits"}, {"name": "cifar10"}, {"name": "own", "kind": "digits", "local_file": "/d.gz"},
+            {"name": "made", "kind": "generated"}]  # fmt: skip
+    planned = FILTERS["dataset_plan"](sets, here, digits)
+    files = ["/b/files/s.whl", "/b/files/c.tar.gz", "/d.gz", ""]
+    assert [each["local_file"] for each in planned["sets"]] == files
+    assert [(each["local_file"], each["url"]) for each in planned["sources"]] == [(file, "") for file in files[:3]]
+    # Sums are those of what is placed: none of the digits' wheel, so that a copy of the digits may be given as well.
+    assert [each["sha256"] for each in planned["sets"]] == ["", cifar, "", ""]
 
 
 def test_what_a_node_gets():
