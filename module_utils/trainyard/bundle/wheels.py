@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wheels of a Python environment, resolved by uv for another system: its options, and the pylock.toml that it writes.
 
-pylock.toml is the format of PEP 751. uv puts just the wheel of the asked platform into it.
+pylock.toml is the format of PEP 751. uv puts just wheels for the asked platform into it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 from ..software.requirements import normal, without_password
 from .systems import System
+
+# Names of platforms before they had the minor version of glibc 2.
+_OLD_NAMES = {"manylinux1_": 5, "manylinux2010_": 12, "manylinux2014_": 17}
 
 
 @dataclass(frozen=True, order=True)
@@ -39,6 +42,8 @@ def read_pylock(lock: Mapping[str, Any]) -> list[Wheel]:
     for package in lock.get("packages") or ():
         label = f"{package['name']} {package.get('version', '')}".rstrip()
         wheels = [*package.get("wheels", ()), *([package["archive"]] if "archive" in package else ())]
+        ranks = [_rank(_file(wheel)) for wheel in wheels]
+        wheels = [wheel for wheel, rank in zip(wheels, ranks) if rank == max(ranks)]
         if len(wheels) != 1:
             raise PylockError(f"{label} has {len(wheels)} wheels for this system, expected one")
         wheel = wheels[0]
@@ -46,18 +51,32 @@ def read_pylock(lock: Mapping[str, Any]) -> list[Wheel]:
         sha256 = str((wheel.get("hashes") or {}).get("sha256") or "")
         if not where or not sha256:
             raise PylockError(f"{label} has no {'checksum' if where else 'address'}")
-        file = str(wheel.get("name") or unquote(urlsplit(where).path).rpartition("/")[2])
         found.append(
             Wheel(
                 normal(str(package["name"])),
                 str(package.get("version") or ""),
-                file,
+                _file(wheel),
                 without_password(where),
                 int(wheel.get("size") or 0),
                 sha256,
             )
         )
     return sorted(found)
+
+
+def _file(wheel: Mapping[str, Any]) -> str:
+    where = str(wheel.get("url") or wheel.get("path") or "")
+    return str(wheel.get("name") or unquote(urlsplit(where).path).rpartition("/")[2])
+
+
+def _rank(file: str) -> tuple[bool, int, int, int]:
+    """Return how closely a wheel is built for a system that can use it: pip takes the highest."""
+    interpreter, abi, platform = ([*file.removesuffix(".whl").rsplit("-", 3)[1:], "", "", ""])[:3]
+    glibc = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", platform)]
+    glibc += [minor for name, minor in _OLD_NAMES.items() if name in platform]
+    minors = [int(minor) for minor in re.findall(r"cp3(\d+)", interpreter)]
+    kind = 2 if abi.startswith("cp") else int(abi == "abi3")
+    return platform != "any", kind, max(minors, default=0), max(glibc, default=0)
 
 
 def uv_arguments(system: System, environment: Mapping[str, Any], index: Sequence[str]) -> list[str]:

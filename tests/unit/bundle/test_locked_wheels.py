@@ -1,5 +1,6 @@
 """Wheels that uv resolves for another system."""
 
+import packaging.tags
 import pytest
 import tomllib
 from ansible.module_utils.trainyard.bundle import systems, wheels
@@ -30,6 +31,9 @@ url = "https://user:secret@index.example.org/p/filelock-4.3.1-py3-none-any.whl"
 size = 244559
 hashes = {{ sha256 = "{SUM}" }}
 """
+# As glibc 2.36 has them, the best first.
+OLD_NAMES = {17: ["manylinux2014_x86_64"], 12: ["manylinux2010_x86_64"], 5: ["manylinux1_x86_64"]}
+PLATFORMS = [name for minor in range(36, 4, -1) for name in (f"manylinux_2_{minor}_x86_64", *OLD_NAMES.get(minor, ()))]
 ENVIRONMENT = {
     "path": "/opt/trainyard/venvs/pytorch",
     "interpreter": "python3",
@@ -57,6 +61,30 @@ def test_one_wheel_of_each_package():
 def test_a_package_without_a_wheel_or_its_sum_is_refused(change, why):
     with pytest.raises(wheels.PylockError, match=why.replace("+", r"\+")):
         wheels.read_pylock(tomllib.loads(PYLOCK.replace(*change)))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["cp311-cp311-manylinux_2_28_x86_64", "cp37-abi3-manylinux_2_34_x86_64", "py3-none-any"],
+        ["cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64", "cp311-abi3-manylinux2014_x86_64"],
+        ["cp311-abi3-manylinux_2_34_x86_64", "cp311-abi3-manylinux_2_28_x86_64", "cp39-abi3-manylinux_2_34_x86_64"],
+        ["cp311-abi3-manylinux2014_x86_64", "cp311-abi3-manylinux1_x86_64"],
+        ["py3-none-manylinux_2_17_x86_64", "py3-none-any"],
+    ],
+)
+def test_the_wheel_that_is_built_most_for_a_system_is_the_one_that_pip_takes(names):
+    """The order is that of pip's own library."""
+    tags = [set(packaging.tags.parse_tag(name)) for name in names]
+    known = list(packaging.tags.cpython_tags((3, 11), ["cp311"], PLATFORMS))
+    known += packaging.tags.compatible_tags((3, 11), "cp311", PLATFORMS)
+    best = min(names, key=lambda name: min(known.index(tag) for tag in tags[names.index(name)] if tag in known))
+    assert best == names[0]
+    offered = [{"url": f"https://i.example.org/x-1-{name}.whl", "hashes": {"sha256": SUM}} for name in reversed(names)]
+    package = {"name": "x", "version": "1", "wheels": offered}
+    assert [each.file for each in wheels.read_pylock({"packages": [package]})] == [f"x-1-{best}.whl"]
+    with pytest.raises(wheels.PylockError, match="has 2 wheels"):
+        wheels.read_pylock({"packages": [{**package, "wheels": [offered[-1], offered[-1]]}]})
 
 
 def test_what_is_asked_of_uv():
