@@ -274,10 +274,10 @@ def assume(catalog: Catalog, rules: Rules, name: str, overrides: Mapping[str, An
     parts, wrong = choose(host, catalog, name, overrides)
     chosen = with_flavour(parts, {"gpus": []}, rules)
     missing = []
-    if not wrong and chosen != parts:
-        flavour = chosen["driver"]["flavour"]
+    # Old GPUs need the other flavour; the distribution's and old drivers have no choice.
+    if not wrong and chosen != parts and chosen["driver"]["flavour"] == "open":
         why = "the GPUs decide it: run lock.yml without trainyard_system, or set nvidia_driver_flavour"
-        missing.append({"what": f"another flavour of the driver than {flavour}", "why": why})
+        missing.append({"what": "another flavour of the driver than open", "why": why})
     return {"parts": chosen, "findings": [finding.as_dict() for finding in wrong], "missing": missing}
 
 

@@ -77,5 +77,8 @@ def test_a_stack_without_a_visit_names_what_the_gpus_decide():
     assert [each["what"] for each in found["missing"]] == ["another flavour of the driver than open"]
     chosen = stack.assume(catalog, rules, "new", {"driver": {"flavour": "proprietary"}}, "n1")
     assert chosen["missing"] == [] and chosen["parts"]["driver"]["flavour"] == "proprietary"
+    # The distribution's driver has one flavour for all GPUs.
+    debian = stack.assume(catalog, rules, "", {"driver": {"provider": "distro", "branch": "535"}}, "n1")
+    assert debian["missing"] == [] and debian["parts"]["driver"]["flavour"] == "proprietary"
     assert stack.assume(catalog, rules, "none", {}, "n1")["findings"][0]["host"] == "n1"
     assert stack.assume(catalog, rules, "", {}, "n1") == {"parts": {}, "findings": [], "missing": []}
