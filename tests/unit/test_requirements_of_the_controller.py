@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,3 +94,25 @@ def test_make_finds_the_newest_python_that_works(find_python: Callable[..., str]
     assert find_python({"python3.13": False}, {"3.13.0": True}, 14, 13, 12) == "versions/3.13.0/bin/python3"
     assert find_python({}, {"3.14.1": False}, 14, 13, 12) == "versions/3.13.0/bin/python3"
     assert find_python({}, {}, 11) == "bin/python3.11"
+
+
+def refused(*argv: str | Path) -> str:
+    """Return the messages of a command that has to fail."""
+    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_make_refuses_a_bundle_that_it_cannot_install_from(tmp_path: Path) -> None:
+    bundle, environment = tmp_path / "mine.bundle", tmp_path / "venv"
+    make = ["make", f"BUNDLE={bundle}", f"VENV={environment}", f"PYTHON={sys.executable}"]
+    assert f"{bundle} is no bundle: it has no SHA256SUMS" in refused(*make)
+    (bundle / "wheels").mkdir(parents=True)
+    (bundle / "SHA256SUMS").touch()
+    assert "the bundle has .venv for no Python" in refused(*make)
+    for minor in (2, 99):
+        (bundle / f"wheels/controller-debian-12-x86_64-python3.{minor}.txt").touch()
+    assert re.search(r"is Python 3\.\d+; the bundle has \.venv for Python 3\.2 3\.99\.", refused(*make))
+    assert not environment.exists()
+    assert "expected a folder without spaces" in refused("make", "BUNDLE=a folder")
+    assert "has no packages of the lab for" in refused(PROJECT / ".ci/bundle-apt", bundle)
