@@ -1,8 +1,10 @@
-"""site.yml from one bundle, on bare hosts of two releases without a way out: minutes, so it runs by name.
+"""site.yml and jobs from one bundle, on bare hosts of two releases without a way out: minutes, so it runs by name.
 
-pytest tests/offline_by_name.py in the scenario's folder.
+pytest tests/offline_by_name.py in the scenario's folder. Debian 11 has no Python for PyTorch's latest release, so of
+FRAMEWORKS=pytorch,mindspore,openmpi (a quarter of an hour), RELEASE=bookworm alone can have all.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,8 +14,15 @@ from lab_jobs import LAB
 from test_site import bare_lab
 
 NODES = ("n1", "n2")
-RELEASES = {"bookworm": "debian-12-x86_64", "bullseye": "debian-11-x86_64"}
-FRAMEWORKS = ["openmpi"]
+SYSTEMS = {"bookworm": "debian-12-x86_64", "bullseye": "debian-11-x86_64"}
+RELEASES = [os.environ["RELEASE"]] if "RELEASE" in os.environ else list(SYSTEMS)
+FRAMEWORKS = os.environ.get("FRAMEWORKS", "openmpi").split(",")
+# One for each of them, and options beside those of the file.
+JOBS = {
+    "openmpi": {"job_name": "names", "job_launcher": "mpirun", "job_command": ["hostname"]},
+    "pytorch": "jobs/digits.yml",
+    "mindspore": "jobs/mindspore-digits.yml",
+}
 
 
 def on(node, command):
@@ -33,10 +42,10 @@ def without_a_route(node):
 def asked(run_playbook, tmp_path_factory):
     """Options of site.yml with a bundle for all releases, which no host helps to make."""
     folder = tmp_path_factory.mktemp("bundle")
-    hosts = "".join(f"    {system}: {{trainyard_system: {system}}}\n" for system in RELEASES.values())
+    hosts = "".join(f"    {system}: {{trainyard_system: {system}}}\n" for system in map(SYSTEMS.get, RELEASES))
     (folder / "hosts.yml").write_text(f"compute:\n  hosts:\n{hosts}")
     lab = {"inventory": folder / "hosts.yml", "trainyard_lock": str(folder / "trainyard.lock")}
-    given = {"trainyard_frameworks": FRAMEWORKS, "dataset_sets": []}
+    given = {"trainyard_frameworks": FRAMEWORKS, **({"dataset_sets": []} if FRAMEWORKS == ["openmpi"] else {})}
     run_playbook("playbooks/lock.yml", **lab, **given).expect(0)
     where = {"bundle_path": str(folder), "bundle_key": str(folder / "key")}
     run_playbook("playbooks/bundle.yml", **lab, **given, **where).expect(0)
@@ -71,6 +80,10 @@ def test_everything_comes_from_the_bundle_and_a_second_run_changes_nothing(run_p
     }
     run_playbook("site.yml", inventory=bare_inventory, timeout=900, **asked).expect(0, "is verified in")
     run_playbook("site.yml", inventory=bare_inventory, timeout=900, **asked).changes_nothing()
+    for framework in FRAMEWORKS:
+        job = JOBS[framework]
+        arguments, more = (["-e", f"@{job}"], {}) if isinstance(job, str) else ([], job)
+        run_playbook("launch.yml", *arguments, inventory=bare_inventory, job_nodes=2, **more).expect(0, "succeeded")
     assert {node: without_a_route(node) for node in NODES} == before
     # Afterwards apt has its own sources and lists again.
     for node in NODES:
