@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..findings.findings import host_list
+from ..findings.findings import counted, host_list
+from ..software.installed import size_text
 from . import files, images, repositories
 from .debs import Deb
 from .files import Requests
@@ -231,20 +232,20 @@ def changes(old: Lock | None, new: Lock) -> list[str]:
 
 
 def summary(found: Lock) -> list[str]:
-    """Return what a lock holds, a line for each system and environment, with sizes in MiB."""
+    """Return what a lock holds, a line for each system and environment, with sizes."""
     lines = []
     for label, system, parts in parts_of(found):
         debs = parts["packages"]["files"]
         if debs or label == system:
-            lines.append(f"{label}: {len(debs)} packages of the system, {_mib(debs)} MiB")
+            lines.append(f"{label}: {counted(len(debs), 'package')} of the system, {_size(debs)}")
         for name, environment in parts["environments"].items():
             wheels = environment["wheels"]
-            text_of = f"{len(wheels)} wheels for Python {environment['python']}, {_mib(wheels)} MiB"
+            text_of = f"{counted(len(wheels), 'wheel')} for Python {environment['python']}, {_size(wheels)}"
             lines.append(f"{label} {name}: {text_of}")
     lines += [f"file: {file['what']}" for file in found["files"]]
     lines += [f"image: {image['image']} as images/{image['file']}" for image in images.of_lock(found)]
     return lines + [f"not in it: {each['what']}: {each['why']}" for each in found["missing"]]
 
 
-def _mib(listed: Iterable[Mapping[str, Any]]) -> int:
-    return -(-sum(int(each["bytes"]) for each in listed) // (1 << 20))
+def _size(listed: Iterable[Mapping[str, Any]]) -> str:
+    return size_text(sum(int(each["bytes"]) for each in listed))

@@ -95,7 +95,7 @@ def test_a_bundle_and_its_bill_of_materials_have_them():
     assert "wheels/controller-debian-12-x86_64-python3.13.txt" in contents.texts(lock)
     (component,) = sbom.sbom(lock, site_lock.text(lock), "0.1.0")["components"]
     assert component["purl"].startswith("pkg:pypi/uv@0.13.9")
-    assert site_lock.summary(lock) == ["controller-debian-12-x86_64 python3.13: 1 wheels for Python 3.13, 1 MiB"]
+    assert site_lock.summary(lock) == ["controller-debian-12-x86_64 python3.13: 1 wheel for Python 3.13, 1 KiB"]
 
 
 @given(st.text())

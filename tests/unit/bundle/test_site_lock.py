@@ -58,9 +58,9 @@ def test_a_lock_is_written_and_read_again():
     assert site_lock.read(site_lock.text(found)) == json.loads(site_lock.text(found)) == found
     assert found["files"] == [{"what": "cifar10", "url": "u", "sha256": "s"}]
     assert site_lock.summary(found) == [
-        "debian-12-x86_64: 1 packages of the system, 1 MiB",
-        "debian-12-x86_64 pytorch: 1 wheels for Python 3.11, 1 MiB",
-        "debian-11-x86_64: 1 packages of the system, 1 MiB",
+        "debian-12-x86_64: 1 package of the system, 1 MiB",
+        "debian-12-x86_64 pytorch: 1 wheel for Python 3.11, 1 KiB",
+        "debian-11-x86_64: 1 package of the system, 1 MiB",
         "file: cifar10",
     ]
 
