@@ -44,11 +44,11 @@ class ActionModule(Documented):
             "nodes": {
                 host: {
                     "folder": given["folder"],
-                    "system": str(system),
-                    "environments": use.pins(bundle.lock, system),
+                    "system": str(of_hosts[host]),
+                    "environments": pins,
                     "files": bundle.files(),
                 }
-                for host, system in of_hosts.items()
+                for host, pins in use.pins(bundle.lock, requests, of_hosts).items()
             },
         }
 

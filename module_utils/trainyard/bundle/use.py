@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
+from ..software import apt
+from ..software.requirements import normal
 from . import files, images, repositories
 from .contents import image_path, wheel_path
 from .files import Requests
-from .site_lock import unchanged, wanted, without
+from .site_lock import LockError
 from .systems import System
+from .wheels import request
 
 _AGAIN = "make another one: playbooks/lock.yml, then playbooks/bundle.yml, with this inventory"
 
@@ -36,30 +40,7 @@ def changed_files(expected: Mapping[str, str], found: Mapping[str, str | None], 
 
 def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System]) -> list[Finding]:
     """Return the findings where a bundle's lock lacks what hosts are to get."""
-    findings = []
-    for host in requests:
-        if host in systems and str(systems[host]) not in lock["systems"]:
-            there = ", ".join(sorted(lock["systems"]))
-            findings.append(Finding("bundle", f"nothing for {systems[host]}", f"one of {there}", _AGAIN, host))
-    asked = {system: each for system, each in wanted(requests, systems).items() if str(system) in lock["systems"]}
-    for system, left in without(asked, unchanged(lock, asked)).items():
-        hosts = [host for host in requests if systems.get(host) == system]
-        where = hosts[0] if len(hosts) == 1 else ""
-        requested = set(lock["systems"][str(system)]["packages"]["requested"])
-        if lacking := sorted(left.packages - requested):
-            found = f"no {', '.join(lacking)} for {system}"
-            findings.append(Finding("bundle", found, "all packages of this inventory", _AGAIN, where))
-        for found, host in _without_repositories(lock, requests, systems, system):
-            findings.append(Finding("bundle", found, "all packages of this inventory", _AGAIN, host))
-        for name, environment in left.environments.items():
-            locked = lock["systems"][str(system)]["environments"].get(name)
-            version = system.python(str(environment["interpreter"]))
-            if locked and locked["python"] != version:
-                found = f"{name} for Python {locked['python']} on {system}"
-                findings.append(Finding("bundle", found, f"Python {version}, which this host has", _AGAIN, where))
-                continue
-            found = f"another {name} for {system} than this inventory asks for"
-            findings.append(Finding("bundle", found, "the same packages and constraints", _AGAIN, where))
+    findings = lacking(lock, requests, systems, "bundle", _AGAIN)
     findings += images.lacking(lock, images.wanted(requests, systems), _AGAIN)
     return findings + _without_files(lock, requests)
 
@@ -67,37 +48,114 @@ def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapp
 def _without_files(lock: Mapping[str, Any], requests: Mapping[str, Requests]) -> list[Finding]:
     """Return the findings on files that roles would download, as the bundle lacks them; some have no sum to know by."""
     there = {key for each in lock["files"] for key in (each["sha256"], files.key(each))}
-    lacking: dict[tuple[str, str], list[str]] = {}
+    absent: dict[tuple[str, str], list[str]] = {}
     for host, parts in requests.items():
         for file in files.requested({host: parts}):
             if (key := files.key(file)) and key not in there:
-                lacking.setdefault((file["what"], key), []).append(host)
+                absent.setdefault((file["what"], key), []).append(host)
     findings = []
-    for (what, key), hosts in lacking.items():
+    for (what, key), hosts in absent.items():
         where = hosts[0] if len(hosts) == 1 else ""
         findings.append(Finding("bundle", f"no {what} ({key[:12]})", "all files of this inventory", _AGAIN, where))
     return findings
 
 
-def _without_repositories(
-    lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System], system: System
-) -> list[tuple[str, str]]:
-    """Return what a bundle lacks of the packages with a repository of their own, each with its host."""
-    locked = lock["systems"][str(system)]["packages"].get("further", [])
-    hosts: dict[str, list[str]] = {}
-    for host, parts in requests.items():
-        lines = repositories.lacking(repositories.of_host(parts), locked) if systems.get(host) == system else []
-        if lines:
-            hosts.setdefault(f"no {', '.join(lines)} for {system}", []).append(host)
-    return [(found, names[0] if len(names) == 1 else "") for found, names in hosts.items()]
+def _requested(parts: Requests) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the environments of a host, each with its name."""
+    for environment in (part.get("environment") or {} for part in parts.values()):
+        if environment.get("packages"):
+            yield str(environment["path"]).rpartition("/")[2], environment
 
 
-def pins(lock: Mapping[str, Any], system: System) -> dict[str, list[str]]:
-    """Return the pins of all wheels of a system with their hashes, by environment."""
+class _Environments:
+    """The lock's part for each environment of hosts, by name; most hosts have the same few environments."""
+
+    def __init__(self, lock: Mapping[str, Any]) -> None:
+        self.systems = lock["systems"]
+        self.known: list[tuple[System, Mapping[str, Any], Mapping[str, Any] | None]] = []
+
+    def of(self, system: System, parts: Requests) -> dict[str, Mapping[str, Any] | None]:
+        """Return the parts for the environments of a host, None where the lock has none for the same request."""
+        return {name: self._part(system, environment) for name, environment in _requested(parts)}
+
+    def missing(self, system: System, parts: Requests) -> Iterator[tuple[str, str]]:
+        """Yield what is found, and expected, where the lock has no part for an environment of a host."""
+        for name, environment in _requested(parts):
+            if self._part(system, environment) is None:
+                locked = self.systems[str(system)]["environments"].get(name)
+                python = system.python(str(environment["interpreter"]))
+                if locked and locked["python"] != python:
+                    yield f"{name} for Python {locked['python']} on {system}", f"Python {python}, which this host has"
+                else:
+                    yield f"another {name} for {system}", "the packages and constraints of this inventory"
+
+    def _part(self, system: System, environment: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        for of, other, part in self.known:
+            if (of, other) == (system, environment):
+                return part
+        asked = (request(environment), system.python(str(environment["interpreter"])))
+        there = self.systems[str(system)]["environments"].values()
+        found = next((part for part in there if (part["requested"], part["python"]) == asked), None)
+        self.known.append((system, environment, found))
+        return found
+
+
+def lacking(
+    lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System], check: str, action: str
+) -> list[Finding]:
+    """Return the findings where a lock lacks packages or environments that hosts are to get."""
+    findings, environments = [], _Environments(lock)
+    for host, system in ((host, systems[host]) for host in requests if host in systems):
+        if str(system) not in lock["systems"]:
+            expected = f"one of {', '.join(sorted(lock['systems']))}"
+            findings.append(Finding(check, f"nothing for {system}", expected, action, host))
+            continue
+        there, parts = lock["systems"][str(system)]["packages"], requests[host]
+        missing = sorted(packages(parts) - set(there["requested"]))
+        if missing := missing + repositories.lacking(repositories.of_host(parts), there.get("further", [])):
+            found = f"no {', '.join(missing)} for {system}"
+            findings.append(Finding(check, found, "all packages of this inventory", action, host))
+        for found, expected in environments.missing(system, parts):
+            findings.append(Finding(check, found, expected, action, host))
+    return findings
+
+
+def packages(parts: Requests) -> set[str]:
+    """Return the names of the system's packages that the roles of a host request."""
+    return {str(name) for part in parts.values() for name in part.get("packages") or ()}
+
+
+def pins(
+    lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System]
+) -> dict[str, dict[str, list[str]]]:
+    """Return by host the pins of all wheels of its environments, with their hashes."""
+    environments = _Environments(lock)
     return {
-        name: [f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}" for wheel in part["wheels"]]
-        for name, part in lock["systems"][str(system)]["environments"].items()
+        host: {name: _pins(part) for name, part in environments.of(system, requests[host]).items() if part}
+        for host, system in systems.items()
+        if host in requests and str(system) in lock["systems"]
     }
+
+
+def _pins(part: Mapping[str, Any]) -> list[str]:
+    """Return the pins of an environment, the requested packages first, by which messages name it."""
+    requested = {normal(re.split(r"[\s=<>!~;\[@]", line)[0]) for line in part["requested"]}
+    wheels = sorted(part["wheels"], key=lambda wheel: wheel["name"] not in requested)
+    return [f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}" for wheel in wheels]
+
+
+def versions(lock: Mapping[str, Any], system: System) -> dict[str, str]:
+    """Return the versions of a system's packages. Raises LockError for what apt could read as something else.
+
+    Hosts with different drivers have several versions of a package, which their roles name to apt.
+    """
+    found: dict[str, set[str]] = {}
+    for deb in lock["systems"][str(system)]["packages"]["files"]:
+        name, version = str(deb["name"]), str(deb["version"])
+        if not apt.is_package(name, version):
+            raise LockError(f"{name[:60]!r} {version[:60]!r} is no package with its version")
+        found.setdefault(name, set()).add(version)
+    return {name: next(iter(several)) for name, several in found.items() if len(several) == 1}
 
 
 def paths(lock: Mapping[str, Any], system: System, sums: Iterable[str]) -> list[str]:
@@ -117,17 +175,19 @@ def no_room(host: str, free_kib: int, needed_kib: int, folder: str) -> Finding |
 
 
 def environment(asked: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the environment that the role python_runtime makes, from the bundle on this node if it has it.
+    """Return the environment that the role python_runtime makes, with the wheels of a lock if this node has one.
 
-    `here`: `folder` and `environments` (pins by name); empty without a bundle.
+    `here`: `environments` (pins by name), and `folder`, that of a bundle on the node, the only source then. Without
+    it the sources are those of the role. It is empty without a lock.
     """
-    of_bundle = (here.get("environments") or {}).get(str(asked["path"]).rpartition("/")[2])
-    if of_bundle is None:
+    locked = (here.get("environments") or {}).get(str(asked["path"]).rpartition("/")[2])
+    if locked is None:
         return dict(asked)
-    nothing = {"constraints": [], "lock": "", "index_url": "", "extra_index_urls": [], "wheels": {}}
-    return {
-        **asked, **nothing, "packages": of_bundle, "find_links": [f"{here['folder']}/wheels"], "no_index": True,
-    }  # fmt: skip
+    only: dict[str, Any] = {"packages": locked, "constraints": [], "lock": ""}
+    if here["folder"]:
+        only |= {"index_url": "", "extra_index_urls": [], "wheels": {}}
+        only |= {"find_links": [f"{here['folder']}/wheels"], "no_index": True}
+    return {**asked, **only}
 
 
 def file(key: object, here: Mapping[str, Any]) -> str:

@@ -78,6 +78,11 @@ def read_record(content: bytes) -> dict[str, dict[str, Any]]:
     return record
 
 
+def is_package(name: str, version: str) -> bool:
+    """Return whether a name and a version are such, so that they may stand in a file of apt."""
+    return bool(_PACKAGE.fullmatch(name) and _VERSION.fullmatch(version))
+
+
 class Installed(NamedTuple):
     """Versions of the installed packages, and the names of those on hold, from dpkg."""
 
@@ -312,13 +317,14 @@ def check_transaction(
         yield Finding("apt", ", ".join(wrong), "exactly the requested versions", "look for pins in /etc/apt")
 
 
-def preferences(versions: Mapping[str, str], purpose: str) -> str:
+def preferences(versions: Mapping[str, str], purpose: str, priority: int = 1001) -> str:
     """Write apt preferences that keep packages at their versions, even if somebody releases the hold.
 
-    Above 1000, so that a newer one is replaced as well. One stanza for each package, as each has its own version; a
-    glob would move with the repository.
+    Above 1000, so that a newer one is replaced as well; below that nothing is downgraded. One stanza for each package,
+    as each has its own version; a glob would move with the repository.
     """
     stanzas = [
-        f"Package: {name}\nPin: version {version}\nPin-Priority: 1001\n" for name, version in sorted(versions.items())
+        f"Package: {name}\nPin: version {version}\nPin-Priority: {priority}\n"
+        for name, version in sorted(versions.items())
     ]
     return f"# {purpose}\n" + "\n".join(stanzas)

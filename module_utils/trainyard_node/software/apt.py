@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ..machine.tree import Outcome
 LOCK_TIMEOUT = 300
 FETCH_TIMEOUT = 30
 INSTALL_TIMEOUT = 3600
+LISTS = Path("/var/lib/apt/lists")
 
 
 def options(settings: Mapping[str, Any]) -> list[str]:
@@ -237,12 +239,13 @@ def _trial_folder() -> Iterator[Path]:
 
 
 def _apart(folder: Path, source: str) -> list[str]:
-    """Return options with which apt knows one source alone, and keeps its lists in a folder."""
-    write(str(folder / "trial.sources"), source.encode())
+    """Return options with which apt knows one source alone, or without one its own, and keeps its lists in a folder."""
     (folder / "lists").mkdir(mode=0o755)
-    own = {"Dir::Etc::sourcelist": folder / "trial.sources", "Dir::State::lists": folder / "lists"}
-    none = {"Dir::Etc::sourceparts": "/dev/null", "Dir::Cache::pkgcache": "", "Dir::Cache::srcpkgcache": ""}
-    return options({**own, **none})
+    places: dict[str, Any] = {"Dir::State::lists": folder / "lists"}
+    if source:
+        write(str(folder / "trial.sources"), source.encode())
+        places |= {"Dir::Etc::sourcelist": folder / "trial.sources", "Dir::Etc::sourceparts": "/dev/null"}
+    return options({**places, "Dir::Cache::pkgcache": "", "Dir::Cache::srcpkgcache": ""})
 
 
 def offered_by(source: str, names: Sequence[str]) -> tuple[dict[str, list[apt.Offer]], str]:
@@ -253,6 +256,26 @@ def offered_by(source: str, names: Sequence[str]) -> tuple[dict[str, list[apt.Of
         offers, lists = read_offers(names, apart)
     # Besides what is installed.
     return offers, "" if any(" " in name for name in lists) else output
+
+
+def would_install(names: Sequence[str], preferences: str, source: str) -> tuple[str, Outcome]:
+    """Return why the newest lists cannot be had, else "", and what apt would install by them and by preferences.
+
+    They are those of a source, or without one of the machine's own. It starts from the lists that the machine has, so
+    that only what is newer is fetched.
+    """
+    with _trial_folder() as folder:
+        apart = _apart(folder, source) + options({"Acquire::Languages": "none"})
+        # Lists of local repositories are links, which may lead nowhere; others may change meanwhile.
+        with suppress(OSError):
+            others = shutil.ignore_patterns("lock", "partial", "auxfiles")
+            shutil.copytree(LISTS, folder / "lists", symlinks=True, ignore=others, dirs_exist_ok=True)
+        updated = _run(["apt-get", "update", *_FETCH, *apart])
+        if updated.status:
+            return updated.output, updated
+        write(str(folder / "preferences"), preferences.encode())
+        pinned = options({"Dir::Etc::preferences": folder / "preferences", "APT::Install-Recommends": "false"})
+        return "", _run(["apt-get", "--simulate", "install", *apart, *pinned, "--", *names])
 
 
 def try_source(source: str, key: bytes | None, key_path: str, where: str) -> tuple[list[Finding], dict[str, str]]:

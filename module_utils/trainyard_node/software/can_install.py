@@ -18,7 +18,7 @@ from ...trainyard.findings.findings import Finding
 from ...trainyard.software import requested
 from ...trainyard.software.requirements import without_password
 from ..machine.as_user import JobError
-from . import addresses, apt_offers, datasets, package_index
+from . import addresses, apt_offers, datasets, locked_packages, package_index
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification
 
@@ -34,7 +34,9 @@ _PLAIN: dict[str, Any] = {
 _DATA_LIMIT_S = 60
 
 
-def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> dict[str, Any]:
+def can_install(
+    *, requests: Mapping[str, Mapping[str, Any]], pip: str = "", locked: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return `findings` on requests by part, `files` that the controller must send, and whether to ask an index.
 
     `seen` has the complete parts with the result of the module python_environment, empty for data sets.
@@ -43,7 +45,8 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
     `manage_system`; `apt` (arguments of apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module
     training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
     part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
-    a zip file in base64. Without it no index is read, and `asks_index` tells whether one is needed.
+    a zip file in base64. Without it no index is read, and `asks_index` tells whether one is needed. `locked` are the
+    arguments of locked_packages.findings.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
@@ -63,6 +66,7 @@ def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> 
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]
+    found += locked_packages.findings(**locked) if locked else []
     found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
     waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
     if pip and waiting:

@@ -110,8 +110,9 @@ def test_a_bundle_has_what_one_kind_of_host_gets_together():
     newer = {**NCCL, "packages": [{"name": "libnccl2", "version": "2.28.9-1+cuda13.0"}]}
     assert found(n1=[newer]) == [("n1", "no libnccl2=2.28.9-1+cuda13.0 (network_repo) for debian-12-x86_64")]
     # Each was resolved without the other, so that they need not fit together.
-    ((host, text),) = found(n1=[DRIVER, NCCL], n2=[DRIVER, NCCL])
-    assert host == "" and "driver 550.54.15" in text and "libnccl2" in text
+    (first, second) = found(n1=[DRIVER, NCCL], n2=[DRIVER, NCCL])
+    assert (first[0], second[0]) == ("n1", "n2") and first[1] == second[1]
+    assert "driver 550.54.15" in first[1] and "libnccl2" in first[1]
 
 
 def test_two_versions_of_a_package_are_one_line():

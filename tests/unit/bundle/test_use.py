@@ -1,9 +1,10 @@
 """Whether a bundle fits the hosts and the inventory, and what roles take from it."""
 
+import pytest
 from ansible.module_utils.trainyard.bundle import site_lock, systems, use
 from ansible.module_utils.trainyard.software import datasets
 from filters import FILTERS
-from test_site_lock import OF_HOSTS, PYTORCH, REQUESTS, TWELVE, locked
+from test_site_lock import OF_HOSTS, PYTORCH, REQUESTS, TWELVE, locked, wheel
 
 LOCK, SUM = locked(), 64 * "5"
 
@@ -21,18 +22,49 @@ def test_a_bundle_of_the_same_inventory_fits():
 def test_a_system_that_is_not_in_it():
     thirteen = systems.named("debian-13-x86_64")
     assert found(REQUESTS, {**OF_HOSTS, "n3": thirteen}) == [("n3", "nothing for debian-13-x86_64")]
+    assert list(use.pins(LOCK, REQUESTS, {**OF_HOSTS, "n3": thirteen})) == ["n1", "n2"]
 
 
 def test_software_that_is_not_in_it():
     more = {"rdma": {"packages": ["rdma-core", "openmpi-bin"]}}
-    assert found({"n1": REQUESTS["n1"], "n2": {**REQUESTS["n2"], **more}}) == [
-        ("", "no rdma-core for debian-12-x86_64")
-    ]
+    assert found({**REQUESTS, "n2": {**REQUESTS["n2"], **more}}) == [("n2", "no rdma-core for debian-12-x86_64")]
     other = {"pytorch": {"environment": {**PYTORCH, "packages": ["torch==2.12.0"]}}}
-    text = "another pytorch for debian-12-x86_64 than this inventory asks for"
-    assert found({"n1": other}) == [("n1", text)]
+    assert found({**REQUESTS, "n1": other}) == [("n1", "another pytorch for debian-12-x86_64")]
     newer = {"pytorch": {"environment": {**PYTORCH, "interpreter": "python3.13"}}}
-    assert found({"n1": newer}) == [("n1", "pytorch for Python 3.11 on debian-12-x86_64")]
+    assert found({**REQUESTS, "n1": newer}) == [("n1", "pytorch for Python 3.11 on debian-12-x86_64")]
+
+
+def test_unequal_environments_of_one_system_get_their_own_pins():
+    """The lock's names for them do not matter, nor does --limit."""
+    other = {"pytorch": {"environment": {**PYTORCH, "packages": ["torch==2.12.0"]}}}
+    requests = {**REQUESTS, "n2": other}
+    wanted = site_lock.wanted(requests, OF_HOSTS)
+    wheels = {
+        (TWELVE, "pytorch"): [wheel("filelock"), wheel("torch", "2.13.0")],
+        (TWELVE, "pytorch-2"): [wheel("torch", "2.12.0")],
+    }
+    lock = site_lock.lock(wanted, site_lock.unchanged(None, wanted), {}, wheels, requests)
+    for hosts in ({"n1", "n2"}, {"n2"}):
+        some = {host: system for host, system in OF_HOSTS.items() if host in hosts}
+        assert use.fit(lock, {host: requests[host] for host in hosts}, some) == []
+        pins = use.pins(lock, requests, some)
+        assert {host: each["pytorch"][0].partition(" ")[0] for host, each in pins.items()} == {
+            host: {"n1": "torch==2.13.0", "n2": "torch==2.12.0"}[host] for host in hosts
+        }
+
+
+def test_versions_for_apt():
+    assert use.versions(LOCK, TWELVE) == {"openmpi-bin": "4.1.4"}
+    files = [{"name": name, "version": version} for name, version in (("aa", "1"), ("bb", "1"), ("bb", "2"))]
+    assert use.versions({"systems": {str(TWELVE): {"packages": {"files": files}}}}, TWELVE) == {"aa": "1"}
+
+
+@pytest.mark.parametrize("change", [{"version": "1\nPackage: *"}, {"name": "*"}, {"version": ""}, {"version": "*"}])
+def test_a_lock_writes_no_other_pins(change):
+    """Its names and versions go into a file of apt, by which root installs."""
+    lock = {"systems": {str(TWELVE): {"packages": {"files": [{"name": "rsync", "version": "1", **change}]}}}}
+    with pytest.raises(site_lock.LockError, match="no package with its version"):
+        use.versions(lock, TWELVE)
 
 
 def test_a_file_that_is_not_in_it():
@@ -75,7 +107,7 @@ def test_what_a_node_gets():
 
 
 def test_an_environment_from_the_bundle():
-    here = {"folder": "/srv/bundle", "environments": use.pins(LOCK, TWELVE)}
+    here = {"folder": "/srv/bundle", "environments": use.pins(LOCK, REQUESTS, OF_HOSTS)["n1"]}
     asked = {**PYTORCH, "index_url": "https://index.example.org", "constraints": ["x==1"], "min_free_mb": 500}
     made = use.environment(asked, here)
     assert made["packages"] == [f"torch==2.13.0 --hash=sha256:{64 * '1'}"]
@@ -84,6 +116,14 @@ def test_an_environment_from_the_bundle():
     # Without a bundle, or one without this environment, all stays as it is asked.
     assert use.environment(asked, {}) == asked
     assert use.environment({**asked, "path": "/opt/own"}, here) == {**asked, "path": "/opt/own"}
+
+
+def test_an_environment_by_a_lock_keeps_its_sources():
+    here = {"folder": "", "environments": use.pins(LOCK, REQUESTS, OF_HOSTS)["n1"]}
+    asked = {**PYTORCH, "index_url": "https://index.example.org", "constraints": ["x==1"], "lock": "x==1 --hash"}
+    assert use.environment(asked, here) == {
+        **asked, "packages": here["environments"]["pytorch"], "constraints": [], "lock": "",
+    }  # fmt: skip
 
 
 def test_a_disk_without_room():

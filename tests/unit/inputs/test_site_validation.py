@@ -115,3 +115,24 @@ def test_further_packages_of_a_framework_are_pinned_and_leave_its_pins_alone(sit
     run = site(trainyard_frameworks=list(roles), dataset_sets=[], **given, **quick, **ranges)
     run.expect(2, *(f"packages of {role} on localhost found localhost: 'scikit-learn' is not pinned" for role in roles))
     assert run.text.count("and 'numpy==0.1' contradict each other: keep one") == len(roles), run.output
+
+
+def test_a_lock_beside_the_inventory_that_is_older_is_a_finding_among_others(site, index, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    host = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    (folder / "hosts.yml").write_text(json.dumps({"compute": {"hosts": {"h1": host}}}))
+    (folder / "trainyard.lock").write_text(json.dumps({"version": 1, "systems": {"ubuntu-22.04-aarch64": {}}}))
+    given = {"trainyard_become": False, "trainyard_manage_system": False, "trainyard_frameworks": []}
+    given["dataset_sets"] = [{"name": "cifar10", "url": f"{index}/none.gz"}]
+    run = site(inventory=str(folder), **given)
+    run.expect(
+        2,
+        "lock on h1 found nothing for ",
+        "expected one of ubuntu-22.04-aarch64",
+        "do run playbooks/lock.yml again: the lock is older than the inventory",
+        "source of data set cifar10 on h1",
+    )
+    run = site(inventory=str(folder), trainyard_lock="/nowhere/trainyard.lock", **given)
+    run.expect(2, "lock found /nowhere/trainyard.lock does not exist", "source of data set cifar10 on h1")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
