@@ -204,10 +204,10 @@ def collect(
     Then `not_ended` names what its `user` began in the last `age_s` seconds, since the launch, outside of any job.
     """
     from .job.record import kernel_log
-    from .job.record.outputs import read_outputs
+    from .job.record.outputs import outputs_of
     from .job.run import job
     from .job.run.folder import read_logs
-    from .machine.as_user import JobError, in_folder
+    from .machine.as_user import in_folder
 
     folder, changed = Path(job_dir), False
     if stop:
@@ -219,14 +219,16 @@ def collect(
     kernel = kernel_log.read(*when) if when else []
     answer = {"changed": changed, **found, "logs": in_folder(folder, {}, read_logs, log_limit), "kernel": kernel}
     if outputs and not check:
-        nothing = {"files": {}, "left_out": [], "more": 0}
-        try:
-            answer["outputs"] = in_folder(folder, nothing, read_outputs, outputs, outputs_limit)
-        except JobError as error:
-            # Logs and state are worth more: a pattern may take too long on a large disk.
-            answer["outputs"] = {**nothing, "left_out": [{"name": f"job_outputs ({error})", "size": 0}]}
+        answer["outputs"] = outputs_of(folder, outputs, outputs_limit)
     named = stop and user and not check
     return {**answer, "not_ended": job.not_ended(folder, job_id, user, age_s)} if named else answer
+
+
+def journal(*, job_id: str, job_dir: str, names: list[str]) -> Answer:
+    """Return the last `lines` in the journal of a job's units here, and the `problem` of reading them, or ""."""
+    from .job.run.unit_journal import read
+
+    return read(job_id, Path(job_dir), names)
 
 
 def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
@@ -431,8 +433,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, bring_image, preflight, start, state, running, follow, stacks, collect, remove, folders),
-        rdma_traffic,
-        *(kill, make_folder, remove_folder, checkpoints),
+        *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
         *(baseline, ssh_keys, logins, can_install, in_use),

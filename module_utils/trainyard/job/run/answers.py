@@ -41,6 +41,8 @@ def address(value: Any) -> None:
 
 # Upper bounds: a list of port ranges and the stacks of a node's ranks, in characters; ranks of a job; its takeovers.
 _MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 << 31
+# Upper bound for the lines of a journal that a node sends.
+MAX_JOURNAL = 1000
 # Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
 END = {
@@ -210,6 +212,7 @@ SHAPES: dict[str, Shape] = {
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
     "running": {"running": Each(str), "?ended": [str]},
+    "journal": {"lines": Few(str, MAX_JOURNAL), "problem": str},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
     "collect": {
         "changed": bool,

@@ -186,7 +186,7 @@ def monitor_output(job_dir: Path) -> str:
     for path in (job_dir / "logs").glob("monitor_*.log"):
         with open_regular(path) as log:
             text += log.read(1 << 20)[-500:].decode(errors="replace")
-    return mask_text(text.strip(), _hidden(job_dir))
+    return mask_text(text.strip(), known_secrets(job_dir))
 
 
 def read_node_plan(job_dir: Path) -> Record | None:
@@ -288,7 +288,7 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     """
     logs, left = {}, MAX_LOG_BYTES
     paths = sorted((job_dir / "logs").glob("*.log"))[:MAX_LOGS]
-    hidden = _hidden(job_dir)
+    hidden = known_secrets(job_dir)
     nccl = mask(_nccl_lines(paths), hidden)
     if nccl:
         # Named after this node, as the logs of all nodes are collected in one folder.
@@ -311,7 +311,7 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Record
     An offset of None: the log was not read before, so only its last lines are returned. If there is more than one visit
     can show, only the end is read; `skipped` counts the other bytes.
     """
-    found, hidden = {}, _hidden(job_dir)
+    found, hidden = {}, known_secrets(job_dir)
     for name, offset in offsets.items():
         # Names only, no paths.
         if "/" in name:
@@ -345,7 +345,7 @@ def _nccl_lines(paths: Iterable[Path]) -> bytes:
     return "".join(f"{line}\n" for line in found).encode()
 
 
-def _hidden(job_dir: Path) -> Forms:
+def known_secrets(job_dir: Path) -> Forms:
     """Return the secrets to mask; none once the job has ended, as its logs are masked then."""
     return forms(read_object(job_dir / "node_plan.json", MAX_NODE_PLAN))
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read what the journal of this node has of a job's units: starts, ends, and output of the monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ....trainyard.findings.visible import one_line
+from ....trainyard.job.record.secrets import mask_text
+from ....trainyard.job.run.answers import MAX_JOURNAL
+from ...machine import as_user, commands
+from . import folder, units
+
+# Upper bounds: characters of a line, names in one call, seconds.
+_MAX_LINE, _MAX_NAMES, _LIMIT_S = 1000, 200, 20
+
+
+def read(job_id: str, job_dir: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return the last `lines` about the monitor and the processes of these `names`, and the `problem`, or "".
+
+    The job's secrets are masked while its node_plan.json has them.
+    """
+    argv = ["journalctl", "-q", "--no-pager", "-o", "short-iso-precise", "-n", str(MAX_JOURNAL)]
+    argv += [f"--unit={units.unit_name(job_id, name)}" for name in ("monitor", *names[:_MAX_NAMES])]
+    outcome = commands.run(argv, _LIMIT_S)
+    if outcome.status:
+        return {"lines": [], "problem": one_line(outcome.output.strip(), _MAX_LINE)}
+    lines = [line[: 4 * _MAX_LINE] for line in outcome.output.splitlines()[-MAX_JOURNAL:]]
+    masked = as_user.in_folder(job_dir, lines, mask_lines, lines)
+    return {"lines": [one_line(line, _MAX_LINE) for line in masked], "problem": ""}
+
+
+def mask_lines(job_dir: Path, lines: Sequence[str]) -> list[str]:
+    """Return lines with the job's secrets masked."""
+    hidden = folder.known_secrets(job_dir)
+    return [mask_text(line, hidden) for line in lines]

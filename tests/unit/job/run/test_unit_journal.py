@@ -1,0 +1,52 @@
+"""What a node sends of the journal of a job's units."""
+
+import json
+import os
+
+import pytest
+from ansible.module_utils.trainyard.job.run import answers
+from ansible.module_utils.trainyard_node.agent import QUESTIONS
+
+KEY = "a-secret-of-the-job"
+
+
+@pytest.fixture
+def journal(monkeypatch, tmp_path):
+    """Ask for the journal of a job; the program of a fake journalctl is given."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "node_plan.json").write_text(json.dumps({"secret_env": {"KEY": KEY}}))
+    tool = tmp_path / "journalctl"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def ask(program, names=("rank0",), job_dir="job"):
+        tool.write_text(f"#!/bin/sh\n# A fake.\necho $@ >{tmp_path}/asked\n{program}\n")
+        tool.chmod(0o755)
+        given = {"job_id": "digits-1", "job_dir": str(tmp_path / job_dir), "names": list(names)}
+        return answers.checked("journal", QUESTIONS["journal"](**given), "n1")
+
+    ask.asked = tmp_path / "asked"
+    return ask
+
+
+def test_the_units_of_this_job_alone_are_read_and_their_secrets_are_masked(journal):
+    found = journal(f"echo 'n1 python[7]: KEY={KEY}'; printf 'n1 systemd[1]: a\\033[31m\\n'")
+    assert found == {"lines": [f"n1 python[7]: KEY={'*' * len(KEY)}", "n1 systemd[1]: a\\x1b[31m"], "problem": ""}
+    asked = journal.asked.read_text().split()
+    units = ["--unit=trainyard-digits-1-monitor.service", "--unit=trainyard-digits-1-rank0.service"]
+    assert [word for word in asked if "unit" in word] == units and asked[asked.index("-n") + 1] == "1000"
+
+
+def test_lines_and_their_number_have_a_bound(journal):
+    found = journal("seq 5000; head -c 9000 /dev/zero | tr '\\0' x", names=[f"rank{number}" for number in range(900)])
+    assert len(found["lines"]) == 1000 and found["lines"][0] == "4002" and len(found["lines"][-1]) < 1010
+    assert journal.asked.read_text().count("--unit") == 201
+
+
+def test_a_journal_that_cannot_be_read_is_a_problem_and_no_failure(journal, monkeypatch, tmp_path):
+    assert journal("echo no journal here >&2; exit 1") == {"lines": [], "problem": "no journal here"}
+    # After clean.yml.
+    assert journal("echo n1 systemd: Stopped", job_dir="gone")["lines"] == ["n1 systemd: Stopped"]
+    journal.asked.with_name("journalctl").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    given = {"job_id": "digits-1", "job_dir": str(tmp_path), "names": []}
+    assert QUESTIONS["journal"](**given) == {"lines": [], "problem": "journalctl: No such file or directory"}
