@@ -24,7 +24,7 @@ from ..trainyard.job.file.variables import VARIABLES
 from .inventory_options import inventory_given
 
 # Variables with values that nobody else may read; plan.json has their names.
-_SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_registry_auth"})
+SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_registry_auth"})
 _EXTRA = ("-e", "--extra-vars")
 # Values that are no secret.
 _PLAIN = re.compile(r"[-+]?[\d.]{1,12}(?:e[-+]?\d{1,3})?|true|false|yes|no", re.IGNORECASE)
@@ -90,7 +90,7 @@ def _extra(given: str) -> str:
     if given.startswith("@"):
         return shlex.quote(given)
     names = re.findall(r"[\"']?(\w+)[\"']?\s*[=:]", given)
-    if names and all(name in VARIABLES and name not in _SECRET for name in names):
+    if names and all(name in VARIABLES and name not in SECRET for name in names):
         return shlex.quote(given)
     name, _, value = given.partition("=")
     if name.isidentifier() and _PLAIN.fullmatch(value):
@@ -105,7 +105,7 @@ def _is_set(name: str, value: Any) -> bool:
 
 
 def _hidden(name: str, value: Any) -> Any:
-    return HIDDEN if name in _SECRET else value
+    return HIDDEN if name in SECRET else value
 
 
 def revision(folder: str) -> str:
@@ -116,6 +116,14 @@ def revision(folder: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return f"{hash_of}{' +changes' if changed else ''}"
+
+
+def described(folder: str) -> str:
+    """Return `git describe` of a checkout; "" where git knows nothing of it."""
+    try:
+        return _git(folder, "describe", "--tags", "--always", "--dirty")
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _git(folder: str, *argv: str) -> str:

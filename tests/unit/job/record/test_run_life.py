@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import tarfile
 
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes
@@ -77,6 +78,33 @@ def test_stop_and_clean_guess_no_job(site, ended, book):
     before = content(ended)
     status, said = site.play(f"playbooks/{book}.yml")
     assert status == 2 and "found neither job_id" in said and content(ended) == before, said
+
+
+def test_what_an_issue_needs_is_in_one_file(site, ended, tmp_path):
+    before = content(ended)
+    other = site.runs / "other-1"
+    shutil.copytree(ended, other)
+    plan = json.loads((other / "plan.json").read_text())
+    gone = {**plan["nodes"][0], "host": "gone", "processes": []}
+    (other / "plan.json").write_text(json.dumps({**plan, "job_id": other.name, "nodes": [*plan["nodes"], gone]}))
+    with (other / "logs" / "rank_0.log").open("a") as log:
+        log.write("the words of a stranger, login\n")
+    secrets = {"site_api_token": "words of a stranger", "debug_file": str(tmp_path)}
+    said = site.succeed("playbooks/debug.yml", job_id=other.name, **secrets)
+    path = tmp_path / f"trainyard-debug-{other.name}.tar.gz"
+    assert f"Debug archive of {other.name}: {path} (" in said and "no answer gone; its README" in said, said
+    with tarfile.open(path) as tar:
+        files = {each.name.partition("/")[2]: tar.extractfile(each).read().decode() for each in tar.getmembers()}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert {"README", "versions.json", "run/plan.json", "run/summary.json", "run/logs/rank_0.log"} < set(files)
+    assert "\n  gone: gone is not in the inventory" in files["README"]
+    facts = json.loads(files["nodes/here/facts.json"])
+    assert facts["host"] == "here" and {"kernel", "os", "driver", "cuda", "nccl", "memlock"} < set(facts["facts"])
+    assert "nodes/here/journal.txt" in files and "the *******************, login" in files["run/logs/rank_0.log"]
+    shutil.rmtree(other)
+    status, said = site.play("playbooks/debug.yml", job_id="none-1")
+    assert status == 2 and f"found no job none-1 in {site.runs} expected one of them; the newest: {ended.name}" in said
+    assert content(ended) == before
 
 
 GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sleep(0.05)"

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collect what an issue about a run needs into one archive. Documentation: library/debug_archive.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.findings.findings import counted, host_list
+from ansible.module_utils.trainyard.findings.redaction import is_secret_name
+from ansible.module_utils.trainyard.report.debug_archive import masks, secret_values
+from ansible.module_utils.trainyard_controller import debug_archive
+from ansible.module_utils.trainyard_controller.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.launch_record import SECRET
+from ansible.module_utils.trainyard_controller.machine_facts import ask_machines
+
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+class ActionModule(Documented):
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        chosen = [given[name] for name in ("job_id", "job_name", "verification")]
+        run_dir = debug_archive.find_run(Path(given["runs_dir"]), *chosen)
+        path = debug_archive.target(given["file"], given["folder"], run_dir.name)
+        nodes, limit_s = self.fan_out(), given["limit_s"]
+        run = debug_archive.visited(run_dir)
+        facts = {host: {} for host in run.hosts} | ask_machines(nodes, run.hosts, given, limit_s)
+        # A node that does not answer would be waited for twice.
+        own = {host: {"names": names} for host, names in run.processes.items() if "facts" in facts[host]}
+        shared = {"job_id": run_dir.name, "job_dir": run.job_dir}
+        journals = nodes.ask("journal", own, shared, limit_s) if own else {}
+        hidden = masks(self._secrets(nodes, run.hosts))
+        archive = debug_archive.pack(run_dir, facts, journals, _PROJECT, hidden)
+        silent = [host for host in run.hosts if "facts" not in facts[host]]
+        size = 0 if self._task.check_mode else debug_archive.write(path, run_dir.name, archive.files)
+        written = f"{path} would be written" if self._task.check_mode else f"{path} ({size / 1024:.0f} KiB)"
+        lines = [
+            f"Debug archive of {run_dir.name}: {written}",
+            f"  holds     {counted(len(archive.files), 'file')}; {counted(archive.hidden, 'recognized secret')} hidden",
+            *([f"  no answer {host_list(silent)}; its README says why"] if silent else []),
+            *(
+                [f"  left out  {counted(len(archive.left_out), 'file')}; its README names them"]
+                if archive.left_out
+                else []
+            ),
+            "  Look through it before you send it: it names hosts, users and paths, and has the output of the ranks.",
+        ]
+        self._display.display("\n".join(lines))
+        return {"path": str(path), "files": sorted(archive.files), "silent": silent, "hidden": archive.hidden}
+
+    def _secrets(self, nodes: FanOut, hosts: Iterable[str]) -> set[str]:
+        """Return the values of secrets that the inventory, -e and the prompts gave."""
+        values = {text for text in (self._play_context.password, self._play_context.become_pass) if text}
+        values |= _values(self.task_vars, lambda name: self._templar.template(self.task_vars[name]))
+        for host in hosts:
+            if host in self.task_vars["hostvars"]:
+                raw = self.task_vars["hostvars"].raw_get(host)
+                values |= _values(raw, partial(nodes.value, host))
+        return values
+
+
+def _values(variables: Mapping[str, Any], value: Callable[[str], Any]) -> set[str]:
+    found = {}
+    for name in variables:
+        if name in SECRET or is_secret_name(name):
+            # What has no value here was given to no job either.
+            with contextlib.suppress(AnsibleError):
+                found[name] = debug_archive.as_plain(value(name))
+    return secret_values(found)
