@@ -79,6 +79,10 @@ generate: $(VENV)/.controller ## write what follows from the table of job variab
 	@.ci/generate.py
 	@git status --short roles/job playbooks/meta docs/job-variables.md
 
+.PHONY: collection
+collection: $(VENV)/.controller ## build the collection trainyard.cluster, and print the path of its archive
+	@.ci/collection.py
+
 .PHONY: golden
 golden: $(VENV)/.test ## rewrite the texts in tests/fixtures/golden: review the diff
 	@pytest --golden tests/unit

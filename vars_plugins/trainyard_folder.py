@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End a call from another folder, where Ansible finds neither ansible.cfg nor roles and checks.
+"""End a call with a configuration that lacks the project's checks, as from another folder, or in the collection.
 
 Only variable plugins are loaded from the folder of a playbook before the playbook is read. `playbooks/vars_plugins`
 links to this folder.
@@ -17,10 +17,15 @@ from ansible.utils.display import Display
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONFIGURATION = PROJECT / "ansible.cfg"
+# The callback plugin that checks all input, where this is a collection.
+IN_COLLECTION = f"{PROJECT.parent.name}.{PROJECT.name}.trainyard_input"
+IS_COLLECTION = PROJECT.parent.parent.name == "ansible_collections"
 
 
 def is_ours() -> bool:
     """Tell whether Ansible has read this project's configuration, or a user's own with the project's plugins."""
+    if IS_COLLECTION:
+        return IN_COLLECTION in (C.CALLBACKS_ENABLED or ())
     found = [Path(each).resolve() for each in C.DEFAULT_CALLBACK_PLUGIN_PATH or ()]
     return bool(C.CONFIG_FILE) and (
         Path(C.CONFIG_FILE).resolve() == CONFIGURATION or PROJECT / "plugins/callback" in found
@@ -36,12 +41,14 @@ def end_if_not_ours() -> None:
     from ansible.module_utils.trainyard.findings.findings import Finding, render
     from ansible.module_utils.trainyard.inputs.variables import HEADLINE
 
-    finding = Finding(
-        "configuration",
-        C.CONFIG_FILE or f"no ansible.cfg that Ansible reads in {Path.cwd()}",
-        f"{CONFIGURATION}, which names this project's roles and checks",
-        f"cd {PROJECT}, or export ANSIBLE_CONFIG={CONFIGURATION}",
-    )
+    found = C.CONFIG_FILE or f"no ansible.cfg that Ansible reads in {Path.cwd()}"
+    expected = f"{CONFIGURATION}, which names this project's roles and checks"
+    action = f"cd {PROJECT}, or export ANSIBLE_CONFIG={CONFIGURATION}"
+    if IS_COLLECTION:
+        found = f"{found}, without the collection's check of all input"
+        expected = f"callbacks_enabled = {IN_COLLECTION}"
+        action = f"write it into the section [defaults]: {PROJECT}/docs/collection.md has all settings"
+    finding = Finding("configuration", found, expected, action)
     Display().display(render([finding], HEADLINE), color=C.COLOR_ERROR)
     raise SystemExit(2)
 

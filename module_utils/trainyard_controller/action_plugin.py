@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import runpy
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +14,8 @@ from ansible.template import Templar, trust_as_template
 
 from ..trainyard.findings.findings import FindingsError, UnusableError
 from .fan_out import FanOut
+from .project import COLLECTION, MODULES, ROOT, short
 from .run_folder import NotWrittenError
-
-_PROJECT = Path(__file__).resolve().parents[2]
 
 
 class OnceForAll(ActionBase):  # type: ignore[misc]
@@ -77,11 +76,23 @@ class Documented(OnceForAll):
 
 def documented_options(action: str) -> dict[str, Any]:
     """Return the documented options of an action, those of its fragments included, in the form of an argument_spec."""
-    document = yaml.safe_load(runpy.run_path(str(_PROJECT / f"library/{action}.py"))["DOCUMENTATION"])
+    document = yaml.safe_load(_texts(MODULES / f"{short(action)}.py")["DOCUMENTATION"])
     options: dict[str, Any] = document.get("options", {})
     fragments = document.get("extends_documentation_fragment", [])
     for fragment in [fragments] if isinstance(fragments, str) else fragments:
-        name, _, part = fragment.partition(".")
-        texts = runpy.run_path(str(_PROJECT / f"plugins/doc_fragments/{name}.py"))["ModuleDocFragment"]
-        options |= yaml.safe_load(getattr(texts, part.upper() or "DOCUMENTATION")).get("options", {})
+        name, _, part = fragment.removeprefix(f"{COLLECTION}.").partition(".")
+        texts = _texts(ROOT / f"plugins/doc_fragments/{name}.py")
+        options |= yaml.safe_load(texts[part.upper() or "DOCUMENTATION"]).get("options", {})
     return options
+
+
+def _texts(path: Path) -> dict[str, str]:
+    """Return the texts that a file assigns to names. It is not run: Python cannot run a file of a collection."""
+    assigned = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Assign))
+    return {
+        node.targets[0].id: node.value.value
+        for node in assigned
+        if isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    }

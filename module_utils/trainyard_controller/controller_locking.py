@@ -7,15 +7,14 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..trainyard.bundle import controller, site_lock, systems
 from ..trainyard.findings.findings import Finding
 from . import site_locking
+from .project import ROOT
 
-_PROJECT = Path(__file__).resolve().parents[2]
-_REQUIREMENTS = _PROJECT / "requirements"
+_REQUIREMENTS = ROOT / "requirements"
 _LAB = {"controller": "molecule/default/packages", "nodes": "molecule/default/image/packages"}
 
 
@@ -39,7 +38,7 @@ def resolve(
     if findings:
         return {}, findings
     files = {path.stem: path.read_text(encoding="utf-8") for path in _REQUIREMENTS.glob("*.txt")}
-    lab = {name: (_PROJECT / path).read_text(encoding="utf-8").split() for name, path in _LAB.items()}
+    lab = {name: (ROOT / path).read_text(encoding="utf-8").split() for name, path in _LAB.items()}
     wanted = controller.wanted(pythons, request.also, files, lab)
     old = None if fresh or previous is None else {"systems": previous.get("controller") or {}}
     kept = site_lock.unchanged(old, wanted)

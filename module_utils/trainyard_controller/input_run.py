@@ -44,7 +44,7 @@ class InputRun:
     @property
     def installs(self) -> bool:
         """Whether the playbook applies roles with `rolespec_validate: false`, so that their values are checked here."""
-        return self.playbook in (self.project / "site.yml", self.project / "playbooks/provision.yml")
+        return self.is_of_project and self.playbook.name in ("site.yml", "provision.yml")
 
     @cached_property
     def controller_names(self) -> set[str]:

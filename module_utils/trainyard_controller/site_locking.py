@@ -26,11 +26,11 @@ from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
 from . import deb_locking
 from .deb_locking import NotResolvedError
+from .project import ROOT
 from .run_folder import NotWrittenError, write_whole
 
 # Bounds of one resolution, in seconds, and of what is shown of an error, in characters.
 _LIMIT_S, _SHOWN = 900, 600
-_ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 
 @dataclass
@@ -111,7 +111,7 @@ def with_pins(requests: Mapping[str, Requests], pythons: Mapping[str, str]) -> d
 def _pinned(part: Mapping[str, Any], python: str) -> dict[str, Any]:
     environment, role = dict(part.get("environment") or {}), str(part.get("pinned_by") or "").strip()
     if environment and role:
-        environment["lock"] = (_ROLES / role / "files" / f"{role}_lock.txt").read_text(encoding="utf-8")
+        environment["lock"] = (ROOT / "roles" / role / "files" / f"{role}_lock.txt").read_text(encoding="utf-8")
     if python and environment.get("interpreter") == "python3":
         environment["interpreter"] = f"python{python}"
     return environment

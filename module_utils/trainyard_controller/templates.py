@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
-FOLDER = Path(__file__).resolve().parents[2] / "templates"
+from .project import ROOT
+
+FOLDER = ROOT / "templates"
 
 
 def quote(value: str | Sequence[str]) -> str:

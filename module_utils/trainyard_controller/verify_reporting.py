@@ -16,12 +16,12 @@ from ansible.release import __version__ as ansible_version
 from ..trainyard.report.junit import junit
 from ..trainyard.verify.report import build, terminal_text
 from .pages import verify_page
+from .project import ROOT
 
 _NOT_A_RECORD = (
     "A record of the verification is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
     "module_utils/trainyard/findings/checks.py has them. This is an error of the playbook that called it."
 )
-_PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
     `given` are its options other than the run's folder.
     """
     finished = given.get("finished")
-    version = str(tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"])
+    version = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
     try:
         made = build(
             report_id=run_dir.name,

@@ -84,6 +84,6 @@ def check(run: InputRun) -> list[Finding]:
     findings += input_cluster.node_names(run) + input_cluster.values(run, written)
     if not findings:
         findings = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
-    if not findings and run.playbook in (PROJECT / "launch.yml", PROJECT / "playbooks/drill.yml"):
+    if not findings and run.is_of_project and run.playbook.name in ("launch.yml", "drill.yml"):
         findings = input_launch.findings(run)
     return findings
