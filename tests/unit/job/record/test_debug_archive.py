@@ -1,4 +1,4 @@
-"""What a debug archive holds of a run, and that no secret is left in any of its files."""
+"""A debug archive holds what explains a run, and no secret is left in any of its files."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What a node sends of the journal of a job's units."""
+"""A node sends the journal of a job's units."""
 
 import json
 import os
