@@ -83,6 +83,10 @@ generate: $(VENV)/.controller ## write what follows from the table of job variab
 collection: $(VENV)/.controller ## build the collection trainyard.cluster, and print the path of its archive
 	@.ci/collection.py
 
+.PHONY: release
+release: $(VENV)/.test ## make a release of the last commit: VERSION=0.1.0; it pushes nothing
+	@.ci/release.py "$(VERSION)"
+
 .PHONY: golden
 golden: $(VENV)/.test ## rewrite the texts in tests/fixtures/golden: review the diff
 	@pytest --golden tests/unit

@@ -19,16 +19,31 @@ _SPACE = uuid.UUID("4f0c6f0e-6f1c-5d0d-9a1b-3f1f5f8f7a10")
 
 
 def sbom(lock: Mapping[str, Any], lock_text: str, version: str) -> dict[str, Any]:
-    """Return the bill of materials; `version` is trainyard's own."""
-    components = {each["bom-ref"]: each for each in _components(lock)}
+    """Return the bill of materials of a cluster; `version` is trainyard's own."""
+    return _document("platform", "cluster", _components(lock), lock_text, version)
+
+
+def of_release(pins: Iterable[str], version: str) -> dict[str, Any]:
+    """Return the bill of materials of a release of trainyard, of which `pins` are the controller's packages."""
+    names = sorted({pin.partition(";")[0].strip() for pin in pins})
+    parts = (name.partition("==") for name in names)
+    found = [
+        _component("library", {"name": name, "version": of, "sha256": ""}, f"pkg:pypi/{_part(name)}@{_part(of)}")
+        for name, _, of in parts
+    ]
+    return _document("application", "trainyard", found, "\n".join(names), version)
+
+
+def _document(kind: str, name: str, listed: Iterable[dict[str, Any]], identity: str, version: str) -> dict[str, Any]:
+    components = {each["bom-ref"]: each for each in listed}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(_SPACE, lock_text)}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_SPACE, identity)}",
         "version": 1,
         "metadata": {
-            "component": {"type": "platform", "bom-ref": "cluster", "name": "cluster"},
+            "component": {"type": kind, "bom-ref": name, "name": name},
             "tools": {"components": [{"type": "application", "name": "trainyard", "version": version}]},
         },
         "components": [components[ref] for ref in sorted(components)],
