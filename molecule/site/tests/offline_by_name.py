@@ -19,7 +19,13 @@ RELEASES = [os.environ["RELEASE"]] if "RELEASE" in os.environ else list(SYSTEMS)
 FRAMEWORKS = os.environ.get("FRAMEWORKS", "openmpi").split(",")
 # One for each of them, and options beside those of the file.
 JOBS = {
-    "openmpi": {"job_name": "names", "job_launcher": "mpirun", "job_command": ["hostname"]},
+    "openmpi": {
+        "job_name": "names",
+        "job_launcher": "mpirun",
+        "job_venv": "",
+        "job_packages": [],
+        "job_command": ["hostname"],
+    },
     "pytorch": "jobs/digits.yml",
     "mindspore": "jobs/mindspore-digits.yml",
 }
@@ -45,7 +51,9 @@ def asked(run_playbook, tmp_path_factory):
     hosts = "".join(f"    {system}: {{trainyard_system: {system}}}\n" for system in map(SYSTEMS.get, RELEASES))
     (folder / "hosts.yml").write_text(f"compute:\n  hosts:\n{hosts}")
     lab = {"inventory": folder / "hosts.yml", "trainyard_lock": str(folder / "trainyard.lock")}
-    given = {"trainyard_frameworks": FRAMEWORKS, **({"dataset_sets": []} if FRAMEWORKS == ["openmpi"] else {})}
+    # As the lab's inventory has it, where PyTorch is a build without GPUs.
+    given = {"trainyard_frameworks": FRAMEWORKS, "pytorch_require_hashes": False}
+    given |= {"dataset_sets": []} if FRAMEWORKS == ["openmpi"] else {}
     run_playbook("playbooks/lock.yml", **lab, **given).expect(0)
     where = {"bundle_path": str(folder), "bundle_key": str(folder / "key")}
     run_playbook("playbooks/bundle.yml", **lab, **given, **where).expect(0)
@@ -67,9 +75,9 @@ def test_a_changed_bundle_is_refused_before_anything_is_touched(run_playbook, ba
     shutil.copytree(asked["trainyard_bundle"], broken)
     next(broken.glob("debs/*/rsync_*.deb")).write_bytes(b"other")
     next(broken.glob("debs/*/openmpi-bin_*.deb")).unlink()
-    more = {**asked, "trainyard_bundle": str(broken), "trainyard_frameworks": [*FRAMEWORKS, "pytorch"]}
+    more = {**asked, "trainyard_bundle": str(broken), "trainyard_frameworks": [*FRAMEWORKS, "oneflow"]}
     run = run_playbook("site.yml", inventory=bare_inventory, **more)
-    run.expect(2, "this copy is damaged or changed", "has no debs/", "another pytorch for", "Nothing was changed")
+    run.expect(2, "this copy is damaged or changed", "has no debs/", "another oneflow for", "Nothing was changed")
     run.changes_nothing()
 
 
