@@ -12,9 +12,10 @@ import yaml
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar, trust_as_template
 
+from ..trainyard.findings.adhoc import COLLECTION
 from ..trainyard.findings.findings import FindingsError, UnusableError
 from .fan_out import FanOut
-from .project import COLLECTION, MODULES, ROOT, short
+from .project import MODULES, ROOT, short
 from .run_folder import NotWrittenError
 
 

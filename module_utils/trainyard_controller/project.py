@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# `trainyard.cluster` in the collection, "" in a checkout.
-COLLECTION = ".".join(__name__.split(".")[1:3]) if __name__.startswith("ansible_collections.") else ""
+from ..trainyard.findings.adhoc import COLLECTION
+
 ROOT = Path(__file__).resolve().parents[3 if COLLECTION else 2]
 # The folder of the modules and of their documentation.
 MODULES = ROOT / ("plugins/modules" if COLLECTION else "library")
-# The folder of launch.yml and site.yml.
-ENTRIES = ROOT / "playbooks" if COLLECTION else ROOT
 
 
 def short(name: str) -> str:

@@ -18,8 +18,7 @@ from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.launch_record import SECRET
 from ansible.module_utils.trainyard_controller.machine_facts import ask_machines
-
-_PROJECT = Path(__file__).resolve().parents[2]
+from ansible.module_utils.trainyard_controller.project import ROOT
 
 
 class ActionModule(Documented):
@@ -35,7 +34,7 @@ class ActionModule(Documented):
         shared = {"job_id": run_dir.name, "job_dir": run.job_dir}
         journals = nodes.ask("journal", own, shared, limit_s) if own else {}
         hidden = masks(self._secrets(nodes, run.hosts))
-        archive = debug_archive.pack(run_dir, facts, journals, _PROJECT, hidden)
+        archive = debug_archive.pack(run_dir, facts, journals, ROOT, hidden)
         silent = [host for host in run.hosts if "facts" not in facts[host]]
         size = 0 if self._task.check_mode else debug_archive.write(path, run_dir.name, archive.files)
         written = f"{path} would be written" if self._task.check_mode else f"{path} ({size / 1024:.0f} KiB)"

@@ -13,7 +13,7 @@ from typing import Any
 # A text that `-e name=value` hands over as it is. Others go as JSON, which also keeps lists, numbers and blanks.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,-]+")
 # `trainyard.cluster` in the collection that `make collection` builds, "" in a checkout.
-_COLLECTION = ".".join(__name__.split(".")[1:3]) if __name__.startswith("ansible_collections.") else ""
+COLLECTION = ".".join(__name__.split(".")[1:3]) if __name__.startswith("ansible_collections.") else ""
 # With more hosts, the command names the group `compute`.
 _MAX_HOSTS = 20
 
@@ -56,7 +56,7 @@ def extra_vars(variables: Mapping[str, Any]) -> str:
 
 def playbook(book: str, inventory: str, variables: Mapping[str, Any] | None = None, *, limit: str = "") -> str:
     """Write `ansible-playbook BOOK -i INVENTORY --limit LIMIT -e NAME=VALUE`."""
-    book = f"{_COLLECTION}.{PurePosixPath(book).stem}" if _COLLECTION else book
+    book = f"{COLLECTION}.{PurePosixPath(book).stem}" if COLLECTION else book
     limited = f"--limit {shlex.quote(limit)}" if limit else ""
     words = ["ansible-playbook", shlex.quote(book), inventory, limited, extra_vars(variables or {})]
     return " ".join(filter(None, words))
