@@ -83,8 +83,8 @@ class Recording(Tree):
             self._keep_name(path)
         return found
 
-    def command(self, name: str, argv: list[str], timeout: float) -> Outcome | None:
-        outcome = super().command(name, argv, timeout)
+    def command(self, name: str, argv: list[str], timeout: float, as_nobody: bool = False) -> Outcome | None:
+        outcome = super().command(name, argv, timeout, as_nobody)
         if outcome is not None:
             self._keep(f"/commands/{name}.out", outcome.output)
             if outcome.status:

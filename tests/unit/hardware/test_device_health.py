@@ -7,6 +7,10 @@ import re
 import pytest
 from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
+from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from captured_tree import unfold
 from device_readings import VERIFY, by_name, only
 
 PASSED = [
@@ -80,6 +84,17 @@ def test_an_older_gpu_is_judged_by_the_same_rules(reading):
     failed = {check.name: check.found for check in check_devices({"n1": machine}) if check.state == "fail"}
     assert failed.keys() == {"GPU ECC errors", "GPU remapped rows", "GPU throttling", "GPU persistence mode"}
     assert failed["GPU throttling"] == "n1: GPU 0: hw_slowdown, hw_power_brake_slowdown"
+
+
+def test_a_real_gpu_without_nvlinks_and_kernel_log_passes(reading, tmp_path):
+    tree = Tree(str(unfold("h200_vm", tmp_path, VERIFY.parent / "nvidia_hosts")))
+    accelerators = read_accelerators(tree)
+    networks = {"interfaces": [], "rdma": [], "roce_gids": []}
+    machine = reading() | read_devices(tree, accelerators, None, networks, "")
+    states = {check.name: check.state for check in check_devices({"n1": machine})}
+    of_gpus = {name: state for name, state in states.items() if "GPU" in name}
+    passed = dict.fromkeys((name for name in PASSED if name.startswith("GPU")), "pass")
+    assert of_gpus == passed | {"GPU NVLink": "skipped", "GPU Xid": "unknown"}
 
 
 def test_a_driver_that_does_not_answer_fails_and_nothing_about_gpus_passes(reading):

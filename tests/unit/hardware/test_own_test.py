@@ -183,6 +183,8 @@ def test_captures_hold_files_and_links_of_sysfs(tmp_path, monkeypatch):
     assert tree.text("/absent") is None and tree.exists(str(bus))
     outcome = tree.command("false", ["sh", "-c", "echo no; exit 3"], 10)
     assert (outcome.status, outcome.output) == (3, "no\n")
+    who = tree.command("user", ["id", "-u"], 10, as_nobody=True)
+    assert (who.output == "0\n", who.status) == (False, 0)
     again = Tree(str(tmp_path / "captures"))
     assert [again.text(path) for path in paths] == ["32.0 GT/S PCIE", "16.0 GT/S PCIE"]
     assert again.names(str(bus)) == ["0000:17:00.0"]

@@ -37,6 +37,7 @@ def read(tmp_path):
         ("v100", "8x V100 SXM2 32GB", "volta", 0, 4, "ubuntu 20.04", "x86_64"),
         ("a100", "8x A100 SXM4 80GB", "ampere", 6, 8, "ubuntu 22.04", "x86_64"),
         ("h100_nvswitch", "8x H100 SXM5 80GB", "hopper", 4, 8, "ubuntu 24.04", "x86_64"),
+        ("h200_vm", "1x H200 SXM 141GB", "hopper", 0, 0, "ubuntu 24.04", "x86_64"),
         ("b200", "8x B200", "blackwell", 4, 8, "ubuntu 24.04", "x86_64"),
         ("gh200", "1x GH200 120GB / 480GB", "hopper", 0, 1, "ubuntu 22.04", "aarch64"),
         ("none", "none", "", 0, 0, "debian 12", "x86_64"),

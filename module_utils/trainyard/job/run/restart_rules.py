@@ -77,7 +77,8 @@ _ERRORS = (
     (
         _MEMORY,
         r"(?:torch\.(?:cuda\.)?)?OutOfMemoryError\b|MemoryError\b|numpy\.\S{1,60}\._ArrayMemoryError\b"
-        r"|RuntimeError: (?:\[enforce fail|.{0,60}(?:out of memory|can't allocate memory: you tried))",
+        r"|(?:RuntimeError|torch\.AcceleratorError): (?:\[enforce fail"
+        r"|.{0,60}(?:out of memory|can't allocate memory: you tried))",
     ),
     (
         _TWICE,
@@ -90,7 +91,8 @@ _ERRORS = (
     # Messages of PyTorch, torch_npu and OneFlow about shapes, types and the use of their functions.
     (
         _TWICE,
-        r"RuntimeError: .{0,120}(?:shapes? cannot be multiplied|size mismatch|must match the size"
+        r"(?:RuntimeError|torch\.AcceleratorError): .{0,120}"
+        r"(?:shapes? cannot be multiplied|size mismatch|must match the size"
         r"|Sizes of tensors must match|expected scalar type|the same dtype|to be on the same device"
         r"|Given (?:groups|normalized_shape|transposed)=|is invalid for input of size|index out of range in self"
         r"|in loading state_dict|does not require grad|modified by an inplace operation"
@@ -221,6 +223,7 @@ def _went_on(lines: Sequence[str]) -> bool:
 def _last_chain(lines: Sequence[str]) -> list[_Raised]:
     """Return the errors that led to the last one, in their order; none where no error ended the program."""
     chain: list[_Raised] = []
+    before: list[_Raised] = []
     follows, number = "", 0
     while number < len(lines):
         line = lines[number].strip()
@@ -228,9 +231,12 @@ def _last_chain(lines: Sequence[str]) -> list[_Raised]:
             follows = line
         elif _TRACEBACK.search(line):
             raised, after = _traceback(lines, number + 1, follows)
-            ignored = number and _IGNORED.match(lines[number - 1])
-            if raised and not ignored and not _OF_STARTER.match(raised.error):
-                chain = [*chain, raised] if follows and chain else [raised]
+            if raised and number and _IGNORED.match(lines[number - 1]):
+                # Cython prints it before these words, too.
+                if before and chain[-1].at == number - 2 and chain[-1].error == raised.error:
+                    chain = before
+            elif raised and not _OF_STARTER.match(raised.error):
+                before, chain = chain, [*chain, raised] if follows and chain else [raised]
             follows, number = "", after
         elif line.startswith(("SyntaxError:", "IndentationError:", "TabError:")):
             # A script that Python refuses has no traceback.

@@ -19,16 +19,23 @@ _LAST_S = 900.0
 
 
 def window(monitor: Any, alive: bool, now: float) -> tuple[float, float] | None:
-    """Return the time span to read; None unless the job failed. The user can write anything into monitor.json."""
+    """Return the time span to read; None unless the job failed. The user can write anything into monitor.json.
+
+    It begins with the job: what the kernel said before is of others.
+    """
     if not isinstance(monitor, dict) or alive:
         return None
     end = monitor.get("end")
     if isinstance(end, dict) and end.get("state") != "failed":
         return None
-    finished = end.get("finished") if isinstance(end, dict) else now
-    if not isinstance(finished, (int, float)) or not math.isfinite(finished) or not 0 < finished <= now:
-        finished = now
-    return finished - _LAST_S, min(now, finished + kernel_messages.AFTER_S)
+    finished = _time(end.get("finished") if isinstance(end, dict) else now, until=now, otherwise=now)
+    since = finished - _LAST_S
+    since = max(since, _time(monitor.get("started"), until=finished, otherwise=since))
+    return since, min(now, finished + kernel_messages.AFTER_S)
+
+
+def _time(value: Any, until: float, otherwise: float) -> float:
+    return value if isinstance(value, (int, float)) and math.isfinite(value) and 0 < value <= until else otherwise
 
 
 def read(since: float, until: float) -> list[dict[str, Any]]:

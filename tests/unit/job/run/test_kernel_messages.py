@@ -100,6 +100,9 @@ END = (99100.0, 100000.0)
     ("monitor", "alive", "expected"),
     [
         ({"end": FAILED}, False, (4100.0, 5005.0)),
+        ({"end": FAILED, "started": 4900.0}, False, (4900.0, 5005.0)),
+        ({"end": FAILED, "started": 3.0}, False, (4100.0, 5005.0)),
+        *(({"end": FAILED, "started": started}, False, (4100.0, 5005.0)) for started in (5000.1, "x", float("inf"))),
         ({"end": None}, False, END),  # killed
         *(({"end": {**FAILED, "finished": finished}}, False, END) for finished in ("x", float("nan"))),
         ({"end": []}, False, END),
@@ -108,7 +111,7 @@ END = (99100.0, 100000.0)
         *((monitor, False, None) for monitor in (None, [])),
     ],
 )
-def test_only_of_a_job_that_failed_the_log_is_read_and_only_its_end(monitor, alive, expected):
+def test_only_of_a_job_that_failed_the_log_is_read_and_only_of_its_time_and_end(monitor, alive, expected):
     assert kernel_log.window(monitor, alive, 100000.0) == expected
 
 

@@ -52,6 +52,16 @@ def counted(records):
 # ---- the labelled failures
 
 
+def test_errors_of_cuda_in_newer_releases_of_pytorch():
+    on_gpu = [each for family in FAILURES.values() for each in family if each["by"] == "run on an H200"]
+    found = {evidence(each["log"])["error"].partition(". Tried")[0]: answers(each) for each in on_gpu}
+    assert found == {
+        "torch.AcceleratorError: CUDA error: device-side assert triggered": (False, True),
+        "torch.OutOfMemoryError: CUDA out of memory": (False, True),
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered": (False, False),
+    }
+
+
 def test_a_stop_is_right():
     records = [record for family in FAILURES.values() for record in family]
     assert len(records) >= 200 and {record["verdict"] for record in records} == {"stop", "restart"}
