@@ -72,7 +72,7 @@ def fakes(tmp_path):
     """Fakes of nvcc and mpirun: nvcc makes the program that the test wants, mpirun runs it once."""
 
     def make(program, nvcc="cp given verify"):
-        for name, content in {"cuda/bin/nvcc": nvcc, "bin/mpirun": 'shift 6; exec "$@"', "bin/mpicxx": MPICXX}.items():
+        for name, content in {"cuda/bin/nvcc": nvcc, "bin/mpirun": 'shift 9; exec "$@"', "bin/mpicxx": MPICXX}.items():
             file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"#!/bin/sh\nFOLDER={tmp_path}\n{content.replace('given', str(tmp_path / 'given'))}\n")

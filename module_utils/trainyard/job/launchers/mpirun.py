@@ -127,8 +127,8 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         "oob_tcp_if_include": networks,
         # Threads are the framework's to place: bound to one core they would share it.
         "hwloc_base_binding_policy": "none",
-        # Never rsh, which Open MPI falls back to.
-        "plm_rsh_agent": "ssh",
+        # Never rsh, which Open MPI falls back to. One node alone needs none, yet mpirun ends where it is not found.
+        "plm_rsh_agent": "ssh" if len(placement.nodes) > 1 else "false",
         "plm_rsh_args": UNATTENDED,
         "orte_launch_agent": f"{placement.job_dir}/{DAEMON_SCRIPT} {'orted' if _old(placement) else 'prted'}",
     }

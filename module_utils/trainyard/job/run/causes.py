@@ -73,14 +73,17 @@ def lost_peer(log: str) -> str:
 
 def own_error(lines: Sequence[str]) -> int | None:
     """Return the number of the last line that names the error that ended the program; None without one."""
-    found, ignored = None, False
+    found, before, ignored = None, None, None
     for number, line in enumerate(lines):
         if _IGNORED.match(line):
-            ignored = True
+            ignored = number
         elif _ERROR.match(line):
-            if not ignored and not _OF_STARTER.match(line):
-                found = number
-            ignored = False
+            if ignored is None and not _OF_STARTER.match(line):
+                before, found = found, number
+            elif before is not None and found == (ignored or 0) - 1 and line == lines[found]:
+                # Cython prints an ignored error before these words, too.
+                found = before
+            ignored = None
     return found
 
 

@@ -97,6 +97,11 @@ def test_parameters_of_open_mpi_4():
     }
 
 
+def test_one_node_alone_needs_no_ssh():
+    assert options(argv_of(mpi_job(), nodes(1)))["plm_rsh_agent"] == "false"
+    assert options(argv_of(mpi_job(), nodes(1, OPEN_MPI_5)), "--prtemca")["plm_ssh_agent"] == "false"
+
+
 def test_parameters_of_open_mpi_5():
     job = mpi_job(mpi_parameters={"plm_base_verbose": 5, "oob_tcp_if_exclude": "lo", "btl_vader_eager_limit": 1024})
     argv = argv_of(job, nodes(2, OPEN_MPI_5))

@@ -55,6 +55,8 @@ def counted(records):
 def test_errors_of_cuda_in_newer_releases_of_pytorch():
     on_gpu = [each for family in FAILURES.values() for each in family if each["by"] == "run on an H200"]
     found = {evidence(each["log"])["error"].partition(". Tried")[0]: answers(each) for each in on_gpu}
+    logs = [each["log"].splitlines() for each in on_gpu]
+    assert {lines[causes.own_error(lines)].partition(". Tried")[0] for lines in logs} == set(found)
     assert found == {
         "torch.AcceleratorError: CUDA error: device-side assert triggered": (False, True),
         "torch.OutOfMemoryError: CUDA out of memory": (False, True),
