@@ -16,9 +16,9 @@ RELEASE ?= bookworm
 # More workers than the two cores of a small machine, as many unit tests wait for monitors and playbooks.
 WORKERS ?= 3
 
-# playbooks/lock.yml reads this file, too.
+# playbooks/lock.yml reads these files, too.
 LAB_PACKAGES := $(shell tr '\n' ' ' <molecule/default/packages)
-BROWSER_PACKAGES = chromium chromium-driver
+BROWSER_PACKAGES := $(shell tr '\n' ' ' <tests/browser/packages)
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -143,9 +143,7 @@ lab-packages:
 	if [ "$$(id -u)" != 0 ]; then \
 	  echo "The lab's hosts are containers with systemd and need root. Run: $${missing:+sudo apt-get install -y $$missing&& }sudo make $(MAKECMDGOALS)" >&2; exit 1; \
 	elif [ -n "$$missing" ]; then \
-	  echo "Installing with apt: $$missing"; \
-	  if [ -n "$(BUNDLE)" ]; then APT_CONFIG=$$(.ci/bundle-apt "$(BUNDLE)"); export APT_CONFIG; fi; \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null; \
+	  .ci/install $$missing; \
 	fi
 
 .PHONY: browser-packages
@@ -153,8 +151,7 @@ browser-packages:
 	@if ! { command -v chromium && command -v chromedriver; } >/dev/null; then \
 	  if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 	    echo "Tests of pages need chromium and chromedriver. Run: sudo apt-get install -y $(BROWSER_PACKAGES)" >&2; exit 1; fi; \
-	  echo "Installing with apt: $(BROWSER_PACKAGES)"; \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BROWSER_PACKAGES); } >/dev/null; \
+	  .ci/install $(BROWSER_PACKAGES); \
 	fi
 
 PIP = 26.3
@@ -195,8 +192,7 @@ $(VENV)/.python:
 	elif ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
 	  if [ "$$(id -u)" != 0 ]; then \
 	    echo "$(PYTHON) cannot make virtual environments. Run: sudo apt-get install -y python3-venv" >&2; exit 1; fi; \
-	  echo "Installing with apt: python3-venv"; \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; } >/dev/null; \
+	  .ci/install python3-venv; \
 	fi
 	@[ -n "$(WHEELS)" ] || $(PYTHON) -m venv $(VENV)
 	@[ -n "$(WHEELS)" ] || pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/pip.txt || { echo "$(NO_INDEX)" >&2; exit 1; }

@@ -26,6 +26,13 @@ def _hang_up() -> None:
         path.unlink(missing_ok=True)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, and count as deselected, what needs more than the folder BUNDLE."""
+    left = [item for item in items if os.environ.get("BUNDLE") and item.get_closest_marker("mirrors")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_connections() -> Iterator[None]:
     """Begin with new connections: an older login has the limits and groups of before the converge."""

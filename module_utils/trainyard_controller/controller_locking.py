@@ -15,7 +15,11 @@ from . import site_locking
 from .project import ROOT
 
 _REQUIREMENTS = ROOT / "requirements"
-_LAB = {"controller": "molecule/default/packages", "nodes": "molecule/default/image/packages"}
+_PACKAGES = {
+    "lab": "molecule/default/packages",
+    "nodes": "molecule/default/image/packages",
+    "browser": "tests/browser/packages",
+}
 
 
 @dataclass
@@ -38,8 +42,8 @@ def resolve(
     if findings:
         return {}, findings
     files = {path.stem: path.read_text(encoding="utf-8") for path in _REQUIREMENTS.glob("*.txt")}
-    lab = {name: (ROOT / path).read_text(encoding="utf-8").split() for name, path in _LAB.items()}
-    wanted = controller.wanted(pythons, request.also, files, lab)
+    packages = {name: (ROOT / path).read_text(encoding="utf-8").split() for name, path in _PACKAGES.items()}
+    wanted = controller.wanted(pythons, request.also, files, packages)
     old = None if fresh or previous is None else {"systems": previous.get("controller") or {}}
     kept = site_lock.unchanged(old, wanted)
     left = site_lock.without(wanted, kept)

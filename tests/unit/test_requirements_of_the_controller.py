@@ -115,4 +115,4 @@ def test_make_refuses_a_bundle_that_it_cannot_install_from(tmp_path: Path) -> No
     assert re.search(r"is Python 3\.\d+; the bundle has \.venv for Python 3\.2 3\.99\.", refused(*make))
     assert not environment.exists()
     assert "expected a folder without spaces" in refused("make", "BUNDLE=a folder")
-    assert "has no packages of the lab for" in refused(PROJECT / ".ci/bundle-apt", bundle)
+    assert "has no packages of the lab for" in refused("env", f"BUNDLE={bundle}", PROJECT / ".ci/install", "podman")

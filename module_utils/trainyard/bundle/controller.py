@@ -18,8 +18,8 @@ from .wheels import Wheel
 
 # The files of requirements/ that every controller needs.
 _ALWAYS = ("pip", "controller")
-# What needs packages of the system as well, and the release of the lab's nodes.
-_LAB = "lab"
+# What needs packages of the system as well: the lab, with the release of its nodes, and `make test`, which uses one.
+_LAB, _TEST = "lab", "test"
 LAB_RELEASE = "debian-12"
 # The packages of an empty system, beside those that are named.
 _BASE = ("?essential", "apt")
@@ -60,12 +60,12 @@ def wanted(
     controllers: Mapping[System, Sequence[str]],
     also: Collection[str],
     files: Mapping[str, str],
-    lab: Mapping[str, Sequence[str]],
+    packages: Mapping[str, Sequence[str]],
 ) -> dict[System, Wanted]:
     """Return what the controllers are to get.
 
-    `files`: texts of requirements/ by name, `also`: those that are wanted beside the usual ones, or `lab`. `lab`: its
-    packages on the `controller`, and those of its `nodes`.
+    `files`: texts of requirements/ by name, `also`: those that are wanted beside the usual ones, or `lab`. `packages`:
+    those of the system for the `lab`, the lab's `nodes`, and the `browser` of the tests.
     """
     pins = requirements(files, [*_ALWAYS, *(name for name in also if name != _LAB)])
     found = {
@@ -74,11 +74,11 @@ def wanted(
         )
         for system, versions in controllers.items()
     }
-    if _LAB in also:
+    if _LAB in also or _TEST in also:
         for system in controllers:
-            found[system].packages.update(lab["controller"])
+            found[system].packages.update(packages["lab"], packages["browser"] if _TEST in also else ())
             nodes = System(LAB_RELEASE, system.machine)
-            found.setdefault(nodes, Wanted()).packages.update(_BASE, lab["nodes"])
+            found.setdefault(nodes, Wanted()).packages.update(_BASE, packages["nodes"])
     return found
 
 

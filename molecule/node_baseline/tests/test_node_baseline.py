@@ -3,6 +3,7 @@
 import re
 from contextlib import contextmanager
 
+import pytest
 from lab_jobs import host_list, ssh_from_here
 
 HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
@@ -187,6 +188,7 @@ def test_a_wrong_clock_is_found(run_playbook, node, node_names):
     assert [name for name, offset in offsets.items() if float(offset) > 90] == node_names[-1:]
 
 
+@pytest.mark.mirrors
 def test_apt_uses_the_sites_mirror_or_its_previous_sources(run_playbook, node, node_names):
     """The lab's own mirror serves as the site's mirror."""
     last = node_names[-1]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.mirrors
+
 
 @pytest.fixture(scope="module")
 def asked(run_playbook, tmp_path_factory):

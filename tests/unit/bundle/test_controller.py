@@ -17,7 +17,7 @@ FILES = {
     "hardware": f"-r controller.txt\npytest==9.2.0 \\\n    --hash=sha256:{SUM}\n",
     "test": f"-r hardware.txt\nruff==0.17.5 \\\n    --hash=sha256:{SUM}\n",
 }
-LAB = {"controller": ["podman"], "nodes": ["systemd"]}
+PACKAGES = {"lab": ["podman"], "nodes": ["systemd"], "browser": ["chromium"]}
 WHEEL = wheels.Wheel("uv", "0.13.9", "uv-0.13.9-py3-none-any.whl", "http://i.example.org/uv.whl", 5, SUM)
 
 
@@ -27,7 +27,7 @@ def pythons(*names, own=("debian-12-x86_64", "3.13"), old=None):
 
 
 def locked():
-    wanted = controller.wanted({TWELVE: ["3.13"]}, [], FILES, LAB)
+    wanted = controller.wanted({TWELVE: ["3.13"]}, [], FILES, PACKAGES)
     part = site_lock.resolved(wanted, site_lock.unchanged(None, wanted), {}, {(TWELVE, "python3.13"): [WHEEL]})
     return site_lock.lock({}, {}, {}, {}, {}, part)
 
@@ -60,20 +60,21 @@ def test_a_machine_whose_system_is_not_supported_is_named_only_on_request():
     ("also", "more"), [([], []), (["hardware"], ["pytest==9.2.0"]), (["test"], ["pytest==9.2.0", "ruff==0.17.5"])]
 )
 def test_the_environment_has_what_make_installs(also, more):
-    (environment,) = controller.wanted({TWELVE: ["3.13"]}, also, FILES, LAB)[TWELVE].environments.values()
+    (environment,) = controller.wanted({TWELVE: ["3.13"]}, also, FILES, PACKAGES)[TWELVE].environments.values()
     always = ["pip==26.3", "a-b==1.0 ; python_full_version < '3.12'", "uv==0.13.9"]
     assert wheels.asked(environment) == always + more
     assert TWELVE.python(environment["interpreter"]) == "3.13"
 
 
 def test_the_lab_has_packages_on_the_controller_and_for_its_nodes():
-    found = controller.wanted({TWELVE: ["3.11"], THIRTEEN: ["3.13"]}, ["lab"], FILES, LAB)
+    found = controller.wanted({TWELVE: ["3.11"], THIRTEEN: ["3.13"]}, ["lab"], FILES, PACKAGES)
     assert {str(system): (sorted(each.packages), list(each.environments)) for system, each in found.items()} == {
         "debian-12-x86_64": (["?essential", "apt", "podman", "systemd"], ["python3.11"]),
         "debian-13-aarch64": (["podman"], ["python3.13"]),
         "debian-12-aarch64": (["?essential", "apt", "systemd"], []),
     }
-    assert not any(each.packages for each in controller.wanted({TWELVE: ["3.11"]}, ["test"], FILES, LAB).values())
+    (of_tests,) = controller.wanted({TWELVE: ["3.11"]}, ["test"], FILES, PACKAGES).values()
+    assert of_tests.packages == {"?essential", "apt", "chromium", "podman", "systemd"}
 
 
 def test_the_lab_of_a_lock_is_that_of_make():
