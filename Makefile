@@ -214,6 +214,11 @@ $(VENV)/.kubernetes: $(VENV)/.controller requirements/kubernetes.txt
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
+$(VENV)/.builder: $(VENV)/.python requirements/builder.txt
+	@echo "Installing ansible-builder into $(VENV)"
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/builder.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@touch $@
+
 $(VENV)/.hardware: $(VENV)/.controller requirements/hardware.txt
 	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into $(VENV)"
 	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }

@@ -28,7 +28,8 @@ from ansible.template import Templar, trust_as_template
 
 # Each file refers to those of the sets that it builds on.
 SETS = {"pip": (), "controller": (), "kubernetes": ("controller",), "hardware": ("controller",)}
-SETS["test"] = ("kubernetes", "hardware")
+SETS |= {"execution-environment": ("kubernetes",), "builder": ()}
+SETS["test"] = ("hardware", "execution-environment", "builder")
 ROLES = ("pytorch", "mindspore", "oneflow")
 # The oldest Python of nodes.
 LEAST = (3, 9)

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End a call with a configuration that lacks the project's checks, as from another folder, or in the collection.
+"""Make sure that the project's callback plugins run: they check all input, and print.
 
-Only variable plugins are loaded from the folder of a playbook before the playbook is read. `playbooks/vars_plugins`
-links to this folder.
+A call with a configuration that lacks them, as from another folder, or in the collection, ends. Only variable plugins
+are loaded from the folder of a playbook before the playbook is read. `playbooks/vars_plugins` links to this folder.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import ansible.module_utils
 from ansible import constants as C
+from ansible.plugins.loader import callback_loader
 from ansible.plugins.vars import BaseVarsPlugin
 from ansible.utils.display import Display
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONFIGURATION = PROJECT / "ansible.cfg"
+CALLBACKS = PROJECT / "plugins/callback"
 # The callback plugin that checks all input, where this is a collection.
 IN_COLLECTION = f"{PROJECT.parent.name}.{PROJECT.name}.trainyard_input"
 IS_COLLECTION = PROJECT.parent.parent.name == "ansible_collections"
@@ -27,9 +30,7 @@ def is_ours() -> bool:
     if IS_COLLECTION:
         return IN_COLLECTION in (C.CALLBACKS_ENABLED or ())
     found = [Path(each).resolve() for each in C.DEFAULT_CALLBACK_PLUGIN_PATH or ()]
-    return bool(C.CONFIG_FILE) and (
-        Path(C.CONFIG_FILE).resolve() == CONFIGURATION or PROJECT / "plugins/callback" in found
-    )
+    return bool(C.CONFIG_FILE) and (Path(C.CONFIG_FILE).resolve() == CONFIGURATION or CALLBACKS in found)
 
 
 def end_if_not_ours() -> None:
@@ -53,6 +54,23 @@ def end_if_not_ours() -> None:
     raise SystemExit(2)
 
 
+def restore_settings() -> None:
+    """Restore settings of ansible.cfg that ansible-runner, and so ansible-navigator and AWX, overrides by variables.
+
+    These name its own callback plugins alone, and turn the check of host keys off. Its plugin for the output builds on
+    the one that ORIGINAL_STDOUT_CALLBACK names. In the collection it is there before this file is, so the user names
+    the collection's output (docs/execution-environment.md).
+    """
+    under_runner = C.DEFAULT_STDOUT_CALLBACK == "awx_display"
+    if not IS_COLLECTION:
+        callback_loader.add_directory(str(CALLBACKS))
+        if under_runner:
+            os.environ.setdefault("ORIGINAL_STDOUT_CALLBACK", "trainyard")
+    if under_runner:
+        # A variable of the inventory, ansible_host_key_checking, still counts.
+        os.environ.pop("ANSIBLE_HOST_KEY_CHECKING", None)
+
+
 class VarsModule(BaseVarsPlugin):
     """Provides no variables; it exists to be loaded early."""
 
@@ -64,3 +82,4 @@ class VarsModule(BaseVarsPlugin):
 # At import, as Ansible calls nothing of a plugin before it fails on a missing role.
 if Path(sys.argv[0]).name == "ansible-playbook":
     end_if_not_ours()
+    restore_settings()

@@ -25,7 +25,7 @@ LAB_RELEASE = "debian-12"
 _BASE = ("?essential", "apt")
 _NAME = re.compile(r"(?P<system>.+?)(?:-python(?P<python>3\.\d+))?")
 _ENTRY = re.compile(r"^(?P<pin>[a-z0-9][^\\\n]*)(?P<rest>(?:\\\n[ \t].*)*)", re.MULTILINE)
-_REFERENCE = re.compile(r"^-r (?P<name>[a-z]+)\.txt$", re.MULTILINE)
+_REFERENCE = re.compile(r"^-r (?P<name>[a-z-]+)\.txt$", re.MULTILINE)
 
 
 def pythons(

@@ -1,0 +1,63 @@
+"""Playbooks under ansible-runner, as ansible-navigator and AWX start them: it overrides settings of ansible.cfg."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from ansible_run import PROJECT, Run
+
+LOCAL = PROJECT / "inventories/localhost"
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    """Run a playbook under ansible-runner; its record of the run is returned as well."""
+    for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
+        monkeypatch.delenv(name)
+
+    def run(book, inventory, extra, **env):
+        (tmp_path / "env").mkdir(exist_ok=True)
+        (tmp_path / "env/extravars").write_text(extra)
+        (tmp_path / "env/envvars").write_text(json.dumps({"ANSIBLE_NOCOLOR": "1", **env}))
+        argv = ["ansible-runner", "run", tmp_path, "--project-dir", PROJECT, "--inventory", inventory, "-p", book]
+        done = subprocess.run([*argv, "-i", "1"], capture_output=True, text=True, timeout=120, check=False)
+        record = {name: (tmp_path / "artifacts/1" / name).read_text() for name in ("status", "rc")}
+        return Run(done), record
+
+    return run
+
+
+def test_the_input_is_checked_though_runner_names_its_own_callback_plugins_alone(runner):
+    # AWX marks what a survey or a user gives.
+    run, record = runner("playbooks/verify.yml", LOCAL, "!unsafe 'verify_phase': !unsafe 'reach'\n")
+    assert "unknown variable verify_phase" in run.text and "TASK" not in run.text
+    assert record == {"status": "failed", "rc": "2"}
+
+
+def test_unknown_is_status_3_of_runner_with_the_projects_own_output(runner, tmp_path):
+    run, record = runner(
+        "playbooks/verify.yml", LOCAL, f"verify_phases: [bandwidth]\ntrainyard_runs: {tmp_path}/runs\n"
+    )
+    assert record == {"status": "failed", "rc": "3"} and run.rc == 3
+    assert "nothing was checked" in run.text and "PLAY RECAP" not in run.text
+    events = [json.loads(path.read_text())["event"] for path in (tmp_path / "artifacts/1/job_events").glob("*.json")]
+    # AWX makes its summary of the hosts from this event.
+    assert events.count("playbook_on_stats") == 1
+
+
+@pytest.mark.parametrize(("env", "checked"), [({}, True), ({"ANSIBLE_HOST_KEY_CHECKING": "False"}, True), ({}, False)])
+def test_host_keys_are_checked_though_runner_or_awx_turns_that_off(runner, tmp_path, env, checked):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\necho "ssh: no such host" >&2\nexit 255\n')
+    ssh.chmod(0o755)
+    host = {"ansible_ssh_executable": str(ssh), "ansible_python_interpreter": sys.executable}
+    # The inventory alone may turn it off.
+    host |= {} if checked else {"ansible_host_key_checking": False}
+    (tmp_path / "hosts.json").write_text(json.dumps({"compute": {"hosts": {"n1": host}}}))
+    run, record = runner("playbooks/validate.yml", tmp_path / "hosts.json", "awx_job_id: 7\n", **env)
+    assert record["rc"] == "2" and "ssh: no such host" in run.text
+    assert ("StrictHostKeyChecking=no" not in (tmp_path / "calls").read_text()) == checked
