@@ -77,11 +77,18 @@ requirements: $(VENV)/.test ## pin the packages of .venv and of nodes with hashe
 .PHONY: generate
 generate: $(VENV)/.controller ## write what follows from the table of job variables: defaults, argument_specs, docs
 	@.ci/generate.py
-	@git status --short roles/job playbooks/meta docs/job-variables.md
+	@git status --short roles/job playbooks/meta docs/job-variables.md docs/awx-survey.json
 
 .PHONY: collection
 collection: $(VENV)/.controller ## build the collection trainyard.cluster, and print the path of its archive
 	@.ci/collection.py
+
+# BUILD has further options of `podman build`, such as a volume with pip's configuration, which stays out of the image.
+.PHONY: execution-environment
+execution-environment: IMAGE := localhost/trainyard-ee
+execution-environment: $(VENV)/.builder ## build the controller as an image for ansible-navigator and AWX: IMAGE=name BASE=image BUILD=options
+	@ansible-builder build --container-runtime podman --context .cache/execution-environment --tag $(IMAGE) \
+	  $(if $(BASE),--build-arg EE_BASE_IMAGE=$(BASE)) $(if $(BUILD),--extra-build-cli-args='$(BUILD)')
 
 .PHONY: release
 release: $(VENV)/.test ## make a release of the last commit: VERSION=0.1.0; it pushes nothing

@@ -156,11 +156,44 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# Questions of a survey of AWX beside the job file itself. None has a default, which would override the job file.
+SURVEYED = ("job_nodes", "job_max_restarts", "job_timeout")
+
+
+def survey() -> str:
+    """Return a survey of AWX for launch.yml: the job file, and numbers that may differ from it."""
+    known = {name: variable for variables in TOPICS.values() for name, variable in variables.items()}
+    file = {
+        "question_name": "Job file",
+        "question_description": "Path in the project, such as jobs/digits-cluster.yml",
+        "variable": "job",
+        "type": "text",
+        "required": True,
+        "min": 1,
+        "max": 1024,
+    }
+    numbers = [
+        {
+            "question_name": name.removeprefix("job_").replace("_", " ").capitalize(),
+            "question_description": meaning("", known[name], links=False).replace("`", ""),
+            "variable": name,
+            "type": "integer",
+            "required": False,
+            "min": known[name].least,
+            "max": known[name].most,
+        }
+        for name in SURVEYED
+    ]
+    spec = {"name": "Job", "description": NOTE.replace("`", ""), "spec": [file, *numbers]}
+    return json.dumps(spec, indent=1, ensure_ascii=False) + "\n"
+
+
 FILES = {
     "roles/job/defaults/main.yml": defaults,
     "roles/job/meta/argument_specs.yml": specs,
     PLAYBOOKS: playbooks,
     "docs/job-variables.md": page,
+    "docs/awx-survey.json": survey,
 }
 
 
