@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.state_format import FACTS, FIELD
 from ..trainyard.job.run.answers import NODE
-from ..trainyard_node.machine.json_files import read_json, write_json
+from ..trainyard_node.machine.json_files import MAX_BYTES, read_object, write_json
 
 
 class CachedFacts:
@@ -19,11 +20,11 @@ class CachedFacts:
         self._path, self._addresses = path, addresses
         # Another version of the project may plan with other facts.
         names = ("job_venv", "job_packages", "image")
-        self._key = {"facts": sorted(NODE), **{name: job.get(name) for name in names}}
+        self._key = {FIELD: FACTS.newest, "facts": sorted(NODE), **{name: job.get(name) for name in names}}
 
     def _nodes(self) -> dict[str, Any]:
-        content = read_json(self._path) or {}
-        nodes: dict[str, Any] = content["nodes"] if content.get("key") == self._key else {}
+        content = read_object(self._path, MAX_BYTES)
+        nodes: dict[str, Any] = content.get("nodes", {}) if content.get("key") == self._key else {}
         return nodes
 
     def read(self) -> dict[str, Any]:

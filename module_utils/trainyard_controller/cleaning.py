@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,17 @@ from . import collecting
 from .collecting import is_final
 from .inventory_options import inventory_given
 from .reporting import report
-from .run_folder import NotWrittenError, note_removed, note_submitted, read_plans, saved_runs, scheduler_runs, witnesses
+from .run_folder import (
+    NotWrittenError,
+    note_removed,
+    note_submitted,
+    read_all_plans,
+    read_plans,
+    saved_runs,
+    scheduler_runs,
+    witnesses,
+)
+from .saved_state import NotReadError, read_plan
 from .scheduler_clients import Answer, Ask, Kubernetes, external_job
 
 # Time limit for the removal of folders, in seconds: a node may have the checkpoints of many jobs.
@@ -85,7 +94,7 @@ def _folder_queries(
 
 
 def _state(run: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Answer:
-    found = json.loads((runs_dir / run["job_id"] / "plan.json").read_text())
+    found = read_plan(runs_dir / run["job_id"])
     answer = external_job(found, runs_dir, ask).state(waits=False)
     return answer if "state" in answer else {"msg": reason(answer)}
 
@@ -105,8 +114,8 @@ def choose_all(
     }
     schedulers, unknown = of_schedulers(runs, states, now)
     folders = {**nodes, **schedulers}
-    records = saved_runs(request.runs_dir, now) if request.of_runs else []
-    names = {run.name for run in records}
+    records, unread = saved_runs(request.runs_dir, now) if request.of_runs else ([], {})
+    names = {run.name for run in records} | set(unread)
     chosen, findings = choose(folders, request.job_id, request.days, unknown, names, inventory_given())
     if findings:
         raise FindingsError(findings, "{count} {findings}: nothing was removed.")
@@ -114,6 +123,7 @@ def choose_all(
     go, stay = run_records.may_go(records, folders, list(silent), request.job_id, request.days, unknown)
     text = describe(chosen, silent, request.check, unknown)
     if request.of_runs:
+        stay |= {name: each.found for name, each in unread.items() if request.job_id in ("", name)}
         text += "\n" + run_records.describe(go, stay, str(request.runs_dir), request.check)
     in_cluster = {folder.job_id for folder in chosen.get(KUBERNETES, ())}
     return Chosen(
@@ -139,8 +149,16 @@ def unrecorded(
     if not names:
         # Reading the plans of a large cluster takes a while.
         return []
-    started = {plan["job_id"] for plan in read_plans(runs_dir)}
-    return sorted(name for name in names & started if not is_final(runs_dir / name))
+    plans, unread = read_all_plans(runs_dir)
+    started = {plan["job_id"] for plan in plans} | set(unread)
+    return sorted(name for name in names & started if not _is_recorded(runs_dir / name))
+
+
+def _is_recorded(run_dir: Path) -> bool:
+    try:
+        return is_final(run_dir)
+    except NotReadError:
+        return False
 
 
 def record_ends(
@@ -152,9 +170,9 @@ def record_ends(
     """
     lines, findings = [], []
     for name in names:
-        run_dir = runs_dir / name
-        found = json.loads((run_dir / "plan.json").read_text())
+        run_dir, why = runs_dir / name, ""
         try:
+            found = read_plan(run_dir)
             collected = collecting.collect(found, run_dir, ask, collecting.Request(log_limit))
             why = str(collected.get("msg", "")) if collected.get("failed") else ""
             if not why:
@@ -163,6 +181,9 @@ def record_ends(
                 lines.append(f"Recorded how {name} ended, which nobody had watched: {ended.summary['state']}.")
         except NotWrittenError as error:
             why = f"cannot write {error.filename}: {error.strerror}"
+        except NotReadError as error:
+            action = f"{error.finding.action}; or remove {run_dir}"
+            findings.append(replace(error.finding, check=f"how {name} ended", action=action))
         if why:
             expected = "a record of it in runs/ before its folders are removed"
             findings.append(Finding(f"how {name} ended", why, expected, _AGAIN))

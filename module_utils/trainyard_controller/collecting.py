@@ -16,9 +16,9 @@ from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import run_record
 from ..trainyard.job.run import saving
 from ..trainyard.job.run.answers import of_job
-from ..trainyard_node.machine.json_files import read_json
 from .outputs import write_outputs
 from .run_folder import note_submitted, write_logs
+from .saved_state import read_record
 from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, external_job
 
 _LIMIT_S = 300.0
@@ -43,7 +43,7 @@ class Request:
 
 def is_final(run_dir: Path) -> bool:
     """Tell whether the record of a run is final."""
-    return run_record.is_final(run_record.read(read_json(run_dir / "summary.json")))
+    return run_record.is_final(read_record(run_dir))
 
 
 def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, request: Request) -> Answer:

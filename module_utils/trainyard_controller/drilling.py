@@ -23,6 +23,7 @@ from .heads import LIMIT_S
 from .pages import drill_page
 from .reporting import read_series
 from .run_folder import write_whole
+from .saved_state import read_plan
 from .scheduler_clients import Ask
 from .watching import GIVE_UP_S
 
@@ -117,7 +118,7 @@ def read_run(runs_dir: Path, run: Mapping[str, Any]) -> dict[str, Any]:
 def report(drill: Drill, runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, Any]:
     """Write drill.json and drill.html into the folder of the undisturbed run; return the result with its `page`."""
     folder = runs_dir / runs[0]["job_id"]
-    plan = json.loads((folder / "plan.json").read_text())
+    plan = read_plan(folder)
     records = [read_run(runs_dir, run) for run in runs]
     found = result.of_runs(drill, plan, records)
     write_whole(folder / "drill.html", drill_page(found, plan, records))

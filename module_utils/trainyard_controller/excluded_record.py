@@ -10,26 +10,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings import state_format
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.record.excluded_hosts import Excluded, HealthChecks
-from ..trainyard_node.machine.json_files import read_json
 from .locks import locked
 from .run_folder import write_whole
+from .saved_state import read_object
 
 
 def read(file: Path) -> Excluded:
     """Return the excluded hosts by name."""
-    hosts: Excluded = excluded_hosts.parse(read_json(file))["excluded"]
+    hosts: Excluded = excluded_hosts.parse(read_object(file, state_format.EXCLUDED))["excluded"]
     return hosts
+
+
+def _damaged(file: Path) -> str:
+    """Return a warning that the hosts in the record are not known, as the file is damaged."""
+    if not file.exists() or excluded_hosts.is_record(read_object(file, state_format.EXCLUDED)):
+        return ""
+    return f"the record of excluded hosts is damaged, and is begun anew: {file}"
 
 
 def change(file: Path, how: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
     """Change the record under a lock against other playbooks. Raises NotWrittenError, or OSError without a folder."""
     with locked(file.parent):
-        before = excluded_hosts.parse(read_json(file))
+        before = excluded_hosts.parse(read_object(file, state_format.EXCLUDED))
         after = how(before)
         if after != before:
-            write_whole(file, json.dumps(after, indent=2) + "\n")
+            record = state_format.stamped(after, state_format.EXCLUDED)
+            write_whole(file, json.dumps(record, indent=2) + "\n")
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ def update(file: Path, checks: HealthChecks, job_id: str, inventory: Sequence[st
         left = excluded_hosts.readmit(record, again, now, inventory)
         return excluded_hosts.add(left, unhealthy, job_id, {host: checks[host].devices for host in unhealthy}, now)
 
-    warning = ""
+    warning = _damaged(file)
     try:
         if not dry_run:
             change(file, how)

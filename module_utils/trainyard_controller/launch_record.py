@@ -22,6 +22,7 @@ from ansible.release import __version__ as ansible_version
 from ..trainyard.findings.redaction import HIDDEN, safe_text
 from ..trainyard.job.file.variables import VARIABLES
 from .inventory_options import inventory_given
+from .project import ROOT
 
 # Variables with values that nobody else may read; plan.json has their names.
 SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_registry_auth"})
@@ -55,6 +56,7 @@ def launch_record(job: Mapping[str, Any], archive: bytes) -> dict[str, Any]:
         "job": {name: _hidden(name, value) for name, value in sorted(job.items()) if _is_set(name, value)},
         "source_sha256": source_digest(archive) if archive else "",
         "revision": revision(source) if source else "",
+        "trainyard": described(str(ROOT)),
         "ansible": ansible_version,
         "python": platform.python_version(),
     }

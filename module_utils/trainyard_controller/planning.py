@@ -20,6 +20,7 @@ from typing import Any
 
 from ..trainyard.ascend import given_rank_table
 from ..trainyard.cluster.ports import draw_ports
+from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job import schedulers
 from ..trainyard.job.file import specification as jobs
@@ -395,7 +396,7 @@ def _imported(job: Job, source: Source) -> list[str]:
 def _written(request: Request, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder; a file with the findings marks a run that was never started."""
     plan = {
-        **planned.as_dict(),
+        **state_format.stamped(planned.as_dict(), state_format.PLAN),
         "source_left_out": dict(source.left_out),
         "asked_by": request.asked_by,
         "launch": launch_record(request.job, source.archive),

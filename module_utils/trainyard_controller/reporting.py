@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
+from ..trainyard.findings import state_format
 from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
@@ -24,13 +25,14 @@ from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, starter_log, tell, telling_log, text_of
 from ..trainyard.report.log_end import telling
-from ..trainyard_node.machine.json_files import end_of, read_json
+from ..trainyard_node.machine.json_files import end_of
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from . import excluded_record
 from .inventory_options import inventory_given
 from .locks import locked
 from .pages import job_page
 from .run_folder import read_removed, write_whole
+from .saved_state import read_plan, read_record
 
 # Bytes of a log that are read for its last lines, and characters of each line that are shown.
 TAIL_BYTES, LINE = 1 << 20, 1000
@@ -108,7 +110,7 @@ def report(
     not written again. `reload_s` is the interval at which the browser reloads the page of a running job.
     `excluded_file` gets the hosts that the job excluded; `notes` are further lines for the text.
     """
-    plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
+    plan = read_plan(run_dir)
     # A report that began before the end of the job must not overwrite a later one.
     with locked(run_dir / "plan.json"):
         reported = _report(plan, run_dir, answers, not_started, by_stop, check, job_state, reload_s, notes)
@@ -138,7 +140,7 @@ def _report(
     more_notes: Sequence[str],
 ) -> Reported:
     series = read_series(run_dir / "metrics.jsonl")
-    previous = run_record.read(read_json(run_dir / "summary.json"))
+    previous = read_record(run_dir)
     removed = read_removed(run_dir)
     notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.all_hosts(plan)), *more_notes]
     if job_state is None:
@@ -161,7 +163,8 @@ def _report(
         write_whole(page, job_page(summary, series, story, plan.get("launch") or {}, reload_s))
         # The record comes last: where it exists, the rest does, too.
         if not final:
-            write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+            record = state_format.stamped(summary, state_format.SUMMARY)
+            write_whole(run_dir / "summary.json", json.dumps(record, indent=2, allow_nan=False) + "\n")
     left = [node["host"] for node in shown["nodes"] if node["state"] != "ended"]
     return Reported(shown, left, text_of(shown, story, str(run_dir), job_dir), write)
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
+from ..trainyard.findings import state_format
+from ..trainyard.findings.findings import Finding, FindingsError, UnusableError
 from ..trainyard.job.record import run_record, runs
-from ..trainyard_node.machine.json_files import read_json
 from . import heads
-from .run_folder import launches, read_plans, read_submitted, scheduler_of
+from .run_folder import launches, read_all_plans, read_submitted, scheduler_of
+from .saved_state import NotReadError, read_record
 from .scheduler_clients import Ask, external_job
 
 
@@ -24,11 +26,20 @@ def find(
     report which runs without a final record are active. `must_name` also finds a run that is `launching`: it has
     started nothing yet. Raises UnusableError with the existing runs.
     """
-    begun, launched = read_plans(runs_dir), launches(runs_dir) if must_name else []
+    begun, unread = read_all_plans(runs_dir)
+    if job_id in unread:
+        raise FindingsError([unread[job_id]], runs.HEADLINE)
+    launched = launches(runs_dir) if must_name else []
     launching, plans = [plan["job_id"] for plan in launched], [*begun, *launched]
     open_runs = runs.may_run(plans, job_id, job_name, lambda plan: _has_ended(runs_dir, plan)) if ask else []
     answers = _ask(open_runs, runs_dir, ask, launching) if ask and open_runs else None
-    plan, note = runs.find(plans, job_id, job_name, must_name, str(runs_dir), answers)
+    lines = [] if job_id else _not_read(unread, job_name)
+    try:
+        plan, note = runs.find(plans, job_id, job_name, must_name, str(runs_dir), answers)
+    except FindingsError:
+        raise
+    except UnusableError as error:
+        raise UnusableError("\n".join([str(error), *lines])) from error
     return {
         "job_id": plan["job_id"],
         "job_dir": plan.get("job_dir", ""),
@@ -36,8 +47,14 @@ def find(
         "run_dir": str(runs_dir / plan["job_id"]),
         "over": _record_is_final(runs_dir, plan),
         "engine": scheduler_of(dict(plan), runs_dir) if "engine" in plan else {},
-        "note": note,
+        "note": "\n".join(filter(None, [note, *lines])),
     }
+
+
+def _not_read(unread: Mapping[str, Finding], job_name: str) -> list[str]:
+    """Return a line on each run of a newer version that may be the requested one."""
+    newer = (each for name, each in unread.items() if name.startswith(job_name) and state_format.NEWER in each.found)
+    return [f"not read: {each.found}; {each.action}" for each in newer]
 
 
 def active(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask) -> runs.Answers:
@@ -47,13 +64,17 @@ def active(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask) -> runs
 
 
 def _record_is_final(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
-    return run_record.is_final(run_record.read(read_json(runs_dir / plan["job_id"] / "summary.json")))
+    return run_record.is_final(read_record(runs_dir / plan["job_id"]))
 
 
 def _has_ended(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
     """Tell whether a run has ended, as far as this controller knows."""
     removed = "engine" in plan and read_submitted(runs_dir, plan["job_id"]).get("removed")
-    return bool(removed) or _record_is_final(runs_dir, plan)
+    try:
+        return bool(removed) or _record_is_final(runs_dir, plan)
+    except NotReadError:
+        # Its nodes know.
+        return False
 
 
 def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask, launching: Sequence[str] = ()) -> runs.Answers:

@@ -16,23 +16,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings import state_format
 from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, failure
 from ..trainyard.job.plan import witness
 from ..trainyard.job.record import job_id as ids
-from ..trainyard.job.record import run_record
 from ..trainyard.job.record.runs import SavedRun
 from ..trainyard_node.job.run import processes
-from ..trainyard_node.machine.json_files import read_json, read_object, write_json
+from ..trainyard_node.machine.json_files import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
 from .inventory_options import inventory_given
 from .locks import locked
+from .saved_state import NotReadError, read_object, read_plan, read_record
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 # File in the folder of a run, with the process that launches it, until the first node is visited to start it.
 _NOT_STARTED = "not-started"
 # File that stop.yml writes before that.
 _STOP = "stop-requested"
+_LAUNCH = {"job_id", "job_name", "asked_by", "nodes", "created", "machine", "pid", "start_time"}
 # Seconds after which a launch that has started nothing counts as ended.
 _LAUNCH_S = 3600.0
 
@@ -94,7 +96,7 @@ def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
         if run_dir.name == keep or (run_dir / "logs").exists() or (run_dir / "summary.json").exists():
             continue
         plan = read_json(plan_file)
-        if isinstance(plan, dict) and plan.get("check") and plan.get("job_name") == name:
+        if not state_format.misread(plan, state_format.PLAN) and plan.get("check") and plan.get("job_name") == name:
             shutil.rmtree(run_dir, ignore_errors=True)
 
 
@@ -128,14 +130,15 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def read_removed(run_dir: Path) -> dict[str, float]:
     """Return when clean.yml removed the job's folders, by host."""
-    found = read_object(run_dir / "removed.json").get("hosts")
+    found = read_object(run_dir / "removed.json", state_format.REMOVED).get("hosts")
     return dict(found) if isinstance(found, dict) else {}
 
 
 def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
     """Record when the job's folders were removed, unless another controller started the run."""
     if (run_dir / "plan.json").is_file():
-        write_json(run_dir / "removed.json", {"hosts": {**read_removed(run_dir), **times}})
+        removed = {"hosts": {**read_removed(run_dir), **times}}
+        write_json(run_dir / "removed.json", state_format.stamped(removed, state_format.REMOVED))
 
 
 def prepare(run_dir: Path, job_name: str, asked_by: str) -> None:
@@ -188,9 +191,10 @@ def launches(runs_dir: Path) -> list[dict[str, Any]]:
     """Return the launches that have not started anything yet, oldest first, like plans without nodes."""
     found = []
     for path in runs_dir.glob(f"*/{_NOT_STARTED}"):
-        launch = read_object(path)
+        launch = read_json(path)
         ended = (path.parent / "findings.json").exists() or (path.parent / _STOP).exists()
-        if launch and not ended and _may_run(launch, path):
+        known = isinstance(launch, dict) and launch.keys() >= _LAUNCH
+        if known and not ended and _may_run(launch, path):
             found.append(launch)
     return sorted(found, key=lambda launch: (launch["created"], launch["job_id"]))
 
@@ -208,49 +212,66 @@ def _was_started(run_dir: Path) -> bool:
 
 
 def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
-    """Read the plans of all jobs that were started, oldest first.
+    """Read the plans of all jobs that were started, oldest first, but those that cannot be read."""
+    return read_all_plans(runs_dir)[0]
+
+
+def read_all_plans(runs_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Finding]]:
+    """Return the same plans, and by the name of the run why others cannot be read.
 
     Plans of --check, beside findings, or of an interrupted launch were never started.
     """
-    plans = []
-    for path in runs_dir.glob("*/plan.json"):
+    plans, unread = [], {}
+    for path in sorted(runs_dir.glob("*/plan.json")):
         try:
-            plan = json.loads(path.read_text())
-            is_plan = isinstance(plan, dict) and "job_id" in plan
-            if is_plan and not plan.get("check") and _was_started(path.parent):
+            plan = read_plan(path.parent)
+            if not plan.get("check") and _was_started(path.parent):
                 plans.append((path.stat().st_mtime, plan))
-        except (OSError, ValueError):
+        except OSError:
+            # It was removed meanwhile.
             continue
-    return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
+        except NotReadError as error:
+            # A launch may just be writing it.
+            if path.is_file() and _was_started(path.parent):
+                unread[path.parent.name] = error.finding
+    return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))], unread
 
 
-def saved_runs(runs_dir: Path, now: float) -> list[SavedRun]:
-    """List the folders of jobs and verifications in runs/, recognized by the files in them."""
-    found = []
+def saved_runs(runs_dir: Path, now: float) -> tuple[list[SavedRun], dict[str, Finding]]:
+    """List the folders of jobs and verifications in runs/, recognized by the files in them.
+
+    Also return, by the name of the run, why others cannot be read.
+    """
+    found, unread = [], {}
     for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
         if run_dir.is_symlink() or not run_dir.is_dir():
             continue
-        plan, report = read_json(run_dir / "plan.json"), read_json(run_dir / "report.json")
+        report = read_json(run_dir / "report.json")
         files = [run_dir / name for name in ("plan.json", "summary.json", "report.json")]
         age_s = now - max((file.stat().st_mtime for file in files if file.exists()), default=now)
         size_mib = size_of(run_dir) >> 20
-        if isinstance(plan, dict) and plan.get("job_id") == run_dir.name:
-            summary = run_record.read(read_json(run_dir / "summary.json"))
-            begun = _was_started(run_dir)
-            found.append(SavedRun.of_job(run_dir.name, age_s, size_mib, plan, begun, summary))
+        if (run_dir / "plan.json").is_file():
+            try:
+                plan, summary = read_plan(run_dir), read_record(run_dir)
+                begun = _was_started(run_dir)
+                if plan["job_id"] == run_dir.name:
+                    found.append(SavedRun.of_job(run_dir.name, age_s, size_mib, plan, begun, summary))
+            except NotReadError as error:
+                unread[run_dir.name] = error.finding
         elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
             found.append(SavedRun(run_dir.name, age_s, size_mib, verified=str(report.get("cluster", ""))))
-    return found
+    return found, unread
 
 
 def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
     """Return `engine_id`, and `removed` if nothing of the job is left; {} for a job that was not submitted."""
-    return read_object(runs_dir / job_id / "submitted.json")
+    return read_object(runs_dir / job_id / "submitted.json", state_format.SUBMITTED)
 
 
 def note_submitted(run_dir: Path, engine_id: str, *, removed: bool = False) -> None:
     """Record the scheduler's name for the job; `removed` if nothing of it is left there."""
     record = {"engine_id": engine_id, **({"removed": True} if removed else {})}
+    record = state_format.stamped(record, state_format.SUBMITTED)
     write_whole(run_dir / "submitted.json", json.dumps(record) + "\n")
 
 

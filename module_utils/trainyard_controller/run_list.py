@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import UnusableError
-from ..trainyard.job.record import run_record
 from ..trainyard.report import run_list
-from ..trainyard_node.machine.json_files import read_json, read_object
+from ..trainyard.verify.report import unreadable
+from ..trainyard_node.machine.json_files import MAX_BYTES, read_object
 from .pages import page
 from .reporting import read_series
 from .run_choice import active
-from .run_folder import read_plans, write_whole
+from .run_folder import read_all_plans, write_whole
+from .saved_state import NotReadError, read_plan, read_record
 from .scheduler_clients import Ask
 
 
@@ -25,14 +26,23 @@ def list_runs(runs_dir: Path, ask: Ask | None, given: Mapping[str, Any]) -> dict
     `given` are `state`, `name` and `days`. With `ask`, the heads of jobs without a final record report which run.
     """
     now = time.time()
-    plans = read_plans(runs_dir)
+    plans, unread = read_all_plans(runs_dir)
     answers = active(plans, runs_dir, ask) if ask else None
     running = answers.running if answers else {}
-    found = [run_list.job(plan, _record(runs_dir, plan), running.get(plan["job_id"])) for plan in plans]
-    found += [run_list.verification(report) for report in _verifications(runs_dir)]
+    found = []
+    for plan in plans:
+        try:
+            record = read_record(runs_dir / plan["job_id"])
+        except NotReadError as error:
+            record, unread[plan["job_id"]] = None, error.finding
+        found.append(run_list.job(plan, record, running.get(plan["job_id"])))
+    reports = [(path, read_object(path, MAX_BYTES)) for path in sorted(runs_dir.glob("verify-*/report.json"))]
+    found += [run_list.verification(report) for _, report in reports if not unreadable(report)]
     chosen = run_list.selected(found, now, **given)
     lines = [run_list.table(chosen)]
     lines += [f"not known: {job_id}, as {why}" for job_id, why in (answers.unknown if answers else {}).items()]
+    lines += [f"not read: {each.found}; {each.action}" for each in unread.values()]
+    lines += [f"not read: {path}: {why}" for path, report in reports if (why := unreadable(report))]
     if found:
         content = run_list.content(run_list.selected(found, now), now)
         write_whole(runs_dir / "index.html", page("report/runs.html.j2", content))
@@ -40,24 +50,15 @@ def list_runs(runs_dir: Path, ask: Ask | None, given: Mapping[str, Any]) -> dict
     return {"runs": [vars(run) for run in chosen], "text": "\n".join(lines)}
 
 
-def _record(runs_dir: Path, plan: Mapping[str, Any]) -> dict[str, Any] | None:
-    return run_record.read(read_json(runs_dir / plan["job_id"] / "summary.json"))
-
-
-def _verifications(runs_dir: Path) -> list[dict[str, Any]]:
-    reports = (read_object(path) for path in sorted(runs_dir.glob("verify-*/report.json")))
-    return [report for report in reports if {"id", "cluster", "state", "started", "elapsed_s", "hosts"} <= set(report)]
-
-
 def compare_jobs(runs_dir: Path, job_ids: Sequence[str]) -> str:
     """Compare two jobs: their ends, the settings that differ, and curves in runs/compare.html. Raises UnusableError."""
     if len(job_ids) != 2:
         raise UnusableError(f"{len(job_ids)} jobs to compare; expected: the ids of two jobs. See playbooks/jobs.yml")
-    plans = [read_object(runs_dir / job_id / "plan.json") for job_id in job_ids]
-    for job_id, plan in zip(job_ids, plans):
-        if "job_id" not in plan:
+    for job_id in job_ids:
+        if not (runs_dir / job_id / "plan.json").is_file():
             raise UnusableError(f"{runs_dir / job_id} is no run of a job; expected: an id of playbooks/jobs.yml")
-    records = [run_list.job(plan, _record(runs_dir, plan)) for plan in plans]
+    plans = [read_plan(runs_dir / job_id) for job_id in job_ids]
+    records = [run_list.job(plan, read_record(runs_dir / plan["job_id"])) for plan in plans]
     changed = run_list.differences(*plans)
     series = [read_series(runs_dir / job_id / "metrics.jsonl") for job_id in job_ids]
     target = runs_dir / "compare.html"

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import UnusableError
 from ..trainyard.nvidia.upgrade import table_text
 from .run_folder import write_whole
+from .saved_state import checked
 
 Table = dict[str, dict[str, Any]]
 
@@ -30,6 +32,7 @@ def read_table(folder: Path) -> Table:
         return {}
     except (OSError, ValueError) as error:
         raise UnusableError(f"{file} cannot be read: {error}; expected the table that an upgrade has left") from error
+    checked(file, found, state_format.UPGRADE)
     nodes = found.get("nodes") if isinstance(found, dict) else None
     if not isinstance(nodes, dict) or not all(isinstance(entry, dict) for entry in nodes.values()):
         raise UnusableError(f"{file} is no table of an upgrade; expected one, or no such file. Move it away")
@@ -49,7 +52,8 @@ def note(folder: Path, entries: Mapping[str, Mapping[str, Any]], batches: Sequen
         table[host] = {**previous, **entry, "since": since}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "table.json", json.dumps({"nodes": table}, indent=2, sort_keys=True) + "\n")
+        content = state_format.stamped({"nodes": table}, state_format.UPGRADE)
+        write_whole(folder / "table.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
         write_whole(folder / "table.txt", table_text(table, batches) + "\n")
     except OSError as error:
         raise UnusableError(f"{folder} cannot be written: {error.strerror}; expected room for the table") from error

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard_controller import drilling
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.saved_state import read_plan
 
 
 class ActionModule(OnceForAll):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        plan = json.loads((Path(given["run_dir"]) / "plan.json").read_text())
+        plan = read_plan(Path(given["run_dir"]))
         path, user, ask = given["path"], given["user"], self.fan_out().ask
         if given["state"] == "present":
             findings = drilling.make_folder(plan, path, user, ask)

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.collecting import Request, collect
+from ansible.module_utils.trainyard_controller.saved_state import read_plan
 
 
 class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given.pop("run_dir"))
         request = Request(purpose=given.pop("asked"), check=self._task.check_mode, **given)
-        plan = json.loads((run_dir / "plan.json").read_text())
+        plan = read_plan(run_dir)
         return collect(plan, run_dir, self.fan_out().ask, request)

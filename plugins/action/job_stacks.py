@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from ansible.module_utils.trainyard.job.plan import spare_places as spares
 from ansible.module_utils.trainyard.job.run.stacks import lines, rank_count
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.run_folder import write_whole
+from ansible.module_utils.trainyard_controller.saved_state import read_plan
 from ansible.module_utils.trainyard_node.job.run.stacks import SAMPLES
 
 
 class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
-        plan = json.loads((run_dir / "plan.json").read_text())
+        plan = read_plan(run_dir)
         if "engine" in plan:
             kind = plan["engine"]["kind"]
             found = f"{plan['job_id']} runs on {kind}, where trainyard has no process of its own on the nodes"

@@ -21,13 +21,14 @@ from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import StoppedError, note_submitted, starting
+from ansible.module_utils.trainyard_controller.saved_state import read_plan
 from ansible.module_utils.trainyard_controller.scheduler_clients import external_job
 
 
 class ActionModule(OnceForAll):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
-        plan = json.loads((run_dir / "plan.json").read_text())
+        plan = read_plan(run_dir)
         if interrupts.noted():
             return {"job_id": plan["job_id"], "not_started": {}, "interrupted": True}
         start = self._submit if "engine" in plan else self._start

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
 from ansible.module_utils.trainyard_controller.live_page import LivePage
+from ansible.module_utils.trainyard_controller.saved_state import read_plan
 from ansible.module_utils.trainyard_controller.watching import ExternalWatch, LeftError, Lines, OverSsh, Watched, follow
 
 
 class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
-        plan = json.loads((run_dir / "plan.json").read_text())
+        plan = read_plan(run_dir)
         nodes = self.fan_out()
         lines, page, show = None, None, self._display.display
         findings = log_lines.findings(plan, given["follow"], given["live"])

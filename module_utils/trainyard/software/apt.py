@@ -68,6 +68,9 @@ def read_record(content: bytes) -> dict[str, dict[str, Any]]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError("it is no dictionary")
+    # Records have no number of a format so far; a newer version would write one.
+    if isinstance(record.get("format"), int):
+        raise ValueError(f"it has format {record['format']}, which only a newer version of trainyard reads")
     for name, entry in record.items():
         if not _PACKAGE.fullmatch(name):
             raise ValueError(f"{name[:60]!r} is no name of a package")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings.checks import MADE
-from ..findings.findings import counted, host_list, some_of
+from ..findings.findings import UnusableError, counted, host_list, some_of
 from ..findings.redaction import safe
 from .measured import size_text
-from .report import SCHEMA
+from .report import unreadable
 
 Report = Mapping[str, Any]
 Change = dict[str, Any]
@@ -35,11 +35,11 @@ def compare(before: Report, after: Report, tolerance: float = TOLERANCE) -> dict
     `state` is fail where something got slower by more than `tolerance` or a new failure was found, unknown where
     nothing did but something of the first report could not be compared, else pass. `slower` and `faster` are
     bandwidths, `new`, `gone` and `unseen` findings of nodes (unseen: not checked any more), `stayed` the number of
-    findings of both, `changed` versions and settings, `not_compared` the rest. Raises ValueError for another schema.
+    findings of both, `changed` versions and settings, `not_compared` the rest. Raises UnusableError for another schema.
     """
     for report in (before, after):
-        if report.get("schema") != SCHEMA:
-            raise ValueError(f"schema {report.get('schema')!r}, expected {SCHEMA!r}")
+        if why := unreadable(report):
+            raise UnusableError(f"The report {report.get('id', 'without id')} cannot be compared: {why}.")
     bandwidths, not_compared = _bandwidths(before, after)
     findings = _findings(before, after)
     slower = [change for change in bandwidths if change["ratio"] < 1 - max(tolerance, change["spread"])]

@@ -19,6 +19,7 @@ from .measured import benchmark_checks, straggler_checks
 Data = Mapping[str, Any]
 
 SCHEMA = "trainyard-verify-1"
+_IDENTITY = ("id", "cluster", "state", "started", "elapsed_s", "hosts")
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
 FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")
@@ -26,6 +27,16 @@ FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collecti
 MAX_CHECKS = 20
 # At most this many reasons are given for what does not apply in a phase.
 MAX_REASONS = 4
+
+
+def unreadable(report: Data) -> str:
+    """Return why a report cannot be read, and what to do; "" where it can."""
+    schema = report.get("schema")
+    if schema is not None and schema != SCHEMA:
+        others = "use a newer checkout, or the one that wrote it; see docs/upgrade.md"
+        return f"it has schema {str(schema)[:40]!r}, and this version reads {SCHEMA!r}: {others}"
+    missing = [name for name in ("schema", *_IDENTITY) if name not in report]
+    return f"it is damaged: no {missing[0]}" if missing else ""
 
 
 def build(

@@ -42,9 +42,14 @@ class HealthCheck(NamedTuple):
 HealthChecks = dict[str, HealthCheck]
 
 
+def is_record(content: Any) -> bool:
+    """Return whether this is the content of a record."""
+    return not misfit(content, _SHAPE)
+
+
 def parse(content: Any) -> dict[str, Any]:
     """Return the record, or an empty one where `content` is no such record."""
-    return {"excluded": {}, "passed": {}} if misfit(content, _SHAPE) else content
+    return content if is_record(content) else {"excluded": {}, "passed": {}}
 
 
 def add(

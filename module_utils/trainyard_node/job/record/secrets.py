@@ -17,6 +17,7 @@ from typing import Any
 from ....trainyard.job.record.secrets import Forms, forms, mask, places
 from ...machine.json_files import overwrite, read_json, write_json
 from .metrics_file import metrics_file
+from .node_plan import path as plan_path
 
 # Bytes at the end and the beginning of a log that are masked: as much as job_log_limit_mib may collect, and as much as
 # is searched for NCCL's lines.
@@ -59,7 +60,7 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
 
     The logs are masked first. The metrics file of the job is removed, too.
     """
-    path = f"{job_dir}/node_plan.json"
+    path = plan_path(job_dir)
     node_plan = read_json(path)
     if not isinstance(node_plan, dict):
         return

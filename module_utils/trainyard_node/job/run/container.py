@@ -15,6 +15,7 @@ import sys
 
 from ....trainyard.job.run import containers
 from ...machine.json_files import read_json
+from ..record.node_plan import path as plan_path
 from . import processes
 from .execute import end_with_parent
 
@@ -117,14 +118,14 @@ def remove_named(node_plan: Mapping[str, Any], names: list[str]) -> None:
 
 def remove_of_process(job_dir: AnyPath, name: str) -> None:
     """Remove what is left of the container of a process, if its job has an image."""
-    node_plan = read_json(f"{job_dir}/node_plan.json")
+    node_plan = read_json(plan_path(job_dir))
     if isinstance(node_plan, dict) and node_plan.get("container"):
         remove_named(node_plan, [containers.container_name(node_plan["job_id"], name)])
 
 
 def remove_all(job_dir: AnyPath) -> int:
     """Remove what is left of the containers of a job on this node; return how many there were."""
-    node_plan = read_json(f"{job_dir}/node_plan.json")
+    node_plan = read_json(plan_path(job_dir))
     record = node_plan.get("container") if isinstance(node_plan, dict) else None
     if not record or record["runtime"] not in containers.NAMED:
         return 0
@@ -135,7 +136,7 @@ def remove_all(job_dir: AnyPath) -> int:
 
 def remove_left(job_dir: AnyPath) -> None:
     """Remove the containers of a job of which nothing runs here any more."""
-    node_plan = read_json(f"{job_dir}/node_plan.json")
+    node_plan = read_json(plan_path(job_dir))
     if isinstance(node_plan, dict) and node_plan.get("container") and not processes.of_job(node_plan["job_id"]):
         remove_all(job_dir)
 

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings import state_format
 from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
 from ....trainyard.job.run import answers, leader
 from ....trainyard.job.run.failure_kinds import EXIT
@@ -36,6 +37,7 @@ from ...machine import as_user, private
 from ...machine.as_user import JobError, Owner
 from ...machine.json_files import MAX_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
+from ..record.node_plan import path as plan_path
 from ..record.secrets import forget_secrets, read_masked
 from . import agent_ranks, container, processes, stacks
 from .rank_exits import read_exits
@@ -125,7 +127,8 @@ def fill(job_dir: Path, node_plan: Record, archive: bytes, runtime: bytes, secre
     # nodes that take part are written again from their first content.
     changing = files if "fewer" in node_plan else ()
     bare = [item if item in changing else {key: item[key] for key in item if key != "content"} for item in files]
-    written = {**node_plan, "secret_files": list(secret_files), "files": bare}
+    written = state_format.stamped(node_plan, state_format.JOB_FOLDER)
+    written |= {"secret_files": list(secret_files), "files": bare}
     _write_private(job_dir / "node_plan.json", json.dumps(written).encode())
     complaint = changed_files(node_plan)
     if complaint:
@@ -190,8 +193,14 @@ def monitor_output(job_dir: Path) -> str:
 
 
 def read_node_plan(job_dir: Path) -> Record | None:
-    """Return node_plan.json; None where there is none that names the job's processes."""
-    node_plan = read_object(job_dir / "node_plan.json", MAX_NODE_PLAN)
+    """Return node_plan.json; None where there is none that names the job's processes.
+
+    Raises JobError where a newer version of the project wrote it.
+    """
+    node_plan = read_object(plan_path(job_dir), MAX_NODE_PLAN)
+    why = state_format.misread(node_plan, state_format.JOB_FOLDER)
+    if why:
+        raise JobError(f"{plan_path(job_dir)}: {why}; use the checkout that started the job, or a newer one")
     return None if misfit(node_plan, _NODE_PLAN) else node_plan
 
 
@@ -347,7 +356,7 @@ def _nccl_lines(paths: Iterable[Path]) -> bytes:
 
 def known_secrets(job_dir: Path) -> Forms:
     """Return the secrets to mask; none once the job has ended, as its logs are masked then."""
-    return forms(read_object(job_dir / "node_plan.json", MAX_NODE_PLAN))
+    return forms(read_object(plan_path(job_dir), MAX_NODE_PLAN))
 
 
 def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
@@ -414,12 +423,9 @@ def _remove_as_root(job_dir: Path) -> None:
 
 def _is_roots(folder: Path, job_id: str) -> bool:
     """Return whether the folder is that of a job that ran as root."""
-    node_plan = read_json(folder / "node_plan.json")
-    return (
-        isinstance(node_plan, dict)
-        and node_plan.get("job_id") == job_id
-        and not os.lstat(folder / "node_plan.json").st_uid
-    )
+    plan = plan_path(folder)
+    node_plan = read_json(plan)
+    return isinstance(node_plan, dict) and node_plan.get("job_id") == job_id and not os.lstat(plan).st_uid
 
 
 def base_environment(user: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from ....trainyard.job.record import job_id
 from ...machine import as_user
 from ...machine.json_files import read_json
 from ...machine.tree import size_of
+from ..record import node_plan
 from . import processes
 from .folder import FOLDERS
 
@@ -32,9 +33,10 @@ def of_jobs(jobs: Path) -> Iterator[Path]:
 
 def record(folder: Path) -> Record | None:
     """Return when something was reported here last, the size in bytes, whether a monitor runs; None without a job."""
-    if not isinstance(read_json(folder / "node_plan.json"), dict):
+    plan = Path(node_plan.path(folder))
+    if not isinstance(read_json(plan), dict):
         return _half_made(folder)
-    reports = [folder / name for name in ("node_plan.json", "monitor.json", "cluster.json")]
+    reports = [plan, *(folder / name for name in ("monitor.json", "cluster.json"))]
     return _record(folder, [path for path in reports if path.exists()], processes.monitor_alive(folder))
 
 
@@ -62,18 +64,18 @@ def _record(folder: Path, paths: list[Path], alive: bool = False) -> Record:
 
 def held_devices(folder: Path) -> list[int] | None:
     """Return the devices of a job that runs; None where it does not."""
-    node_plan = read_json(folder / "node_plan.json")
-    return [int(device) for device in node_plan["devices"]] if node_plan and processes.monitor_alive(folder) else None
+    plan = read_json(node_plan.path(folder))
+    return [int(device) for device in plan["devices"]] if plan and processes.monitor_alive(folder) else None
 
 
 def held_ports(folder: Path) -> list[int] | None:
     """Return the ports of a job that runs and whose head is or may be here, even before it listens; else None."""
-    node_plan = read_json(folder / "node_plan.json")
-    heads = bool(node_plan) and (node_plan.get("node_rank") == 0 or may_lead(node_plan))
+    plan = read_json(node_plan.path(folder))
+    heads = bool(plan) and (plan.get("node_rank") == 0 or may_lead(plan))
     heads = heads and processes.monitor_alive(folder)
-    return [int(node_plan["port"]), int(node_plan["monitor_port"])] if heads else None
+    return [int(plan["port"]), int(plan["monitor_port"])] if heads else None
 
 
-def may_lead(node_plan: Record) -> bool:
+def may_lead(plan: Record) -> bool:
     """Return whether this node is among those that may lead the job."""
-    return any(host == node_plan.get("host") for host, _ in node_plan.get("candidates", ()))
+    return any(host == plan.get("host") for host, _ in plan.get("candidates", ()))

@@ -36,7 +36,7 @@ _COMPILED = {
     ),
     "trainyard.software": "container_flags",
     "trainyard_node.hardware": "rdma_traffic",
-    "trainyard_node.job.record": "event_sender metrics_file secrets",
+    "trainyard_node.job.record": "event_sender metrics_file node_plan secrets",
     "trainyard_node.job.run": (
         "agent_ranks checkpoint_aside checkpoint_poll connections container device_holders disk_space evidence "
         "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills "

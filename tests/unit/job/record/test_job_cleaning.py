@@ -270,7 +270,7 @@ def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(tmp_path):
         write_json_in(tmp_path / job_id, "plan.json", {"job_id": job_id, "nodes": nodes, **more})
     write_json_in(tmp_path / "refused", "findings.json", [])
     write_json_in(tmp_path / "done", "summary.json", {"state": "failed", "nodes": [{"host": "n1", "state": "ended"}]})
-    found = {run.name: (run.started, run.state, run.open_hosts) for run in saved_runs(tmp_path, time.time())}
+    found = {run.name: (run.started, run.state, run.open_hosts) for run in saved_runs(tmp_path, time.time())[0]}
     open_hosts = (False, "", ("n1", "n2"))
     assert found == {"done": (True, "failed", ()), "checked": open_hosts, "refused": open_hosts}
 

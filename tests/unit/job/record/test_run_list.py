@@ -21,6 +21,7 @@ RECORD = {
     "nodes": [],
 }
 REPORT = {
+    "schema": "trainyard-verify-1",
     "id": "verify-1",
     "cluster": "lab",
     "state": "pass",
