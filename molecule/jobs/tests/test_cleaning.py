@@ -1,7 +1,11 @@
 """playbooks/clean.yml: folders of jobs that have ended go, those of jobs that run stay, and --check only says so."""
 
+import tarfile
+
 import pytest
 from lab_jobs import WORKER
+
+SECRET = "correct-horse-battery"  # noqa: S105
 
 
 @pytest.fixture(scope="module")
@@ -10,7 +14,10 @@ def jobs(play):
     ended = play.launch(
         WORKER, job_nodes=2, job_name="ended", job_command=["python3", "worker.py", "--steps", "3"]
     ).wait()
-    runs = play.launch(WORKER, job_nodes=2, job_name="runs", job_wait=False).wait()
+    # A line in the journal, too, which systemd ascribes to the rank's unit as long as its sender lives.
+    command = ["sh", "-c", "(echo $WORKER_SECRET; sleep 3) | logger & echo $WORKER_SECRET; exec python3 worker.py"]
+    given = {"job_secret_env": {"WORKER_SECRET": SECRET}, "job_command": command}
+    runs = play.launch(WORKER, job_nodes=2, job_name="runs", job_wait=False, **given).wait()
     assert (ended.rc, runs.rc) == (0, 0), ended.output + runs.output
     yield ended, runs
     assert play("playbooks/stop.yml", job_id=runs.job_id).rc == 0
@@ -67,3 +74,20 @@ def test_old_jobs_go_by_their_age_and_not_again(play, nodes, jobs):
     assert has(nodes, "forgotten-20200101-000000") == []
     assert has(nodes, runs.job_id) == ["n1", "n2"]
     assert play("playbooks/clean.yml", clean_days=30).wait().lines[-1] == "Nothing to remove."
+
+
+def test_an_archive_of_a_job_that_has_ended_holds_none_of_its_secrets(play, nodes, jobs):
+    """Not in a log, which is masked at the end, nor in the journal, which nothing masks; -e does not name it again."""
+    _, runs = jobs
+    play("playbooks/stop.yml", job_id=runs.job_id).expect(0)
+    unit = f"trainyard-{runs.job_id}-rank0.service"
+    assert SECRET in nodes["n1"].host.check_output(f"journalctl --no-pager --unit={unit}")
+    archive = play.folder / "debug.tar.gz"
+    play("playbooks/debug.yml", job_id=runs.job_id, debug_file=str(archive)).expect(0)
+    assert archive.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(archive) as packed:
+        files = {each.name.partition("/")[2]: packed.extractfile(each).read().decode() for each in packed}
+    assert [name for name, text in files.items() if SECRET in text] == []
+    assert "*" * len(SECRET) in files["run/logs/rank_0.log"]
+    journal = files["nodes/n1/journal.txt"]
+    assert f"Stopped {unit}" in journal and f"Started trainyard-{runs.job_id}-monitor.service" in journal
