@@ -38,10 +38,6 @@ options:
     description: Expected fingerprint of the key; empty for any.
     type: str
     default: ""
-  pythons:
-    description: Versions of C(python3) on the hosts, such as C(3.13); empty for that of the release.
-    type: dict
-    default: {}
 attributes:
   check_mode:
     support: full

@@ -46,10 +46,6 @@ options:
     elements: str
     choices: [kubernetes, hardware, lab, test]
     default: []
-  pythons:
-    description: Versions of C(python3) on the hosts, such as C(3.13); empty for that of the release.
-    type: dict
-    default: {}
 attributes:
   check_mode:
     support: full

@@ -22,10 +22,6 @@ options:
     type: list
     elements: str
     required: true
-  pythons:
-    description: Versions of C(python3) by host, such as V(3.11); empty for that of the release.
-    type: dict
-    default: {}
 extends_documentation_fragment: read_only
 """
 

@@ -7,15 +7,15 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import tomllib
 
-from ..trainyard.bundle import debs, images, repositories, site_lock, wheels
+from ..trainyard.bundle import debs, images, repositories, site_lock, systems, wheels
 from ..trainyard.bundle.files import Requests
 from ..trainyard.bundle.site_lock import Wanted
 from ..trainyard.bundle.systems import System
@@ -97,15 +97,30 @@ def write(path: Path, lock: site_lock.Lock) -> None:
         raise UnusableError(f"{path} cannot be written: {error}. Choose another file with trainyard_lock.") from error
 
 
-def with_pins(requests: Mapping[str, Requests], pythons: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the requests with what decides their environments: the version of `python3`, the hashes of the role.
+class Recorded(NamedTuple):
+    """Requests of roles by host as a play has recorded them, and `pinned` with what decides their environments."""
 
-    `pythons`: versions by host; empty for that of the release.
+    requests: dict[str, Requests]
+    pinned: dict[str, dict[str, dict[str, Any]]]
+    systems: dict[str, System]
+    findings: list[Finding]
+
+
+def recorded(variables: Mapping[str, Any], hosts: Iterable[str]) -> Recorded:
+    """Return what a play has recorded, out of a task's variables; findings name hosts whose system is not supported.
+
+    Environments are decided by the hashes of their role, and by the version of a host's `python3`, if one was read.
     """
-    return {
-        host: {name: {**part, "environment": _pinned(part, pythons.get(host, ""))} for name, part in parts.items()}
+    known = variables.get("ansible_facts", {}).get("trainyard_requested") or {}
+    requests: dict[str, Requests] = {host: known.get(host, {}) for host in hosts}
+    of_hosts = {host: variables["hostvars"][host] for host in requests}
+    pythons = {host: (values.get("trainyard_python3") or {}).get("stdout", "") for host, values in of_hosts.items()}
+    pinned = {
+        host: {name: {**part, "environment": _pinned(part, pythons[host])} for name, part in parts.items()}
         for host, parts in requests.items()
     }
+    found, findings = systems.of_hosts({host: values.get("ansible_facts") or {} for host, values in of_hosts.items()})
+    return Recorded(requests, pinned, found, findings)
 
 
 def _pinned(part: Mapping[str, Any], python: str) -> dict[str, Any]:

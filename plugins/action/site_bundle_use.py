@@ -18,10 +18,7 @@ _HEADLINE = "Nothing can be installed from the bundle: {count} {findings}. Nothi
 class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         bundle = Bundle(Path(given["bundle"]).expanduser())
-        requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
-        requests = site_locking.with_pins({host: requests.get(host, {}) for host in given["hosts"]}, given["pythons"])
-        hostvars = self.task_vars["hostvars"]
-        of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
+        _, requests, of_hosts, findings = site_locking.recorded(self.task_vars, given["hosts"])
         findings += bundle.findings(given["key"]) + use.fit(bundle.lock, requests, of_hosts)
         lacking = [host for host in of_hosts if given["states"][host][0] != bundle.stamp]
         if not findings:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.bundle import files, images, site_lock, systems
+from ansible.module_utils.trainyard.bundle import files, images, site_lock
 from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.software import requested
 from ansible.module_utils.trainyard_controller import controller_locking, file_locking, site_locking
@@ -17,17 +17,14 @@ _HEADLINE = "The software cannot be locked: {count} {findings}. No lock was writ
 
 class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
-        requests = {host: requests[host] for host in given["hosts"] if host in requests}
-        hostvars = self.task_vars["hostvars"]
-        of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
+        requests, pinned, of_hosts, findings = site_locking.recorded(self.task_vars, given["hosts"])
         found_images, of_images = site_locking.images_of(images.wanted(requests, of_hosts))
         findings += [*requested.input_findings(requests), *of_images]
         if findings:
             raise FindingsError(findings, _HEADLINE)
         path = Path(given["path"])
         old = site_locking.read(path)
-        wanted = site_lock.wanted(site_locking.with_pins(requests, given["pythons"]), of_hosts)
+        wanted = site_lock.wanted(pinned, of_hosts)
         fresh = given["upgrade"] or self._task.check_mode
         kept = site_lock.unchanged(None if fresh else old, wanted)
         show = self._display.display

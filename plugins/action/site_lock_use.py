@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.bundle import held, site_lock, systems, use
+from ansible.module_utils.trainyard.bundle import held, site_lock, use
 from ansible.module_utils.trainyard.findings.findings import Finding, UnusableError
 from ansible.module_utils.trainyard_controller import site_locking
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
@@ -20,10 +20,7 @@ class ActionModule(Documented):
         lock = site_locking.read(Path(given["lock"]))
         if lock is None:
             return {"findings": [held.absent(given["lock"]).as_dict()], "nodes": {}}
-        requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
-        requests = site_locking.with_pins({host: requests.get(host, {}) for host in given["hosts"]}, given["pythons"])
-        hostvars = self.task_vars["hostvars"]
-        of_hosts, findings = systems.of_hosts({host: hostvars[host].get("ansible_facts") or {} for host in requests})
+        _, requests, of_hosts, findings = site_locking.recorded(self.task_vars, given["hosts"])
         findings += use.lacking(lock, requests, of_hosts, "lock", held.AGAIN)
         try:
             versions = {
