@@ -233,7 +233,7 @@ def test_a_job_is_submitted(command, job, tmp_path):
     slurm, run_dir = job
     assert slurm.submit(run_dir, {}, {}) == {"engine_id": "42"}
     assert (tmp_path / "script").read_text() == (run_dir / "job.sbatch").read_text()
-    assert json.loads((run_dir / "submitted.json").read_text()) == {"engine_id": "42"}
+    assert json.loads((run_dir / "submitted.json").read_text()) == {"format": 1, "engine_id": "42"}
 
 
 def test_slurms_own_reason_is_in_the_failure(command, job):
