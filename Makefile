@@ -177,7 +177,8 @@ NO_INDEX = $(BUNDLE) has no such packages: lock them with lock_controllers or lo
 endif
 ifdef WHEELS
 export PIP_NO_INDEX := 1
-export PIP_FIND_LINKS := $(abspath $(WHEELS))
+# The data set `digits` is in a wheel among the files of a bundle.
+export PIP_FIND_LINKS := $(strip $(abspath $(WHEELS)) $(if $(BUNDLE),$(BUNDLE)/files))
 endif
 
 $(VENV)/.python:
