@@ -1,8 +1,8 @@
 # Every target installs its requirements once; `make` lists the targets.
 
 VENV    := .venv
-# The Pythons, 3.N, that a bundle has the packages of VENV for.
-BUNDLED := $(if $(BUNDLE),$(sort $(shell ls $(BUNDLE)/wheels 2>/dev/null | sed -nE 's/^controller-.*-python3\.([0-9]+)\.txt$$/\1/p')))
+# The Pythons, 3.N, that a bundle has the packages of VENV for, the newest first.
+BUNDLED := $(if $(BUNDLE),$(shell ls $(BUNDLE)/wheels 2>/dev/null | sed -nE 's/^controller-.*-python3\.([0-9]+)\.txt$$/\1/p' | sort -rnu))
 # The environment of VENV keeps its Python. A folder of wheels has files for one Python, so that is for the user to name.
 PYTHON  ?= $(if $(or $(WHEELS),$(wildcard $(VENV)/.python)),python3,$(or $(shell .ci/find-python $(or $(BUNDLED),14 13 12)),python3))
 TORCH   ?= python3
