@@ -126,43 +126,20 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     from ..trainyard.job.run import leader
     from ..trainyard.job.run.hang import PATTERN_NOTE
     from ..trainyard.job.run.restarts import watched_texts
-    from .job.run import job
+    from .job.run import job, state_line
 
     folder = Path(job_dir)
     job.wait(folder, wait_s)
     result = job.status(folder, job_id)
     cluster = result["cluster"]
     if cluster and not leader.has_led(result):
-        result["line"] = _line(cluster)
+        result["line"] = state_line.line(cluster)
         printing = cluster.get("printing")
         if printing and not cluster["end"]:
             result["note"] = PATTERN_NOTE if printing["unread"] else ""
         history = cluster["restarts"]["history"]
         result["restarts"] = [text for each in history for text in watched_texts(each)]
     return result
-
-
-def _line(cluster: Mapping[str, Any]) -> str:
-    """Return the line for people. A monitor of an older version reports less."""
-    from ..trainyard.job.run.checkpoints import line as checkpoint_line
-    from ..trainyard.job.run.progress import progress_line
-    from ..trainyard.job.run.slow_ranks import line as slow_ranks_line
-    from ..trainyard.job.run.succession import witness_line
-
-    ranks = cluster["ranks_running"], cluster["world_size"]
-    lost_loss, printing = cluster.get("loss_not_a_number"), cluster.get("printing")
-    parts = [
-        progress_line(
-            *ranks, cluster["elapsed_s"], cluster["metrics"], lost_loss, bool(cluster["end"]), cluster.get("left_s")
-        ),
-        cluster.get("silence"),
-        cluster.get("held"),
-        "" if cluster["end"] else witness_line(cluster.get("witness_lost")),
-        slow_ranks_line(cluster.get("slow_ranks") or ()),
-        printing["text"] if printing and not cluster["end"] else "",
-        checkpoint_line(cluster["checkpoints"], time.time()) if cluster.get("checkpoints") else "",
-    ]
-    return "   ".join(filter(None, parts))
 
 
 def running(*, jobs: list[dict[str, str]]) -> Answer:
@@ -429,6 +406,20 @@ def can_install(**arguments: Any) -> Answer:
     return check(**arguments)
 
 
+def keep_record(*, settings: dict[str, Any], begin: bool) -> Answer:
+    """Record what this node is before a run of site.yml, or after it (removal/questions.py)."""
+    from .removal import questions
+
+    return questions.keep_record(settings, begin=begin)
+
+
+def removal(*, settings: dict[str, Any], data: bool, change: bool) -> Answer:
+    """Return what takes trainyard off this node, and what stays; do it with `change` (removal/questions.py)."""
+    from .removal import questions
+
+    return questions.removal(settings, data=data, change=change)
+
+
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
@@ -437,6 +428,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
         *(baseline, ssh_keys, logins, can_install, in_use),
+        *(keep_record, removal),
     )
 }
 

@@ -28,10 +28,22 @@ ROOMS = {
         "slurm",
         "job",
         "verify",
+        "removal",
         "report",
         "inputs",
     ],
-    "trainyard_node": ["machine", "hardware", "software", "ascend", "cluster", "nvidia", "slurm", "job", "verify"],
+    "trainyard_node": [
+        "machine",
+        "hardware",
+        "software",
+        "ascend",
+        "cluster",
+        "nvidia",
+        "slurm",
+        "job",
+        "verify",
+        "removal",
+    ],
     "trainyard_controller": [],
 }
 # What reads or changes a machine, waits, or belongs to Ansible; `socket` is there for its functions on addresses.

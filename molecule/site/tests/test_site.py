@@ -9,6 +9,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[3]
 LAB = os.environ.get("LAB") or "trainyard"
+SUBNET = os.environ.get("BARE_SUBNET", "10.74.0.0/24")
 # The first part of site.yml, which alone is read in a fifth of the time.
 VALIDATE = "playbooks/validate.yml"
 
@@ -23,7 +24,7 @@ def bare_lab(release="bookworm"):
     """Make two hosts fresh from the image, in a lab of their own, and return the inventory."""
     lab = f"{LAB}-bare"
     make("lab-destroy", f"LAB={lab}")  # one that a killed run left behind would not be bare
-    make("lab", f"LAB={lab}", "NODES=2", "SUBNET=10.74.0.0/24", f"RELEASE={release}")
+    make("lab", f"LAB={lab}", "NODES=2", f"SUBNET={SUBNET}", f"RELEASE={release}")
     try:
         yield PROJECT / ".cache/labs" / lab / "inventory"
     finally:
@@ -45,6 +46,39 @@ def test_check_mode_on_bare_hosts_shows_the_changes_and_makes_none(run_playbook,
     # The next look finds the same hosts: none of it was done.
     again = run_playbook("site.yml", "--check", inventory=bare_inventory).changes
     assert {host: again[host] for host in made} == made
+
+
+def fingerprints():
+    """Return the lines of lab_fingerprint.py for the bare hosts."""
+    script = (PROJECT / "molecule/lab_fingerprint.py").read_text()
+    lines = {}
+    for node in ("n1", "n2"):
+        argv = ["podman", "exec", "--interactive", f"{LAB}-bare-{node}", "python3", "-B", "-"]
+        done = subprocess.run(argv, input=script, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        lines[node] = set(done.stdout.splitlines())
+    return lines
+
+
+def test_hosts_are_as_before_when_trainyard_is_taken_off(run_playbook, bare_inventory):
+    # The test above has sent the agent.
+    agent = "/var/cache/trainyard"
+    before = {node: {line for line in lines if not line.startswith(agent)} for node, lines in fingerprints().items()}
+    assert min(map(len, before.values())) > 5000
+    # The roles that change most of the system, without a framework's many files; remove_by_name.py has those.
+    site = {"inventory": bare_inventory, "trainyard_frameworks": [], "dataset_sets": []}
+    run_playbook("site.yml", "--skip-tags", "verify", **site).expect(0)
+    made = fingerprints()
+    assert all(len(made[node] ^ before[node]) > 50 for node in before)
+    remove = {"inventory": bare_inventory}
+    shown = run_playbook("playbooks/remove.yml", "--check", **remove)
+    shown.expect(0, "n1, n2: remove.yml would remove 2 packages: libpopt0, rsync", "remove the user train")
+    assert fingerprints() == made
+    run_playbook("playbooks/remove.yml", **remove).expect(0, "n1, n2: done: remove 2 packages")
+    after = fingerprints()
+    assert {node: sorted(after[node] ^ before[node]) for node in before} == {"n1": [], "n2": []}
+    again = run_playbook("playbooks/remove.yml", **remove)
+    again.expect(0, "n1, n2: nothing of trainyard is there to remove.")
 
 
 def test_all_findings_come_at_once_and_nothing_is_touched(run_playbook, inventory_path, tmp_path, node_vars):

@@ -43,6 +43,8 @@ def address(value: Any) -> None:
 _MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 << 31
 # Upper bound for the lines of a journal that a node sends.
 MAX_JOURNAL = 1000
+# Upper bound for the steps of a removal, and for what stays.
+MAX_STEPS = 10_000
 # Prefix of an action that a node names: it is not our own text.
 ADVICE = "as the node says: "
 END = {
@@ -198,6 +200,7 @@ MACHINE = {
     "?hardware": [object],
 }
 SLURM = {"version": str, "partitions": [Each(str)], "nodes": [Each(str)], "mpi": [str], "folder_writable": bool}
+REMOVAL = {"steps": Few(str, MAX_STEPS), "stays": Few(str, MAX_STEPS), "findings": [FINDING], "recorded": bool}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},
     "bring_image": {"done": bool, **dict.fromkeys(("problem", "line", "id"), str)},
@@ -234,6 +237,8 @@ SHAPES: dict[str, Shape] = {
     "slurm_end": {"changed": bool},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
     "in_use": {"uses": [str], "slurm": str, "?kubernetes": bool},
+    "keep_record": {"recorded": bool, "findings": [FINDING]},
+    "removal": REMOVAL,
     "rdma_traffic": {"traffic": {"host": str, "ports": PORTS}},
     "listen": {"endpoint": PEER, "pid": int, "start_time": MAYBE_INT},
     "connect": {
