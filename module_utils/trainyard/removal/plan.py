@@ -92,7 +92,8 @@ def _in_use(record: Record | None, state: State, request: Request) -> list[Findi
         )
         for use in state["uses"]
     ]
-    if record and request.user in record["users"] and state["processes"]:
+    # Ranks of a job are such processes, too.
+    if not findings and record and request.user in record["users"] and state["processes"]:
         names = ", ".join(some_of(state["processes"], _MAX_NAMES))
         action = "end them (see `ps -u`), and run remove.yml again"
         findings.append(Finding("processes", f"{request.user} runs {names}", "no process of that user", action))

@@ -133,8 +133,9 @@ class Undo:
                 self.problems.append(Finding("removal", found, "a step that succeeds", action))
         self._reload(done)
         self._end()
-        # The agent runs from here, and imports nothing any more.
-        shutil.rmtree(planning.AGENT, ignore_errors=True)
+        if any(step.path == planning.AGENT for step in self.plan.steps):
+            # The agent runs from here, and imports nothing any more.
+            shutil.rmtree(planning.AGENT, ignore_errors=True)
         return done
 
     def _do(self, step: Step) -> bool:

@@ -124,12 +124,10 @@ def test_a_user_that_was_there_before_stays_and_leaves_the_group_of_the_devices(
 
 def test_a_node_in_use_is_refused():
     record = record_of(after=node(users={"root": 0, "train": 2000}))
-    plan = build(record, node(uses=["job digits-1"], processes=["python (7)"], users={"train": 2000}), [], REQUEST)
-    assert [(each.check, each.found) for each in plan.findings] == [
-        ("job", "job digits-1"),
-        ("processes", "train runs python (7)"),
-    ]
-    assert "playbooks/stop.yml" in plan.findings[0].action
+    for uses, found in ((["job digits-1"], ("job", "job digits-1")), ([], ("processes", "train runs python (7)"))):
+        plan = build(record, node(uses=uses, processes=["python (7)"], users={"train": 2000}), [], REQUEST)
+        assert [(each.check, each.found) for each in plan.findings] == [found]
+        assert ("playbooks/stop.yml" in plan.findings[0].action) is bool(uses)
     # Processes of a user whom others made are no hindrance: the user stays.
     assert build(record_of(), node(processes=["python (7)"]), [], REQUEST).findings == []
 
