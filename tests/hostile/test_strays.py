@@ -142,7 +142,9 @@ def test_processes_of_root_are_never_named(place):
 
 
 def test_a_job_that_renames_its_folder_is_counted_and_ended(place, job_id):  # noqa: F811
-    runs(place, job_id)
+    for pid in runs(place, job_id):
+        # Neither ends before it is counted.
+        os.kill(pid, signal.SIGSTOP)
     place.does(lambda: (place.jobs / job_id).rename(place.jobs / "elsewhere"))
     assert collect(place, job_id, stop=False)["left"] == 2
     found = collect(place, job_id)

@@ -229,8 +229,11 @@ def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
     return matches
 
 
-def _of_host(interfaces: Sequence[Interface], host_address: str) -> list[_Match]:
-    """Return the interface that owns the address by which Ansible reaches the node, or else its only network."""
+def _of_host(interfaces: Sequence[Interface], host_address: str, alone: bool) -> list[_Match]:
+    """Return the interface that owns the address by which Ansible reaches the node, or else its only network.
+
+    A node that is `alone` in its job and has none, or several, takes the loopback interface.
+    """
     everything = [(interface, address) for interface in interfaces for address in _addresses(interface)]
     local = host_address == "localhost"
     try:
@@ -253,6 +256,9 @@ def _of_host(interfaces: Sequence[Interface], host_address: str) -> list[_Match]
     ]
     candidates = [match for match in candidates if not leads_nowhere(match[0]["name"])] or candidates
     candidates = [match for match in candidates if match[1].version == 4] or candidates
+    if alone and len(candidates) != 1:
+        loopback = [match for match in everything if match[1].ip.is_loopback]
+        candidates = [match for match in loopback if match[1].version == 4][:1] or candidates
     if len(candidates) != 1:
         found = f"{_described(interfaces)}, none of which is the node's address in the inventory ({host_address})"
         action = "set job_network to a CIDR such as 10.77.0.0/24 or to the name of an interface"
@@ -270,7 +276,7 @@ def select_interface(
     """
     network = network.strip()
     if not network:
-        matches = _of_host(interfaces, host_address)
+        matches = _of_host(interfaces, host_address, alone)
     elif "/" in network:
         matches = _of_network(interfaces, network)
     else:

@@ -112,7 +112,10 @@ def test_a_role_pins_its_environment():
     environment = {"packages": ["torch==2.13.0"], "lock": "", "interpreter": "python3"}
     part = {"environment": environment, "pinned_by": "pytorch"}
     parts = {"pytorch": part, "openmpi": {"packages": ["x"]}}
-    found = site_locking.with_pins({"n1": parts, "n2": parts, "n3": parts}, {"n1": "", "n2": "3.13"})
+    hosts = {"n1": {"trainyard_python3": {"stdout": ""}}, "n2": {"trainyard_python3": {"stdout": "3.13"}}, "n3": {}}
+    facts = {"trainyard_requested": dict.fromkeys(hosts, parts)}
+    _, found, systems, findings = site_locking.recorded({"ansible_facts": facts, "hostvars": hosts}, hosts)
+    assert (systems, len(findings)) == ({}, 3)
     interpreters = [each["pytorch"]["environment"]["interpreter"] for each in found.values()]
     assert interpreters == ["python3", "python3.13", "python3"]
     assert "torch==2.13.0" in found["n1"]["pytorch"]["environment"]["lock"]

@@ -80,6 +80,12 @@ def test_a_host_with_a_name_and_two_networks_is_a_finding():
     assert "set job_network" in caught.value.finding.action
 
 
+@pytest.mark.parametrize("others", [[], [ETH, IB], [interface("docker0", "172.18.0.1/16", kind="bridge")]])
+def test_a_node_that_is_alone_needs_no_network(others):
+    assert networks.select_interface([LO, *others], "", "here", alone=True) == ("lo", "127.0.0.1")
+    assert networks.select_interface([LO, ETH], "", "here", alone=True) == ("eth0", "10.77.0.2")
+
+
 def test_loopback_serves_one_node_only():
     assert networks.select_interface([LO, ETH], "", "127.0.0.1", alone=True) == ("lo", "127.0.0.1")
     assert networks.select_interface([LO, ETH], "", "localhost", alone=True) == ("lo", "127.0.0.1")

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 import yaml
 from ansible_run import PROJECT, run_ansible
 
@@ -47,6 +48,7 @@ PINNED = """
 """
 
 
+@pytest.mark.mirrors
 def test_pip_finds_the_pytorch_of_the_example(tmp_path):
     """pip has this machine's own configuration, as the inventory names no index."""
     playbook = tmp_path / "pinned.yml"

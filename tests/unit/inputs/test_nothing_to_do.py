@@ -94,6 +94,7 @@ def test_playbooks_that_would_do_nothing_fail(tmp_path, book, compute, options, 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.mirrors
 def test_a_limit_with_localhost_and_nodes_is_fine(tmp_path):
     options = ["--limit", "n1,localhost", "--tags", "validate"]
     playbook(tmp_path, "site.yml", ["n1", "n2"], *options).expect(0, "1 node: ")

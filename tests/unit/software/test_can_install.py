@@ -27,6 +27,8 @@ def pip():
 def served(tmp_path, monkeypatch):
     """Serve a folder on the loopback: the folder, the server's address, and the list of requests."""
     asked = []
+    # `make BUNDLE=folder` has pip ask no index.
+    monkeypatch.delenv("PIP_NO_INDEX", raising=False)
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args):

@@ -128,7 +128,7 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # Threads are the framework's to place: bound to one core they would share it.
         "hwloc_base_binding_policy": "none",
         # Never rsh, which Open MPI falls back to. One node alone needs none, yet mpirun ends where it is not found.
-        "plm_rsh_agent": "ssh" if len(placement.nodes) > 1 else "false",
+        "plm_rsh_agent": "ssh" if len(placement.nodes) > 1 or job.restarts.min_nodes else "false",
         "plm_rsh_args": UNATTENDED,
         "orte_launch_agent": f"{placement.job_dir}/{DAEMON_SCRIPT} {'orted' if _old(placement) else 'prted'}",
     }
