@@ -90,4 +90,4 @@ def test_an_archive_of_a_job_that_has_ended_holds_none_of_its_secrets(play, node
     assert [name for name, text in files.items() if SECRET in text] == []
     assert "*" * len(SECRET) in files["run/logs/rank_0.log"]
     journal = files["nodes/n1/journal.txt"]
-    assert f"Stopped {unit}" in journal and f"Started trainyard-{runs.job_id}-monitor.service" in journal
+    assert f"Started {unit}" in journal and f"Started trainyard-{runs.job_id}-monitor.service" in journal
