@@ -32,7 +32,7 @@ def keep(action: OnceForAll, hosts: Sequence[str], *, begin: bool) -> None:
     findings = [*nodes.silent_findings(answers), *_findings(answers)]
     if findings:
         headline = "{count} {findings}: what the hosts were before could not be recorded"
-        raise FindingsError(findings, f"{headline}, and nothing was changed." if begin else f"{headline}.")
+        raise FindingsError(findings, f"{headline}, so no role has run." if begin else f"{headline}.")
 
 
 def take_off(action: OnceForAll, hosts: Sequence[str], *, data: bool, check: bool) -> tuple[str, bool]:

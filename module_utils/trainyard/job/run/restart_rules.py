@@ -88,7 +88,8 @@ _ERRORS = (
         r"|(?:pydantic\S{0,40}\.)?ValidationError|(?:\w{1,40}\.){0,6}MisconfigurationException"
         r"|(?:hydra|omegaconf)\.errors\.\w{1,60})\b",
     ),
-    # Messages of PyTorch, torch_npu and OneFlow about shapes, types and the use of their functions.
+    # Messages of PyTorch, torch_npu and OneFlow about shapes, types and the use of their functions. Newer releases of
+    # PyTorch raise errors of CUDA as AcceleratorError.
     (
         _TWICE,
         r"(?:RuntimeError|torch\.AcceleratorError): .{0,120}"
