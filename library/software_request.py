@@ -25,7 +25,8 @@ options:
     description: >-
       Name of the variable, a dictionary with C(findings) (on the input), C(environment), C(prefix), C(manage_system),
       C(apt), C(data) and C(sources). For a lock it may have C(packages) of the system, C(optional_packages), which the
-      system may lack, C(repository) (packages of another repository), and C(missing) (C(what) and C(why)).
+      system may lack, C(repository) (packages of another repository), C(kept_sources) (as C(sources), which no
+      host asks for now), and C(missing) (C(what) and C(why)).
     type: str
     required: true
 extends_documentation_fragment: read_only

@@ -35,10 +35,15 @@ def requested(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
         (each["what"], each["url"], each["sha256"]): each
         for parts in requests.values()
         for part in parts.values()
-        for source in part.get("sources") or ()
+        for source in _sources(part)
         for each in _of_source(source, part.get("package") or {})
     }
     return [found[key] for key in sorted(found)]
+
+
+def _sources(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from part.get("sources") or ()
+    yield from part.get("kept_sources") or ()
 
 
 def _of_source(source: Mapping[str, Any], package: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -61,7 +66,7 @@ def brought(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
         str(source["what"]): str(source["local_file"])
         for parts in requests.values()
         for part in parts.values()
-        for source in part.get("sources") or ()
+        for source in _sources(part)
         if source.get("local_file")
     }
     return [

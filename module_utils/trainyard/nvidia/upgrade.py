@@ -159,6 +159,28 @@ def _node_findings(node: Node, entry: Entry, settings: Node) -> Iterator[Finding
         yield Finding("way back", found, expected, f"run `apt-get update`, or add them to the mirror{_WAY_BACK}")
 
 
+def sources(runfiles: Sequence[Node]) -> list[dict[str, str]]:
+    """Return the installers for the way back as the sources of a lock, see the module software_request."""
+    return [
+        {
+            "what": f"NVIDIA driver {one.get('version', '')}",
+            "url": str(one.get("url") or ""),
+            "local_file": str(one.get("file") or ""),
+            "sha256": str(one.get("sha256") or ""),
+        }
+        for one in runfiles
+    ]
+
+
+def runfiles_here(runfiles: Sequence[Node], files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the installers, each from its file of the bundle (`files`, by sum) unless it names a file."""
+    found = []
+    for one in runfiles:
+        here = "" if one.get("file") else files.get(str(one.get("sha256")), "")
+        found.append({**one, "url": "", "file": here} if here else dict(one))
+    return found
+
+
 def _runfile(before: Node, runfiles: Sequence[Node]) -> dict[str, str]:
     for one in runfiles:
         if str(one.get("version")) == before["runfile"]:

@@ -200,7 +200,10 @@ def test_the_vendors_installer_replaces_packages_when_that_is_allowed(run, last)
 def test_an_upgrade_that_fails_goes_back_to_the_runfile_that_was_there(upgrade, node_names, last, last_name):
     folder = os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY") or Path(__file__).resolve().parents[3] / ".cache"
     file = Path(folder).resolve() / f"NVIDIA-Linux-x86_64-{RUNFILE}.run"
-    way_back = {"version": RUNFILE, "file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    # From a bundle: nothing answers at its own address.
+    way_back = {"version": RUNFILE, "url": f"http://127.0.0.1:9/{file.name}", "sha256": sha256}
+    bundle = {"files": {sha256: str(file)}}
     program = base64.b64encode(NVCC.read_bytes()).decode()
     last.check_output(
         f"sudo sh -ec 'mkdir -p {TOOLKIT}/bin; ln -s {TOOLKIT} {TOOLKIT.partition('-')[0]}; "
@@ -208,7 +211,9 @@ def test_an_upgrade_that_fails_goes_back_to_the_runfile_that_was_there(upgrade, 
         "rm /var/log/replay-installer.arguments'"
     )
     try:
-        done, table = upgrade(nvidia_driver_replace=True, nvidia_driver_upgrade_runfiles=[way_back])
+        done, table = upgrade(
+            nvidia_driver_replace=True, nvidia_driver_upgrade_runfiles=[way_back], trainyard_locked=bundle
+        )
     finally:
         last.check_output(f"sudo rm -r {TOOLKIT} {TOOLKIT.partition('-')[0]}")
     assert done.rc == 2

@@ -24,6 +24,13 @@ def test_each_file_is_requested_once():
     assert [files.is_resolved(each) for each in (archive, digits, of_git)] == [True, False, False]
 
 
+def test_what_a_role_keeps_for_later_is_requested_too():
+    requests = {"n1": {"nvidia_driver": {"sources": [], "kept_sources": [ARCHIVE]}}}
+    assert files.requested(requests) == [ARCHIVE]
+    (found,) = files.brought({"n1": {"nvidia_driver": {"kept_sources": [{**ARCHIVE, "local_file": "/srv/o"}]}}})
+    assert "/srv/o" in found["why"]
+
+
 def test_one_thing_from_two_addresses_is_two_files():
     other = {**ARCHIVE, "url": "https://d.example.org/arm64/openmpi-4.1.8.tar.bz2", "sha256": 64 * "1"}
     assert files.requested({"n1": {"x": {"sources": [ARCHIVE]}}, "n2": {"x": {"sources": [other]}}}) == [other, ARCHIVE]

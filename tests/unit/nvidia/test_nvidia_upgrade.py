@@ -263,3 +263,15 @@ def test_a_batch_that_is_not_all_upgraded_stops_the_rest():
     entries = {"n1": entry("upgraded"), "n2": entry("rolled back", why="user space"), "n3": entry("rebooting")}
     found = FILTERS["nvidia_upgrade_findings"](entries)
     assert [(each["host"], each["check"]) for each in found] == [("n2", "rolled back"), ("n3", "rebooting")]
+
+
+def test_installers_for_the_way_back_travel_in_a_bundle():
+    away = {"version": "535.1.2", "url": "https://d.example.org/old.run", "sha256": 64 * "b"}
+    assert upgrade.sources([RUNFILE, away]) == [
+        {"what": "NVIDIA driver 470.103.01", "url": "", "local_file": RUNFILE["file"], "sha256": RUNFILE["sha256"]},
+        {"what": "NVIDIA driver 535.1.2", "url": away["url"], "local_file": "", "sha256": away["sha256"]},
+    ]
+    files = {away["sha256"]: "/media/b/files/old.run", RUNFILE["sha256"]: "/media/b/files/NVIDIA-470.run"}
+    here = {**away, "url": "", "file": "/media/b/files/old.run"}
+    assert upgrade.runfiles_here([RUNFILE, away], files) == [RUNFILE, here]
+    assert upgrade.runfiles_here([RUNFILE, away], {}) == [RUNFILE, away]
