@@ -47,12 +47,12 @@ def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str,
     place.parent.mkdir(parents=True, exist_ok=True)
     log, result = place.with_suffix(".log"), place.with_suffix(".json")
     lock = place.with_suffix(".lock").open("ab")
+    until = time.monotonic() + wait_s
     with lock:
-        if request["begin"] and _take(lock):
+        if request["begin"] and _take_over(lock, result, until):
             for left in (result, *place.parent.glob("*.part*")):
                 left.unlink(missing_ok=True)
             _begin(request, fact, lock, place)
-    until = time.monotonic() + wait_s
     while not result.exists() and time.monotonic() < until and _runs(place.with_suffix(".lock")):
         time.sleep(_LOOK_S)
     runs, ended, last = _runs(place.with_suffix(".lock")), read_object(result), _last_line(log)
@@ -70,6 +70,15 @@ def _take(lock: BinaryIO) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
+    return True
+
+
+def _take_over(lock: BinaryIO, result: Path, until: float) -> bool:
+    """Return whether no transfer runs. One that has written its result is about to end: it is an older one."""
+    while not _take(lock):
+        if not result.exists() or time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_S / 10)
     return True
 
 

@@ -223,6 +223,21 @@ def test_why_it_could_not_be_brought_is_said_and_it_is_tried_again(programs, tmp
     assert bring(asked, read(asked))["problem"] == ""
 
 
+def test_the_result_of_an_older_transfer_that_is_about_to_end_is_not_taken_for_the_new_one(
+    programs, tmp_path, monkeypatch
+):
+    archive(tmp_path / "a.tar")
+    asked = request(tmp_path / "a.tar")
+    (programs / "broken").write_text("no space left\n")
+    assert bring(asked, read(asked))["problem"] == "no space left"
+    (programs / "broken").unlink()
+    take, refusals = image_transfer._take, [False, False]
+    monkeypatch.setattr(image_transfer, "_take", lambda lock: refusals.pop() if refusals else take(lock))
+    again = {**asked, "auth": None, "source": "", "identity": "", "begin": True}
+    answer = image_transfer.bring(again, read(asked), 60)
+    assert (answer["done"], answer["problem"]) == (True, "")
+
+
 def test_a_disk_without_room_for_the_archive(programs, tmp_path, monkeypatch):
     archive(tmp_path / "a.tar")
     asked = request(tmp_path / "a.tar")
