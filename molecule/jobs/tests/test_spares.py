@@ -27,7 +27,8 @@ def refused(play, nodes):
 @pytest.fixture(scope="module")
 def moved(play, nodes, refused):
     """A job on n1 and n2 with the spare n3, of which n2 freezes until n3 runs its rank; nobody watches meanwhile."""
-    run = play.launch(WORKER, job_command=[*STEPS, "80", "--restarts", "1"], job_name="moved", job_wait=False, **SPARE)
+    command = [*STEPS, "80", "--restarts", "1", "--gate"]
+    run = play.launch(WORKER, job_command=command, job_name="moved", job_wait=False, **SPARE)
     assert run.rc == 0, run.output
     state = f"/var/lib/trainyard/jobs/{run.job_id}/cluster.json"
     head = nodes["n1"].table
@@ -42,6 +43,11 @@ def moved(play, nodes, refused):
     finally:
         nodes["n2"].podman("unpause")
     assert re.fullmatch(r"no report from n2 for \d+ s", held)
+    # After the job's end nobody would tell n2 why its part is over.
+    monitor = f"/var/lib/trainyard/jobs/{run.job_id}/monitor.json"
+    wait_until(lambda: nodes["n2"].table.read_json(monitor)["end"], "the end of n2")
+    for name in ("n1", "n3"):
+        nodes[name].host.check_output(f"touch /var/lib/trainyard/jobs/{run.job_id}/source/go")
     watched = play("playbooks/watch.yml", job_id=run.job_id)
     watched.wait()
     return run, watched
@@ -77,10 +83,7 @@ def test_the_job_ends_well_with_its_rank_elsewhere(moved, left):
 
 def test_the_node_that_came_back_ran_nothing_of_it(play, moved, nodes):
     run, _ = moved
-    end = wait_until(
-        lambda: nodes["n2"].table.read_json(f"/var/lib/trainyard/jobs/{run.job_id}/monitor.json")["end"],
-        "the end of n2",
-    )
+    end = nodes["n2"].table.read_json(f"/var/lib/trainyard/jobs/{run.job_id}/monitor.json")["end"]
     assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n3")
     play("playbooks/logs.yml", job_id=run.job_id).expect(0)
     assert "step" in (run.folder / "logs" / "n2_rank_1.log").read_text() != run.log(1)
