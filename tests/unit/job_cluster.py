@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import subprocess
@@ -127,6 +128,10 @@ async def report_to(spec, host, lost=None):
             connection.abort()
 
 
+# Each node needs the same one, and to build it takes as long as to start a monitor.
+packed_runtime = functools.cache(runtime.pack)
+
+
 class Node:
     """One node of the test cluster."""
 
@@ -135,7 +140,7 @@ class Node:
         for name in ("source", "logs", "exits"):
             (folder / name).mkdir(parents=True)
         (folder / "source" / "rank.py").write_text(RANK)
-        (folder / "trainyard.pyz").write_bytes(runtime.pack())
+        (folder / "trainyard.pyz").write_bytes(packed_runtime())
         write_json(folder / "node_plan.json", spec)
         self.monitor, self.environment = None, {}
 
