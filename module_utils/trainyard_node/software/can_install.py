@@ -8,7 +8,9 @@ of a complete part need not check it again.
 from __future__ import annotations
 
 import base64
+import io
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,10 +73,10 @@ def can_install(
     waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
     if pip and waiting:
         with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:
-            zipped = Path(folder, "pip.zip")
-            zipped.write_bytes(base64.b64decode(pip))
+            with zipfile.ZipFile(io.BytesIO(base64.b64decode(pip))) as archive:
+                archive.extractall(folder)
             for prefix, work in waiting:
-                found += package_index.findings(work, prefix, zipped)
+                found += package_index.findings(work, prefix, Path(folder))
     answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
     return {**answer, "asks_index": bool(waiting) and not pip}
 

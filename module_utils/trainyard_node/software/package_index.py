@@ -25,12 +25,16 @@ LIMIT_S = 90
 
 
 def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Offered:
-    """Return what pip finds of a package for the environment's Python; with `archives` source archives, too."""
+    """Return what pip finds of a package for the environment's Python; with `archives` source archives, too.
+
+    `pip` is the folder of the package pip.
+    """
     sources = work.sources
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]
     kinds = [*WHEELS, *sources.pip_args, *(["--only-binary=:none:"] if archives else [])]
-    return query(call, pin.name, [*kinds, *before], sources.environment())
+    # Python takes three quarters of a call to compile pip, so the first call keeps the result beside it.
+    return query(call, pin.name, [*kinds, *before], {**sources.environment(), "PYTHONDONTWRITEBYTECODE": ""})
 
 
 def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
