@@ -100,12 +100,13 @@ def test_undefined_variables_of_a_job_file_are_named_with_their_lines(playbook, 
     job.write_text(
         'job_command: [python, "--lr={{ lr }}", "{{ trainyard_state }}", "{{ job_nodes }}", "{{ a | default(1) }}"]\n'
         'job_env:\n  RATE: "{{ lr }}"\n  SITE: "{{ trainyard_claster }}"\n  HOME: "{{ broken"\n'
-        'job_nodes: "{{ nodes }}"\njob_wait: "{{ waits }}"\njob_launcher: slurm\n'
+        'job_nodes: "{{ nodes }}"\njob_wait: "{{ waits }}"\njob_launcher: slurm\njob_id: y\n'
     )
     playbook("launch.yml", *extra(f"job={job}", "nodes=two", "waits=no")).expect(
         2,
-        "6 findings in what was given.",
+        "7 findings in what was given.",
         "job_name found nothing",
+        f"job_id found y in {here}/job.yml, line 9 expected",
         "do write job_scheduler: slurm and job_launcher: torchrun",
         f"found no variable lr, which stands in job_command in {here}/job.yml, line 1, job_env in {here}/job.yml, line",
         f"found no variable trainyard_claster, which stands in job_env in {here}/job.yml, line 4",

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,52 +27,67 @@ def call(playbook, tmp_path):
     return run
 
 
-def encrypt(path, password):
-    argv = ["ansible-vault", "encrypt", "--vault-password-file", password, path]
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory):
+    """Return the text of an encrypted job file."""
+    folder = tmp_path_factory.mktemp("vault")
+    (folder / "job.yml").write_text(JOB)
+    (folder / "password").write_text("right")
+    argv = ["ansible-vault", "encrypt", "--vault-password-file", folder / "password", folder / "job.yml"]
     subprocess.run(argv, check=True, capture_output=True)
+    return (folder / "job.yml").read_text()
 
 
-@pytest.mark.parametrize("way", ["@{}", "job={}"])
-def test_a_job_file_in_another_encoding_is_a_finding(call, tmp_path, way, here):
-    file = tmp_path / "job.yml"
-    file.write_bytes(JOB.encode() + b"note: caf\xe9\n")
-    rc, text = call("launch.yml", "-e", way.format(file))
-    assert (rc, f"found byte 0xe9 in {here}/job.yml, line 6 expected text in UTF-8" in text) == (2, True)
+LATIN = JOB.encode() + b"note: caf\xe9\n"
 
 
-@pytest.mark.parametrize("way", ["@{}", "job={}"])
-def test_an_encrypted_job_file_needs_its_password(call, tmp_path, way, here):
-    file = tmp_path / "job.yml"
-    file.write_text(JOB)
-    encrypt(file, tmp_path / "password")
-    given = ["launch.yml", "-e", way.format(file)]
-    rc, text = call(*given)
-    assert (rc, f"found {here}/job.yml is encrypted, and there is no password" in text) == (2, True)
-    rc, text = call(*given, "--vault-password-file", str(tmp_path / "wrong"))
+def test_job_files_in_another_encoding_or_without_their_password_are_findings(call, tmp_path, encrypted, here):
+    (tmp_path / "job.yml").write_text(encrypted)
+    (tmp_path / "latin.yml").write_bytes(LATIN)
+    latin = f"found byte 0xe9 in {here}/latin.yml, line 6 expected text in UTF-8"
+    rc, text = call("launch.yml", "-e", f"@{tmp_path}/latin.yml", "-e", f"@{tmp_path}/job.yml")
+    assert (rc, "2 findings" in text, latin in text) == (2, True, True)
+    assert f"found {here}/job.yml is encrypted, and there is no password" in text
+    rc, text = call("launch.yml", "-e", f"job={tmp_path}/latin.yml")
+    assert (rc, latin in text) == (2, True)
+    rc, text = call("launch.yml", "-e", f"job={tmp_path}/job.yml", "--vault-password-file", str(tmp_path / "wrong"))
     assert (rc, f"found no password that was given decrypts {here}/job.yml" in text) == (2, True)
-    rc, text = call(*given, "-e", "job_nodes=-1", "--vault-password-file", str(tmp_path / "password"))
+
+
+@pytest.mark.parametrize("way", ["@{}", "job={}"])
+def test_an_encrypted_job_file_is_read_with_its_password(call, tmp_path, way, encrypted):
+    (tmp_path / "job.yml").write_text(encrypted)
+    given = ["-e", way.format(tmp_path / "job.yml"), "-e", "job_nodes=-1"]
+    rc, text = call("launch.yml", *given, "--vault-password-file", str(tmp_path / "password"))
     assert (rc, "1 finding" in text, "job_nodes found -1" in text) == (2, True, True)
 
 
-def test_all_files_of_the_inventory_are_checked_at_once(call, tmp_path):
+def test_all_files_of_the_inventory_are_checked_at_once(call, tmp_path, encrypted):
     variables = tmp_path / "inventory" / "group_vars"
-    (variables / "all.yml").write_text("password: x\n")
-    encrypt(variables / "all.yml", tmp_path / "password")
+    (variables / "all.yml").write_text(encrypted)
     (variables / "compute.yml").write_bytes(b"# caf\xe9\n")
     rc, text = call("playbooks/status.yml")
     assert (rc, "2 findings" in text) == (2, True)
     assert "group_vars/all.yml is encrypted" in text and "byte 0xe9 in" in text
 
 
-@pytest.mark.parametrize("value", ["{name: x}", "[a]", "3"])
-def test_a_job_that_is_not_a_path_is_a_finding(call, tmp_path, value):
-    file = tmp_path / "job.yml"
-    file.write_text(f"job: {value}\n")
-    rc, text = call("launch.yml", "-e", f"@{file}")
+def not_a_path(value):
+    """Return what is found of a variable `job`; this needs a process that is a controller."""
+    from ansible.module_utils.trainyard_controller.input_options import read_job_file
+
+    (finding,) = read_job_file(SimpleNamespace(extra={"job": value}))
+    return finding.found
+
+
+def test_a_job_that_is_not_a_path_is_a_finding(call, controller, tmp_path):
+    (tmp_path / "job.yml").write_text("job: {name: x}\n")
+    rc, text = call("launch.yml", "-e", f"@{tmp_path}/job.yml")
     assert (rc, "as the variable job:" in text) == (2, True)
+    for value in (["a"], 3):
+        assert "as the variable job:" in controller.submit(not_a_path, value).result()
 
 
-@pytest.mark.parametrize("book", ["launch.yml", "playbooks/status.yml", "playbooks/validate.yml"])
+@pytest.mark.parametrize("book", ["launch.yml", "playbooks/validate.yml"])
 def test_undefined_variables_of_the_inventory_are_findings(call, book, tmp_path):
     more = ["-e", "job_name=probe", "-e", "job_command=[hostname]"] if book == "launch.yml" else []
     host, variables = ', ansible_host: "{{ nope }}"', 'trainyard_root: "{{ nope }}/x"'
@@ -86,7 +102,7 @@ def test_variables_that_roles_set_later_are_not_findings(call):
     assert "no variable" not in text
 
 
-@pytest.mark.parametrize("book", ["launch.yml", "playbooks/verify.yml", "playbooks/collective_check.yml"])
+@pytest.mark.parametrize("book", ["launch.yml", "playbooks/collective_check.yml"])
 def test_an_unwritable_folder_of_runs_is_a_finding(call, book, tmp_path):
     (tmp_path / "file").touch()
     rc, text = call(book, "-e", f"trainyard_runs={tmp_path}/file/runs", "-e", "job_name=x", "-e", "job_command=[a]")

@@ -74,23 +74,27 @@ def playbook(tmp_path, book, compute, *options):
 @pytest.mark.parametrize(
     ("book", "compute", "options", "found"),
     [
-        ("site.yml", None, [], "no group compute in the inventory"),
-        ("playbooks/validate.yml", [], [], "no host in group compute"),
-        ("playbooks/verify.yml", None, [], "no group compute in the inventory"),
-        ("playbooks/collective_benchmark.yml", ["n1"], ["-e", "benchmark_hosts=b"], "no host in benchmark_hosts 'b'"),
-        ("playbooks/pair_check.yml", ["n1"], [], "only n1 in group compute"),
-        ("playbooks/nvidia_reboot.yml", ["n1"], [], "no group nvidia in the inventory"),
-        ("site.yml", ["n1"], ["--tags", "pytorhc"], "no task of site.yml has the tag pytorhc"),
-        ("launch.yml", ["n1"], ["-e", "@jobs/digits.yml", "--tags", "x"], "no task of launch.yml has the tag x"),
-        ("playbooks/verify.yml", ["n1"], ["--check"], "verify.yml with --check, which measures nothing"),
-        ("site.yml", ["n1", "n2"], ["--limit", "n1"], "--limit n1 leaves out localhost"),
-        ("playbooks/validate.yml", ["n1"], ["--limit", "other"], "--limit other leaves none of the group compute"),
+        ("site.yml", [], ["--tags=pytorhc"], ["no host in group compute", "no task of site.yml has the tag pytorhc"]),
+        (
+            *("playbooks/verify.yml", None, ["--check"]),
+            ["no group compute in the inventory", "verify.yml with --check, which measures nothing"],
+        ),
+        ("playbooks/collective_benchmark.yml", ["n1"], ["-e", "benchmark_hosts=b"], ["no host in benchmark_hosts 'b'"]),
+        ("playbooks/pair_check.yml", ["n1"], [], ["only n1 in group compute"]),
+        ("playbooks/nvidia_reboot.yml", ["n1"], [], ["no group nvidia in the inventory"]),
+        (
+            *("launch.yml", ["n1"], ["-e", "@jobs/digits.yml", "--tags=x", "--start-at-task=Start"]),
+            ["no task of launch.yml has the tag x", "'Start', which leaves out the tasks before it"],
+        ),
+        ("site.yml", ["n1", "n2"], ["--limit", "n1"], ["--limit n1 leaves out localhost"]),
+        ("playbooks/validate.yml", ["n1"], ["--limit", "other"], ["--limit other leaves none of the group compute"]),
     ],
 )
 def test_playbooks_that_would_do_nothing_fail(tmp_path, book, compute, options, found):
     run = playbook(tmp_path, book, compute, *options)
-    run.expect(2, f"found {found}")
-    assert run.text.count("1 finding in what was given. Nothing was done.") == 1 and "PLAY" not in run.text, run.output
+    run.expect(2, *(f"found {each}" for each in found))
+    headline = "1 finding in what was given." if len(found) == 1 else f"{len(found)} findings in what was given."
+    assert run.text.count(f"{headline} Nothing was done.") == 1 and "PLAY" not in run.text, run.output
     assert not (tmp_path / "runs").exists()
 
 
