@@ -14,9 +14,14 @@ from ansible.template import Templar, trust_as_template
 
 from ..trainyard.findings.adhoc import COLLECTION
 from ..trainyard.findings.findings import FindingsError, UnusableError
+from . import agent_code
 from .fan_out import FanOut
 from .project import MODULES, ROOT, short
 from .run_folder import NotWrittenError
+
+# Each task runs in a process of its own. It takes this from Ansible's process, which loads plugins, and need not read
+# the files of the agent again.
+agent_code.digest()
 
 
 class OnceForAll(ActionBase):  # type: ignore[misc]
