@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,27 +58,35 @@ def scratch():
         yield Path(folder)
 
 
+def run_it(folder, scratch, *options, kind="gpu", **environment):
+    """Run tests/hardware with the fake of the vendor's tool."""
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_TEST", "PYTEST"))},
+        "PATH": f"{PROJECT / 'tests/fixtures' / STAND_INS[kind]}:{os.environ['PATH']}",
+        **{"TMPDIR": str(scratch), "TRAINYARD_TEST_REPORTS": str(folder / "reports")},
+        **{"TRAINYARD_TEST_TORCH": "/absent/python3", "TRAINYARD_TEST_CUDA": "/absent/cuda", **environment},
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/hardware/test_{kind}.py", *options]
+    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
+    assert list(scratch.iterdir()) == [], "something was left behind"
+    return Done(done, folder / "reports")
+
+
 @pytest.fixture
 def run(tmp_path, scratch):
-    """Return a function that runs tests/hardware with the fake of the vendor's tool."""
-
-    def run_it(*options, kind="gpu", **environment):
-        env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_TEST", "PYTEST"))},
-            "PATH": f"{PROJECT / 'tests/fixtures' / STAND_INS[kind]}:{os.environ['PATH']}",
-            **{"TMPDIR": str(scratch), "TRAINYARD_TEST_REPORTS": str(tmp_path / "reports")},
-            **{"TRAINYARD_TEST_TORCH": "/absent/python3", "TRAINYARD_TEST_CUDA": "/absent/cuda", **environment},
-        }
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/hardware/test_{kind}.py", *options]
-        done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
-        assert list(scratch.iterdir()) == [], "something was left behind"
-        return Done(done, tmp_path / "reports")
-
-    return run_it
+    """Return a function that runs tests/hardware with these options and variables."""
+    return partial(run_it, tmp_path, scratch)
 
 
-def test_a_run_with_a_fake_gpu_is_complete_and_names_the_fake(run):
-    done = run()
+@pytest.fixture(scope="module")
+def with_gpus(tmp_path_factory):
+    """Return the result of all steps with fake GPUs."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        return run_it(tmp_path_factory.mktemp("gpus"), Path(scratch))
+
+
+def test_a_run_with_a_fake_gpu_is_complete_and_names_the_fake(with_gpus):
+    done = with_gpus
     assert done.rc == 0, done.output
     assert done.report["result"] == "passed"
     assert done.report["fakes"] == ["fake for nvidia-smi of trainyard's tests, NVIDIA-SMI version : 570.86.15"]
@@ -114,8 +123,8 @@ def test_a_run_with_fake_npus_is_complete(run, tmp_path):
     assert len(done.steps[RANK_TABLE]["data"]["table"]["server_list"][0]["device"]) == 8
 
 
-def test_the_archive_has_report_captures_and_pages_without_names_of_the_machine(run):
-    done = run("-k", "devices_are_those_that_nvidia or verification or captures")
+def test_the_archive_has_report_captures_and_pages_without_names_of_the_machine(with_gpus):
+    done = with_gpus
     packed = done.folder.with_name(f"{done.folder.name}.tar.gz")
     with tarfile.open(packed) as tar:
         names = [member.name.partition("/")[2] for member in tar.getmembers()]

@@ -55,21 +55,15 @@ def drilled(tmp_path):
 
 
 def test_a_healthy_job_survives_and_nothing_is_left(call, tmp_path):
-    done = run_ansible(*call(job_max_restarts=2))
+    done = run_ansible(*call())
     done.expect(0, "Run 5 of 5", "survives: yes, a killed node costs", "data order continues pass")
     found, page = drilled(tmp_path)
     assert {check["state"] for check in found["checks"]} == {"pass"} and found["noise"] == 0
-    assert found["notes"] == [note for note in found["notes"] if "killed" in note]
+    assert "job_max_restarts" in found["notes"][0] and all("killed" in note for note in found["notes"][1:])
     assert [run["run"] for run in found["runs"]] == ["undisturbed", "stopped", "resumed", "rank", "node"]
     assert "survives: yes" in page and "step 1" in page
     # Neither the drill's checkpoints nor any in the job's own place.
     assert [path.name for path in tmp_path.glob("saved*")] == []
-
-
-def test_a_defect_is_named_and_fails_the_playbook(call, tmp_path):
-    done = run_ansible(*call("seed"))
-    done.expect(2, "survives: no, missing: data order continues", "other data than without the fault")
-    assert "job_max_restarts" in drilled(tmp_path)[0]["notes"][0]
 
 
 def test_a_job_that_cannot_be_drilled_starts_nothing(call, tmp_path):

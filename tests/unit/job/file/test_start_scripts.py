@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import start_scripts
-from ansible.module_utils.trainyard_node.job.run import execute, processes, runtime, start_script
-from job_cluster import PATIENCE_S, Cluster, wait_for
+from ansible.module_utils.trainyard_node.job.run import execute, processes, start_script
+from job_cluster import PATIENCE_S, Cluster, packed_runtime, wait_for
 from job_samples import packed
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "fixtures" / "start_scripts"
@@ -41,7 +41,7 @@ class Rank:
         env = {"PATH": path, "TRAINYARD_JOB_ID": self.job_id, "TRAINYARD_JOB_DIR": str(job_dir), **env}
         process = {"name": "rank0", "argv": list(argv), "env": env, "log": str(self.log)}
         (job_dir / "node_plan.json").write_text(json.dumps({"processes": [process], "base_env": {}, "secret_env": {}}))
-        (job_dir / "trainyard.pyz").write_bytes(runtime.pack())
+        (job_dir / "trainyard.pyz").write_bytes(packed_runtime())
         command = [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "exec", str(job_dir), "rank0"]
         self.process = subprocess.Popen(command, env={"TRAINYARD_JOB_ID": self.job_id}, start_new_session=True)
 

@@ -13,9 +13,9 @@ import yaml
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.plan.plan import describe
 from ansible.module_utils.trainyard.job.run import failure
-from ansible.module_utils.trainyard_node.job.run import runtime
 from hypothesis import given
 from hypothesis import strategies as st
+from job_cluster import packed_runtime
 from job_samples import VENV, briefly, make_job, make_plan, member, node_facts, planned, wrong
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -143,7 +143,7 @@ def test_a_job_file_sets_no_place_in_the_cluster(name):
 def start(tmp_path):
     """Start a rank as the launch module does, with the plan's own script, and return its status and stderr."""
     (tmp_path / "logs").mkdir()
-    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    (tmp_path / "trainyard.pyz").write_bytes(packed_runtime())
     (file,) = make_plan(oneflow_job(stop_grace=0), [member(0)]).as_dict()["files"]
     script = tmp_path / "oneflow_rank"
     script.write_text(

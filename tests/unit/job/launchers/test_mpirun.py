@@ -15,9 +15,9 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, parse
 from ansible.module_utils.trainyard.job.placement.placement import common_environment
 from ansible.module_utils.trainyard.job.plan.plan import describe
-from ansible.module_utils.trainyard_node.job.run import runtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from job_cluster import packed_runtime
 from job_samples import VENV, briefly, captured_member, make_job, make_plan, member, node_facts, planned
 
 OPEN_MPI_4 = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
@@ -231,7 +231,7 @@ def test_mindspore_on_captured_gpu_machines(tmp_path):
 def job_folder(folder):
     for name in ("logs", "source"):
         (folder / name).mkdir()
-    (folder / "trainyard.pyz").write_bytes(runtime.pack())
+    (folder / "trainyard.pyz").write_bytes(packed_runtime())
     node_plan = {"base_env": {"HOME": "/h"}, "secret_env": {"API_KEY": "hunter2"}}
     (folder / "node_plan.json").write_text(json.dumps(node_plan))
     return folder

@@ -110,15 +110,50 @@ def test_what_an_issue_needs_is_in_one_file(site, ended, tmp_path):
 GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sleep(0.05)"
 
 
-def test_stop_by_name_finds_the_older_run_that_still_runs(site, ended, tmp_path):
-    gated = [sys.executable, "-c", GATE.format(file=str(tmp_path / "never"))]
-    job = {**JOB, "job_name": f"two-{NAME}"}
-    site.succeed("launch.yml", **{**job, "job_command": gated, "job_wait": False})
-    [older] = [path.parent.name for path in site.runs.glob(f"two-{NAME}-*/plan.json")]
-    site.succeed("launch.yml", **job)
-    assert f"Job {older} is running." in site.succeed("playbooks/status.yml", job_name=f"two-{NAME}")
-    assert f"Job {older} was stopped" in site.succeed("playbooks/stop.yml", job_name=f"two-{NAME}")
-    for folder in site.runs.glob(f"two-{NAME}-*"):
+def launch_unwatched(site, **variables):
+    """Launch a job of a name that two have, and return the folder of its run."""
+    before = set(site.runs.iterdir())
+    site.succeed("launch.yml", **{**JOB, "job_name": f"two-{NAME}", "job_wait": False, **variables})
+    [folder] = {path.parent for path in site.runs.glob(f"two-{NAME}-*/plan.json")} - before
+    return folder
+
+
+@pytest.fixture(scope="module")
+def older(site, ended, tmp_path_factory):
+    """The folder of a run that goes on until it is stopped."""
+    gate = str(tmp_path_factory.mktemp("gate") / "never")
+    return launch_unwatched(site, job_command=[sys.executable, "-c", GATE.format(file=gate)])
+
+
+@pytest.fixture(scope="module")
+def newer(site, older):
+    """The folder of a run with the same name that has ended, which nobody has watched."""
+    folder = launch_unwatched(site)
+    cluster = site.state / "jobs" / folder.name / "cluster.json"
+    wait_for(lambda: json.loads(cluster.read_text()).get("end"), "the job's end")
+    wait_for(lambda: processes.of_job(folder.name) == [], "its processes to end")
+    assert not (folder / "summary.json").exists()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cleaned(site, newer):
+    """The output of clean.yml for the newer run."""
+    return site.succeed("playbooks/clean.yml", job_id=newer.name)
+
+
+def test_clean_records_how_an_unwatched_job_ended_first(site, newer, cleaned):
+    assert f"Recorded how {newer.name} ended, which nobody had watched: succeeded." in cleaned
+    assert json.loads((newer / "summary.json").read_text())["state"] == "succeeded"
+    assert (newer / "logs" / "rank_0.log").read_text() == "step 1/1 loss 0.5\n" and (newer / "report.html").exists()
+    assert not (site.state / "jobs" / newer.name).exists()
+    assert f"Job {newer.name} succeeded in 0:00:0" in site.succeed("playbooks/status.yml", job_id=newer.name)
+
+
+def test_stop_by_name_finds_the_older_run_that_still_runs(site, older, newer, cleaned):
+    assert f"Job {older.name} is running." in site.succeed("playbooks/status.yml", job_name=f"two-{NAME}")
+    assert f"Job {older.name} was stopped" in site.succeed("playbooks/stop.yml", job_name=f"two-{NAME}")
+    for folder in (older, newer):
         shutil.rmtree(folder)
 
 
@@ -137,22 +172,6 @@ def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
     after = content(ended)
     del after["removed.json"]
     assert after == before
-
-
-def test_clean_records_how_an_unwatched_job_ended_first(site, ended):
-    site.succeed("launch.yml", **{**JOB, "job_name": f"un{NAME}", "job_wait": False})
-    [run] = [path.parent for path in site.runs.glob(f"un{NAME}-*/plan.json")]
-    cluster = site.state / "jobs" / run.name / "cluster.json"
-    wait_for(lambda: json.loads(cluster.read_text()).get("end"), "the job's end")
-    wait_for(lambda: processes.of_job(run.name) == [], "its processes to end")
-    assert not (run / "summary.json").exists()
-    recorded = f"Recorded how {run.name} ended, which nobody had watched: succeeded."
-    assert recorded in site.succeed("playbooks/clean.yml", job_id=run.name)
-    assert json.loads((run / "summary.json").read_text())["state"] == "succeeded"
-    assert (run / "logs" / "rank_0.log").read_text() == "step 1/1 loss 0.5\n" and (run / "report.html").exists()
-    assert not cluster.parent.exists()
-    assert f"Job {run.name} succeeded in 0:00:0" in site.succeed("playbooks/status.yml", job_id=run.name)
-    shutil.rmtree(run)
 
 
 def test_a_lost_job_is_no_success(site, ended):

@@ -10,8 +10,8 @@ import zipfile
 
 import pytest
 from ansible.module_utils.trainyard.job.plan import images
-from ansible.module_utils.trainyard_node.job.run import container, runtime
-from job_cluster import wait_for
+from ansible.module_utils.trainyard_node.job.run import container
+from job_cluster import packed_runtime, wait_for
 
 PODMAN = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/calls"
@@ -29,7 +29,7 @@ def job_dir(tmp_path):
     (tmp_path / "podman").write_text(PODMAN)
     (tmp_path / "podman").chmod(0o755)
     (tmp_path / "source").mkdir()
-    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    (tmp_path / "trainyard.pyz").write_bytes(packed_runtime())
     record = {"runtime": "podman", "program": str(tmp_path / "podman"), "image": "IMAGE", "id": "sha256:1"}
     record.update(path="/usr/bin:/bin", python="", user="", gpus=False, devices=[])
     record["mounts"] = [[str(tmp_path / "saved"), "/saved", "rw"], ["/etc", "/data", "ro"]]
@@ -117,7 +117,7 @@ def test_all_containers_of_a_job_are_removed(job_dir):
 
 def test_our_runtime_in_an_image_has_no_syntax_that_its_oldest_python_lacks(tmp_path):
     """What ranks, agents and start scripts load of it; a real Python of that age is tried by hand."""
-    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    (tmp_path / "trainyard.pyz").write_bytes(packed_runtime())
     program = "import sys; sys.path.insert(0, sys.argv[1]); from runtime.trainyard_node.job.run import "
     program += (
         "execute, start_script, stop_grace; print(*(name for name in sys.modules if name.startswith('runtime.')))"

@@ -9,17 +9,17 @@ import time
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import execute, processes, runtime, units
+from ansible.module_utils.trainyard_node.job.run import execute, processes, units
 from ansible.module_utils.trainyard_node.job.run.rank_exits import read_exits
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import wait_for
+from job_cluster import packed_runtime, wait_for
 
 
 @pytest.fixture
 def job_dir(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "exits").mkdir()
-    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    (tmp_path / "trainyard.pyz").write_bytes(packed_runtime())
     return tmp_path
 
 
