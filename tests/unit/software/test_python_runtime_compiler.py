@@ -15,9 +15,12 @@ PLAY = """
     python_runtime_packages: [MarkupSafe==3.0.4]
     python_runtime_min_free_mb: 1
   tasks:
+    - ansible.builtin.include_role: {name: python_runtime}
+      when: first_by_default | default(false)
     - ansible.builtin.include_role:
         name: python_runtime
         tasks_from: "{{ step | default('main') }}"
+      vars: {python_runtime_compiler: true}
 """
 
 
@@ -44,21 +47,19 @@ def run(tmp_path):
 def test_the_headers_of_this_python_are_installed_for_extensions(run):
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
     facts = {"os_family": "Debian", "pkg_mgr": "apt"}
-    status, text = run(python_runtime_compiler=True, ansible_facts=facts)
+    status, text = run(first_by_default=True, ansible_facts=facts)
     assert status == 0, text
+    # By default no library is requested.
+    default, compiles = text.split("To be installed: ")
+    assert default.count("Install and verify") == compiles.count("Install and verify") == 1
+    assert "Python.h" not in default
     # Before it the compilers, where this machine lacks them, too.
-    assert package in text.partition("To be installed: ")[2].partition(" TASK ")[0].split()
-    status, text = run(python_runtime_compiler=True, python_runtime_manage_system=False, ansible_facts=facts)
+    assert package in compiles.partition(" TASK ")[0].split()
+    status, text = run(python_runtime_manage_system=False, ansible_facts=facts)
     assert status != 0
     assert "Python.h is missing, which compiling extensions (python_runtime_compiler) needs" in text
     assert "python_runtime_manage_system is false. Install the package" in text and f"{package}." in text
-    status, text = run(python_runtime_compiler=True, step="verify")
+    status, text = run(step="verify")
     assert status != 0
     assert "extensions differs from what is requested: there is no environment yet; " in text
     assert "Python.h is missing. Run site.yml to fix it." in text
-
-
-def test_no_library_is_requested_by_default(run):
-    status, text = run()
-    assert status == 0, text
-    assert "Python.h" not in text and "To be installed" not in text
