@@ -92,7 +92,7 @@ def materials(folder: Path, version: str) -> str:
 
 def build(folder: Path, target: Path, version: str) -> None:
     """Put the files of the release into an empty folder."""
-    for program in (".ci/collection.py", ".ci/docs.py"):
+    for program in (".ci/docs.py", ".ci/collection.py"):
         done = subprocess.run([folder / program], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotReadyError(f"{program}:\n{done.stdout}{done.stderr}")

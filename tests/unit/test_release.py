@@ -26,9 +26,8 @@ def made():
     return module
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    folder = tmp_path / "checkout"
+def clone(folder):
+    """Clone this checkout without its tags, and commit its changes and the short docs."""
     subprocess.run(["git", "clone", "--quiet", str(PROJECT), str(folder)], check=True)
     for name in ("user.name", "user.email"):
         git(folder, "config", name, "maintainer@example.org")
@@ -40,6 +39,19 @@ def checkout(tmp_path):
     (folder / ".ci/docs.py").write_text(DOCS)
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message=Build one page")
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return clone(tmp_path / "checkout")
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """Return a checkout whose version 0.1.0 is released, for tests that leave it as it is."""
+    folder = clone(tmp_path_factory.mktemp("released") / "checkout")
+    git(folder, "tag", "v0.1.0")
     return folder
 
 
@@ -75,18 +87,20 @@ def test_a_release_is_a_commit_a_tag_and_files_with_their_sums(made, checkout):
     ("version", "reason"),
     [("", "expected three numbers"), ("v1.0.0", "expected three numbers"), ("0.0.9", "after 0.1.0")],
 )
-def test_other_versions_are_refused(made, checkout, version, reason):
-    git(checkout, "tag", "v0.1.0")
-    before = state(checkout)
+def test_other_versions_are_refused(made, released, version, reason):
+    before = state(released)
     with pytest.raises(made.NotReadyError, match=reason):
-        made.release(checkout, version, "2026-12-01")
-    assert state(checkout) == before
+        made.release(released, version, "2026-12-01")
+    assert state(released) == before
 
 
-def test_a_checkout_with_changes_is_refused(made, checkout):
-    (checkout / "README.md").write_text("changed")
+def test_a_checkout_with_changes_is_refused(made, released):
+    readme = released / "README.md"
+    before = readme.read_text()
+    readme.write_text("changed")
     with pytest.raises(made.NotReadyError, match=r"has changes.*\nM README\.md"):
-        made.release(checkout, "9.9.9", "2026-12-01")
+        made.release(released, "9.9.9", "2026-12-01")
+    readme.write_text(before)
 
 
 def test_nothing_stays_of_a_release_whose_docs_cannot_be_built(made, checkout):
