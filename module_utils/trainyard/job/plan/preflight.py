@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ def own_scripts(job: Job) -> list[str]:
     return [word for word in scripts(job.command[1:]) if word.startswith("/")]
 
 
+# Nodes have the same no_proxy as a rule, and each is compared with the addresses of all.
+@functools.cache
 def exempt(address: str, no_proxy: str) -> bool:
     """Tell whether no_proxy exempts an address: `*`, the address itself, or a network with it."""
     ip = ipaddress.ip_address(address)
@@ -63,8 +66,8 @@ def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
         env = {**dict.fromkeys(job.secret_env, "secret"), **common_environment(job, placement, node)}
         proxies = [name for name in env if name.lower() in PROXIES and env[name]]
         exempted = [env[name] for name in env if name.lower() in NO_PROXY and name not in job.secret_env]
-        missing = [address for address in addresses if not exempt(address, ",".join(exempted))]
-        if proxies and missing:
+        missing = [address for address in addresses if proxies and not exempt(address, ",".join(exempted))]
+        if missing:
             more = f" and {len(missing) - MAX_ADDRESSES} more" if len(missing) > MAX_ADDRESSES else ""
             found = f"{', '.join(proxies)} in the job's environment, and no_proxy without "
             found += f"{', '.join(missing[:MAX_ADDRESSES])}{more}"
