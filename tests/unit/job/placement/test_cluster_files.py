@@ -203,36 +203,63 @@ def run(tmp_path):
     return play
 
 
+def in_turn(tmp_path, book, *steps):
+    """Return a playbook that calls one of the project with variables, and copies or writes files between the calls."""
+    plays = []
+    for step in steps:
+        copies = [{"ansible.builtin.copy": {"mode": "0644", **copy}} for copy in step.get("copies", ())]
+        plays += [{"hosts": "localhost", "gather_facts": False, "tasks": copies}] if copies else []
+        plays.append({"ansible.builtin.import_playbook": str(PROJECT / "playbooks" / book), "vars": step["given"]})
+    (tmp_path / "in_turn.yml").write_text(yaml.safe_dump(plays))
+    return tmp_path / "in_turn.yml"
+
+
 def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
-    path = tmp_path / "work/hccl_4p_4567_127.0.0.1.json"
-    given = ("-e", "rank_table_devices=[4,8)")
-    run("rank_table.yml", *given, "--check", "--diff").expect(0, '+ "device_ip": "192.168.104.1",', "would be written")
+    path, first = tmp_path / "work/hccl_4p_4567_127.0.0.1.json", tmp_path / "first.json"
+    given = {"rank_table_devices": "[4,8)"}
+    checked = run("rank_table.yml", "-e", "rank_table_devices=[4,8)", "--check", "--diff")
+    checked.expect(0, '+ "device_ip": "192.168.104.1",', "would be written")
     assert not path.exists()
+    other, overwritten = {"content": "{}", "dest": str(path)}, tmp_path / "overwritten.json"
+    book = in_turn(
+        tmp_path,
+        "rank_table.yml",
+        {"given": given},
+        {"given": given},
+        {"copies": [{"src": str(path), "dest": str(first)}, other], "given": {**given, "rank_table_overwrite": True}},
+        {"copies": [{"src": str(path), "dest": str(overwritten)}, other], "given": given},
+    )
     usage = f"{path} is written. To use it in a job: -e job_launcher=rank_table -e job_rank_table={path} -e"
-    run("rank_table.yml", *given).expect(0, usage)
-    (entry,) = json.loads(path.read_text())["server_list"]
+    done = run(book)
+    done.expect(2, usage, f"{path} is up to date", f"1 finding. 1. file found {path} is there and differs")
+    assert done.text.count(" is written.") == 2 and path.read_text() == "{}"
+    (entry,) = json.loads(first.read_text())["server_list"]
     devices = [(each["device_id"], each["device_ip"], each["rank_id"]) for each in entry["device"]]
     assert devices == [(str(at), f"192.168.{100 + at}.1", str(at - 4)) for at in (4, 5, 6, 7)]
     assert entry["server_id"] == "127.0.0.1" and entry["host_nic_ip"] == "reserve"
-    run("rank_table.yml", *given).expect(0, f"{path} is up to date", "changed=0")
-    path.write_text("{}")
-    run("rank_table.yml", *given).expect(2, f"1 finding. 1. file found {path} is there and differs")
-    assert path.read_text() == "{}"
-    run("rank_table.yml", *given, "-e", "rank_table_overwrite=true").expect(0)
-    assert json.loads(path.read_text())["status"] == "completed"
+    assert json.loads(overwritten.read_text())["status"] == "completed"
 
 
 def test_a_hostfile_becomes_an_inventory_and_is_written_of_one(run, tmp_path):
     hostfile, made = tmp_path / "work/hostfile", tmp_path / "work/mine.yml"
-    run("hostfile.yml", "-e", "hostfile_flavor=deepspeed").expect(0, f"{hostfile} is written.")
-    assert hostfile.read_text() == "127.0.0.1 slots=8\n"
-    run("hostfile.yml", "-e", "hostfile_slots=4").expect(2, f"1. file found {hostfile} is there and differs")
     hostfile.write_text("node-1 slots=8\nnode-2 slots=8\n")
-    given = ("-e", "hostfile_from=hostfile", "-e", "hostfile_path=mine.yml")
-    run("hostfile.yml", *given, "--check").expect(0, f"{made} would be written.")
+    run("hostfile.yml", "-e", "hostfile_from=hostfile", "-e", "hostfile_path=mine.yml", "--check").expect(
+        0, f"{made} would be written."
+    )
     assert not made.exists()
-    for changed in (1, 0):
-        run("hostfile.yml", *given).expect(0, f"changed={changed}")
+    given = {"hostfile_from": "hostfile", "hostfile_path": "mine.yml"}
+    book = in_turn(
+        tmp_path,
+        "hostfile.yml",
+        {"given": given},
+        {"given": given},
+        {"given": {"hostfile_path": "spelt", "hostfile_flavor": "deepspeed"}},
+        {"given": {"hostfile_slots": 4}},
+    )
+    done = run(book)
+    done.expect(2, f"{made} is written.", f"{made} is up to date.", f"{tmp_path}/work/spelt is written.")
+    assert f"1. file found {hostfile} is there and differs" in done.text
+    assert (tmp_path / "work/spelt").read_text() == "127.0.0.1 slots=8\n"
     hosts = {"node-1": None, "node-2": None}
     assert yaml.safe_load(made.read_text())["compute"] == {"hosts": hosts, "vars": {"job_ranks_per_node": 8}}
     run("hostfile.yml", "-e", "hostfile_from=nowhere", "-e", "hostfile_path=no/folder.yml").expect(
