@@ -80,6 +80,7 @@ def test_nodes_with_another_build_are_named(tmp_path, given, pin, other):
     playbook = tmp_path / "build.yml"
     playbook.write_text(PLAY)
     done = run_ansible("ansible-playbook", "-i", "a,b,", str(playbook), "-e", json.dumps(given))
-    assert done.stdout.strip().splitlines()[0].strip() == pin, done.output
+    # A busy machine shows lines of progress before it.
+    assert pin in map(str.strip, done.stdout.splitlines()), done.output
     assert (done.rc == 0) == (other == "")
     assert other in done.stdout
