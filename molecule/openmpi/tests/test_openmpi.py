@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from lab_jobs import host_list
 
 AS_TRAIN = "sudo --user=train --set-home"
+SITE, LINK = "/opt/site/openmpi-4.1.4", "/opt/trainyard/openmpi"
 
 
 def test_mpirun_starts_processes_on_all_nodes(host, node_names):
@@ -32,26 +34,6 @@ def test_the_verification_passes_and_changes_nothing(run_playbook):
     run_playbook("changed.yml", step="verify").expect(0).changes_nothing()
 
 
-def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
-    """Such an mpirun lies where one built from source would be: it only tells its version."""
-    odd = node(node_names[-1])
-    odd.check_output(
-        "sudo sh -ec 'mkdir -p /opt/trainyard/odd/bin; ln -s odd /opt/trainyard/openmpi; cd /opt/trainyard/odd/bin;"
-        'printf "#!/bin/sh\\necho \\"mpirun (Open MPI) 4.0.3\\"\\n" >mpirun; chmod +x mpirun\''
-    )
-    try:
-        run_playbook("changed.yml", step="verify").fails(
-            f"Open MPI does not work over all nodes: 1 finding. 1. Open MPI on {node_names[-1]} "
-            "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on "
-            f"{host_list(node_names[:-1])} do make the nodes equal"
-        )
-        # The role takes the link away, which is how it goes back to the packages.
-        back = run_playbook("changed.yml").expect(0)
-        assert back.changes == {name: int(name == node_names[-1]) for name in node_names}
-    finally:
-        odd.check_output("sudo rm -rf /opt/trainyard/odd /opt/trainyard/openmpi")
-
-
 def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_names, node):
     last = node(node_names[-1])
     last.check_output("sudo mv /usr/bin/orted /usr/bin/orted.away")
@@ -65,42 +47,62 @@ def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_
     assert f"expected {2 * len(node_names)} processes" in done.text
 
 
-def test_an_existing_open_mpi_is_used_and_verified(run_playbook, node_names, node):
-    """Debian's own, found under another prefix as one of MLNX_OFED or HPC-X would be."""
-    there, link = "/opt/site/openmpi-4.1.4", "/opt/trainyard/openmpi"
-    given = {"openmpi_provider": "existing", "openmpi_prefix": there}
+@pytest.fixture(scope="module")
+def existing(node, node_names):
+    """Put Debian's Open MPI under another prefix on two nodes, as one of MLNX_OFED or HPC-X would be."""
+    two = (node_names[0], node_names[-1])
     system = "/usr/lib/x86_64-linux-gnu/openmpi"
-    for name in node_names:
+    for name in two:
         node(name).check_output(
-            f"sudo sh -ec 'mkdir -p {there}/bin; cd {there}; ln -s {system}/lib {system}/include .;"
+            f"sudo sh -ec 'mkdir -p {SITE}/bin; cd {SITE}; ln -s {system}/lib {system}/include .;"
             "for each in mpirun orted mpicc ompi_info; do ln -s /usr/bin/$each bin/; done'"
         )
-    host, last = node(node_names[0]), node_names[-1]
-    try:
-        node(last).check_output(f"sudo mv {there}/bin/mpirun {there}/bin/away")
-        lacking = run_playbook("changed.yml", **given)
-        assert lacking.rc != 0 and set(lacking.changes.values()) == {0}
-        assert (
-            f"Open MPI cannot be used: 1 finding. Nothing was changed. 1. openmpi_prefix on {last} "
-            f"found no {there}/bin/mpirun that answers as Open MPI"
-        ) in lacking.text
-        node(last).check_output(f"sudo mv {there}/bin/away {there}/bin/mpirun")
-        run_playbook("changed.yml", **given).expect(0)
-        assert run_playbook("changed.yml", **given).changes == dict.fromkeys(node_names, 0)
-        for name in node_names:
-            found = host.check_output(f"{AS_TRAIN} ssh -o BatchMode=yes {name} 'command -v mpirun; readlink {link}'")
-            assert found.split() == [f"{link}/bin/mpirun", there]
-    finally:
-        back = run_playbook("changed.yml")
-        for name in node_names:
-            node(name).check_output("sudo rm -rf /opt/site")
-    assert back.rc == 0, back.output
-    assert host.run(f"ls {link} /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi*").stdout == ""
+    yield two
+    for name in two:
+        node(name).check_output(f"sudo rm -rf /opt/site /opt/trainyard/odd {LINK}")
+
+
+def test_an_existing_open_mpi_is_used_and_verified(run_playbook, existing, node):
+    given = {"openmpi_provider": "existing", "openmpi_prefix": SITE}
+    first, last = existing
+    two = ("--limit", ",".join(existing))
+    node(last).check_output(f"sudo mv {SITE}/bin/mpirun {SITE}/bin/away")
+    lacking = run_playbook("changed.yml", *two, **given).fails(
+        f"Open MPI cannot be used: 1 finding. Nothing was changed. 1. openmpi_prefix on {last} "
+        f"found no {SITE}/bin/mpirun that answers as Open MPI"
+    )
+    lacking.changes_nothing()
+    node(last).check_output(f"sudo mv {SITE}/bin/away {SITE}/bin/mpirun")
+    run_playbook("changed.yml", *two, **given).expect(0)
+    run_playbook("changed.yml", *two, **given).expect(0).changes_nothing()
+    for name in existing:
+        found = node(first).check_output(f"{AS_TRAIN} ssh -o BatchMode=yes {name} 'command -v mpirun; readlink {LINK}'")
+        assert found.split() == [f"{LINK}/bin/mpirun", SITE]
+
+
+def test_a_node_with_another_version_is_named_and_the_role_goes_back_to_the_packages(
+    run_playbook, existing, node_names, node
+):
+    """The odd mpirun only tells its version. The role takes the links away, and the settings of sessions."""
+    odd = node(node_names[-1])
+    odd.check_output(
+        f"sudo sh -ec 'mkdir -p /opt/trainyard/odd/bin; ln -sfn odd {LINK}; cd /opt/trainyard/odd/bin;"
+        'printf "#!/bin/sh\\necho \\"mpirun (Open MPI) 4.0.3\\"\\n" >mpirun; chmod +x mpirun\''
+    )
+    run_playbook("changed.yml", step="verify").fails(
+        f"Open MPI does not work over all nodes: 1 finding. 1. Open MPI on {node_names[-1]} "
+        "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on "
+        f"{host_list(node_names[:-1])} do make the nodes equal"
+    )
+    back = run_playbook("changed.yml").expect(0)
+    assert {name for name, changes in back.changes.items() if changes} == set(existing)
+    for name in existing:
+        assert node(name).run(f"ls {LINK} /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi*").stdout == ""
 
 
 def test_a_preview_names_the_building_node(run_playbook, node_names):
-    done = run_playbook("changed.yml", "--check", openmpi_provider="source").expect(0)
-    first, *others = node_names
+    first, *others = two = node_names[:2]
+    done = run_playbook("changed.yml", "--limit", ",".join(two), "--check", openmpi_provider="source").expect(0)
     configure = "configure --prefix=/opt/trainyard/openmpi-4.1.8 --without-cuda --without-ucx"
     assert f"{first}: Open MPI 4.1.8 is built: {configure} --enable-mpirun-prefix-by-default" in done.text
     for name in others:
