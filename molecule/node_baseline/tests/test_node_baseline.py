@@ -80,29 +80,24 @@ def test_limits_hold_in_services_and_in_ssh(host, node_vars):
         assert ssh_as_train(node_vars, name, measure).split() == wanted
 
 
-def test_limits_come_from_the_role(run_playbook, node, node_vars):
-    """They are lower than the inherited limits, so only the role's files can cause them."""
+def test_limits_come_from_the_role_and_an_installers_loopback_name_is_removed(run_playbook, node, node_vars):
+    """The limits are lower than the inherited ones, so only the role's files can cause them."""
+    host = node("n1")
     try:
-        run_playbook("converge.yml", "--limit", "n1", node_baseline_nofile=4321, node_baseline_memlock="64").expect(0)
-        assert node("n1").check_output("sudo systemd-run -q --wait --pipe sh -c 'ulimit -Hl; ulimit -Hn'").split() == [
-            "64",
-            "4321",
-        ]
-        with login_as_train(node("n1")):
+        with changed_file(host, "/etc/hosts", "127.0.1.1 n1.site.example n1 # by the installer"):
+            before = host.check_output("cat /etc/hosts")
+            low = {"node_baseline_nofile": 4321, "node_baseline_memlock": "64"}
+            run_playbook("converge.yml", "--limit", "n1", **low).expect(0)
+            assert host.check_output("cat /etc/hosts") == before.replace(
+                "127.0.1.1 n1.site.example n1 # by", "127.0.1.1 n1.site.example # by"
+            )
+            assert node_vars["n1"]["ansible_host"] in host.check_output("getent hosts n1")
+        service = host.check_output("sudo systemd-run -q --wait --pipe sh -c 'ulimit -Hl; ulimit -Hn'")
+        assert service.split() == ["64", "4321"]
+        with login_as_train(host):
             assert ssh_as_train(node_vars, "n1", "ulimit -Hl; ulimit -Hn; ulimit -Sn").split() == ["64", "4321", "4321"]
     finally:
         assert run_playbook("converge.yml", "--limit", "n1").rc == 0
-
-
-def test_an_installers_loopback_name_is_removed(run_playbook, node, node_vars):
-    host = node("n2")
-    with changed_file(host, "/etc/hosts", "127.0.1.1 n2.site.example n2 # by the installer"):
-        before = host.check_output("cat /etc/hosts")
-        run_playbook("converge.yml", "--limit", "n2").expect(0)
-        assert host.check_output("cat /etc/hosts") == before.replace(
-            "127.0.1.1 n2.site.example n2 # by", "127.0.1.1 n2.site.example # by"
-        )
-        assert node_vars["n2"]["ansible_host"] in host.check_output("getent hosts n2")
 
 
 def test_a_conflicting_line_of_the_site_is_an_error(run_playbook, node, node_vars):
@@ -148,11 +143,11 @@ def test_bad_input_is_rejected_before_any_change(run_playbook):
 
 def test_settings_that_a_container_cannot_have_are_reported(run_playbook):
     # The defaults were not requested.
-    run = run_playbook("changed.yml", step="verify")
+    run = run_playbook("changed.yml", "--limit", "n1", step="verify")
     assert run.rc == 0, run.output
     assert "memlock stays at" not in run.text and "the clock belongs to" not in run.text
     given = {"node_baseline_memlock": "999999999", "node_baseline_time_service": "systemd-timesyncd"}
-    run = run_playbook("changed.yml", step="verify", **given)
+    run = run_playbook("changed.yml", "--limit", "n1", step="verify", **given)
     assert run.rc == 0, run.output
     assert "memlock stays at" in run.text
     assert "limits cannot be raised (no CAP_SYS_RESOURCE)" in run.text
