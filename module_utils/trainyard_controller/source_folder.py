@@ -18,8 +18,9 @@ from typing import Any
 from ..trainyard.findings.findings import Finding
 from ..trainyard.job.schedulers.records import Source
 
-# Folders of tools, which are never sent.
-NEVER = frozenset({"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"})
+# Folders of tools, which are never sent. Nobody misses the caches among them.
+_CACHES = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
+NEVER = _CACHES | {".git", ".venv"}
 # The first of these files in the folder lists what else is not sent.
 _IGNORE_FILES = (".trainyardignore", ".gitignore")
 # Upper bounds for one folder: more is a data set or a home folder, which would fill this machine's memory.
@@ -85,10 +86,15 @@ def read(source: str) -> Source:
 
 
 def left_out_text(source: Source) -> str:
-    """Return the names that are not sent, by reason, as text."""
+    """Return the names that are not sent, by reason, as text; without caches."""
+    told = {
+        reason: [name for name in names if name.removesuffix("/") not in _CACHES]
+        for reason, names in source.left_out.items()
+    }
     return "; ".join(
         f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''} ({reason})"
-        for reason, names in source.left_out.items()
+        for reason, names in told.items()
+        if names
     )
 
 

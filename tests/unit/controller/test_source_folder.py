@@ -61,7 +61,15 @@ def test_files_that_are_not_sent_are_named_with_the_reason(folder):
         "no regular file": ["ctl.sock", "pipe"],
         "broken link": ["gone", "round"],
     }
-    assert "ctl.sock, pipe (no regular file)" in source_folder.left_out_text(source)
+    assert source_folder.left_out_text(source) == (
+        ".git/ (never sent); ctl.sock, pipe (no regular file); gone, round (broken link)"
+    )
+
+
+def test_caches_of_tools_are_left_out_without_a_word(folder):
+    add(folder, "__pycache__/x", "sub/.mypy_cache/x")
+    assert left_out(folder) == {"never sent": ["__pycache__/", ".mypy_cache/"]}
+    assert source_folder.left_out_text(source_folder.read(str(folder))) == ""
 
 
 def test_trainyardignore_decides_as_git_would(folder):
