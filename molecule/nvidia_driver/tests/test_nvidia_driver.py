@@ -169,6 +169,16 @@ def test_what_stands_in_the_way_is_said_before_anything_is_changed(
     assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
 
 
+@pytest.mark.mirrors
+def test_the_distributions_packages_are_looked_for_there(run, last):
+    try:
+        done = run(nvidia_driver_provider="distro", nvidia_driver_replace=True, nvidia_driver_version="535.1.99")
+    finally:
+        last.check_output("sudo rm -f /etc/apt/sources.list.d/trainyard-nvidia-distro.sources")
+    done.fails("found the distribution (Debian or Ubuntu) offers", "expected 535.1.99")
+    assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
+
+
 def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
     last.check_output(f"echo '{BROKEN}' | sudo tee {MODULE}/broken-{NEW}")
     try:
