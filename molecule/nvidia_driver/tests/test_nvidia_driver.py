@@ -172,7 +172,12 @@ def test_what_stands_in_the_way_is_said_before_anything_is_changed(
 @pytest.mark.mirrors
 def test_the_distributions_packages_are_looked_for_there(run, last):
     try:
-        done = run(nvidia_driver_provider="distro", nvidia_driver_replace=True, nvidia_driver_version="535.1.99")
+        done = run(
+            nvidia_driver_provider="distro",
+            nvidia_driver_version="535.1.99",
+            nvidia_driver_replace=True,
+            nvidia_driver_fabric_manager="false",
+        )
     finally:
         last.check_output("sudo rm -f /etc/apt/sources.list.d/trainyard-nvidia-distro.sources")
     done.fails("found the distribution (Debian or Ubuntu) offers", "expected 535.1.99")
