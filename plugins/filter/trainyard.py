@@ -287,7 +287,6 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "nvidia_upgrade_parts": upgrade.parts,
     "nvidia_upgrade_plan": upgrade.plan,
     "nvidia_upgrade_returned": upgrade.check_returned,
-    "nvidia_upgrade_runfiles": upgrade.runfiles_here,
     "nvidia_upgrade_settled": upgrade.settle,
     "nvidia_upgrade_sources": upgrade.sources,
     "rank_table_plan": cluster_files.plan_rank_table,

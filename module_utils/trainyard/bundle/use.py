@@ -195,10 +195,12 @@ def file(key: object, here: Mapping[str, Any]) -> str:
     return str((here.get("files") or {}).get(str(key), ""))
 
 
-def with_files(records: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return records (`sha256`, `url`, `local_file`) with the file of the bundle, unless they name a file already."""
+def with_files(
+    records: Sequence[Mapping[str, Any]], here: Mapping[str, Any], key: str = "local_file"
+) -> list[dict[str, Any]]:
+    """Return records (`sha256`, `url`, `key`) with the file of the bundle under `key`, unless they name one already."""
     found = []
     for record in records:
-        path = "" if record.get("local_file") else file(record.get("sha256"), here)
-        found.append({**record, "local_file": path, "url": ""} if path else dict(record))
+        path = "" if record.get(key) else file(record.get("sha256"), here)
+        found.append({**record, key: path, "url": ""} if path else dict(record))
     return found

@@ -172,15 +172,6 @@ def sources(runfiles: Sequence[Node]) -> list[dict[str, str]]:
     ]
 
 
-def runfiles_here(runfiles: Sequence[Node], files: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the installers, each from its file of the bundle (`files`, by sum) unless it names a file."""
-    found = []
-    for one in runfiles:
-        here = "" if one.get("file") else files.get(str(one.get("sha256")), "")
-        found.append({**one, "url": "", "file": here} if here else dict(one))
-    return found
-
-
 def _runfile(before: Node, runfiles: Sequence[Node]) -> dict[str, str]:
     for one in runfiles:
         if str(one.get("version")) == before["runfile"]:

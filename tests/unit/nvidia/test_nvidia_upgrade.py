@@ -272,6 +272,5 @@ def test_installers_for_the_way_back_travel_in_a_bundle():
         {"what": "NVIDIA driver 535.1.2", "url": away["url"], "local_file": "", "sha256": away["sha256"]},
     ]
     files = {away["sha256"]: "/media/b/files/old.run", RUNFILE["sha256"]: "/media/b/files/NVIDIA-470.run"}
-    here = {**away, "url": "", "file": "/media/b/files/old.run"}
-    assert upgrade.runfiles_here([RUNFILE, away], files) == [RUNFILE, here]
-    assert upgrade.runfiles_here([RUNFILE, away], {}) == [RUNFILE, away]
+    found = FILTERS["bundle_files"]([RUNFILE, away], {"files": files}, key="file")
+    assert found == [RUNFILE, {**away, "url": "", "file": files[away["sha256"]]}]
