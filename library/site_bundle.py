@@ -13,6 +13,8 @@ description:
     for each system, requirement files with hashes, a bill of materials, and the sums of all files with a signature.
   - The folder gets its name when it is whole. A call that was interrupted is gone on with. In check mode the files are
     listed.
+  - Logins are those of C(~/.netrc), or of the file that C(NETRC) names. Where a server still refuses an archive, the
+    bundle is incomplete, and the next call tries again. Refused packages and wheels are errors.
 options:
   lock:
     description: File of the lock.
@@ -59,7 +61,9 @@ bundle:
   returned: success
   type: str
 missing:
-  description: Software that the bundle lacks, C(what) and C(why).
+  description: >-
+    Software that the bundle lacks, C(what) and C(why). What somebody can bring has C(sha256) and C(where), its place
+    in the bundle or on the controller.
   returned: success
   type: list
   elements: dict

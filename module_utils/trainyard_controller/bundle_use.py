@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..trainyard.bundle import contents, files, use
@@ -49,6 +50,12 @@ class Bundle:
             found.append(Finding("bundle", f"signed by the key {self.fingerprint}", expected_key, action))
         there = {path: sha256(self.folder / path) for path in self.sums}
         return found + use.changed_files(self.sums, there, str(self.folder))
+
+    def refused(self, requests: Mapping[str, files.Requests]) -> list[Finding]:
+        """Return findings on files that wanted a login: the sums do not name them, the signed lock does."""
+        later = [path for path in files.paths(self.lock["files"]).values() if path not in self.sums]
+        there = {path: sha256(self.folder / path) for path in later}
+        return use.refused_files(self.lock, requests, there, str(self.folder))
 
     def paths(self, system: System) -> list[str]:
         """Return the files that a node of a system gets."""

@@ -35,10 +35,12 @@ from ..trainyard.software.installed import size_text
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
-from . import git_archives
+from . import git_archives, logins
 
 # Files at a time; bytes of a read; seconds without an answer; the shortest interval of lines of progress.
 WORKERS, _BLOCK, _SILENT_S, _SHOW_S = 8, 1 << 20, 60, 5.0
+# Answers of a server that wants a login, or that somebody pays or accepts a license first.
+_LOGIN_CODES = (401, 402, 403, 451)
 # Bound of the copy of one image, in seconds.
 _IMAGE_S = 4 * 3600.0
 
@@ -67,7 +69,8 @@ class Progress:
 def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> list[Finding]:
     """Bring all files into the folder; return findings on those that could not be had.
 
-    A file that is there with its sum stays, as does the begin of one.
+    A file that is there with its sum stays, as does the begin of one. One that wants a login is no finding if somebody
+    may put it there later.
     """
     progress = Progress(items, show)
 
@@ -75,12 +78,21 @@ def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> l
         try:
             _bring(item, folder / item.path, progress)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return _finding(item, error)
+            return None if item.may_follow and _wants_login(error) else _finding(item, error)
         progress.add(0, files=1)
         return None
 
     with ThreadPoolExecutor(WORKERS) as pool:
         return [finding for finding in pool.map(one, items) if finding]
+
+
+def refused(items: Sequence[Item], folder: Path) -> list[Item]:
+    """Return the files that are not in the folder, as they want a login."""
+    return [item for item in items if item.may_follow and not (folder / item.path).exists()]
+
+
+def _wants_login(error: Exception) -> bool:
+    return isinstance(error, urllib.error.HTTPError) and error.code in _LOGIN_CODES
 
 
 def _finding(item: Item, error: Exception) -> Finding:
@@ -90,6 +102,10 @@ def _finding(item: Item, error: Exception) -> Finding:
     if item.url.startswith(REGISTRY):
         found, expected = one_line(str(text), 300), "the image"
         action = "correct it, or the login (skopeo login), then run bundle.yml again"
+    if _wants_login(error):
+        action = (
+            f"write the login for its host into {logins.path()}, then run bundle.yml again, which goes on from here"
+        )
     if os.strerror(errno.ENOSPC).lower() in str(text).lower():
         action = "free space, or choose another folder with bundle_path; the next run goes on from here"
     return Finding(item.what, found, expected, action)
@@ -108,10 +124,14 @@ def _bring(item: Item, target: Path, progress: Progress) -> None:
         progress.add(part.stat().st_size)
         part.replace(target)
         return
-    with part.open("ab") as output:
-        for block in _blocks(item.url, output.tell(), lambda: output.truncate(0)):
-            output.write(block)
-            progress.add(len(block))
+    try:
+        with part.open("ab") as output:
+            for block in _blocks(item.url, output.tell(), lambda: output.truncate(0)):
+                output.write(block)
+                progress.add(len(block))
+    finally:
+        if not part.stat().st_size:
+            part.unlink()
     got = sha256_of(part)
     if got != item.sha256:
         part.unlink()
@@ -152,9 +172,8 @@ def _blocks(url: str, begin: int, start_anew: Callable[[], Any]) -> Iterator[byt
         return
     if split.scheme not in ("http", "https"):
         raise ValueError(f"no address that can be read: {without_password(url)}")
-    request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310
     try:
-        answer = urllib.request.urlopen(request, timeout=_SILENT_S)  # noqa: S310
+        answer = urllib.request.urlopen(_request(split, begin), timeout=_SILENT_S)  # noqa: S310
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
@@ -167,6 +186,17 @@ def _blocks(url: str, begin: int, start_anew: Callable[[], Any]) -> Iterator[byt
             yield block
         if answer.length:
             raise ConnectionError(f"the connection ended {answer.length} bytes too early")
+
+
+def _request(address: urllib.parse.SplitResult, begin: int) -> urllib.request.Request:
+    """Return the request for what follows the first `begin` bytes, with a login. Raises ValueError."""
+    # An address of a lock may name a user, without the password.
+    plain = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
+    request = urllib.request.Request(plain, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310
+    if login := logins.authorization(address.scheme, address.hostname or ""):
+        # Another server to which this one points does not get it.
+        request.add_unredirected_header("Authorization", login)
+    return request
 
 
 class SigningError(UnusableError):
@@ -226,11 +256,11 @@ def finish(
     `items` are the files that lie in the folder; the lock's other ones, in `older`, are in the index and the sums, too.
     Raises SigningError or OSError.
     """
-    lock_text = site_lock.text(lock)
+    lock_text, absent = site_lock.text(lock), refused(items, folder)
     texts = {
         **contents.texts(lock),
         "lock": lock_text,
-        "missing.json": json.dumps(contents.missing(lock), indent=1) + "\n",
+        "missing.json": json.dumps(contents.missing(lock, absent), indent=1) + "\n",
         "sbom.cdx.json": sbom.text(sbom.sbom(lock, lock_text, version)),
     }
     # An earlier call may have left what is in the lock no more.
@@ -249,7 +279,7 @@ def finish(
         if label == system or parts["packages"]["files"]:
             _repository(folder, older or folder, label, system, listed, key)
     key.export(folder / "key.asc")
-    sums = {item.path: item.sha256 or before.get(item.path, "") for item in everything}
+    sums = {item.path: item.sha256 or before.get(item.path, "") for item in everything if item not in absent}
     sums |= {str(path.relative_to(folder)): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
     (folder / contents.SUMS).write_text(contents.sums_text(sums))
     key.sign(folder / contents.SUMS)

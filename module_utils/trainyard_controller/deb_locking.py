@@ -24,6 +24,7 @@ from ..trainyard.software import apt, apt_sources, openpgp
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.apt import check_key
+from . import logins
 
 # Bounds of one call of apt and of one answer, in seconds, of a key's file, in bytes, and of an error, in characters.
 _LIMIT_S, _SILENT_S, _KEY_BYTES, _SHOWN = 900, 60, 1 << 20, 600
@@ -92,7 +93,7 @@ class _Root:
         for each in ("lists/partial", "archives/partial", "etc/preferences.d"):
             (self.folder / each).mkdir(parents=True)
         (self.folder / "status").touch()
-        (self.folder / "apt.conf").write_text(debs.configuration(self.folder, self.system))
+        (self.folder / "apt.conf").write_text(debs.configuration(self.folder, self.system, logins.path()))
         lines = [debs.sources(self.system, found, repositories.components(self.records))]
         networks = repositories.of_network(self.records)
         for number, record in enumerate(networks):

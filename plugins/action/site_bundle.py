@@ -18,30 +18,42 @@ class ActionModule(Documented):
         if lock is None:
             raise UnusableError(f"There is no lock {given['lock']}: run playbooks/lock.yml first.")
         target = Path(given["folder"]) / contents.name(given["name"], site_lock.text(lock))
-        items, missing = contents.items(lock), contents.missing(lock)
+        items = contents.items(lock)
         older = Path(given["since"]).expanduser() if given["since"] else None
         if older:
             items = contents.new_since(items, bundling.older_sums(older))
-        show = self._display.display
         if self._task.check_mode:
-            show("\n".join(contents.listing(items, missing)))
+            missing = contents.missing(lock)
+            self._display.display("\n".join(contents.listing(items, missing)))
             return {"changed": not target.exists(), "bundle": str(target), "missing": missing}
-        if target.exists():
-            show(f"{target} is there already, made of the same lock.")
-            return {"bundle": str(target), "missing": missing}
-        part = target.with_name(f"{target.name}.part")
         try:
-            findings = bundling.fetch(items, part, show)
-            if findings:
-                raise FindingsError(findings, "The bundle is not whole: {count} {findings}.")
-            key = bundling.Key(Path(given["key"]))
-            bundling.finish(part, lock, items, older, key, given["version"])
-            part.rename(target)
+            there = target.exists()
+            changed = self._follow(items, target) if there else self._make(lock, items, target, older, given)
         except OSError as error:
             raise UnusableError(f"The bundle cannot be written: {error}") from error
-        show(
-            "\n".join(
-                [*contents.listing(items, missing)[len(items) :], f"bundle  {target}", f"key     {key.fingerprint}"]
-            )
-        )
-        return {"changed": True, "bundle": str(target), "missing": missing}
+        missing = contents.missing(lock, bundling.refused(items, target))
+        self._display.display("\n".join(contents.listing(items, missing)[len(items) :]))
+        return {"changed": changed, "bundle": str(target), "missing": missing}
+
+    def _follow(self, items: list[contents.Item], target: Path) -> bool:
+        """Bring what wanted a login before into a bundle that is there; return whether something came."""
+        self._display.display(f"{target} is there already, made of the same lock")
+        before = bundling.refused(items, target)
+        self._fetch(before, target)
+        return bundling.refused(items, target) != before
+
+    def _make(
+        self, lock: dict[str, Any], items: list[contents.Item], target: Path, older: Path | None, given: dict[str, Any]
+    ) -> bool:
+        part = target.with_name(f"{target.name}.part")
+        self._fetch(items, part)
+        key = bundling.Key(Path(given["key"]))
+        bundling.finish(part, lock, items, older, key, given["version"])
+        part.rename(target)
+        self._display.display(f"bundle  {target}\nkey     {key.fingerprint}")
+        return True
+
+    def _fetch(self, items: list[contents.Item], folder: Path) -> None:
+        findings = bundling.fetch(items, folder, self._display.display)
+        if findings:
+            raise FindingsError(findings, "The bundle is not whole: {count} {findings}.")

@@ -19,7 +19,8 @@ class ActionModule(Documented):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         bundle = Bundle(Path(given["bundle"]).expanduser())
         _, requests, of_hosts, findings = site_locking.recorded(self.task_vars, given["hosts"])
-        findings += bundle.findings(given["key"]) + use.fit(bundle.lock, requests, of_hosts)
+        findings += bundle.findings(given["key"]) + bundle.refused(requests)
+        findings += use.fit(bundle.lock, requests, of_hosts)
         lacking = [host for host in of_hosts if given["states"][host][0] != bundle.stamp]
         if not findings:
             full = (

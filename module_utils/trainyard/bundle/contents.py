@@ -48,6 +48,11 @@ class Item:
     what: str
     architecture: str = ""
 
+    @property
+    def may_follow(self) -> bool:
+        """Return whether somebody may put the file into a bundle later: the lock has its sum, and no index lists it."""
+        return self.path.startswith("files/") and bool(self.sha256)
+
 
 def name(inventory: str, lock_text: str) -> str:
     """Return the name of a bundle: that of the inventory, and the first digits of the lock's sum."""
@@ -89,12 +94,16 @@ def wheel_path(wheel: Mapping[str, Any]) -> str:
     return f"wheels/{file_name(wheel['file'])}"
 
 
-def missing(lock: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what the bundle does not hold: what no lock covers, and files without a sum."""
-    by_hand = [
+def missing(lock: Mapping[str, Any], refused: Iterable[Item] = ()) -> list[dict[str, str]]:
+    """Return what the bundle does not hold: what no lock covers, files without a sum, and those that want a login."""
+    without_sum = [
         {"what": file["what"], "why": f"{file['url']} has no sum"} for file in lock["files"] if not file["sha256"]
     ]
-    return [*lock["missing"], *by_hand]
+    with_login = [
+        {"what": each.what, "why": f"{each.url} wants a login", "sha256": each.sha256, "where": each.path}
+        for each in refused
+    ]
+    return [*lock["missing"], *without_sum, *with_login]
 
 
 def texts(lock: Mapping[str, Any]) -> dict[str, str]:
@@ -111,12 +120,13 @@ def texts(lock: Mapping[str, Any]) -> dict[str, str]:
 
 def listing(found: Iterable[Item], left_out: Iterable[Mapping[str, str]]) -> list[str]:
     """Return a line for each file, the total, and what is missing."""
-    found = list(found)
+    found, left_out = list(found), list(left_out)
     lines = [
         f"{each.what} ({size_text(each.bytes) if each.bytes else 'size unknown'}) from {each.url}" for each in found
     ]
     total = size_text(sum(each.bytes for each in found))
-    return [*lines, f"{len(found)} files, {total}", *(f"not in it: {each['what']}: {each['why']}" for each in left_out)]
+    state = ", incomplete" if left_out else ""
+    return [*lines, f"{len(found)} files, {total}{state}", *map(files.absent, left_out)]
 
 
 def sums_text(sums: Mapping[str, str]) -> str:

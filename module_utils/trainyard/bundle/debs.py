@@ -56,8 +56,8 @@ def read_uris(output: str) -> list[Deb]:
     return sorted(found)
 
 
-def configuration(folder: PurePath, system: System) -> str:
-    """Write a configuration by which apt sees an empty system in a folder, and nothing of this machine."""
+def configuration(folder: PurePath, system: System, logins: PurePath) -> str:
+    """Write a configuration by which apt sees an empty system in a folder, and just the logins of this machine."""
     places = {
         "Dir": folder,
         "Dir::State": folder,
@@ -68,6 +68,7 @@ def configuration(folder: PurePath, system: System) -> str:
         "Dir::Etc": folder / "etc",
         "Dir::Etc::sourcelist": folder / "etc/sources.list",
         "Dir::Etc::sourceparts": "-",
+        "Dir::Etc::netrc": logins,
         "Dir::Log": folder,
         "Dir::Bin::methods": "/usr/lib/apt/methods",
         "Dir::Bin::dpkg": "/usr/bin/dpkg",

@@ -63,16 +63,26 @@ def _of_source(source: Mapping[str, Any], package: Mapping[str, Any]) -> Iterato
 def brought(requests: Mapping[str, Requests]) -> list[dict[str, str]]:
     """Return what a lock does not cover, as the inventory names a file of the controller."""
     found = {
-        str(source["what"]): str(source["local_file"])
+        str(source["what"]): source
         for parts in requests.values()
         for part in parts.values()
         for source in _sources(part)
         if source.get("local_file")
     }
+    why = "the inventory names a file of the controller"
     return [
-        {"what": what, "why": f"the inventory names the file {found[what]} of the controller: take it along"}
-        for what in sorted(found)
+        {"what": what, "why": why, "sha256": str(source.get("sha256") or ""), "where": str(source["local_file"])}
+        for what, source in sorted(found.items())
     ]
+
+
+def absent(each: File) -> str:
+    """Return the line on a file that a lock or a bundle lacks; what somebody can bring has `where`."""
+    line = f"not in it: {each['what']}: {each['why']}"
+    if not each.get("where"):
+        return line
+    which = f"the file with sha256 {each['sha256']}" if each.get("sha256") else "it"
+    return f"{line}; put {which} at {each['where']}"
 
 
 def with_old(found: Iterable[File], old: Iterable[File]) -> list[dict[str, str]]:

@@ -244,7 +244,7 @@ def summary(found: Lock) -> list[str]:
             lines.append(f"{label} {name}: {text_of}")
     lines += [f"file: {file['what']}" for file in found["files"]]
     lines += [f"image: {image['image']} as images/{image['file']}" for image in images.of_lock(found)]
-    return lines + [f"not in it: {each['what']}: {each['why']}" for each in found["missing"]]
+    return lines + [files.absent(each) for each in found["missing"]]
 
 
 def _size(listed: Iterable[Mapping[str, Any]]) -> str:

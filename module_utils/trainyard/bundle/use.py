@@ -38,6 +38,27 @@ def changed_files(expected: Mapping[str, str], found: Mapping[str, str | None], 
     return findings
 
 
+def refused_files(
+    lock: Mapping[str, Any], requests: Mapping[str, Requests], found: Mapping[str, str | None], bundle: str
+) -> list[Finding]:
+    """Return findings on files that wanted a login, where nobody has put them into the bundle and the inventory asks.
+
+    `found`: the sums of these files by path, None for one that is not there. The lock knows what they should be.
+    """
+    asked = {files.key(file) for file in files.requested(requests)}
+    named, places = {file["sha256"]: file for file in lock["files"]}, files.paths(lock["files"])
+    findings = []
+    for sha256, path in places.items():
+        if path not in found or sha256 not in asked or found[path] == sha256:
+            continue
+        there = (
+            f"{bundle}/{path} has sha256 {found[path]}" if found[path] else f"no {path}, as its address wants a login"
+        )
+        action = f"fetch {named[sha256]['url']}, and put it there"
+        findings.append(Finding(named[sha256]["what"], there, f"the file with sha256 {sha256}", action))
+    return findings
+
+
 def fit(lock: Mapping[str, Any], requests: Mapping[str, Requests], systems: Mapping[str, System]) -> list[Finding]:
     """Return the findings where a bundle's lock lacks what hosts are to get."""
     findings = lacking(lock, requests, systems, "bundle", _AGAIN)

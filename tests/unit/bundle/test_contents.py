@@ -57,9 +57,10 @@ def test_no_file_of_a_lock_leaves_the_bundle(file):
 
 def test_what_is_not_in_it_is_named():
     assert [each["what"] for each in contents.missing(LOCK)] == ["libnccl2 (nccl)", "nccl-tests"]
+    assert "incomplete" not in contents.listing([], [])[0]
     lines = contents.listing(contents.items(LOCK), contents.missing(LOCK))
     assert lines[2] == "cifar10 (size unknown) from http://d.example.org/cifar-10.tar.gz"
-    assert lines[4] == "4 files, 2 MiB" and lines[-1].startswith("not in it: nccl-tests")
+    assert lines[4] == "4 files, 2 MiB, incomplete" and lines[-1].startswith("not in it: nccl-tests")
 
 
 def test_a_name_changes_with_the_lock():

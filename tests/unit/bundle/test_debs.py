@@ -78,8 +78,9 @@ def test_sources_of_another_release_at_the_same_mirror():
 
 
 def test_apt_sees_nothing_of_this_machine():
-    text = debs.configuration(PurePath("/srv/empty"), BOOKWORM)
-    places = [line for line in text.splitlines() if "/" in line and "Bin" not in line]
+    text = debs.configuration(PurePath("/srv/empty"), BOOKWORM, PurePath("/home/me/.netrc"))
+    assert 'Dir::Etc::netrc "/home/me/.netrc";' in text
+    places = [line for line in text.splitlines() if "/" in line and "Bin" not in line and "netrc" not in line]
     assert len(places) > 6 and all("/srv/empty" in line for line in places)
 
 

@@ -28,7 +28,7 @@ def test_what_a_role_keeps_for_later_is_requested_too():
     requests = {"n1": {"nvidia_driver": {"sources": [], "kept_sources": [ARCHIVE]}}}
     assert files.requested(requests) == [ARCHIVE]
     (found,) = files.brought({"n1": {"nvidia_driver": {"kept_sources": [{**ARCHIVE, "local_file": "/srv/o"}]}}})
-    assert "/srv/o" in found["why"]
+    assert found["where"] == "/srv/o"
 
 
 def test_one_thing_from_two_addresses_is_two_files():
@@ -45,8 +45,11 @@ def test_addresses_have_no_password():
 def test_a_file_of_the_controller_is_named_as_one_to_take_along():
     requests = {"n1": {"openmpi": {"sources": [{**ARCHIVE, "local_file": "/srv/o.tar"}]}}}
     assert files.requested(requests) == []
-    ((what, why),) = [each.values() for each in files.brought(requests)]
-    assert what == "Open MPI 4.1.8" and "/srv/o.tar" in why
+    (brought,) = files.brought(requests)
+    assert brought["what"] == "Open MPI 4.1.8" and brought["where"] == "/srv/o.tar"
+    assert files.absent(brought).endswith(f"; put the file with sha256 {ARCHIVE['sha256']} at /srv/o.tar")
+    assert files.absent({**brought, "sha256": ""}).endswith("; put it at /srv/o.tar")
+    assert files.absent({"what": "x", "why": "no sum"}) == "not in it: x: no sum"
 
 
 def test_what_an_older_lock_knows_is_not_found_out_again():

@@ -2,11 +2,13 @@
 
 import hashlib
 import http.server
+import json
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import threading
+from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard.bundle import contents, systems
@@ -20,11 +22,14 @@ CONTENT = bytes(range(256)) * 4096
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Sends CONTENT: all of it, what follows after the begin that is asked for, or too little of it."""
+    """Sends CONTENT: all of it, what follows after the begin that is asked for, or too little of it.
 
-    def __init__(self, ranges=True, sends=1 << 30):
+    With a login only to who has it.
+    """
+
+    def __init__(self, ranges=True, sends=1 << 30, login=""):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.ranges, self.sends, self.begins = ranges, sends, []
+        self.ranges, self.sends, self.begins, self.login = ranges, sends, [], login
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def item(self, path="files/x", content=CONTENT):
@@ -34,6 +39,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        if self.server.login and self.headers["Authorization"] != f"Basic {self.server.login}":
+            self.send_error(401)
+            return
         begin = int((self.headers["Range"] or "bytes=0-")[6:-1])
         self.server.begins.append(begin)
         if begin >= len(CONTENT):
@@ -99,6 +107,33 @@ def test_all_that_cannot_be_had_is_found_at_once(server, tmp_path):
     ]
     found = bundling.fetch([*wrong, there], tmp_path, print)
     assert [each.check for each in found] == [each.what for each in wrong] and (tmp_path / "files/x").exists()
+
+
+@pytest.fixture
+def netrc(tmp_path, monkeypatch):
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return tmp_path / "netrc"
+
+
+@pytest.mark.parametrize("machine", ["127.0.0.1", "http://127.0.0.1"])
+def test_a_login_is_that_of_netrc(server, tmp_path, netrc, machine):
+    there = server(login="bWU6aHVudGVyMg==")
+    item = replace(there.item("wheels/x"), url=there.item().url.replace("//", "//***@"))
+    (found,) = bundling.fetch([item], tmp_path, print)
+    assert "Unauthorized" in found.found and str(netrc) in found.action and not list(tmp_path.rglob("*.part"))
+    netrc.write_text(f"machine {machine} login me password hunter2\n")
+    assert bundling.fetch([item], tmp_path, print) == [] and (tmp_path / "wheels/x").read_bytes() == CONTENT
+    netrc.write_text("\nhunter2")
+    (found,) = bundling.fetch([replace(item, path="wheels/y")], tmp_path, print)
+    assert f"{netrc}, line 2" in found.found and "hunter2" not in found.found
+
+
+def test_a_file_that_wants_a_login_may_follow(server, tmp_path, netrc):
+    item = server(login="x").item()
+    assert bundling.fetch([item], tmp_path, print) == [] and bundling.refused([item], tmp_path) == [item]
+    # An address that breaks is no reason to do without.
+    (found,) = bundling.fetch([server(sends=5).item()], tmp_path, print)
+    assert "too early" in found.found
 
 
 def test_a_file_of_this_machine_is_copied(tmp_path):
@@ -203,6 +238,29 @@ def test_a_bundle_that_was_changed_is_refused(made, tmp_path):
         Bundle(folder)
     with pytest.raises(UnusableError, match="is no bundle"):
         Bundle(tmp_path / "none")
+
+
+def test_a_refused_file_is_asked_for_where_it_is_needed(made, server, netrc):
+    folder, key, lock = made
+    item = server(login="x").item()
+    file = {"what": "toolkit 8.0", "url": item.url, "sha256": item.sha256}
+    lock = {**lock, "files": [file]}
+    assert bundling.fetch(contents.items(lock), folder, print) == []
+    bundling.finish(folder, lock, contents.items(lock), None, key, "0.1.0")
+    (missing,) = json.loads((folder / "missing.json").read_text())
+    assert (missing["sha256"], missing["where"]) == (item.sha256, "files/x")
+
+    bundle, asked = Bundle(folder), {"n1": {"ascend": {"sources": [file]}}}
+    assert bundle.findings("") == [] and bundle.refused({"n1": {}}) == []
+    (found,) = bundle.refused(asked)
+    assert found.check == "toolkit 8.0" and item.sha256 in found.expected and item.url in found.action
+    (folder / "files").mkdir(exist_ok=True)
+    (folder / "files/x").write_bytes(b"other")
+    (found,) = bundle.refused(asked)
+    assert hashlib.sha256(b"other").hexdigest() in found.found
+    (folder / "files/x").write_bytes(CONTENT)
+    assert bundle.findings("") == bundle.refused(asked) == []
+    assert bundle.files() == {item.sha256: str(folder / "files/x")}
 
 
 def test_a_node_gets_files_of_root_alone(made, tmp_path):
