@@ -62,7 +62,7 @@ bundle:
   type: str
 missing:
   description: >-
-    Software that the bundle lacks, C(what) and C(why). What somebody can bring has C(sha256) and C(where), its place
+    Software that the bundle lacks, C(what) and C(why). What somebody can bring has C(sha256) and C(where), its path
     in the bundle or on the controller.
   returned: success
   type: list

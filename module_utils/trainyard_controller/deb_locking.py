@@ -90,7 +90,7 @@ class _Root:
                 "the address of one",
                 "set node_baseline_apt_mirror, which the nodes use, too",
             )
-        for each in ("lists/partial", "archives/partial", "etc/preferences.d"):
+        for each in ("lists/partial", "archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
             (self.folder / each).mkdir(parents=True)
         (self.folder / "status").touch()
         (self.folder / "apt.conf").write_text(debs.configuration(self.folder, self.system, logins.path()))
@@ -109,7 +109,7 @@ class _Root:
         raise self._failed(
             one_line(debs.problem(output), _SHOWN),
             f"all packages of {self.system}",
-            "correct the mirror (node_baseline_apt_mirror)",
+            f"correct the mirror (node_baseline_apt_mirror), or its login in {logins.path()}",
         )
 
     def _source(self, record: Record, name: str) -> str:

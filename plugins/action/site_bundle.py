@@ -27,12 +27,13 @@ class ActionModule(Documented):
             self._display.display("\n".join(contents.listing(items, missing)))
             return {"changed": not target.exists(), "bundle": str(target), "missing": missing}
         try:
-            there = target.exists()
-            changed = self._follow(items, target) if there else self._make(lock, items, target, older, given)
+            whole = target.exists()
+            changed = self._follow(items, target) if whole else self._make(lock, items, target, older, given)
         except OSError as error:
             raise UnusableError(f"The bundle cannot be written: {error}") from error
-        missing = contents.missing(lock, bundling.refused(items, target))
-        self._display.display("\n".join(contents.listing(items, missing)[len(items) :]))
+        refused = bundling.refused(items, target)
+        there, missing = [item for item in items if item not in refused], contents.missing(lock, refused, str(target))
+        self._display.display("\n".join(contents.listing(there, missing)[len(there) :]))
         return {"changed": changed, "bundle": str(target), "missing": missing}
 
     def _follow(self, items: list[contents.Item], target: Path) -> bool:

@@ -22,6 +22,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from ..software.installed import size_text
@@ -94,13 +95,18 @@ def wheel_path(wheel: Mapping[str, Any]) -> str:
     return f"wheels/{file_name(wheel['file'])}"
 
 
-def missing(lock: Mapping[str, Any], refused: Iterable[Item] = ()) -> list[dict[str, str]]:
-    """Return what the bundle does not hold: what no lock covers, files without a sum, and those that want a login."""
+def missing(lock: Mapping[str, Any], refused: Iterable[Item] = (), bundle: str = "") -> list[dict[str, str]]:
+    """Return what a bundle does not hold: what no lock covers, files without a sum, and those that want a login."""
     without_sum = [
         {"what": file["what"], "why": f"{file['url']} has no sum"} for file in lock["files"] if not file["sha256"]
     ]
     with_login = [
-        {"what": each.what, "why": f"{each.url} wants a login", "sha256": each.sha256, "where": each.path}
+        {
+            "what": each.what,
+            "why": f"{each.url} wants a login",
+            "sha256": each.sha256,
+            "where": str(PurePath(bundle, each.path)),
+        }
         for each in refused
     ]
     return [*lock["missing"], *without_sum, *with_login]
