@@ -129,9 +129,10 @@ def _bring(item: Item, target: Path, progress: Progress) -> None:
             for block in _blocks(item.url, output.tell(), lambda: output.truncate(0)):
                 output.write(block)
                 progress.add(len(block))
-    finally:
+    except urllib.error.HTTPError:
         if not part.stat().st_size:
             part.unlink()
+        raise
     got = sha256_of(part)
     if got != item.sha256:
         part.unlink()
