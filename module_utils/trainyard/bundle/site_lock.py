@@ -2,9 +2,9 @@
 """The lock of an inventory: which packages, wheels and other files its hosts get, each with its sum.
 
 A lock is a dictionary: `version`; `systems`, by name `packages` (requested, files) and `environments` (by name: python,
-requested, wheels); `controller`, in the same form; `files` (what, url, sha256); `missing` (what, why), which the lock
-does not cover. `packages` may have `further` (for each kind of host the lines of its repositories), `optional`
-(what the system may lack) and `missing`.
+requested, wheels); `controller`, in the same form; `files` (what, url, sha256); `missing` (what, why; sha256 and where
+for a file of the controller), which the lock does not cover. `packages` may have `further` (for each kind of host the
+lines of its repositories), `optional` (what the system may lack) and `missing`.
 """
 
 from __future__ import annotations
