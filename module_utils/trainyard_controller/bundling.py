@@ -78,7 +78,9 @@ def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> l
         try:
             _bring(item, folder / item.path, progress)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return None if item.may_follow and _wants_login(error) else _finding(item, error)
+            if item.may_follow and _wants_login(error):
+                return _another_content(item, folder / item.path)
+            return _finding(item, error)
         progress.add(0, files=1)
         return None
 
@@ -93,6 +95,14 @@ def refused(items: Sequence[Item], folder: Path) -> list[Item]:
 
 def _wants_login(error: Exception) -> bool:
     return isinstance(error, urllib.error.HTTPError) and error.code in _LOGIN_CODES
+
+
+def _another_content(item: Item, target: Path) -> Finding | None:
+    """Return the finding where somebody put another file in the place of one that wants a login."""
+    if not target.exists():
+        return None
+    found, expected = f"{target} has sha256 {sha256_of(target)}", f"the file with sha256 {item.sha256}"
+    return Finding(item.what, found, expected, f"fetch {item.url}, and put it there; or remove the file")
 
 
 def _finding(item: Item, error: Exception) -> Finding:

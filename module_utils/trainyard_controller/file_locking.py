@@ -63,17 +63,8 @@ def _address(file: files.File) -> str:
     expected, action = f"{file['package']} with sha256 {file['sha256']}", f"set {file['variables']}"
     with tempfile.TemporaryDirectory() as name:
         report = Path(name, "report.json")
-        argv = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-input",
-            "--disable-pip-version-check",
-            "--dry-run",
-        ]
-        argv += ["--ignore-installed", "--no-deps", "--only-binary=:all:", f"--target={name}/target"]
+        argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        argv += ["--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", f"--target={name}/target"]
         argv += [*file["platform"].split(), f"--report={report}", file["package"]]
         index = {"PIP_INDEX_URL": file["index_url"]} if file["index_url"] else {}
         done = commands.run(argv, _LIMIT_S, env={**os.environ, **index})

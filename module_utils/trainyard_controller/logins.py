@@ -15,7 +15,7 @@ def path() -> Path:
 
 
 def authorization(scheme: str, host: str) -> str:
-    """Return the header Authorization for a host, "" without a login. Raises ValueError for a file that is not clear.
+    """Return the header Authorization for a host, "" without a login. Raises ValueError for a file that cannot be read.
 
     apt sends a login by http only to a machine that is written as http://HOST.
     """

@@ -40,7 +40,7 @@ class ActionModule(Documented):
         """Bring what wanted a login before into a bundle that is there; return whether something came."""
         self._display.display(f"{target} is there already, made of the same lock")
         before = bundling.refused(items, target)
-        self._fetch(before, target)
+        self._fetch([item for item in items if item.may_follow], target)
         return bundling.refused(items, target) != before
 
     def _make(

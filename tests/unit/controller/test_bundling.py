@@ -131,6 +131,11 @@ def test_a_login_is_that_of_netrc(server, tmp_path, netrc, machine):
 def test_a_file_that_wants_a_login_may_follow(server, tmp_path, netrc):
     item = server(login="x").item()
     assert bundling.fetch([item], tmp_path, print) == [] and bundling.refused([item], tmp_path) == [item]
+    # Another file in its place would be signed.
+    (tmp_path / "files").mkdir(exist_ok=True)
+    (tmp_path / "files/x").write_bytes(b"other")
+    (found,) = bundling.fetch([item], tmp_path, print)
+    assert f"{tmp_path}/files/x has sha256" in found.found and item.url in found.action
     # An address that breaks is no reason to do without.
     (found,) = bundling.fetch([server(sends=5).item()], tmp_path, print)
     assert "too early" in found.found
