@@ -13,6 +13,7 @@ from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings import state_format
+from ..trainyard.findings.shapes import Each, Text, misfit
 from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
@@ -20,7 +21,6 @@ from ..trainyard.job.record import excluded_hosts, run_record
 from ..trainyard.job.run import leader, progress, saving
 from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
-from ..trainyard.job.run.shapes import Each, Text, misfit
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, starter_log, tell, telling_log, text_of

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import answers, messages
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard_controller import run_folder

@@ -10,8 +10,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.job.run import answers, messages, shapes
-from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.findings import shapes
+from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.job.run import answers, messages
 from ansible.module_utils.trainyard_node.job.run import connections as wire
 from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner

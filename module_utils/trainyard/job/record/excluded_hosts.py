@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...findings.findings import Finding
+from ...findings.shapes import Each, Text, Whole, misfit
 from ...findings.visible import visible
-from ..run.shapes import Each, Text, Whole, misfit
 
 # Excluded hosts by name.
 Excluded = dict[str, dict[str, Any]]

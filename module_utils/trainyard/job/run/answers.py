@@ -7,12 +7,7 @@ import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...findings.visible import one_line
-from .checkpoints import MAX_INSPECTED
-from .failure_kinds import EXIT, FAILURE
-from .messages import STATES
-from .saving import SAVING
-from .shapes import (
+from ...findings.shapes import (
     MAYBE_INT,
     MAYBE_NUMBER,
     MAYBE_TEXT,
@@ -29,6 +24,11 @@ from .shapes import (
     misfit,
     named,
 )  # fmt: skip
+from ...findings.visible import one_line
+from .checkpoints import MAX_INSPECTED
+from .failure_kinds import EXIT, FAILURE
+from .messages import STATES
+from .saving import SAVING
 from .stacks import MAX_RANKS, RECORD, rank_shape
 
 

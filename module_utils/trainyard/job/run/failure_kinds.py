@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, ByKind, Shape
+from ...findings.shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, ByKind, Shape
 
 # How a process ended, as exits/NAME.json has it.
 EXIT: Shape = {

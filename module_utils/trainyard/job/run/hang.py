@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...findings.shapes import Exact, Text, Whole
 from ...findings.visible import visible
 from . import framework_log, progress_forms
-from .shapes import Exact, Text, Whole
 
 # Lines before which training often pauses.
 DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"

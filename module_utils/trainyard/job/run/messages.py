@@ -27,12 +27,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
-from .hang import PROGRESS
-from .progress import MAX_METRICS, MAX_NAME
-from .rollback import MAX_ASIDE
-from .saving import asked_shape
-from .shapes import (
+from ...findings.shapes import (
     MAYBE_INT,
     MAYBE_NUMBER,
     NOTHING,
@@ -48,6 +43,11 @@ from .shapes import (
     finite,
     misfit,
 )  # fmt: skip
+from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
+from .hang import PROGRESS
+from .progress import MAX_METRICS, MAX_NAME
+from .rollback import MAX_ASIDE
+from .saving import asked_shape
 from .slow_ranks import report_shape
 from .stacks import MAX_RANKS, rank_shape
 from .succession import MAX_TERM, copy_shape

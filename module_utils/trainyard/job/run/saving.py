@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...findings.shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Shape, Text, Whole
 from ...findings.spans import named_ranks
-from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Shape, Text, Whole
 
 # Upper bounds of a node's report: ranks that are named, programs that are counted.
 MAX_NAMED, _MAX_ASKED = 64, 1 << 20

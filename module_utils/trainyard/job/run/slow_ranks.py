@@ -20,10 +20,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ...findings.shapes import Exact, Few, Text, Whole
 from ...findings.spans import named_ranks
 from . import stacks
 from .progress import clock
-from .shapes import Exact, Few, Text, Whole
 
 Record = dict[str, Any]
 

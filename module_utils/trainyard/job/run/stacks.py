@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...findings.shapes import Exact, Few, Is, Text, Whole, misfit
 from ...findings.spans import named_ranks, spans
 from ...findings.visible import visible
 from . import flight_recorder
-from .shapes import Exact, Few, Is, Text, Whole, misfit
 
 Frame = list[Any]  # function, file, line (0: it moved meanwhile), owner
 Record = Mapping[str, Any]

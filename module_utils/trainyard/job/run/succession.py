@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ...findings.shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Is, Shape, Text, Whole
 from .failure_kinds import FAILURE
 from .rollback import MAX_ASIDE
 from .saving import SAVING
-from .shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Is, Shape, Text, Whole
 
 # How long a node tries to reach a candidate, how long it waits there for one that has not lost the head as yet, and how
 # long a candidate waits for a first call.

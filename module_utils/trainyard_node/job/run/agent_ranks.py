@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....trainyard.findings.shapes import misfit
 from ....trainyard.job.run.failure import first_failure
 from ....trainyard.job.run.failure_kinds import EXIT
-from ....trainyard.job.run.shapes import misfit
 from .rank_exits import Exit
 
 

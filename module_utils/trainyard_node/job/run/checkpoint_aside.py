@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import Exact, misfit
 from ....trainyard.job.run import checkpoints
-from ....trainyard.job.run.shapes import Exact, misfit
 from ...machine.json_files import open_regular, read_object, write_json
 
 Entry = dict[str, Any]

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import misfit
 from ....trainyard.job.record.secrets import Forms, mask_text
 from ....trainyard.job.run import causes, messages
 from ....trainyard.job.run import failure as failures
 from ....trainyard.job.run.messages import Message
-from ....trainyard.job.run.shapes import misfit
 from ...machine.json_files import end_of
 from ...machine.tree import Tree
 from . import agent_ranks, oom_kills, port_holder, units

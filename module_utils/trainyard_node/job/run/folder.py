@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings import state_format
+from ....trainyard.findings.shapes import Shape, misfit, named
 from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
 from ....trainyard.job.run import answers, leader
 from ....trainyard.job.run.failure_kinds import EXIT
 from ....trainyard.job.run.log_lines import FIRST_BYTES, MAX_BYTES, cut
-from ....trainyard.job.run.shapes import Shape, misfit, named
 from ....trainyard.nvidia.nccl_lines import is_of_transport
 from ...machine import as_user, private
 from ...machine.as_user import JobError, Owner

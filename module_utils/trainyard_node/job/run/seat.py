@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ....trainyard.findings.shapes import misfit
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.messages import Message
-from ....trainyard.job.run.shapes import misfit
 from ....trainyard.job.run.succession import Caller, copy_shape, wins
 from ...machine.json_files import read_object
 from .connections import OWN_FILES, Connection, Server, make_room

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.answers import CLUSTER
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.run.slow_ranks import text as slow_rank_text
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import goodput, messages
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.report import job_page
 from ansible.module_utils.trainyard.report.job_text import explain, tell
 from hypothesis import given

@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.fewer_nodes import Fewer, world_sizes
 from ansible.module_utils.trainyard.job.run.head_state import HELD_S, HeadState, cluster_state
 from ansible.module_utils.trainyard.job.run.messages import BadMessage
 from ansible.module_utils.trainyard.job.run.restarts import restart_text, take_back
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.run.succession import copy_shape
 from simulated_job import SimulatedJob
 

@@ -8,12 +8,12 @@ import struct
 import zipfile
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.record.secrets import forms
 from ansible.module_utils.trainyard.job.run import checkpoints, messages
 from ansible.module_utils.trainyard.job.run.checkpoints import History, Sample
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import checkpoint_poll
 from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
 from hypothesis import given

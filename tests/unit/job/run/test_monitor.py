@@ -10,8 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import answers, attempt_watch
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import log_tail as tails
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import node_loop, processes

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import rank_connections as meeting
 from ansible.module_utils.trainyard.job.run.answers import MONITOR
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import rank_connections as node_meeting
 from hypothesis import given

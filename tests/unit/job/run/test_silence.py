@@ -6,8 +6,8 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import answers
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.run.take_over import come_back
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import head_loop, units

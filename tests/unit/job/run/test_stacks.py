@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import stacks
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.head_state import HeadState
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.run.succession import (
     SETTLE_S,
     Caller,

@@ -10,9 +10,9 @@ import uuid
 from dataclasses import replace
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run.saving import SAVING, lines, of_slurm
-from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source
 from ansible.module_utils.trainyard_controller import reporting
