@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 # Modules by package, as text and compiled.
 _COMPILED = {
-    "trainyard.findings": "spans visible",
+    "trainyard.findings": "shapes spans visible",
     "trainyard.job.file": "start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
         "attempt_watch causes checkpoints containers failure failure_kinds fewer_nodes flight_recorder "
         "framework_log goodput hang hang_watch head_state messages node_reports orders progress progress_forms "
-        "rank_connections restart_rules restarts rollback saving shapes slow_ranks stacks succession take_over"
+        "rank_connections restart_rules restarts rollback saving slow_ranks stacks succession take_over"
     ),
     "trainyard.software": "container_flags",
     "trainyard_node.hardware": "rdma_traffic",
