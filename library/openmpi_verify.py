@@ -1,27 +1,26 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Verify Open MPI over the nodes: equal versions, one process for each slot, a sum over all ranks."""
+"""Start a program of Open MPI over the nodes: one process for each slot, and a sum over all ranks."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: openmpi_verify
-short_description: Verify Open MPI over all nodes
+short_description: Start a program of Open MPI over all nodes
 description:
-  - Compares the versions of the nodes. Where they are equal, starts one process for each slot by this node's C(mpirun),
-    as the training user over its ssh, and has them sum their ranks by C(MPI_Allreduce).
-  - Returns all findings, and does not fail because of them.
+  - Starts one process for each slot by this node's C(mpirun), as the training user over its ssh, and has them sum their
+    ranks by C(MPI_Allreduce). The filter C(openmpi_ranks_findings) checks what they print.
 options:
-  states:
-    description: The C(state) that M(openmpi_state) returned of each node. This module runs on the first of them.
+  hosts:
+    description: Inventory names of all nodes.
     type: list
-    elements: dict
+    elements: str
     required: true
-  version:
-    description: Version that all nodes must have; empty for any equal one.
-    type: str
-    default: ""
+  mpirun:
+    description: Path of this node's C(mpirun).
+    type: path
+    required: true
   user:
     description: The training user.
     type: str
@@ -51,20 +50,24 @@ extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Verify Open MPI over all nodes
+- name: Start one process for each slot on all nodes
   openmpi_verify:
-    states: "{{ ansible_play_hosts | map('extract', hostvars, ['openmpi', 'state']) }}"
+    hosts: "{{ ansible_play_hosts }}"
+    mpirun: "{{ openmpi.state.mpi.path }}"
     user: train
   run_once: true
   register: ranks
 """
 
 RETURN = r"""
-findings:
-  description: All findings, each with host, check, found, expected and action.
+status:
+  description: Exit status of C(mpirun); 124 if it did not end in time.
   returned: success
-  type: list
-  elements: dict
+  type: int
+output:
+  description: What it and the processes printed.
+  returned: success
+  type: str
 """
 
 import subprocess
@@ -72,7 +75,6 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cluster.ssh_options import UNATTENDED
-from ansible.module_utils.trainyard.software.openmpi import check_program, compare_versions
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 
 # Any MPI program would do; this one needs no compiler on the nodes. The handles are Open MPI's own symbols.
@@ -97,8 +99,8 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "states": {"type": "list", "elements": "dict", "required": True},
-            "version": {"type": "str", "default": ""},
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "mpirun": {"type": "path", "required": True},
             "user": {"type": "str", "required": True},
             "slots": {"type": "int", "default": 2},
             "network": {"type": "str", "default": ""},
@@ -109,19 +111,14 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    states = given["states"]
-    findings = compare_versions(states, given["version"])
-    if not findings:
-        slots = {state["host"]: given["slots"] for state in states}
-        try:
-            status, output = start(given, states, slots)
-        except (KeyError, OSError) as error:
-            module.fail_json(msg=f"{states[0]['host']}: mpirun could not be started as {given['user']}: {error}")
-        findings = check_program(slots, {state["host"]: state["hostname"] for state in states}, status, output)
-    module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
+    try:
+        status, output = start(given)
+    except (KeyError, OSError) as error:
+        module.fail_json(msg=f"mpirun could not be started as {given['user']}: {error}")
+    module.exit_json(changed=False, status=status, output=output)
 
 
-def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, int]) -> tuple[int, str]:
+def start(given: dict[str, Any]) -> tuple[int, str]:
     """Run the program on all nodes, and return the exit status and the output."""
     settings = as_user(given["user"])
     # Open MPI 4 reads the OMPI names, 5 for its run time the PRTE ones; each ignores what it does not know.
@@ -134,9 +131,9 @@ def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, 
     if given["network"]:
         for name in ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"):
             settings["env"][name] = given["network"]
-    hosts = ",".join(f"{host}:{number}" for host, number in slots.items())
+    hosts = ",".join(f"{host}:{given['slots']}" for host in given["hosts"])
     # A node may have more slots than cores, so processes are not bound.
-    argv = [states[0]["mpi"]["path"], "-H", hosts, "--bind-to", "none", "python3", "-c", PROGRAM]
+    argv = [given["mpirun"], "-H", hosts, "--bind-to", "none", "python3", "-c", PROGRAM]
     try:
         done = subprocess.run(
             argv,

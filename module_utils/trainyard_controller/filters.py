@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make filters of rules: they return plain records, and describe wrong arguments in words."""
+"""Make filters of rules: they return plain records, and describe wrong arguments in words.
+
+A filter of what hosts answered gets their names and `hostvars`, and reads the answers itself (`reads`), so no playbook
+can give it one that is unchecked or in another host's name.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.findings.received import Source, of_hosts
 
 _WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "true or false"}
 
@@ -49,6 +54,23 @@ def plan_filter(rule: Callable[..., tuple[Any, Iterable[Finding]]]) -> Callable[
         return {"nodes": nodes, "findings": [finding.as_dict() for finding in findings]}
 
     return run
+
+
+def reads(source: Source, rule: Callable[..., Any], as_list: bool) -> Callable[..., Any]:
+    """Return a filter of hosts' names and hostvars that calls the filter `rule` with what these hosts answered.
+
+    Answers that cannot be used are findings: `as_list`, or as the `findings` of a plan.
+    """
+
+    def read(hosts: Iterable[str], hostvars: Mapping[str, Any], *given: Any, **named: Any) -> Any:
+        answers, findings = of_hosts(hosts, hostvars, source)
+        if not findings:
+            return rule(answers, *given, **named)
+        records = [finding.as_dict() for finding in findings]
+        return records if as_list else {"nodes": {}, "findings": records}
+
+    read.source = source  # type: ignore[attr-defined]
+    return read
 
 
 def _expect(name: str, value: Any, hint: Any) -> None:

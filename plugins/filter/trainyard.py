@@ -27,6 +27,7 @@ from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes
 from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.findings.checks import Check
 from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.findings.received import Source
 from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.run.progress import clock
@@ -47,6 +48,7 @@ from ansible.module_utils.trainyard.nvidia import (
 from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
+from ansible.module_utils.trainyard.software import answers as software_answers
 from ansible.module_utils.trainyard.software import (
     containers,
     datasets,
@@ -58,7 +60,7 @@ from ansible.module_utils.trainyard.software import (
     pytorch,
 )
 from ansible.module_utils.trainyard.verify import measured, phases, settings, software
-from ansible.module_utils.trainyard_controller.filters import checked, plan_filter, records_filter
+from ansible.module_utils.trainyard_controller.filters import checked, plan_filter, reads, records_filter
 from ansible.module_utils.trainyard_controller.image_plan import image_plan
 
 # Findings of a host that answers all the same.
@@ -250,6 +252,8 @@ RECORDS = {
     "nvidia_library_findings": library.check_nodes,
     "nvidia_upgrade_findings": upgrade.stops,
     "openmpi_input_findings": openmpi.input_findings,
+    "openmpi_ranks_findings": openmpi.ranks_findings,
+    "openmpi_version_findings": openmpi.compare_versions,
     "rdma_findings": rdma.check,
     "slurm_findings": slurm_findings,
     "software_checks": software_checks,
@@ -311,15 +315,29 @@ OTHERS: dict[str, Callable[..., Any]] = {
 }
 
 
+# What filters read of each host.
+SOURCES = {
+    "container_runtime_cdi_findings": Source(
+        "__container_runtime_cdi.state", software_answers.CONTAINER_GPUS, may_lack=True
+    ),
+    "container_runtime_findings": Source("__container_runtime_read.state", software_answers.CONTAINERS),
+    "container_runtime_probe_findings": Source("__container_runtime_probe.probe", software_answers.CONTAINER_PROBE),
+    "openmpi_plan": Source("__openmpi_state.state", software_answers.OPENMPI),
+    "openmpi_ranks_findings": Source("", software_answers.OPENMPI_RANKS),
+    "openmpi_version_findings": Source("__openmpi_state.state", software_answers.OPENMPI),
+}
+
+
 class FilterModule:
     """All filters."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by their names."""
-        return {
+        found = {
             **{name: records_filter(rule) for name, rule in RECORDS.items()},
             **{name: plan_filter(rule) for name, rule in PLANS.items()},
             **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
             **{name: checked(rule) for name, rule in CHECKED.items()},
             **OTHERS,
         }
+        return {**found, **{name: reads(source, found[name], name in RECORDS) for name, source in SOURCES.items()}}

@@ -10,3 +10,16 @@ for path in sorted(FOLDER.glob("*.py")):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     FILTERS.update(module.FilterModule().filters())
+
+
+def of_hosts(name, answers, *given, **named):
+    """Call a filter that reads what hosts answered: `answers` by inventory name, or records that have `host`."""
+    if not isinstance(answers, dict):
+        answers = {each["host"]: each for each in answers}
+    first, *keys = FILTERS[name].source.path.split(".")
+    hostvars = {}
+    for host, answer in answers.items():
+        for key in reversed(keys):
+            answer = {key: answer}
+        hostvars[host] = {first: answer} if first else answer
+    return FILTERS[name](list(answers), hostvars, *given, **named)

@@ -79,6 +79,14 @@ class Is(NamedTuple):
     values: Collection[Any]
 
 
+def _own(value: Any) -> None:
+    """the name of the host"""
+
+
+# The host's name in the inventory (received.as_own); whatever the host says there, or nothing, is replaced.
+OWN: Shape = _own
+
+
 def finite(value: Any) -> None:
     """a number"""
     if not (_is(value, int) or (isinstance(value, float) and math.isfinite(value))):
@@ -113,8 +121,9 @@ def named(value: Any, shape: Shape) -> Any:
         return {key: named(value[key], one) for key, one in keys.items() if key in value}
     if isinstance(shape, Each):
         return {key: named(each, shape.value) for key, each in value.items()}
-    if isinstance(shape, list):
-        return [named(each, shape[0]) for each in value]
+    if isinstance(shape, (list, Few)):
+        one = shape[0] if isinstance(shape, list) else shape.shape
+        return [named(each, one) for each in value]
     return value
 
 
@@ -134,7 +143,7 @@ def _is(value: Any, kind: type) -> bool:
 def _compared(value: Any, shape: Shape) -> tuple[bool, str]:
     """Return whether a value fits a shape without parts, and what is expected."""
     if isinstance(shape, Whole):
-        fits = type(value) is int and shape.least <= value <= shape.most
+        fits = _is(value, int) and shape.least <= value <= shape.most
         return fits, f"a whole number from {shape.least} to {shape.most}"
     if isinstance(shape, (Text, Raw)):
         fits = isinstance(value, str) and len(value) <= shape.most
@@ -184,7 +193,9 @@ def _of_dictionary(value: Any, shape: ByKind | Each | Exact | Mapping[str, Shape
         fields = shape.names if isinstance(shape, Exact) else shape
     by_key = {name.removeprefix("?"): one for name, one in fields.items()}
     more = [name for name in value if name not in by_key] if isinstance(shape, Exact) else []
-    missing = [name for name in fields if not name.startswith("?") and name not in value]
+    missing = [
+        name for name, one in fields.items() if not name.startswith("?") and name not in value and one is not OWN
+    ]
     if more or missing:
         return f"{within} has {more[0][:60]!r}, which is not expected" if more else f"{within} has no {missing[0]}"
     return _first(misfit(value[key], one, f"{prefix}{key}") for key, one in by_key.items() if key in value)

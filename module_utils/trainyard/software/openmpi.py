@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -202,3 +203,18 @@ def check_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: in
         expected = f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}"
         findings.append(Finding("MPI_Allreduce", found, expected, action))
     return findings
+
+
+def ranks_findings(nodes: Sequence[Mapping[str, Any]], slots: int) -> list[Finding]:
+    """Check the processes that mpirun of the first node has started, `slots` on each node.
+
+    A node has its `name` and the results that tasks registered: `__openmpi_state`, and the first one `__openmpi_ran`.
+    """
+    hosts = {node["name"]: node["__openmpi_state"]["state"]["hostname"] for node in nodes}
+    first, ran = nodes[0]["name"], nodes[0]["__openmpi_ran"]
+    findings = check_program(dict.fromkeys(hosts, slots), hosts, ran["status"], ran["output"])
+    # Of other nodes only the first one says so.
+    return [
+        replace(each, found=f"{each.found}, as mpirun on {first} printed") if each.host not in ("", first) else each
+        for each in findings
+    ]

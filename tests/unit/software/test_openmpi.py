@@ -9,7 +9,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import openmpi
 from ansible.module_utils.trainyard.software.openmpi import check_program, compare_versions, plan_builds
-from filters import FILTERS
+from filters import of_hosts
 from job_samples import briefly
 
 PREFIX = "/opt/trainyard/openmpi-4.1.8"
@@ -172,9 +172,25 @@ def test_this_machine_has_a_state(capsys, tmp_path):
     assert found["prefix_kind"] == "none" and found["free_mb"] > 0
 
 
-def test_odd_versions_are_found_before_anything_is_started(capsys):
-    result = run(openmpi_verify, capsys, user="nobody-here", states=[state("n1"), state("n2", mpi=None)])
-    assert [finding["host"] for finding in result["findings"]] == ["n2"]
+def test_odd_versions_are_found():
+    found = of_hosts("openmpi_version_findings", [state("n1"), state("n2", mpi=None)], "")
+    assert [finding["host"] for finding in found] == ["n2"]
+
+
+def test_nothing_is_started_as_a_user_who_is_not_there(capsys):
+    result = run(openmpi_verify, capsys, user="nobody-here", hosts=["n1"], mpirun="/usr/bin/mpirun")
+    assert result["msg"].startswith("mpirun could not be started as nobody-here: ")
+
+
+def test_of_other_nodes_the_first_one_says_what_ran():
+    ran = {"status": 0, "output": answers("a", "a", "a", "b")}
+    nodes = {
+        name: {"__openmpi_state": {"state": {"hostname": host}}, "__openmpi_ran": ran} for name, host in NAMES.items()
+    }
+    found = of_hosts("openmpi_ranks_findings", nodes, 2)
+    assert [(each["host"], each["found"]) for each in found] == [
+        ("gpu1", "3 processes"), ("gpu2", "1 process, as mpirun on gpu1 printed"),
+    ]  # fmt: skip
 
 
 OFED_PREFIX = "/usr/mpi/gcc/openmpi-4.1.7a1"
@@ -196,7 +212,7 @@ def test_an_existing_open_mpi_must_be_the_same_on_all_nodes():
 
 
 def test_plan_as_a_filter():
-    result = FILTERS["openmpi_plan"]([state("n1")], WANTED)
+    result = of_hosts("openmpi_plan", [state("n1")], WANTED)
     assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
 
 

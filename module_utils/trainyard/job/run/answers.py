@@ -7,11 +7,13 @@ import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ...findings.received import FINDING, as_own
 from ...findings.shapes import (
     MAYBE_INT,
     MAYBE_NUMBER,
     MAYBE_TEXT,
     NOTHING,
+    OWN,
     Each,
     Exact,
     Few,
@@ -45,8 +47,6 @@ _MAX_PORTS, _MAX_STACKS, _MAX_WORLD, _MAX_TERM = 1 << 18, 16 << 20, 1 << 30, 1 <
 MAX_JOURNAL = 1000
 # Upper bound for the steps of a removal, and for what stays.
 MAX_STEPS = 10_000
-# Prefix of an action that a node names: it is not our own text.
-ADVICE = "as the node says: "
 END = {
     "state": Is(STATES),
     "finished": float,
@@ -146,7 +146,6 @@ STATUS = {
     "?monitor_lost": {"restarted": bool, "how": str},
     "left": int,
 }
-FINDING = dict.fromkeys(("host", "check", "found", "expected", "action"), str)
 NPU = {
     **dict.fromkeys(("index", "physical_id"), int),
     **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
@@ -193,9 +192,9 @@ OUTPUTS = {"files": Each(Raw()), "left_out": [{"name": str, "size": int}], "more
 KERNEL = {"time": float, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
-PEER = {**dict.fromkeys(("host", "address", "hostname"), str), "ports": Each(int), "addresses": [str]}
+PEER = {"host": OWN, **dict.fromkeys(("address", "hostname"), str), "ports": Each(int), "addresses": [str]}
 MACHINE = {
-    "host": str,
+    "host": OWN,
     **dict.fromkeys(("devices", "?facts", "?environments", "?network"), Each(object)),
     "?hardware": [object],
 }
@@ -239,7 +238,7 @@ SHAPES: dict[str, Shape] = {
     "in_use": {"uses": [str], "slurm": str, "?kubernetes": bool},
     "keep_record": {"recorded": bool, "findings": [FINDING]},
     "removal": REMOVAL,
-    "rdma_traffic": {"traffic": {"host": str, "ports": PORTS}},
+    "rdma_traffic": {"traffic": {"host": OWN, "ports": PORTS}},
     "listen": {"endpoint": PEER, "pid": int, "start_time": MAYBE_INT},
     "connect": {
         "tried": int,
@@ -284,22 +283,17 @@ def checked(query: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
     """
     if answer.get("failed"):
         shown = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
-        return {name: value if name == "exception" else _on_lines(value) for name, value in shown.items()}
+        return {name: value if name == "exception" else as_own(value, object, host) for name, value in shown.items()}
     shape = SHAPES[query]
     wrong = misfit(answer, shape)
     if wrong:
         return _unusable(wrong)
+    # Other facts of thousands of nodes would be kept until the job is planned.
+    answer = {**answer, "node": named(answer["node"], NODE)} if "node" in answer else answer
     try:
-        found: dict[str, Any] = _on_lines(answer, shape)
+        return dict(as_own(answer, shape, host))
     except RecursionError:
         return _unusable("it is nested too deeply, expected a few levels")
-    for record in (found, found.get("endpoint"), found.get("traffic"), *(found.get("findings") or ())):
-        if isinstance(record, dict) and "host" in record:
-            record["host"] = host
-    for finding in found.get("findings") or ():
-        finding["action"] = f"{ADVICE}{finding['action']}"
-    # Other facts of thousands of nodes would be kept until the job is planned.
-    return {**found, "node": named(found["node"], NODE)} if "node" in found else found
 
 
 def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -360,17 +354,3 @@ def _one_of(names: Collection[str], what: str) -> Shape:
 def _unusable(wrong: str) -> dict[str, Any]:
     why = f"its answer cannot be used: {one_line(wrong)}; check that node before it runs a job"
     return {"failed": True, "msg": why}
-
-
-def _on_lines(value: Any, shape: Shape = object) -> Any:
-    """Return plain data with each text on one line, except where its shape is Raw."""
-    if isinstance(value, str):
-        return value if isinstance(shape, Raw) else one_line(value)
-    if isinstance(value, list):
-        each = shape[0] if isinstance(shape, list) else object
-        return [_on_lines(one, each) for one in value]
-    if isinstance(value, dict):
-        names = {name.lstrip("?"): one for name, one in shape.items()} if isinstance(shape, dict) else {}
-        each = shape.value if isinstance(shape, Each) else object
-        return {one_line(name): _on_lines(one, names.get(name, each)) for name, one in value.items()}
-    return value
