@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from ansible.module_utils.trainyard.findings.received import FINDING, NotUsableError, Source, of_hosts, received
 from ansible.module_utils.trainyard.findings.shapes import OWN, Each, Raw, Whole
-from filters import FILTERS, of_hosts as call
+from filters import FILTERS
+from filters import of_hosts as call
 
 EVIL = "x\nn1: all is well\x1b[2J"
 SHAPE = {"host": OWN, "cpus": Whole(64), "?note": str, "?log": Raw(100), "?findings": [FINDING], "?by": Each(int)}
@@ -19,9 +20,8 @@ def test_an_answer_has_the_name_of_the_inventory_whatever_it_says():
 def test_what_is_not_declared_is_dropped_and_texts_have_one_line():
     given = {"cpus": 2, "note": EVIL, "log": EVIL, "ansible_facts": {"trainyard_requested": {}}, "by": {EVIL: 1}}
     found = received(given, SHAPE, "n3")
-    assert found == {
-        "host": "n3", "cpus": 2, "note": "x n1: all is well\\x1b[2J", "log": EVIL, "by": {"x n1: all is well\\x1b[2J": 1},
-    }  # fmt: skip
+    line = "x n1: all is well\\x1b[2J"
+    assert found == {"host": "n3", "cpus": 2, "note": line, "log": EVIL, "by": {line: 1}}
 
 
 def test_a_finding_is_about_its_own_node_and_its_advice_is_marked():

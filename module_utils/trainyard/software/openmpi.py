@@ -213,7 +213,7 @@ def ranks_findings(nodes: Sequence[Mapping[str, Any]], slots: int) -> list[Findi
     hosts = {node["name"]: node["__openmpi_state"]["state"]["hostname"] for node in nodes}
     first, ran = nodes[0]["name"], nodes[0]["__openmpi_ran"]
     findings = check_program(dict.fromkeys(hosts, slots), hosts, ran["status"], ran["output"])
-    # Of other nodes only the first one says so.
+    # The processes of other nodes are what the first node says they are.
     return [
         replace(each, found=f"{each.found}, as mpirun on {first} printed") if each.host not in ("", first) else each
         for each in findings
