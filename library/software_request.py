@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: software_request
 short_description: Record what hosts are to get of a part of the software
 description:
-  - Reads a variable as a task of the same role would read it on each host, and adds it to the fact
-    C(trainyard_requested) of this task's host. No host is visited. M(can_install) checks all parts at once.
+  - Reads a variable as a task of the same role would read it on each host, and keeps it on the controller until the
+    playbook ends. No host is visited. M(can_install) checks all parts at once.
 options:
   hosts:
     description: Inventory names.
@@ -41,8 +41,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-ansible_facts:
-  description: C(trainyard_requested), the requests by host and part.
+requests:
+  description: The requests by host.
   returned: success
   type: dict
 """

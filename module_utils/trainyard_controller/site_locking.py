@@ -20,11 +20,13 @@ from ..trainyard.bundle.files import Requests
 from ..trainyard.bundle.site_lock import Wanted
 from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError, counted
+from ..trainyard.findings.received import Source, of_hosts
 from ..trainyard.findings.visible import one_line
+from ..trainyard.software.answers import SYSTEM
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
-from . import deb_locking
+from . import deb_locking, software_requests
 from .deb_locking import NotResolvedError
 from .project import ROOT
 from .run_folder import NotWrittenError, write_whole
@@ -111,15 +113,18 @@ def recorded(variables: Mapping[str, Any], hosts: Iterable[str]) -> Recorded:
 
     Environments are decided by the hashes of their role, and by the version of a host's `python3`, if one was read.
     """
-    known = variables.get("ansible_facts", {}).get("trainyard_requested") or {}
+    known = software_requests.recorded()
     requests: dict[str, Requests] = {host: known.get(host, {}) for host in hosts}
-    of_hosts = {host: variables["hostvars"][host] for host in requests}
-    pythons = {host: (values.get("trainyard_python3") or {}).get("stdout", "") for host, values in of_hosts.items()}
+    answers, unusable = of_hosts(requests, variables["hostvars"], Source("", SYSTEM))
     pinned = {
-        host: {name: {**part, "environment": _pinned(part, pythons[host])} for name, part in parts.items()}
-        for host, parts in requests.items()
+        host["name"]: {
+            name: {**part, "environment": _pinned(part, host.get("trainyard_python3", {}).get("stdout", ""))}
+            for name, part in requests[host["name"]].items()
+        }
+        for host in answers
     }
-    found, findings = systems.of_hosts({host: values.get("ansible_facts") or {} for host, values in of_hosts.items()})
+    found, findings = systems.of_hosts({host["name"]: host.get("ansible_facts", {}) for host in answers})
+    findings += unusable
     return Recorded(requests, pinned, found, findings)
 
 

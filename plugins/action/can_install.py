@@ -7,6 +7,7 @@ from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import requested
+from ansible.module_utils.trainyard_controller import software_requests
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip, source_findings
 
@@ -16,7 +17,7 @@ LIMIT_S = 300.0
 
 class ActionModule(OnceForAll):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        requests: dict[str, Any] = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
+        requests = software_requests.recorded()
         findings = list(requested.input_findings(requests))
         nodes = self.fan_out()
         own = {

@@ -7,17 +7,17 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings.findings import UnusableError
+from ansible.module_utils.trainyard_controller import software_requests
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 
 
 class ActionModule(OnceForAll):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        previous = self.task_vars.get("ansible_facts", {}).get("trainyard_requested") or {}
-        requests = {host: dict(parts) for host, parts in previous.items()}
+        requests = {}
         for host in given["hosts"]:
             try:
-                value = self.value_on(host, given["variable"])
+                requests[host] = self.value_on(host, given["variable"])
             except AnsibleError as error:
                 raise UnusableError(f"{host}: the request of {given['part']}: {error}") from error
-            requests.setdefault(host, {})[given["part"]] = value
-        return {"ansible_facts": {"trainyard_requested": requests}}
+        software_requests.record(given["part"], requests)
+        return {"requests": requests}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible.module_utils.trainyard.findings.received import FINDING, NotUsableError, Source, of_hosts, received
 from ansible.module_utils.trainyard.findings.shapes import OWN, Each, Raw, Whole
+from ansible_run import run_ansible
 from filters import FILTERS
 from filters import of_hosts as call
 
@@ -76,3 +79,21 @@ def test_filters_name_hosts_as_the_inventory_does():
     found = call("container_runtime_cdi_findings", {"n3": {"host": "n1"}}, "")
     assert [(each["check"], each["host"]) for each in found] == [("answer", "n3")]
     assert FILTERS["openmpi_plan"](["n3"], {"n3": {}}, {})["findings"][0]["host"] == "n3"
+
+
+def test_a_request_that_a_host_claims_in_its_facts_is_no_request(tmp_path):
+    """A host's `setup` returns what the controller would record: an interpreter that root is to run on another host."""
+    (tmp_path / "python3").write_text(f"#!/bin/sh\necho ran >>{tmp_path}/ran\n")
+    (tmp_path / "python3").chmod(0o755)
+    environment = {"path": str(tmp_path / "venv"), "interpreter": str(tmp_path / "python3"), "packages": ["x==1"]}
+    forged = {"localhost": {"pytorch": {"findings": [], "environment": environment, "manage_system": False}}}
+    tasks = [
+        # A cacheable fact is stored as the facts that a module of the host returns.
+        {"ansible.builtin.set_fact": {"cacheable": True, "trainyard_requested": forged}},
+        {"can_install": {"hosts": ["localhost"]}, "register": "found"},
+        {"ansible.builtin.assert": {"that": ["found.findings == []", "found.seen == {}"]}},
+    ]
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "become": False, "tasks": tasks}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    run_ansible("ansible-playbook", "-i", "localhost,", str(tmp_path / "play.yml")).expect(0)
+    assert not (tmp_path / "ran").exists()

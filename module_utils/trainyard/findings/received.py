@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take what hosts answered: each speaks for itself alone, in the declared shape, within bounds, one line per text.
+"""Take answers of hosts: each host speaks for itself alone, in the declared shape, within bounds, one line per text.
 
 Answers of the agent (job/run/answers.py), and of modules whose results rules combine (of_hosts), come through here.
 """
@@ -26,7 +26,7 @@ class NotUsableError(ValueError):
 
 
 class Source(NamedTuple):
-    """What a rule reads of each host: a variable, keys below it (`variable.key`), and the shape of what is there.
+    """A variable that a rule reads of each host, keys below it (`variable.key`), and the shape of the value there.
 
     Without a path, it reads the variables whose shapes `shape` has by their names; `name` is the name in the inventory.
     """

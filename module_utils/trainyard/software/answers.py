@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..findings.shapes import MAYBE_INT, MAYBE_TEXT, NOTHING, OWN, Each, Is, Raw, Text, Whole
+from ..findings.shapes import MAYBE_INT, NOTHING, OWN, Each, Is, Raw, Text, Whole
 
 # Upper bound for a size in MB or GiB.
 _MAX_SIZE = 1 << 40
@@ -48,7 +48,7 @@ OPENMPI = {
     "link_kind": Is(("none", "link", "foreign")),
     **dict.fromkeys(("cuda", "ucx"), _FOLDER),
 }
-# What the processes of openmpi_verify print, and what they ran with.
+# The output of openmpi_verify on the first node, and the host names of all nodes.
 OPENMPI_RANKS = {
     "__openmpi_state": {"state": {"hostname": host_name}},
     "?__openmpi_ran": {"status": int, "output": Raw(1 << 22)},
@@ -90,4 +90,17 @@ CONTAINER_GPUS = {
 ENVIRONMENT = {"version": version, "packages": Each(Text(200)), "?verified": Each(object)}
 # The digests of scripts by their paths.
 DIGESTS = Each(Text(64))
-MAYBE_OUTPUT = {"?stdout": Raw(1 << 20), "?rc": MAYBE_INT, "?msg": MAYBE_TEXT}
+
+
+def python_release(value: Any) -> None:
+    """a release of Python such as 3.11, or nothing"""
+    if not isinstance(value, str) or not re.fullmatch(r"(3\.\d{1,2})?", value):
+        raise ValueError(value)
+
+
+# The system of a host as Ansible's setup found it, and the release of its python3 (playbooks/tasks/python.yml).
+_FACTS = ("distribution", "distribution_version", "distribution_major_version", "architecture")
+SYSTEM = {
+    "?ansible_facts": {f"?{name}": Text(40) for name in _FACTS},
+    "?trainyard_python3": {"?stdout": python_release},
+}

@@ -6,7 +6,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard.bundle import site_lock, systems
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import controller_locking, site_locking
+from ansible.module_utils.trainyard_controller import controller_locking, site_locking, software_requests
 
 SUM = 32 * "ab"
 DEBIAN = systems.named("debian-11-x86_64")
@@ -108,13 +108,15 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         site_locking.write(tmp_path / "none/trainyard.lock", {})
 
 
-def test_a_role_pins_its_environment():
+def test_a_role_pins_its_environment(tmp_path, monkeypatch):
     environment = {"packages": ["torch==2.13.0"], "lock": "", "interpreter": "python3"}
     part = {"environment": environment, "pinned_by": "pytorch"}
-    parts = {"pytorch": part, "openmpi": {"packages": ["x"]}}
     hosts = {"n1": {"trainyard_python3": {"stdout": ""}}, "n2": {"trainyard_python3": {"stdout": "3.13"}}, "n3": {}}
-    facts = {"trainyard_requested": dict.fromkeys(hosts, parts)}
-    _, found, systems, findings = site_locking.recorded({"ansible_facts": facts, "hostvars": hosts}, hosts)
+    monkeypatch.setattr(software_requests.C, "DEFAULT_LOCAL_TMP", tmp_path)
+    software_requests.record("pytorch", dict.fromkeys(hosts, part))
+    for package in ("y", "x"):
+        software_requests.record("openmpi", {host: {"packages": [package]} for host in hosts})
+    _, found, systems, findings = site_locking.recorded({"hostvars": hosts}, hosts)
     assert (systems, len(findings)) == ({}, 3)
     interpreters = [each["pytorch"]["environment"]["interpreter"] for each in found.values()]
     assert interpreters == ["python3", "python3.13", "python3"]
