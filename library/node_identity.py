@@ -12,8 +12,6 @@ description:
     need, so that M(ansible.builtin.setup) need not run, too.
   - User and group are looked up through NSS, so that users of a directory service count.
 options:
-  name: {description: "The node's name in the inventory, which is returned.", type: str, required: true}
-  connect: {description: "Address or name of the node in the inventory, which is returned.", type: str, required: true}
   files: {description: "Paths whose owner, mode and digest are read.", type: list, elements: str, default: []}
   user: {description: Name of the training user., type: str, required: true}
   uid: {description: The requested uid., type: int, required: true}
@@ -25,8 +23,6 @@ extends_documentation_fragment: read_only
 EXAMPLES = r"""
 - name: Read who the node is
   node_identity:
-    name: "{{ inventory_hostname }}"
-    connect: "{{ ansible_host | default(inventory_hostname) }}"
     user: train
     uid: 2000
     group: train
@@ -39,8 +35,6 @@ ansible_facts:
   description: Facts of M(ansible.builtin.setup) about system and managers.
   returned: success
   type: dict
-name: {description: O(name)., returned: success, type: str}
-connect: {description: O(connect)., returned: success, type: str}
 container: {description: "The kind of container, empty for a machine.", returned: success, type: str}
 files: {description: "Kind, owner, group, mode and sha256 of existing O(files).", returned: success, type: dict}
 hostname: {description: Kernel host name., returned: success, type: str}
@@ -98,8 +92,6 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "required": True},
-            "connect": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "str", "default": []},
             "user": {"type": "str", "required": True},
             "uid": {"type": "int", "required": True},
@@ -115,7 +107,7 @@ def main() -> None:
         module.fail_json(msg=f"This node could not be read: {error}")
     facts = read_facts(module)
     found.update(ansible_facts=facts, container=container(facts), files=read_files(params["files"]))
-    module.exit_json(changed=False, name=params["name"], connect=params["connect"], **found)
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.bundle import images
 from ansible.module_utils.trainyard.bundle import use as bundle
+from ansible.module_utils.trainyard.cluster import answers as cluster_answers
 from ansible.module_utils.trainyard.cluster import ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
@@ -118,7 +119,7 @@ def nvidia_stack_plan(
 
 
 def node_baseline_plan(
-    nodes: Iterable[Mapping[str, Any]],
+    nodes: Sequence[Mapping[str, Any]],
     user: str,
     uid: int,
     group: str,
@@ -146,7 +147,21 @@ def node_baseline_plan(
     cluster = ClusterSettings(
         str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock), frozenset(rdma)
     )
-    planned = plan_cluster([Node.from_dict(node) for node in nodes], cluster)
+    names = ssh_names.declared_names(nodes)
+    planned = plan_cluster(
+        [
+            Node.from_dict(
+                {
+                    **node["__node_baseline_identity"],
+                    "name": node["name"],
+                    "names": names[node["name"]],
+                    "connect": str(node.get("ansible_host") or node["name"]),
+                }
+            )
+            for node in nodes
+        ],
+        cluster,
+    )
     return {
         "findings": [finding.as_dict() for finding in planned.findings],
         "entries": [{"address": entry.address, "names": list(entry.names)} for entry in planned.entries],
@@ -317,6 +332,9 @@ OTHERS: dict[str, Callable[..., Any]] = {
 
 # What filters read of each host.
 SOURCES = {
+    "node_baseline_plan": Source("", cluster_answers.IDENTITY),
+    "validate_refused": Source("", cluster_answers.PROBES),
+    "validate_survey": Source("", cluster_answers.PROBES),
     "container_runtime_cdi_findings": Source(
         "__container_runtime_cdi.state", software_answers.CONTAINER_GPUS, may_lack=True
     ),

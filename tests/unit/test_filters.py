@@ -3,7 +3,7 @@
 import base64
 
 import pytest
-from filters import FILTERS
+from filters import FILTERS, of_hosts
 
 
 def test_peers_of_a_node():
@@ -31,16 +31,16 @@ def test_vars_of_hosts_that_have_them_and_hosts_that_do_not():
 
 
 IDENTITY = {
-    "name": "n1", "hostname": "n1", "connect": "10.0.0.1", "addresses": ["10.0.0.1"], "default_address": "10.0.0.1",
+    "hostname": "n1", "addresses": ["10.0.0.1"], "default_address": "10.0.0.1",
     "user": None, "uid_owner": "", "gid_owner": "", "group_gid": None, "nr_open": 1048576, "can_raise_limits": False,
     "hard_limits": {"memlock": 65536, "nofile": 4096}, "container": "podman",
 }  # fmt: skip
 
 
-def baseline_plan(**given):
+def baseline_plan(twins=False, **given):
     settings = {"user": "train", "uid": 2000, "group": "train", "gid": 2000, "nofile": 1024, **given}
-    nodes = [IDENTITY, {**IDENTITY, "name": "n2"}] if settings.pop("twins", False) else [IDENTITY]
-    return FILTERS["node_baseline_plan"](nodes, **settings)
+    host = {"__node_baseline_identity": IDENTITY, "ansible_host": "10.0.0.1"}
+    return of_hosts("node_baseline_plan", {"n1": host, **({"n2": host} if twins else {})}, **settings)
 
 
 def test_node_baseline_plan_has_entries_limits_and_exceptions():
@@ -53,7 +53,7 @@ def test_node_baseline_plan_has_entries_limits_and_exceptions():
 
 def test_node_baseline_plan_has_all_findings():
     twins = [finding["check"] for finding in baseline_plan(twins=True)["findings"]]
-    assert (len(twins), twins[0]) == (3, "kernel host names")
+    assert twins == ["kernel host name", "address of the node"]
     assert [finding["check"] for finding in baseline_plan(user="root")["findings"]] == ["training user"]
 
 
@@ -112,29 +112,37 @@ PROBE = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\
 
 def test_validate_survey_checks_the_answers_of_all_hosts():
     skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
-    answer = {"rc": 0, "stdout": PROBE % ("n1", 0)}
-    one = {"name": "n1", "trainyard_become": True, "__validate_probe": answer, "__validate_plain": skipped}
+    answer = {"rc": 0, "stdout": PROBE % ("n1", 0), "stdout_lines": []}
+    one = {"trainyard_become": True, "__validate_probe": answer, "__validate_plain": skipped}
     other = {
-        "name": "n2",
         "ansible_host": "n1",
         "trainyard_become": True,
         "__validate_probe": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n", "msg": "non-zero"},
         "__validate_plain": {"rc": 0, "stdout": PROBE % ("n2", 1000)},
     }
-    survey = FILTERS["validate_survey"]
-    assert survey([one], {}, True) == {
+
+    def survey(**hosts):
+        return of_hosts("validate_survey", hosts, {}, True)
+
+    assert survey(n1=one) == {
         "findings": [],
         "usable": ["n1"],
         "summary": "1 node: debian 12; Python 3.11.2; at least 0 GiB free",
     }
-    found = survey([one, other], {}, True)
+    found = survey(n1=one, n2=other)
     assert {(finding["check"], finding["host"]) for finding in found["findings"]} == {
-        ("become", "n2"), ("inventory", "n1"), ("inventory", "n2"),
+        ("become", "n2"), ("inventory", "n2"),
     }  # fmt: skip
     assert found["summary"] == "" and found["usable"] == ["n1"]
     plain = {**one, "__validate_probe": {"rc": 0, "stdout": PROBE % ("n1", 1000)}}
-    assert [finding["check"] for finding in survey([plain], {}, True)["findings"]] == ["become"]
-    assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []
+    assert [finding["check"] for finding in survey(n1=plain)["findings"]] == ["become"]
+    assert survey(n1={**plain, "trainyard_become": False})["findings"] == []
+
+
+def test_a_host_that_claims_the_name_of_another_is_at_fault_alone():
+    host = {"trainyard_become": True, "__validate_probe": {"rc": 0, "stdout": PROBE % ("n1", 0)}}
+    found = of_hosts("validate_survey", {"n1": host, "n3": host}, {}, True)
+    assert [(each["check"], each["host"]) for each in found["findings"]] == [("host name", "n3")]
 
 
 def test_validate_refused_names_hosts_that_may_answer_without_privileges():
@@ -144,10 +152,10 @@ def test_validate_refused_names_hosts_that_may_answer_without_privileges():
         "refuses": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n"},
         "is down": {"unreachable": True, "msg": "timed out"},
     }
-    records = [{"name": name, "trainyard_become": True, "__validate_probe": message} for name, message in hosts.items()]
-    records.append({"name": "as itself", "trainyard_become": False, "__validate_probe": hosts["refuses"]})
-    records.append({"name": "not probed", "trainyard_become": True})
-    assert FILTERS["validate_refused"](records) == ["wants a password", "refuses"]
+    records = {name: {"trainyard_become": True, "__validate_probe": message} for name, message in hosts.items()}
+    records["as itself"] = {"trainyard_become": False, "__validate_probe": hosts["refuses"]}
+    records["not probed"] = {"trainyard_become": True}
+    assert of_hosts("validate_refused", records) == ["wants a password", "refuses"]
 
 
 def test_checks_of_a_verification_come_as_plain_records():

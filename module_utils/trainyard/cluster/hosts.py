@@ -29,9 +29,13 @@ _RESERVED_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Node:
-    """The facts of one node, with its inventory name and the address that the inventory gives it."""
+    """The facts of one node, and what the inventory gives it: its name, all of its names, and the address.
+
+    `names` are in lower case (ssh_names.declared_names).
+    """
 
     name: str
+    names: frozenset[str]
     hostname: str
     connect: str
     addresses: tuple[str, ...]
@@ -47,9 +51,9 @@ class Node:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Node:
-        """Read the record that node_identity returned, with `name` and `connect` added."""
-        texts = ("name", "hostname", "connect", "default_address", "uid_owner", "gid_owner", "container")
-        record = {**data, **{name: str(data[name]) for name in texts}, "addresses": tuple(map(str, data["addresses"]))}
+        """Read the record that node_identity returned, with `name`, `names` and `connect` of the inventory added."""
+        names = frozenset(str(name).lower() for name in data["names"] if parse_address(str(name)) is None)
+        record = {**data, "names": names, "addresses": tuple(data["addresses"])}
         return cls(**{each.name: record[each.name] for each in fields(cls)})
 
 
@@ -165,34 +169,47 @@ def is_inside(address: str, network: str) -> bool:
 
 
 def node_names(node: Node) -> tuple[str, ...]:
-    """Return the names that /etc/hosts gives a node: its inventory name and its kernel host name, no addresses."""
-    names = [name for name in (node.name, node.hostname) if name and parse_address(name) is None]
-    return tuple(dict.fromkeys(names))
+    """Return the names that /etc/hosts gives a node: those of the inventory.
+
+    The kernel's name is one of them only if the inventory gives it, too: root on a node can claim that of a mirror.
+    """
+    kernel = [node.hostname] if node.hostname.lower() in node.names else []
+    return tuple(dict.fromkeys(name for name in (node.name, *kernel) if parse_address(name) is None))
 
 
 def name_findings(nodes: Sequence[Node]) -> list[Finding]:
-    """Find names that no node can have, and kernel host names that are shared or the inventory name of another node."""
+    """Find names that no node can have, and kernel host names other than those of the inventory.
+
+    A kernel's name may have a domain that the inventory leaves out. Nodes that the inventory names by their addresses
+    may have any name that no other node has.
+    """
     findings = inventory_findings(node.name for node in nodes)
-    holders: dict[str, list[str]] = defaultdict(list)
+    declared = {name: node.name for node in nodes for name in node.names}
+    nameless: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        holders[node.hostname.lower()].append(node.name)
-    duplicates = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
-    rename = "hostnamectl set-hostname NAME"
-    if duplicates:
-        found = "; ".join(f"{name!r} on {', '.join(hosts)}" for name, hosts in sorted(duplicates.items()))
-        expected = "a different host name on every node (frameworks count ranks by it)"
-        findings.append(Finding("kernel host names", found, expected, f"on all but one of them: {rename}"))
-    by_inventory = {node.name.lower(): node.name for node in nodes}
-    for node in nodes:
+        kernel = node.hostname.lower()
+        known = {kernel, kernel.partition(".")[0]} & node.names
+        rename = f"hostnamectl set-hostname {node.name if node.names else 'NAME'}"
+        found, expected = repr(node.hostname), "the name that the inventory gives this node"
+        action = f"{rename}, or give the host that name in the inventory or in its ssh_mesh_extra_principals"
         if not can_name_a_node(node.hostname):
-            found, expected, action = repr(node.hostname), "a name that other nodes can use for this one", rename
-        elif by_inventory.get(node.hostname.lower(), node.name) != node.name:
-            found, expected = f"{node.hostname!r}, which the inventory calls another node", "one name for one machine"
-            action = f"correct the inventory, or {rename}"
-        else:
+            expected, action = "a name that other nodes can use for this one", rename
+        elif declared.get(kernel, node.name) != node.name:
+            found, action = f"{found}, which the inventory calls another node", f"correct the inventory, or {rename}"
+            expected = "one name for one machine"
+        elif known:
+            continue
+        elif not node.names:
+            nameless[kernel].append(node.name)
             continue
         findings.append(Finding("kernel host name", found, expected, action, host=node.name))
-    return findings
+    expected = "a different host name on every node (frameworks count ranks by it)"
+    return findings + [
+        Finding("kernel host name", repr(name), expected, "on all but one of them: hostnamectl set-hostname NAME", host)
+        for name, hosts in nameless.items()
+        if len(hosts) > 1
+        for host in hosts
+    ]
 
 
 def user_findings(node: Node, settings: ClusterSettings) -> list[Finding]:

@@ -130,6 +130,7 @@ def _login_finding(node: Survey) -> Finding | None:
 
 
 def _shared(nodes: Iterable[tuple[str, str]], check: str, expected: str, action: str) -> list[Finding]:
+    """Find what several nodes have; a node to which the inventory gives it as its name is not at fault."""
     holders: dict[str, list[str]] = {}
     for value, name in nodes:
         if value:
@@ -138,8 +139,13 @@ def _shared(nodes: Iterable[tuple[str, str]], check: str, expected: str, action:
         Finding(check, f"{value} on {host_list(names)}", expected, action, host=name)
         for value, names in holders.items()
         if len(names) > 1
-        for name in names
+        for name in [each for each in names if _label(each) != value] or names
     ]
+
+
+def _label(name: str) -> str:
+    """Return the first label of a host name, in lower case."""
+    return name.split(".")[0].lower()
 
 
 def survey_findings(nodes: list[Survey], free_gib: Mapping[str, float], check_system: bool) -> list[Finding]:
@@ -153,7 +159,7 @@ def survey_findings(nodes: list[Survey], free_gib: Mapping[str, float], check_sy
         if node.privileges:
             findings.append(node.privileges.on(node.name))
         findings += _space_findings(node, free_gib)
-    names = ((node.facts.get("hostname", "").split(".")[0].lower(), node.name) for node in answered)
+    names = ((_label(node.facts.get("hostname", "")), node.name) for node in answered)
     rename = "rename the nodes (hostnamectl set-hostname): launchers distinguish nodes by it"
     findings += _shared(names, "host name", "a different host name on every node", rename)
     addresses = ((node.connect, node.name) for node in nodes)

@@ -31,7 +31,7 @@ RECORD = {
 
 
 def node(name: str = "n1", **changes: object) -> Node:
-    return Node.from_dict({**RECORD, "name": name, "hostname": name, **changes})
+    return Node.from_dict({**RECORD, "name": name, "names": [name], "hostname": name, **changes})
 
 
 def at(name: str, address: str, **changes: object) -> Node:
@@ -43,24 +43,29 @@ def texts(*nodes: Node, settings: ClusterSettings = SETTINGS) -> list[str]:
 
 
 def test_two_healthy_nodes_become_entries_in_inventory_order() -> None:
-    nodes = [node("n2", hostname="gpu-17"), at("n1", "10.0.0.2")]
+    nodes = [node("n2", names=["n2", "GPU-17"], hostname="gpu-17"), at("n1", "10.0.0.2", hostname="n1.site.example")]
     planned = plan_cluster(nodes, SETTINGS)
     assert planned.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
     assert planned.findings == planned.exceptions == ()
     assert planned.limits["n2"] == {"memlock": None, "nofile": 1048576}
 
 
-def test_duplicate_host_names_share_one_finding() -> None:
-    names = ["a", "A", "b", "b", "c"]
-    nodes = [at(f"n{i}", f"10.0.0.{i}", hostname=name) for i, name in enumerate(names)]
-    findings = [f for f in plan_cluster(nodes, SETTINGS).findings if f.check == "kernel host names"]
-    assert [f.found for f in findings] == ["'a' on n0, n1; 'b' on n2, n3"]
+@pytest.mark.parametrize("hostname", ["localhost", "a b", "", "n2", "N2", "mirror.example.org", "n1x"])
+def test_a_kernel_name_that_the_inventory_does_not_give_the_node_is_a_finding(hostname: str) -> None:
+    nodes = [node(hostname=hostname), at("n2", "10.0.0.2")]
+    assert [text.split("|")[:2] for text in texts(*nodes)] == [["n1", "kernel host name"]]
+    assert plan_cluster(nodes, SETTINGS).entries[0].names == ("n1",)
 
 
-@pytest.mark.parametrize("hostname", ["localhost", "a b", "", "n2"])
-def test_an_illegal_host_name_and_that_of_another_node_are_findings(hostname: str) -> None:
-    other = at("n2", "10.0.0.2", hostname="x")
-    assert [text.split("|")[:2] for text in texts(node(hostname=hostname), other)] == [["n1", "kernel host name"]]
+def test_nodes_that_the_inventory_names_by_addresses_have_different_names() -> None:
+    nodes = [at(f"10.0.0.{last}", f"10.0.0.{last}", hostname=name) for last, name in enumerate(["a", "A", "b", "n4"])]
+    nodes.append(at("n4", "10.0.0.9"))
+    assert [text.split("|")[:3] for text in texts(*nodes)] == [
+        ["10.0.0.3", "kernel host name", "'n4', which the inventory calls another node"],
+        ["10.0.0.0", "kernel host name", "'a'"],
+        ["10.0.0.1", "kernel host name", "'a'"],
+    ]
+    assert [entry.names for entry in plan_cluster(nodes, SETTINGS).entries] == [(), (), (), (), ("n4",)]
 
 
 def test_taken_ids_and_a_user_with_other_ids_are_findings() -> None:

@@ -101,9 +101,9 @@ def test_duplicate_names_and_addresses_name_all_hosts():
     twin = {**record("n2", hostname="N1.example.org"), "connect": "10.0.0.1"}
     findings = findings_of(record("n1"), twin, record("n3"))
     assert [(finding.host, finding.check, finding.found) for finding in findings] == [
-        (host, check, f"{name} on n1, n2")
-        for check, name in (("host name", "n1"), ("inventory", "10.0.0.1"))
-        for host in ("n1", "n2")
+        ("n2", "host name", "n1 on n1, n2"),
+        ("n1", "inventory", "10.0.0.1 on n1, n2"),
+        ("n2", "inventory", "10.0.0.1 on n1, n2"),
     ]
 
 
