@@ -12,7 +12,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ..trainyard.findings.findings import Finding
+from ..trainyard.findings.findings import Finding, render
 from ..trainyard.findings.received import Source, of_hosts
 
 _WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "true or false"}
@@ -56,21 +56,33 @@ def plan_filter(rule: Callable[..., tuple[Any, Iterable[Finding]]]) -> Callable[
     return run
 
 
-def reads(source: Source, rule: Callable[..., Any], as_list: bool) -> Callable[..., Any]:
+def reads(source: Source, rule: Callable[..., Any], refuse: Callable[[list[Finding]], Any]) -> Callable[..., Any]:
     """Return a filter of hosts' names and hostvars that calls the filter `rule` with what these hosts answered.
 
-    Answers that cannot be used are findings: `as_list`, or as the `findings` of a plan.
+    `refuse` takes the findings on answers that cannot be used (as_records, as_plan, as_error).
     """
 
     def read(hosts: Iterable[str], hostvars: Mapping[str, Any], *given: Any, **named: Any) -> Any:
         answers, findings = of_hosts(hosts, hostvars, source)
-        if not findings:
-            return rule(answers, *given, **named)
-        records = [finding.as_dict() for finding in findings]
-        return records if as_list else {"nodes": {}, "findings": records}
+        return refuse(findings) if findings else rule(answers, *given, **named)
 
     read.source = source  # type: ignore[attr-defined]
     return read
+
+
+def as_records(findings: list[Finding]) -> list[dict[str, Any]]:
+    """Return findings as a rule that only returns findings does."""
+    return [finding.as_dict() for finding in findings]
+
+
+def as_plan(findings: list[Finding]) -> dict[str, Any]:
+    """Return findings as a rule that plans for all nodes does."""
+    return {"nodes": {}, "findings": as_records(findings)}
+
+
+def as_error(findings: list[Finding]) -> None:
+    """Raise ValueError for findings where a rule returns none."""
+    raise ValueError(render(findings, "{count} {findings}:"))
 
 
 def _expect(name: str, value: Any, hint: Any) -> None:

@@ -29,8 +29,10 @@ from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.findings.checks import Check
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.findings.received import Source
+from ansible.module_utils.trainyard.findings.shapes import Each, Text
 from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
+from ansible.module_utils.trainyard.job.run.answers import DEVICES
 from ansible.module_utils.trainyard.job.run.progress import clock
 from ansible.module_utils.trainyard.nvidia import (
     container_toolkit,
@@ -51,6 +53,7 @@ from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
 from ansible.module_utils.trainyard.software import answers as software_answers
 from ansible.module_utils.trainyard.software import (
+    compared,
     containers,
     datasets,
     files,
@@ -61,7 +64,15 @@ from ansible.module_utils.trainyard.software import (
     pytorch,
 )
 from ansible.module_utils.trainyard.verify import measured, phases, settings, software
-from ansible.module_utils.trainyard_controller.filters import checked, plan_filter, reads, records_filter
+from ansible.module_utils.trainyard_controller.filters import (
+    as_error,
+    as_plan,
+    as_records,
+    checked,
+    plan_filter,
+    reads,
+    records_filter,
+)
 from ansible.module_utils.trainyard_controller.image_plan import image_plan
 
 # Findings of a host that answers all the same.
@@ -222,12 +233,6 @@ def declared_addresses(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
     return ssh_names.declared_addresses(ssh_names.declared_names(vars_of(hosts, hostvars, ssh_names.NAMED_BY)))
 
 
-def versions_in(environment: Mapping[str, Any], texts: Mapping[str, str]) -> str:
-    """Return the texts with the versions, and the Python."""
-    found = [text % environment["packages"].get(name, "missing") for name, text in texts.items()]
-    return ", ".join([*found, f"Python {'.'.join(environment['version'].split('.')[:2])}"])
-
-
 def benchmark_checks(records: Iterable[Mapping[str, Any]], again: str) -> list[Check]:
     """Return the checks of all benchmarks."""
     return [check for record in records for check in measured.benchmark_checks(record, again)]
@@ -240,12 +245,22 @@ def straggler_checks(stragglers: Mapping[str, Any], again: str) -> list[Check]:
 
 def software_checks(hosts: Iterable[Mapping[str, Any]], roles: Mapping[str, Sequence[str]], again: str) -> list[Check]:
     """Return the checks of all roles."""
-    noted = {host["name"]: host.get("__verify_noted") or {} for host in hosts}
+    noted = {host["name"]: host.get("__verify_noted", {}) for host in hosts}
     checks: list[Check] = []
     for role, members in roles.items():
         of_role = {host: outcomes[role] for host, outcomes in noted.items() if role in outcomes}
         checks += software.check_role(role, members, of_role, again)
     return checks
+
+
+def ssh_mesh_keys(hosts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return by host the key that was made for the training user, as `ssh_keys` of the fan-out returns it."""
+    return {host["name"]: host.get("__ssh_mesh_made", {}) for host in hosts}
+
+
+def hosts_with(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], name: str) -> list[str]:
+    """Return the hosts for which the playbook has set a variable, and not to false."""
+    return [host for host in hosts if hostvars[host].get(name)]
 
 
 # Rules that return findings or checks.
@@ -269,6 +284,9 @@ RECORDS = {
     "openmpi_input_findings": openmpi.input_findings,
     "openmpi_ranks_findings": openmpi.ranks_findings,
     "openmpi_version_findings": openmpi.compare_versions,
+    "oneflow_script_findings": compared.script_findings,
+    "python_runtime_findings": compared.version_findings,
+    "pytorch_build_findings": compared.build_findings,
     "rdma_findings": rdma.check,
     "slurm_findings": slurm_findings,
     "software_checks": software_checks,
@@ -315,23 +333,31 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "differing": files.differing,
     "duration": clock,
     "first_job": phases.first_job,
+    "hosts_with": hosts_with,
     "inventory_options": adhoc.inventory_options,
     "job_hosts": phases.job_hosts,
     "node_baseline_plan": node_baseline_plan,
     "peers_of": peers_of,
     "phase_outcome": phases.phase_outcome,
     "printed_command": adhoc.playbook,
+    "ssh_mesh_keys": ssh_mesh_keys,
     "validate_refused": validate_refused,
     "validate_survey": validate_survey,
     "vars_of": vars_of,
     "verified_roles": phases.verified_roles,
-    "versions_in": versions_in,
     "with_folders": files.with_folders,
 }
 
 
 # What filters read of each host.
 SOURCES = {
+    "hostfile_plan": Source("", DEVICES),
+    "rank_table_plan": Source("", DEVICES),
+    "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "all": object})}),
+    "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
+    "oneflow_script_findings": Source("", {"__oneflow_digests": software_answers.DIGESTS}),
+    "python_runtime_findings": Source("", software_answers.ENVIRONMENT),
+    "pytorch_build_findings": Source("", software_answers.ENVIRONMENT),
     "node_baseline_plan": Source("", cluster_answers.IDENTITY),
     "validate_refused": Source("", cluster_answers.PROBES),
     "validate_survey": Source("", cluster_answers.PROBES),
@@ -358,4 +384,8 @@ class FilterModule:
             **{name: checked(rule) for name, rule in CHECKED.items()},
             **OTHERS,
         }
-        return {**found, **{name: reads(source, found[name], name in RECORDS) for name, source in SOURCES.items()}}
+        return {**found, **{name: reads(source, found[name], _refusal(name)) for name, source in SOURCES.items()}}
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    return as_records if name.endswith("_findings") else as_plan if name.endswith("_plan") else as_error

@@ -74,10 +74,41 @@ def test_plans_have_findings_or_what_to_install():
     assert [finding["found"] for finding in plan["findings"]] == ["2 data sets have the name a"]
 
 
-def test_versions_in_an_environment():
-    environment = {"version": "3.11.2", "packages": {"torch": "2.13.0"}}
-    found = FILTERS["versions_in"](environment, {"torch": "torch %s", "numpy": "numpy %s"})
-    assert found == "torch 2.13.0, numpy missing, Python 3.11"
+def test_versions_of_environments_are_compared_with_the_first_host():
+    texts = {"torch": "torch %s", "numpy": "numpy %s"}
+    hosts = {
+        name: {
+            "python_runtime_result": {"version": "3.11.2", "packages": {"torch": torch}, "verified": {"cuda": "13.0"}}
+        }
+        for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.0"))
+    }
+    (found,) = of_hosts("python_runtime_findings", hosts, texts, "pytorch")
+    assert (found["host"], found["found"]) == ("n3", "torch 2.12.0, numpy missing, Python 3.11")
+    assert found["expected"] == "torch 2.13.0, numpy missing, Python 3.11, as on n1"
+    assert of_hosts("pytorch_build_findings", hosts, "13.0", "cu130") == []
+    assert of_hosts("pytorch_build_findings", hosts, "", "cpu") == []
+    found = of_hosts("pytorch_build_findings", {**hosts, "n4": {"python_runtime_result": {}}}, "12.6", "cu126")
+    assert [(each["host"], each["found"]) for each in found][::3] == [
+        ("n1", "it is for CUDA 13.0"), ("n4", "it is for CUDA unknown"),
+    ]  # fmt: skip
+
+
+def test_scripts_are_compared_with_the_first_host():
+    hosts = {"n1": {"__oneflow_digests": {"/a": "1", "/b": "2"}}, "n2": {"__oneflow_digests": {"/a": "1", "/b": "3"}}}
+    (found,) = of_hosts("oneflow_script_findings", hosts)
+    assert (found["host"], found["check"], found["found"]) == ("n2", "/b", "sha256 3")
+
+
+def test_hosts_with_a_variable():
+    hostvars = {"n1": {"done": True}, "n2": {"done": False}, "n3": {}}
+    assert FILTERS["hosts_with"](["n3", "n2", "n1"], hostvars, "done") == ["n1"]
+
+
+def test_keys_that_were_made_are_those_of_the_host_alone():
+    made = {"n1": {"__ssh_mesh_made": {"user_key": "ssh-ed25519 AAAA", "host_key": "x"}}, "n2": {}}
+    assert of_hosts("ssh_mesh_keys", made) == {"n1": {"user_key": "ssh-ed25519 AAAA"}, "n2": {}}
+    with pytest.raises(ValueError, match="the answer cannot be used: __ssh_mesh_made"):
+        of_hosts("ssh_mesh_keys", {"n1": {"__ssh_mesh_made": {"user_key": []}}})
 
 
 @pytest.mark.parametrize(("name", "given", "error", "message"), [
@@ -160,8 +191,8 @@ def test_validate_refused_names_hosts_that_may_answer_without_privileges():
 
 def test_checks_of_a_verification_come_as_plain_records():
     found = FILTERS
-    hosts = [{"name": "n1", "__verify_noted": {"nccl": {"fault": ""}}}, {"name": "n2"}]
-    checks = found["software_checks"](hosts, {"nccl": ["n1"], "rdma": ["n2"]}, "again")
+    hosts = {"n1": {"__verify_noted": {"nccl": {"fault": "", "all": False}}}, "n2": {}}
+    checks = of_hosts("software_checks", hosts, {"nccl": ["n1"], "rdma": ["n2"]}, "again")
     assert [(check["name"], check["state"], check["hosts"]) for check in checks] == [
         ("nccl", "pass", []),
         ("rdma", "unknown", ["n2"]),

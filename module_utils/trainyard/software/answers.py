@@ -86,8 +86,10 @@ CONTAINER_GPUS = {
     **dict.fromkeys(("exists", "due"), bool),
     "listed": [str],
 }
-# A complete Python environment, and what its verification printed.
-ENVIRONMENT = {"version": version, "packages": Each(Text(200)), "?verified": Each(object)}
+# A complete Python environment, and what its verification printed (python_environment).
+ENVIRONMENT = {
+    "python_runtime_result": {"?version": version, "?packages": Each(Text(200)), "?verified": (Each(object), NOTHING)}
+}
 # The digests of scripts by their paths.
 DIGESTS = Each(Text(64))
 

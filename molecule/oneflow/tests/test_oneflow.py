@@ -38,7 +38,7 @@ def test_a_launch_module_that_was_edited_on_one_node_is_found(run_playbook, node
         digest = last.check_output(f"sha256sum {LAUNCH}").split()[0]
     finally:
         last.check_output(f"sudo cp -p /root/launch.py {LAUNCH} && sudo rm /root/launch.py")
-    done.fails(f"{LAUNCH} is not the same on all nodes: sha256 {node_names[-1]}: {digest}, and {node_names[0]}: ")
+    done.fails(f"{LAUNCH} on {node_names[-1]} found sha256 {digest} expected sha256 ", f"as on {node_names[0]}")
 
 
 def test_scripts_that_lie_on_the_nodes_are_compared(run_playbook, node_names, last):
@@ -54,8 +54,8 @@ def test_scripts_that_lie_on_the_nodes_are_compared(run_playbook, node_names, la
 def test_a_node_with_another_version_is_named(run_playbook, node_names, last):
     with other_numpy(last, VENV, "1.23.5", "1.23.4"):
         run_playbook("changed.yml", oneflow_packages=["protobuf==3.20.3"]).fails(
-            f"different versions: {node_names[-1]}: OneFlow 0.9.0, numpy 1.23.4, protobuf 3.20.3, Py",
-            f"and {node_names[0]}: OneFlow 0.9.0, numpy 1.23.5, protobuf 3.20.3, Python 3.9",
+            f"versions on {node_names[-1]} found OneFlow 0.9.0, numpy 1.23.4, protobuf 3.20.3, Py",
+            f"expected OneFlow 0.9.0, numpy 1.23.5, protobuf 3.20.3, Python 3.9, as on {node_names[0]}",
         )
 
 

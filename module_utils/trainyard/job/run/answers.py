@@ -150,6 +150,8 @@ NPU = {
     **dict.fromkeys(("index", "physical_id"), int),
     **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
 }
+_NPUS = {"devices": [NPU], "chip": MAYBE_TEXT, "?super_pod_id": MAYBE_TEXT}
+_INTERFACES = [{"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}]
 _PROBLEM = dict.fromkeys(("check", "found", "expected", "action"), str)
 # How a node runs the image of a job, and what is in it (trainyard_node/job/plan/images.py).
 IMAGE = {
@@ -170,13 +172,28 @@ NODE = {
     "packages": Each(MAYBE_TEXT),
     "accelerators": {"vendor": MAYBE_TEXT, "?driver": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
     "?image": IMAGE,
-    "npu": ({"devices": [NPU], "chip": MAYBE_TEXT, "?super_pod_id": MAYBE_TEXT}, Exact({}), NOTHING),
+    "npu": (_NPUS, Exact({}), NOTHING),
     "networks": {
-        "interfaces": [{"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}],
+        "interfaces": _INTERFACES,
         "rdma": [{"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}],
     },
     "mpi": (Each(MAYBE_TEXT), NOTHING),
     "unused_ports": Raw(_MAX_PORTS),
+}
+# What hostfile.yml and rank_table.yml ask each host, whatever became of it.
+_FAILED = {
+    **dict.fromkeys(("?failed", "?unreachable"), bool),
+    **dict.fromkeys(("?msg", "?module_stdout", "?module_stderr"), Raw(1 << 20)),
+    "?rc": MAYBE_INT,
+}
+DEVICES = {
+    "?ansible_host": object,
+    "?__asked_devices": {
+        **_FAILED,
+        "?accelerators": {"problems": [str], "devices": [{"index": int}]},
+        "?npu": ({**_NPUS, "?problems": [str]}, Exact({}), NOTHING),
+    },
+    "?__asked_networks": {**_FAILED, "?networks": {"interfaces": _INTERFACES}},
 }
 # A complete Python environment (python_environment), or nothing more of another part.
 SEEN = {
