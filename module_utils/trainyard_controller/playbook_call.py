@@ -8,11 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ansible import constants as C
 from ansible import context
 
 from ..trainyard.findings.findings import Finding
 from ..trainyard.inputs import nothing_to_do
 from ..trainyard.inputs.variables import is_template
+
+
+def settings_findings() -> list[Finding]:
+    """Return the finding on a setting with which facts, which nodes return, replace variables of the inventory."""
+    if not C.INJECT_FACTS_AS_VARS:
+        return []
+    found, expected = "inject_facts_as_vars is on", "it off, as a node's facts would replace variables of the inventory"
+    action = "write inject_facts_as_vars = false into the section [defaults] of ansible.cfg, or unset "
+    return [Finding("configuration", found, expected, f"{action}ANSIBLE_INJECT_FACT_VARS")]
 
 
 def findings(playbook: Any, plays: list[Any], project: Path) -> list[Finding]:

@@ -59,7 +59,8 @@ class CallbackModule(CallbackBase):
         plays[0].get_loader().set_basedir(playbook._basedir)
         try:
             run = InputRun(plays[0], Path(playbook._file_name).resolve(), PROJECT)
-            findings = playbook_call.findings(playbook, plays, PROJECT) or check(run)
+            findings = playbook_call.settings_findings()
+            findings = findings or playbook_call.findings(playbook, plays, PROJECT) or check(run)
         except Exception as error:
             # Ansible would print a warning, and run with unchecked input.
             self._display.vvv(traceback.format_exc())

@@ -43,9 +43,7 @@ def test_the_verification_runs_again_when_asked(run_playbook, last_name, last):
 def test_a_node_with_another_version_is_named(run_playbook, node_names, last_name, last):
     with other_numpy(last, VENV, "2.4.6", "2.4.5"):
         run_playbook("changed.yml", pytorch_packages=[], pytorch_verify_timeout=180).fails(
-            f"versions on {last_name} found torch 2.13.0",
-            "numpy 2.4.5, Python 3",
-            f"as on {node_names[0]}",
+            f"versions on {last_name} found torch 2.13.0", "numpy 2.4.5, Python 3", f"as on {node_names[0]}"
         )
         run_playbook("changed.yml", step="verify").fails()
 
