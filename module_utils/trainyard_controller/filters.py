@@ -12,6 +12,8 @@ from functools import wraps
 from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
+from ansible.vars.hostvars import HostVars, HostVarsVars
+
 from ..trainyard.findings.findings import Finding, render
 from ..trainyard.findings.received import Source, of_hosts
 
@@ -63,11 +65,32 @@ def reads(source: Source, rule: Callable[..., Any], refuse: Callable[[list[Findi
     """
 
     def read(hosts: Iterable[str], hostvars: Mapping[str, Any], *given: Any, **named: Any) -> Any:
-        answers, findings = of_hosts(hosts, hostvars, source)
+        answers, findings = of_hosts(hosts, _OfHosts(hostvars), source)
         return refuse(findings) if findings else rule(answers, *given, **named)
 
     read.source = source  # type: ignore[attr-defined]
     return read
+
+
+class _OfHosts(dict[str, Any]):
+    """The variables of each host, with `hostvars` for those that are templates of others' (`ansible_host`)."""
+
+    def __init__(self, hostvars: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._hostvars = hostvars
+
+    def __missing__(self, host: str) -> Any:
+        if not isinstance(self._hostvars, HostVars):
+            return self._hostvars[host]
+        variables = {**self._hostvars.raw_get(host), "hostvars": self._hostvars}
+        return HostVarsVars(variables, loader=self._hostvars._loader, host=host)
+
+
+def vars_of(hosts: Iterable[str], hostvars: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return for each host its name and those of the inventory's variables that it has."""
+    requested, of_host = list(names), _OfHosts(hostvars)
+    found = ((host, of_host[host]) for host in hosts)
+    return [{"name": host, **{name: each[name] for name in requested if name in each}} for host, each in found]
 
 
 def as_records(findings: list[Finding]) -> list[dict[str, Any]]:

@@ -72,6 +72,7 @@ from ansible.module_utils.trainyard_controller.filters import (
     plan_filter,
     reads,
     records_filter,
+    vars_of,
 )
 from ansible.module_utils.trainyard_controller.image_plan import image_plan
 
@@ -216,16 +217,6 @@ def peers_of(nodes: Sequence[str], own: str, most: str | int, changed: Sequence[
     if own not in nodes:
         raise ValueError(f"{own} is none of the nodes: {', '.join(nodes)}")
     return peers(list(nodes), own, parse_peers(str(most)), None if changed is None else set(changed))
-
-
-def vars_of(
-    hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], names: Iterable[str]
-) -> list[dict[str, Any]]:
-    """Return for each host its name and those of the variables that it has."""
-    requested = list(names)
-    return [
-        {"name": host, **{name: hostvars[host][name] for name in requested if name in hostvars[host]}} for host in hosts
-    ]
 
 
 def declared_addresses(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
