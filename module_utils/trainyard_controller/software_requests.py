@@ -12,20 +12,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible import constants as C
 
-_NAME = "trainyard-requests.jsonl"
+def file() -> Path:
+    """Return the path of the file in this run's folder."""
+    # It makes this process a controller for good, which tests of rules are not.
+    from ansible import constants as C
+
+    return Path(C.DEFAULT_LOCAL_TMP) / "trainyard-requests.jsonl"
 
 
 def record(part: str, requests: Mapping[str, Any]) -> None:
     """Record what hosts are to get of a part of the software; a later request of the same part replaces it."""
-    with (Path(C.DEFAULT_LOCAL_TMP) / _NAME).open("a", encoding="utf-8") as file:
-        file.write(json.dumps([part, requests]) + "\n")
+    with file().open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps([part, requests]) + "\n")
 
 
 def recorded() -> dict[str, dict[str, Any]]:
     """Return the requests by host and part."""
-    path = Path(C.DEFAULT_LOCAL_TMP) / _NAME
+    path = file()
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         part, requests = json.loads(line)

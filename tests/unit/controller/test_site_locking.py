@@ -112,7 +112,7 @@ def test_a_role_pins_its_environment(tmp_path, monkeypatch):
     environment = {"packages": ["torch==2.13.0"], "lock": "", "interpreter": "python3"}
     part = {"environment": environment, "pinned_by": "pytorch"}
     hosts = {"n1": {"trainyard_python3": {"stdout": ""}}, "n2": {"trainyard_python3": {"stdout": "3.13"}}, "n3": {}}
-    monkeypatch.setattr(software_requests.C, "DEFAULT_LOCAL_TMP", tmp_path)
+    monkeypatch.setattr(software_requests, "file", lambda: tmp_path / "requests")
     software_requests.record("pytorch", dict.fromkeys(hosts, part))
     for package in ("y", "x"):
         software_requests.record("openmpi", {host: {"packages": [package]} for host in hosts})
