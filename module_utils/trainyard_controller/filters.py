@@ -73,7 +73,7 @@ def reads(source: Source, rule: Callable[..., Any], refuse: Callable[[list[Findi
 class _OfHosts(dict[str, Any]):
     """The variables of each host, with `hostvars` for those that are templates of others' (`ansible_host`)."""
 
-    def __init__(self, hostvars: Mapping[str, Any]) -> None:
+    def __init__(self, hostvars: Any) -> None:
         super().__init__()
         self._hostvars = hostvars
 
