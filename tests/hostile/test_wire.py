@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import Each, misfit
-from ansible.module_utils.trainyard.job.run import messages
+from ansible.module_utils.trainyard.job.run import guests, messages
 from ansible.module_utils.trainyard.job.run.failure_kinds import KINDS
 from ansible.module_utils.trainyard_node.job.run import connections as wire
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
@@ -202,7 +202,7 @@ def test_strangers_take_neither_memory_nor_places(head):
     def sockets():
         return len(list(Path(f"/proc/{head.monitor.pid}/fd").iterdir()))
 
-    wait_for(lambda: sockets() < wire.GUESTS + 40, "most strangers to be sent away")
+    wait_for(lambda: sockets() < guests.MORE + 40, "most strangers to be sent away")
     assert memory_kib(head.monitor.pid) - before < 8 << 10
 
     async def come():

@@ -13,33 +13,39 @@ the frame and the message) and the message (trainyard/job/run/messages.py). A fr
 repeated, sent again on another connection or back to its sender ends the connection. Nothing is encrypted: there is
 nothing secret in it.
 
-A connection has HELLO_S seconds and MAX_HELLO bytes for its handshake. There are never more than GUESTS handshakes
-beside those of missing nodes: the oldest has to go.
+A connection has HELLO_S seconds and MAX_HELLO bytes for its handshake. Strangers may open thousands of connections a
+second: the head takes them all out of the kernel's queue, where those of nodes wait, too, closes those without a place
+(trainyard/job/run/guests.py) at once, and begins a handshake only with the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import resource
 import secrets
-from collections.abc import Callable, Collection
+import socket
+from collections.abc import Callable, Collection, Iterable
 from typing import cast
 
+from ....trainyard.job.run.guests import Guests
 from ....trainyard.job.run.messages import BadMessage, Message, read, write
 
 # Longest message: a node's report names each failed process with its ranks.
 MAX_MESSAGE = 8 << 20
 MAX_HELLO = 1024
 HELLO_S = 10.0
-GUESTS = 64
 _SIZE, _MAC = 4, 32
 Receive = Callable[["Connection", Message], None]
 Closed = Callable[["Connection"], None]
-# Minimum length of the queue of new connections: the nodes of a small job come back at the same time.
-MIN_BACKLOG = 100
-# Files that the head has open besides the connections of its nodes, with room to spare.
-OWN_FILES = 256
+# The kernel's queue of new connections, which may be shorter (net.core.somaxconn). A full queue keeps nodes out, too.
+BACKLOG = 4096
+# Most connections that are taken out of that queue at once, and seconds until the next ones are: handshakes are the
+# most expensive part, and an address begins few of them each time.
+ACCEPT, PAUSE_S = 1024, 0.01
+# Files that the head has open besides a connection and a place for each of its nodes, with room to spare.
+OWN_FILES = 320
 
 
 class Connection(asyncio.Protocol):
@@ -187,16 +193,36 @@ class HeadConnection(Connection):
 
     _me, _other = "head", "node"
 
-    def __init__(self, token: str, receive: Receive, server: Server) -> None:
-        """Take the server that has accepted the connection."""
+    def __init__(self, token: str, receive: Receive, server: Server, accepted: socket.socket | None = None) -> None:
+        """Take the server, and the socket that it has `accepted` until the handshake begins."""
         super().__init__(token, receive, server.closed)
-        self._server = server
+        self._server, self._accepted = server, accepted
+
+    async def begin(self) -> None:
+        """Begin the handshake."""
+        loop = asyncio.get_running_loop()
+        try:
+            if self._accepted is not None:
+                await loop.connect_accepted_socket(lambda: self, self._accepted)
+        finally:
+            if self._accepted is not None:
+                # It broke before.
+                self.abort()
+                self._closed(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the nonce of the handshake."""
         super().connection_made(transport)
-        self._server.accepted(self)
+        self._accepted = None
         self._write(self._nonce)
+
+    def abort(self) -> None:
+        """End the connection at once, also before its handshake."""
+        if self._accepted is None:
+            super().abort()
+        else:
+            self.open = False
+            self._accepted.close()
 
     def _shake(self, frame: bytes) -> None:
         self._nonces = self._nonce + frame[:_MAC]
@@ -215,38 +241,51 @@ class HeadConnection(Connection):
 class Server:
     """The head's side of all connections. `connections` are those of authenticated nodes, by host."""
 
-    def __init__(self, token: str, hosts: Collection[str], receive: Receive) -> None:
-        """Take the job's token, its nodes but the head, and what receives their messages."""
+    def __init__(self, token: str, hosts: Collection[str], receive: Receive, addresses: Iterable[str] = ()) -> None:
+        """Take the job's token, its nodes but the head, what receives their messages, and the addresses of hosts."""
         self.hosts = frozenset(hosts)
         self.connections: dict[str, HeadConnection] = {}
         self._token, self._receive = token, receive
-        # Connections in their handshake, the oldest first.
-        self._guests: dict[HeadConnection, None] = {}
+        self._guests: Guests[HeadConnection] = Guests(addresses)
 
     async def open(self, address: str, port: int) -> None:
         """Accept connections of this job's nodes, all at the same time if need be."""
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: HeadConnection(self._token, self._receive, self),
-            address,
-            port,
-            backlog=max(len(self.hosts), MIN_BACKLOG),
-        )
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, where = found[0]
+        self._socket = socket.create_server(where, family=family, backlog=BACKLOG)
+        self._socket.setblocking(False)
+        self._accepting = loop.create_task(self._accept())
 
     def close(self) -> None:
         """Accept no more connections; those that exist stay."""
-        self._server.close()
+        self._accepting.cancel()
+        self._socket.close()
 
-    def accepted(self, connection: HeadConnection) -> None:
-        """Begin a handshake; end the oldest one where there are too many."""
-        if len(self._guests) >= len(self.hosts) - len(self.connections) + GUESTS:
-            oldest = next(iter(self._guests))
-            del self._guests[oldest]
-            oldest.abort()
-        self._guests[connection] = None
+    async def _accept(self) -> None:
+        """Accept connections, and begin a handshake with those that have a place, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            new: list[HeadConnection] = []
+            # The queue is empty, or no more files may be open for now.
+            with contextlib.suppress(OSError):
+                new.append(self._admit(*await loop.sock_accept(self._socket)))
+                while len(new) < ACCEPT:
+                    new.append(self._admit(*self._socket.accept()))
+            await asyncio.gather(*(each.begin() for each in new if each.open), return_exceptions=True)
+            await asyncio.sleep(PAUSE_S)
+
+    def _admit(self, accepted: socket.socket, address: tuple[str, int]) -> HeadConnection:
+        """Return a new connection; the one without a place is closed, which may be this one."""
+        connection = HeadConnection(self._token, self._receive, self, accepted)
+        goes = self._guests.admit(connection, address[0], len(self.hosts) - len(self.connections))
+        if goes is not None:
+            goes.abort()
+        return connection
 
     def authenticated(self, connection: HeadConnection) -> None:
         """Use the connection of a node in place of an earlier one, which may have broken without notice."""
-        self._guests.pop(connection, None)
+        self._guests.leave(connection)
         before = self.connections.get(connection.host)
         self.connections[connection.host] = connection
         if before:
@@ -254,7 +293,7 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
-        self._guests.pop(cast(HeadConnection, connection), None)
+        self._guests.leave(cast(HeadConnection, connection))
         if self.connections.get(connection.host) is connection:
             del self.connections[connection.host]
 

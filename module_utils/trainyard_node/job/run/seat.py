@@ -37,7 +37,8 @@ class Seat:
         candidates = dict(node_plan.get("candidates", ()))
         self._address = str(candidates.get(self._runner.host) or node_plan["head_address"])
         others = [host for host in self.hosts if host != self._runner.host]
-        self.server = Server(node_plan["token"], others, self._receive)
+        addresses = {**node_plan.get("addresses", {}), **candidates}.values()
+        self.server = Server(node_plan["token"], others, self._receive, addresses)
         self.leader: HeadLoop | None = None
         self.callers: dict[str, Caller] = {}
         # Whether this candidate waits for a majority of calls.
@@ -55,7 +56,7 @@ class Seat:
 
     async def open(self) -> None:
         """Open the port."""
-        make_room(len(self.server.hosts) + OWN_FILES)
+        make_room(2 * len(self.server.hosts) + OWN_FILES)
         await self.server.open(self._address, self._node_plan["monitor_port"])
 
     def keep(self, copy: Message) -> None:
