@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.plan import preflight
 from ansible.module_utils.trainyard_node.job.run import folder as job_folder
 from ansible.module_utils.trainyard_node.job.run import folders, processes, units
-from ansible.module_utils.trainyard_node.machine import as_user, private
+from ansible.module_utils.trainyard_node.machine import as_user, mounts, private
 from job_cluster import free_port, wait_for
 
 IS_ROOT = os.geteuid() == 0
@@ -347,6 +347,61 @@ def test_whether_root_alone_decides_what_a_folder_is(place, change, expected):
         return
     change(place.roots)
     assert private.only_root_changes(place.roots) is expected
+
+
+# ---- on another file system
+
+
+@pytest.fixture
+def mounted(monkeypatch, tmp_path):
+    """Have a folder be root's, on a file system of its own; FUSE notes the `user` who mounted it."""
+    look, table = os.lstat, tmp_path / "mountinfo"
+
+    def mount(folder, kind="tmpfs", options="rw"):
+        state = list(look(folder))
+        state[2], state[4] = os.makedev(0, 4711), 0
+        table.write_text(f"91 28 0:4711 / {folder} rw,nosuid,nodev shared:7 - {kind} any rw,{options}\n")
+        monkeypatch.setattr(mounts, "TABLE", table)
+
+        def lstat(path, **named):
+            return os.stat_result(state) if str(path) == str(folder) else look(path, **named)
+
+        monkeypatch.setattr(os, "lstat", lstat)
+
+    return mount
+
+
+@pytest.mark.parametrize(("kind", "options", "uid"), [
+    ("fuse", "user_id=1234,group_id=7", 1234),
+    ("fuse.sshfs", "user_id=1234,group_id=7,allow_other", 1234),
+    ("fuseblk", "user_id=1234,group_id=7,blksize=4096", 1234),
+    # An administrator mounts GlusterFS and the like; and these words may be a name on another file system.
+    ("fuse.glusterfs", "user_id=0,group_id=0,allow_other", 0),
+    ("tmpfs", "user_id=1234", 0),
+])  # fmt: skip
+def test_a_file_system_belongs_to_who_mounted_it_whatever_it_claims(place, mounted, kind, options, uid):
+    mounted(place.state, kind, options)
+    assert as_user.owner_of(place.state, mounted=True).uid == uid
+    assert private.only_root_changes(place.state) is (uid == 0 and IS_ROOT)
+
+
+def test_root_on_another_file_system_than_the_folder_of_jobs_is_not_believed(place, job_id, mounted):
+    """No launch makes a job's folder a file system of its own, but its user may mount one there."""
+    mounted(place.folder(job_id))
+    place.folder("good")
+    assert as_user.owner_of(place.jobs / job_id) is None
+    assert ask("state", job_id=job_id, job_dir=place.jobs / job_id)["known"] is False
+    listed = ask("folders", state_dir=place.state, of_schedulers=[place.jobs / "good", place.jobs / job_id])["folders"]
+    assert [each["job_id"] for each in listed] == ["good"]
+    answer = ask("remove", job_id=job_id, job_dir=place.jobs / job_id)
+    assert answer["failed"] and f"umount {place.jobs / job_id}" in answer["msg"]
+    assert (place.jobs / job_id / "source").is_dir()
+
+
+def test_the_folder_of_jobs_may_be_a_file_system_of_its_own(place, mounted):
+    place.folder("mine")
+    mounted(place.jobs)
+    assert list(folders.of_jobs(place.jobs)) == [place.jobs / "mine"]
 
 
 @pytest.mark.parametrize("left", [

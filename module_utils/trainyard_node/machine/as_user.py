@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import mounts
+
 # Default time limit of a child in seconds, and upper bound of its answer.
 LIMIT_S = 240.0
 MAX_BYTES = 512 << 20
@@ -48,21 +50,26 @@ def named(user: str) -> Owner:
     return Owner(entry.pw_uid, entry.pw_gid, os.getgrouplist(user, entry.pw_gid))
 
 
-def owner_of(path: Path) -> Owner | None:
+def owner_of(path: Path, mounted: bool = False) -> Owner | None:
     """Return the user whose rights are enough for a folder; None where there is no such folder.
 
     A link or an open folder of root's may have been moved to its place by the owner of a folder above, who counts then.
+    A folder of root's on another file system than the folder above is none either, unless it may be `mounted`: a user
+    could have mounted it there, and a user's file system names any owner.
     """
     try:
         state = os.lstat(path)
-        if not state.st_uid and (not stat.S_ISDIR(state.st_mode) or state.st_mode & 0o022):
-            state = next((above for above in map(os.lstat, path.parents) if above.st_uid), state)
+        uid = mounts.owner(state)
+        if not uid and stat.S_ISDIR(state.st_mode) and not mounted and state.st_dev != path.parent.stat().st_dev:
+            return None
+        if not uid and (not stat.S_ISDIR(state.st_mode) or state.st_mode & 0o022):
+            uid = next(filter(None, (mounts.owner(os.lstat(above)) for above in path.parents)), uid)
     except OSError:
         return None
     try:
-        return named(pwd.getpwuid(state.st_uid).pw_name)
+        return named(pwd.getpwuid(uid).pw_name)
     except KeyError:
-        return Owner(state.st_uid, state.st_gid, [])
+        return Owner(uid, state.st_gid if uid == state.st_uid else uid, [])
 
 
 def error_text(error: BaseException) -> str:

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from . import mounts
+
 # Links on the way to a file, as many as the kernel follows (path_resolution(7)).
 _MAX_LINKS = 40
 # Groups below this number are the system's, such as staff, whom Debian lets write /usr/local (Debian Policy 9.2.2).
@@ -31,11 +33,13 @@ def only_root_changes(path: Path, besides: int = 0) -> bool:
 
     `besides` is a user who may own them as well.
     """
-    here, parts, links = Path("/"), list(path.parts[1:]), 0
+    here, parts, links, mounted_by = Path("/"), list(path.parts[1:]), 0, mounts.users()
     while True:
         state = os.lstat(here)
         others = state.st_mode & 0o002 or (state.st_mode & 0o020 and state.st_gid >= _FIRST_USERS_GROUP)
-        if state.st_uid not in (0, besides) or (others and not state.st_mode & stat.S_ISVTX):
+        if mounted_by.get(state.st_dev, state.st_uid) not in (0, besides) or (
+            others and not state.st_mode & stat.S_ISVTX
+        ):
             return False
         if not parts:
             return stat.S_ISDIR(state.st_mode)
@@ -86,10 +90,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file of our own that others cannot write and that is no link. Raises PrivateError and OSError."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         state = os.fstat(file.fileno())
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o022:
+        if not stat.S_ISREG(state.st_mode) or mounts.owner(state) != os.geteuid() or state.st_mode & 0o022:
             raise PrivateError(
-                f"{path} is {stat.filemode(state.st_mode)} and belongs to uid {state.st_uid}; expected a file of uid "
-                f"{os.geteuid()} that nobody else can write. See who put it there, and remove it"
+                f"{path} is {stat.filemode(state.st_mode)} and belongs to uid {mounts.owner(state)}; expected a file "
+                f"of uid {os.geteuid()} that nobody else can write. See who put it there, and remove it"
             )
         yield file
 

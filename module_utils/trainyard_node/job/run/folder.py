@@ -33,7 +33,7 @@ from ....trainyard.job.run import answers, leader
 from ....trainyard.job.run.failure_kinds import EXIT
 from ....trainyard.job.run.log_lines import FIRST_BYTES, MAX_BYTES, cut
 from ....trainyard.nvidia.nccl_lines import is_of_transport
-from ...machine import as_user, private
+from ...machine import as_user, mounts, private
 from ...machine.as_user import JobError, Owner
 from ...machine.json_files import MAX_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
@@ -374,6 +374,9 @@ def remove(job_dir: Path) -> bool:
     """Remove a job's folder; return whether there was one. Raises JobError when something of it stays."""
     owner = as_user.owner_of(job_dir)
     if owner is None:
+        # A file system of its user may be closed to root.
+        if job_dir.parent.is_dir() and job_dir in job_dir.parent.iterdir():
+            raise _no_folder_of_ours(job_dir)
         return False
     if owner.uid or os.geteuid():
         try:
@@ -405,6 +408,8 @@ def _remove_as_root(job_dir: Path) -> None:
     """Remove the folder by its descriptor, after checking that it is that of this job."""
     folder = os.open(job_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        if os.fstat(folder).st_dev != job_dir.parent.stat().st_dev:
+            raise _no_folder_of_ours(job_dir)
         inside = Path(f"/proc/self/fd/{folder}")
         if not private.only_root_changes(job_dir.parent) and not _is_roots(inside, job_dir.name):
             raise JobError(
@@ -421,11 +426,18 @@ def _remove_as_root(job_dir: Path) -> None:
     job_dir.rmdir()
 
 
+def _no_folder_of_ours(job_dir: Path) -> JobError:
+    return JobError(
+        f"{job_dir} is a file system of its own; expected a folder on that of {job_dir.parent}: unmount it (umount "
+        f"{job_dir}), then remove the job again"
+    )
+
+
 def _is_roots(folder: Path, job_id: str) -> bool:
     """Return whether the folder is that of a job that ran as root."""
     plan = plan_path(folder)
     node_plan = read_json(plan)
-    return isinstance(node_plan, dict) and node_plan.get("job_id") == job_id and not os.lstat(plan).st_uid
+    return isinstance(node_plan, dict) and node_plan.get("job_id") == job_id and not mounts.owner(os.lstat(plan))
 
 
 def base_environment(user: str) -> dict[str, str]:

@@ -27,7 +27,8 @@ MADE_S = 3600.0
 
 def of_jobs(jobs: Path) -> Iterator[Path]:
     """Return the folders below `jobs` that may be those of jobs, by their names."""
-    names = as_user.in_folder(jobs, [], os.listdir) if jobs.is_dir() else []
+    owner = as_user.owner_of(jobs, mounted=True) if jobs.is_dir() else None
+    names = as_user.run(owner, os.listdir, jobs) if owner else []
     return (jobs / name for name in sorted(names) if job_id.is_valid(name))
 
 

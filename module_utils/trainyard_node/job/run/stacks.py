@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from ....trainyard.job.run import stacks
+from ...machine import mounts
 from ...machine.json_files import read_object
 from ...machine.private import only_root_changes
 from . import evidence, units
@@ -126,7 +127,9 @@ def of_environments(venvs: str) -> str | None:
         with contextlib.suppress(OSError):
             path = link.resolve(strict=True)
             state = path.lstat()
-            safe = state.st_uid in (0, user) and not state.st_mode & 0o022 and only_root_changes(path.parent, user)
+            safe = (
+                mounts.owner(state) in (0, user) and not state.st_mode & 0o022 and only_root_changes(path.parent, user)
+            )
             if safe and stat.S_ISREG(state.st_mode) and os.access(path, os.X_OK):
                 return str(path)
     return None
