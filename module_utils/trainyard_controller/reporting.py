@@ -13,7 +13,7 @@ from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings import state_format
-from ..trainyard.findings.shapes import Each, Text, misfit
+from ..trainyard.findings.shapes import MAYBE_DURATION, All, Each, Text, misfit
 from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
@@ -38,7 +38,7 @@ from .saved_state import read_plan, read_record
 TAIL_BYTES, LINE = 1 << 20, 1000
 # Bytes of metrics.jsonl that are read, and characters of one line of it.
 SERIES_BYTES, POINT = 32 << 20, 16 << 10
-_POINT = Each(METRICS.value, Text(progress.MAX_NAME), progress.MAX_METRICS + 1)
+_POINT = All((Each(METRICS.value, Text(progress.MAX_NAME), progress.MAX_METRICS + 1), {"?elapsed_s": MAYBE_DURATION}))
 # Upper bound for the number of logs that are searched for NCCL's lines.
 MAX_NCCL_LOGS = 1024
 # CPU seconds that reading progress out of a log may take.

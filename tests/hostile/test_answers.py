@@ -98,6 +98,23 @@ def test_a_report_is_written_whatever_a_node_answers(run_dir, told):
     assert reported.text and json.loads((run_dir / "summary.json").read_text())["state"]
 
 
+TIMES = [path for path in places(SAID) if path and re.fullmatch(r"time|started|finished|.*_s", str(path[-1]))]
+
+
+@pytest.mark.parametrize("path", TIMES, ids=lambda path: ".".join(map(str, path)))
+def test_a_time_that_no_calendar_has_makes_an_answer_unusable_and_the_report_is_written(run_dir, path):
+    told = copy.deepcopy(SAID)
+    holder = told
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = 1e18
+    answer = answers.checked("collect", told, "n1")
+    (run_dir / "summary.json").unlink(missing_ok=True)
+    given = {"n1": answer if "known" in answer else {"failed": True, "msg": reason(answer)}, "n2": SAID}
+    assert reporting.report(run_dir, given, {}, by_stop=False).text
+    assert answer["msg"].startswith("its answer cannot be used: ") and "1e+18, expected a " in answer["msg"]
+
+
 MACHINES = {}
 
 
@@ -141,7 +158,10 @@ def test_what_is_wrong_with_an_answer_is_said():
     for change, said in (
         ({"left": "many"}, "left is 'many', expected a whole number"),
         ({"processes": [{"name": "rank0", "ranks": [0]}]}, "processes[0] has no exit"),
-        ({"cluster": {**CLUSTER, "elapsed_s": True}}, "cluster.elapsed_s is True, expected a number"),
+        (
+            {"cluster": {**CLUSTER, "elapsed_s": True}},
+            "cluster.elapsed_s is True, expected a duration: seconds, at most 4355 years",
+        ),
         ({"logs": {"a": 1}}, "logs.a is 1, expected text"),
     ):
         told = answers.checked("collect", {**SAID, **change}, "n1")["msg"]

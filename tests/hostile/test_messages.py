@@ -29,7 +29,7 @@ PLAIN = {str: TEXTS, bool: st.booleans(), shapes.NOTHING: st.none(), float: NUMB
 # Values for shapes that are functions.
 FUNCTIONS = {
     "a number": NUMBERS,
-    "a number that steps and seconds can be": NUMBERS,
+    "a number that steps can be": NUMBERS,
     "a process of the plan": st.sampled_from(["agent", "mpirun", "scheduler", "rank0", "rank1"]),
     "a frame: function, file, line, owner": st.tuples(TEXTS, TEXTS, NUMBERS, st.sampled_from(["", "program"])).map(
         list
@@ -55,6 +55,8 @@ def fitting(shape):
         return st.lists(fitting(shape.shape), max_size=min(3, shape.most))
     if isinstance(shape, shapes.Whole):
         return st.sampled_from(sorted({shape.least, min(shape.least + 1, shape.most), shape.most}))
+    if isinstance(shape, shapes.Number):
+        return st.floats(shape.least, shape.most)
     if isinstance(shape, shapes.Text):
         return TEXTS.map(lambda text: text[: shape.most])
     if isinstance(shape, shapes.Is):

@@ -18,6 +18,8 @@ NOTHING = type(None)
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 # Upper bound for numbers: larger integers and floats do not compare exactly.
 _MAX = 2**63
+# Upper bound for times, in seconds since 1970: the year 6325, which every function that shows times takes, in any zone.
+MAX_TIME = 1 << 37
 
 
 class Exact(NamedTuple):
@@ -61,6 +63,14 @@ class Whole(NamedTuple):
     least: int = 0
 
 
+class Number(NamedTuple):
+    """A number from `least` to `most`, and what it is."""
+
+    least: float
+    most: float
+    what: str
+
+
 class Text(NamedTuple):
     """Text of at most `most` characters that UTF-8 can encode."""
 
@@ -87,6 +97,17 @@ def _own(value: Any) -> None:
 OWN: Shape = _own
 
 
+TIME = Number(0, MAX_TIME, "a time: seconds since 1970, up to the year 6325")
+# The time between two times; clocks may be set back.
+DURATION = Number(-MAX_TIME, MAX_TIME, "a duration: seconds, at most 4355 years")
+MAYBE_TIME, MAYBE_DURATION = (TIME, NOTHING), (DURATION, NOTHING)
+
+
+def as_time(value: float) -> float:
+    """Return a time that fits TIME, the nearest one: users give their files any time."""
+    return min(max(value, 0), MAX_TIME)
+
+
 def finite(value: Any) -> None:
     """a number"""
     if not (_is(value, int) or (isinstance(value, float) and math.isfinite(value))):
@@ -101,7 +122,7 @@ def misfit(value: Any, shape: Shape, where: str = "") -> str:
         return _of_list(value, shape, where)
     if isinstance(shape, All):
         return _first(misfit(value, one, where) for one in shape.shapes)
-    if isinstance(shape, tuple) and not isinstance(shape, (Whole, Text, Raw, Is)):
+    if isinstance(shape, tuple) and not isinstance(shape, (Whole, Number, Text, Raw, Is)):
         each = [misfit(value, one, where) for one in shape]
         return "" if "" in each else each[0]
     fits, expected = _compared(value, shape)
@@ -145,6 +166,8 @@ def _compared(value: Any, shape: Shape) -> tuple[bool, str]:
     if isinstance(shape, Whole):
         fits = _is(value, int) and shape.least <= value <= shape.most
         return fits, f"a whole number from {shape.least} to {shape.most}"
+    if isinstance(shape, Number):
+        return _is(value, float) and shape.least <= value <= shape.most, shape.what
     if isinstance(shape, (Text, Raw)):
         fits = isinstance(value, str) and len(value) <= shape.most
         fits = fits and (isinstance(shape, Raw) or not re.search("[\ud800-\udfff]", value))

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..findings.shapes import MAYBE_INT, TIME, Whole, misfit
+
 # Our state for each base state of Slurm (squeue(1), JOB STATE CODES).
 _STATES = {
     "pending": "PENDING, CONFIGURING, REQUEUED, REQUEUE_FED, REQUEUE_HOLD, SPECIAL_EXIT, RESV_DEL_HOLD",
@@ -93,6 +95,15 @@ def from_sacct(text: str) -> dict[str, str]:
     return {**last, "Restarts": str(len(same) - 1)}
 
 
+# How a task of a job ended.
+EXIT_OF_TASK = {
+    **dict.fromkeys(("process", "host", "result"), str),
+    **dict.fromkeys(("rank", "exit_code", "signal"), MAYBE_INT),
+    "node_rank": Whole(1 << 32),
+    "time": TIME,
+}
+
+
 def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
     """Parse exit records `rank_0 n1 0 137 1763.5 [oom-kill]`: name, host, node rank, status, time."""
     found = []
@@ -107,18 +118,19 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
             continue
         killed = status > 128
         result = "signal" if killed else "exit-code" if status else "success"
-        found.append(
-            {
-                "process": words[0].replace("worker", "rank"),
-                "rank": int(match[2]) if match[1] in ("rank", "worker") else None,
-                "host": words[1],
-                "node_rank": node_rank,
-                "exit_code": None if killed else status,
-                "signal": status - 128 if killed else None,
-                "result": "oom-kill" if words[5:] == ["oom-kill"] else result,
-                "time": at,
-            }
-        )
+        ended = {
+            "process": words[0].replace("worker", "rank"),
+            "rank": int(match[2]) if match[1] in ("rank", "worker") and match[2] else None,
+            "host": words[1],
+            "node_rank": node_rank,
+            "exit_code": None if killed else status,
+            "signal": status - 128 if killed else None,
+            "result": "oom-kill" if words[5:] == ["oom-kill"] else result,
+            "time": at,
+        }
+        # The job's user can write anything into the record.
+        if not misfit(ended, EXIT_OF_TASK):
+            found.append(ended)
     return found
 
 

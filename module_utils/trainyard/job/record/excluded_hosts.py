@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...findings.findings import Finding
-from ...findings.shapes import Each, Text, Whole, misfit
+from ...findings.shapes import MAX_TIME, Each, Text, Whole, misfit
 from ...findings.visible import visible
 
 # Excluded hosts by name.
@@ -23,7 +23,7 @@ Excluded = dict[str, dict[str, Any]]
 Devices = Mapping[str, Collection[int]]
 
 MAX_REASON = 400
-_NAME, _TIME = Text(255), Whole(1 << 40)
+_NAME, _TIME = Text(255), Whole(MAX_TIME)
 _ENTRY = {"reason": Text(MAX_REASON), "since": _TIME, "job_id": _NAME, "?devices": [Whole(1 << 16)]}
 _SHAPE = {
     "excluded": Each(_ENTRY, _NAME),

@@ -9,11 +9,16 @@ from typing import Any
 
 from ...findings.received import FINDING, as_own
 from ...findings.shapes import (
+    DURATION,
+    MAYBE_DURATION,
     MAYBE_INT,
     MAYBE_NUMBER,
     MAYBE_TEXT,
+    MAYBE_TIME,
     NOTHING,
     OWN,
+    TIME,
+    All,
     Each,
     Exact,
     Few,
@@ -27,6 +32,7 @@ from ...findings.shapes import (
     named,
 )  # fmt: skip
 from ...findings.visible import one_line
+from ...slurm.state import EXIT_OF_TASK
 from .checkpoints import MAX_INSPECTED
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
@@ -49,21 +55,22 @@ MAX_JOURNAL = 1000
 MAX_STEPS = 10_000
 END = {
     "state": Is(STATES),
-    "finished": float,
+    "finished": TIME,
     "?host": MAYBE_TEXT,
-    "?after_s": MAYBE_NUMBER,
+    "?after_s": MAYBE_DURATION,
     "?failure": (FAILURE, NOTHING),
     "?failures": [FAILURE],
 }
 # A diverging loss is still a number.
 METRICS = Each((finite, NOTHING))
+_PLACE = All((METRICS, {"?elapsed_s": MAYBE_DURATION}))
 NOT_A_NUMBER = {
-    "since": (METRICS, NOTHING),
-    **dict.fromkeys(("first", "last"), METRICS),
+    "since": (_PLACE, NOTHING),
+    **dict.fromkeys(("first", "last"), _PLACE),
     "stretches": int,
     "steps": (finite, NOTHING),
 }
-CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": int}
+CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": TIME, "size": int}
 CHECKPOINTS = {
     **dict.fromkeys(("place", "host", "problem"), str),
     "newest": (CHECKPOINT, NOTHING),
@@ -76,8 +83,8 @@ CHECKPOINTS = {
 RESTART = {
     **dict.fromkeys(("reason", "restarted", "?resumed", "?replaced", "?spare", "?why"), str),
     **dict.fromkeys(("?set_aside", "?not_set_aside"), str),
-    **dict.fromkeys(("elapsed_s", "?step", "?epoch", "?first_step", "?wait_s", "?detect_s"), MAYBE_NUMBER),
-    **dict.fromkeys(("?restart_s", "?step_s", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
+    **dict.fromkeys(("elapsed_s", "?wait_s", "?detect_s", "?restart_s", "?step_s"), MAYBE_DURATION),
+    **dict.fromkeys(("?step", "?epoch", "?first_step", "?lost_steps", "?lost_s"), MAYBE_NUMBER),
     "failure": FAILURE,
     **dict.fromkeys(("?world_size", "?nodes"), int),
     **{name: [str] for name in ("?left_out", "?back")},
@@ -91,13 +98,14 @@ SLOW_RANK = {
     "ranks": [int],
     "shares": [[int]],
     "node": [str],
-    "found_s": float,
-    "until_s": MAYBE_NUMBER,
+    "found_s": DURATION,
+    "until_s": MAYBE_DURATION,
 }
 GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
 RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiting", "lost"), int)}
 CLUSTER = {
-    **dict.fromkeys(("started", "elapsed_s"), float),
+    "started": TIME,
+    "elapsed_s": DURATION,
     **dict.fromkeys(("world_size", "ranks_running"), int),
     # The host that wrote it, and how many takeovers made it the head.
     "?head": str,
@@ -107,7 +115,7 @@ CLUSTER = {
     "?progress_rank": MAYBE_INT,
     "?checkpoints": (CHECKPOINTS, NOTHING),
     "?goodput": (GOODPUT, NOTHING),
-    "?left_s": MAYBE_NUMBER,
+    "?left_s": MAYBE_DURATION,
     "?held": MAYBE_TEXT,
     "?silence": str,
     "?slow_ranks": [SLOW_RANK],
@@ -115,7 +123,7 @@ CLUSTER = {
     "?stacks": (RECORD, NOTHING),
     "?saving": (SAVING, NOTHING),
     "?events": [RECEIVER],
-    "?witness_lost": ({"host": str, "silent_s": float}, NOTHING),
+    "?witness_lost": ({"host": str, "silent_s": DURATION}, NOTHING),
     "restarts": {
         "history": [RESTART],
         "?stepped": bool,
@@ -123,13 +131,13 @@ CLUSTER = {
         "?spares": [str],
         "?replaced": Each(str),
         "?left_out": Each(Whole(1 << 32)),
-        "?excluded": Each({"reason": str, "since": float}),
+        "?excluded": Each({"reason": str, "since": TIME}),
     },
     "end": (END, NOTHING),
 }
 PORTS = Each(dict.fromkeys(("sent", "received"), MAYBE_INT))
 MONITOR = {
-    "started": float,
+    "started": TIME,
     "end": (END, NOTHING),
     "?carried": {"before": PORTS, "now": PORTS},
     "?unwritten": str,
@@ -206,9 +214,9 @@ SEEN = {
 }
 LOGS = Each(Raw())
 OUTPUTS = {"files": Each(Raw()), "left_out": [{"name": str, "size": int}], "more": int}
-KERNEL = {"time": float, "kind": str, "text": str}
+KERNEL = {"time": TIME, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
-FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
+FOLDER = {"job_id": str, "job_dir": str, "age_s": DURATION, "running": bool, "size_mib": int}
 PEER = {"host": OWN, **dict.fromkeys(("address", "hostname"), str), "ports": Each(int), "addresses": [str]}
 MACHINE = {
     "host": OWN,
@@ -225,7 +233,7 @@ SHAPES: dict[str, Shape] = {
         "programs": Each(Each(str)),
         "stale": bool,
         "?unhealthy": ([str], NOTHING),
-        "?clock": dict.fromkeys(("begun", "ended"), finite),
+        "?clock": dict.fromkeys(("begun", "ended"), TIME),
         "?node": NODE,
     },
     "start": {"changed": bool, **STATUS},
@@ -244,7 +252,7 @@ SHAPES: dict[str, Shape] = {
     "stacks": {"ranks": Few(rank_shape(_MAX_WORLD), MAX_RANKS), "text": Raw(_MAX_STACKS)},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},
-    "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
+    "slurm_logs": {"logs": LOGS, "exits": [EXIT_OF_TASK]},
     "kill": {"ranks": Few(Whole(_MAX_WORLD), MAX_RANKS), "processes": int},
     "make_folder": {"changed": bool},
     "remove_folder": {"changed": bool},
@@ -280,8 +288,8 @@ SHAPES: dict[str, Shape] = {
     "slurm_probe": {"facts": (SLURM, Exact({})), "findings": [FINDING]},
     "slurm_state": {
         **dict.fromkeys(("state", "engine_id", "reason", "slurm_state", "exit_code", "line"), str),
-        **dict.fromkeys(("started", "finished"), MAYBE_NUMBER),
-        "elapsed_s": float,
+        **dict.fromkeys(("started", "finished"), MAYBE_TIME),
+        "elapsed_s": DURATION,
         "metrics": METRICS,
         **dict.fromkeys(("ranks_running", "requeued"), int),
         **{name: [str] for name in ("hosts", "log_hosts")},

@@ -7,6 +7,7 @@ ChildFailedError), the messages of Open MPI 4 and 5, the exit status that system
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from ...findings.shapes import TIME, misfit
 from ...findings.spans import named_ranks
 from ...findings.visible import ESCAPE_SEQUENCE
 from .hang import text as hang_text
@@ -197,6 +199,8 @@ def torchrun_root_cause(agent_log: str) -> Failure | None:
     try:
         reported = time.mktime(time.strptime(fields.get("time", ""), "%Y-%m-%d_%H:%M:%S"))
     except (ValueError, OverflowError):
+        reported = math.nan
+    if misfit(reported, TIME):
         return _of_rank(rank["rank"], int(code["code"]))
     return _of_rank(rank["rank"], int(code["code"]), _first_seen(agent_log, code["pid"], reported))
 

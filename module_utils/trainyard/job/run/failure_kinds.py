@@ -3,32 +3,42 @@
 
 from __future__ import annotations
 
-from ...findings.shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, ByKind, Shape
+from ...findings.shapes import (
+    DURATION,
+    MAYBE_DURATION,
+    MAYBE_INT,
+    MAYBE_NUMBER,
+    MAYBE_TEXT,
+    MAYBE_TIME,
+    TIME,
+    ByKind,
+    Shape,
+)
 
 # How a process ended, as exits/NAME.json has it.
 EXIT: Shape = {
     **dict.fromkeys(("exit_code", "signal"), MAYBE_INT),
     "result": str,
-    "time": float,
+    "time": TIME,
     "?attempt": int,
     "?by_agent": bool,
 }
-_SILENT = {"host": str, "after_s": float}
-_STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": MAYBE_NUMBER}
+_SILENT = {"host": str, "after_s": DURATION}
+_STACKS = {"host": str, "after_s": DURATION, "limit": str, "groups": [str], "?step": MAYBE_NUMBER}
 # The failures that monitors can find, by kind, with the fields that each of them needs: messages between monitors and
 # answers to the controller are checked against this table before anything reads them.
 KINDS: dict[str, dict[str, Shape]] = {
     "exit": {"host": str, "process": str, "ranks": [int], "result": str},
     "not_joined": {"host": str, "process": str, "who": str},
     "gone": {"host": str, "reason": str},
-    "silent": {**_SILENT, "?hosts": [str], "?least_s": float},
+    "silent": {**_SILENT, "?hosts": [str], "?least_s": DURATION},
     "head_silent": {**_SILENT, "seen_by": str},
     "no_majority": _SILENT,
     "absent": _SILENT,
     "frozen": _SILENT,
     "rebooted": {"host": str},
-    "not_back": {"hosts": [str], "after_s": float},
-    "held": {"host": str, "reason": str, "after_s": float},
+    "not_back": {"hosts": [str], "after_s": DURATION},
+    "held": {"host": str, "reason": str, "after_s": DURATION},
     "excluded": {"host": str, "reason": str},
     "hung": _STACKS,
     "timed_out": _STACKS,
@@ -40,13 +50,15 @@ _TEXTS = (
     *("host", "process", "result", "seen_by", "reason", "lost", "error", "stack", "doubt", "who", "limit"),
     *("not_restarted", "rolled_back"),
 )
-_NUMBERS = ("after_s", "least_s", "time", "recover_after_s", "ranks_running")
+_DURATIONS = ("after_s", "least_s", "recover_after_s")
 _COUNTS = ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")
 # A failure as a monitor keeps it: what its kind needs, and what else some have.
 FAILURE = ByKind(
     {
         **{f"?{name}": MAYBE_TEXT for name in _TEXTS},
-        **{f"?{name}": MAYBE_NUMBER for name in _NUMBERS},
+        **{f"?{name}": MAYBE_DURATION for name in _DURATIONS},
+        "?time": MAYBE_TIME,
+        "?ranks_running": MAYBE_NUMBER,
         **{f"?{name}": MAYBE_INT for name in _COUNTS},
         "?oom_of_job": bool,
         "?ranks": [int],

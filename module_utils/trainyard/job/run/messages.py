@@ -28,9 +28,12 @@ from collections.abc import Collection
 from typing import Any
 
 from ...findings.shapes import (
+    DURATION,
+    MAYBE_DURATION,
     MAYBE_INT,
-    MAYBE_NUMBER,
+    MAYBE_TIME,
     NOTHING,
+    TIME,
     All,
     ByKind,
     Each,
@@ -111,7 +114,7 @@ def _refuse(constant: str) -> None:
 _TEXT = Text(MAX_TEXT)
 # Numbers that ranks print have no bounds.
 _PRINTED = (finite, NOTHING)
-_PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _PRINTED))
+_PLACE = Exact({**dict.fromkeys(("step", "epoch"), _PRINTED), "elapsed_s": MAYBE_DURATION})
 _LOST = Exact(
     {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _PRINTED}
 )
@@ -119,7 +122,7 @@ _METRICS = Each(_PRINTED, Text(MAX_NAME), MAX_METRICS)
 
 
 def _counted(value: Any) -> None:
-    """a number that steps and seconds can be"""
+    """a number that steps can be"""
     finite(value)
     if not -_MAX_COUNTED <= value <= _MAX_COUNTED:
         raise ValueError(value)
@@ -127,7 +130,8 @@ def _counted(value: Any) -> None:
 
 _PACE = Exact(
     {
-        **dict.fromkeys(("first", "last", "first_s", "last_s"), _counted),
+        **dict.fromkeys(("first", "last"), _counted),
+        **dict.fromkeys(("first_s", "last_s"), DURATION),
         **dict.fromkeys(("first_epoch", "last_epoch"), _PRINTED),
         "lines": Whole(_LARGE),
         "rising": bool,
@@ -136,7 +140,7 @@ _PACE = Exact(
     }
 )
 _PLAIN = (_TEXT, bool, float, NOTHING)
-_CHECKPOINT = {"name": _TEXT, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": Whole(1 << 62)}
+_CHECKPOINT = {"name": _TEXT, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": TIME, "size": Whole(1 << 62)}
 _CHECKPOINTS = Exact(
     {
         "newest": (Exact(_CHECKPOINT), NOTHING),
@@ -148,7 +152,7 @@ _CHECKPOINTS = Exact(
     }
 )
 # A checkpoint that is set aside, the one before it, and whether all later ones go with it.
-_ASIDE = Exact({"name": _TEXT, "time": float, "size": Whole(1 << 62), "before": _TEXT, "later": bool})
+_ASIDE = Exact({"name": _TEXT, "time": TIME, "size": Whole(1 << 62), "before": _TEXT, "later": bool})
 # A failure that the head passes on: of a known kind, with plain values.
 _FAILURE = All((FAILURE, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
@@ -186,7 +190,8 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "exit_code": (Whole(_LARGE, -_LARGE), NOTHING),
             "signal": (Whole(255), NOTHING),
             **dict.fromkeys(("result", "?reason", "?lost", "?who", "?error", "?stack", "?doubt"), _TEXT),
-            **dict.fromkeys(("time", "?recover_after_s"), MAYBE_NUMBER),
+            "time": MAYBE_TIME,
+            "?recover_after_s": MAYBE_DURATION,
             **dict.fromkeys(("?attempt", "?oom_kills"), Whole(_LARGE)),
             **dict.fromkeys(("?recorded", "?full", "?oom_of_job"), bool),
         }
@@ -206,7 +211,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "rankless": Whole(MAX_FAILURES),
         "failures": Few(failure_shape(host, world_size), MAX_FAILURES),
         # A process that ended well.
-        "?well": (Exact({**_process_fields(host, world_size), "time": float}), NOTHING),
+        "?well": (Exact({**_process_fields(host, world_size), "time": TIME}), NOTHING),
         "metrics": _METRICS,
         "loss_not_a_number": (_LOST, NOTHING),
         "?checkpoints": (_CHECKPOINTS, NOTHING),
@@ -217,7 +222,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "cannot_write": (stuck, NOTHING),
         "?held": _TEXT,
         "?suspect": _TEXT,
-        "?time": float,
+        "?time": TIME,
         "?excluded": (Exact({"reason": _TEXT, "temporary": bool}), NOTHING),
         "?progress": PROGRESS,
         # The rank that printed it.
@@ -252,8 +257,8 @@ def shapes_from_head(processes: Collection[str], budget: int, hosts: Collection[
     """
     end = {
         "state": Is(STATES),
-        "finished": float,
-        "?after_s": float,
+        "finished": TIME,
+        "?after_s": DURATION,
         "?host": _TEXT,
         "?failure": _FAILURE,
         "?failures": Few(_FAILURE, 64),

@@ -11,18 +11,30 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...findings.shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Shape, Text, Whole
+from ...findings.shapes import (
+    DURATION,
+    MAYBE_DURATION,
+    MAYBE_INT,
+    MAYBE_TEXT,
+    NOTHING,
+    Each,
+    Exact,
+    Few,
+    Shape,
+    Text,
+    Whole,
+)
 from ...findings.spans import named_ranks
 
 # Upper bounds of a node's report: ranks that are named, programs that are counted.
 MAX_NAMED, _MAX_ASKED = 64, 1 << 20
 SAVING = {
     "signal": Text(16),
-    "grace_s": float,
+    "grace_s": DURATION,
     "asked": int,
     **dict.fromkeys(("host", "before", "after"), MAYBE_TEXT),
     "rank": MAYBE_INT,
-    "last_s": MAYBE_NUMBER,
+    "last_s": MAYBE_DURATION,
     "stayed": Each([int]),
 }
 _SLURM_ATTEMPT = re.compile(r"^trainyard: job \S{1,64} on \S{1,4096}, attempt \d{1,9}$", re.MULTILINE)
@@ -42,7 +54,7 @@ def asked_shape(world_size: int) -> Shape:
     """Return the shape of a node's report: programs that were asked, the rank that left last, ranks that stayed."""
     rank = Whole(world_size - 1)
     stayed = Few(rank, MAX_NAMED)
-    return Exact({"asked": Whole(_MAX_ASKED), "last": (rank, NOTHING), "last_s": MAYBE_NUMBER, "stayed": stayed})
+    return Exact({"asked": Whole(_MAX_ASKED), "last": (rank, NOTHING), "last_s": MAYBE_DURATION, "stayed": stayed})
 
 
 def joined(

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...findings.shapes import Exact, Few, Is, Text, Whole, misfit
+from ...findings.shapes import TIME, Exact, Few, Is, Text, Whole, misfit
 from ...findings.spans import named_ranks, spans
 from ...findings.visible import visible
 from . import flight_recorder
@@ -63,7 +63,7 @@ def rank_shape(world_size: int) -> Exact:
 
 # The groups in the record of a run: the odd ones first, `more` counts those that are left out.
 RECORD = {
-    "time": float,
+    "time": TIME,
     "groups": [
         {"text": str, "odd": bool, "ranks": [int], "hosts": [str], "frames": Few(_frame, MAX_FRAMES), "problem": str}
     ],

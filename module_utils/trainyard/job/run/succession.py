@@ -17,7 +17,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ...findings.shapes import MAYBE_INT, MAYBE_NUMBER, MAYBE_TEXT, NOTHING, Each, Exact, Few, Is, Shape, Text, Whole
+from ...findings.shapes import (
+    DURATION,
+    MAYBE_DURATION,
+    MAYBE_INT,
+    MAYBE_NUMBER,
+    MAYBE_TEXT,
+    NOTHING,
+    TIME,
+    Each,
+    Exact,
+    Few,
+    Is,
+    Shape,
+    Text,
+    Whole,
+)
 from .failure_kinds import FAILURE
 from .rollback import MAX_ASIDE
 from .saving import SAVING
@@ -92,12 +107,13 @@ def wins(
 def copy_shape(hosts: Collection[str], budget: int) -> Shape:
     """Return the shape of the copy of the state that a head sends to candidates, in a job of these hosts."""
     host, count = Is(hosts), Whole(budget)
-    text, number = Text(_MAX_TEXT), MAYBE_NUMBER
-    checkpoint: Shape = {"name": text, "time": float, "size": int}
+    text = Text(_MAX_TEXT)
+    checkpoint: Shape = {"name": text, "time": TIME, "size": int}
     restart = {
         **dict.fromkeys(("reason", "restarted"), text),
         **dict.fromkeys(("?replaced", "?spare"), (host, NOTHING, Is(("",)))),
-        **dict.fromkeys(("elapsed_s", "?step", "?epoch", "?first_step", "?wait_s", "?restart_s", "?step_s"), number),
+        **dict.fromkeys(("elapsed_s", "?wait_s", "?restart_s", "?step_s"), MAYBE_DURATION),
+        **dict.fromkeys(("?step", "?epoch", "?first_step"), MAYBE_NUMBER),
         "failure": FAILURE,
         **{name: Few(host, len(hosts)) for name in ("?left_out", "?back")},
         **dict.fromkeys(("?world_size", "?nodes", "?fruitless"), MAYBE_INT),
@@ -111,7 +127,7 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         "stepped": bool,
         "furthest": (Few(float, 2), NOTHING),
         "fruitless": Whole(MAX_TERM),
-        "began_s": float,
+        "began_s": DURATION,
         "polled": bool,
         "saved_new": bool,
         "saved": (checkpoint, NOTHING),
@@ -119,13 +135,13 @@ def copy_shape(hosts: Collection[str], budget: int) -> Shape:
         "spares": Few(host, len(hosts)),
         "replaced": Each(host, host),
         "?left_out": Each(Whole(len(hosts)), host),
-        "excluded": Each({"reason": text, "since": float}, host),
+        "excluded": Each({"reason": text, "since": TIME}, host),
         "gathering": bool,
         "rollback": {
             **dict.fromkeys(("known", "moving"), bool),
             **dict.fromkeys(("ended", "lost"), int),
             "began": (Each(object), NOTHING),
-            "proven": [{"name": text, "time": float}],
+            "proven": [{"name": text, "time": TIME}],
             "trial": Few({**checkpoint, "before": text}, MAX_ASIDE),
             "aside": [text],
             "problem": text,

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import as_time
 from ....trainyard.job.run import checkpoints
 from ....trainyard.job.run.checkpoints import History, Sample
 from ...machine.json_files import open_regular
@@ -214,7 +215,7 @@ def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
     if stat.S_ISREG(state.st_mode):
         problem_of_form, sure = _form(path, state.st_size)
         problem = problem or problem_of_form
-        return Sample(shown, state.st_mtime, state.st_size, 1, problem, sure and not problem)
+        return Sample(shown, as_time(state.st_mtime), state.st_size, 1, problem, sure and not problem)
     folders: dict[str, list[str]] = {}
     forms: list[tuple[str, Path, int]] = []
     newest, size, count = state.st_mtime, 0, 0
@@ -233,7 +234,7 @@ def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
     for name, file, bytes_of in () if problem else forms:
         found = _form(file, bytes_of)[0]
         problem = problem or (f"{name}: {found}" if found else "")
-    return Sample(shown, newest, size, count, problem, (named or sure) and not problem)
+    return Sample(shown, as_time(newest), size, count, problem, (named or sure) and not problem)
 
 
 def _files(root: Path, at: str, depth: int) -> Iterator[tuple[str, str, os.stat_result]]:

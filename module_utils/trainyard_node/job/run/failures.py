@@ -6,14 +6,13 @@ The ranks may have written anything into files and logs. Times are seconds since
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....trainyard.findings.shapes import misfit
+from ....trainyard.findings.shapes import TIME, misfit
 from ....trainyard.job.record.secrets import Forms, mask_text
 from ....trainyard.job.run import causes, messages
 from ....trainyard.job.run import failure as failures
@@ -105,7 +104,7 @@ class Failures:
             common = {"host": self.host, "process": name, "ranks": ranks}
             ended += [{**common, "rank": rank, "time": at} for rank, at in ends]
         # The ranks may have written anything.
-        valid = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
+        valid = [each for each in ended if not misfit(each["time"], TIME)]
         return min(valid, key=lambda each: each["time"], default=None)
 
     def _noted(self, process: Message) -> dict[int, Exit]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import as_time
 from ....trainyard.job.record import job_id as ids
 from ....trainyard.job.run.failure import exit_text
 from ...machine import as_user
@@ -279,7 +280,7 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
         {
             "job_id": folder.name,
             "job_dir": str(folder),
-            "age_s": max(0.0, time.time() - known["written"]),
+            "age_s": max(0.0, time.time() - as_time(known["written"])),
             "running": known["alive"] or bool(running(folder, folder.name)),
             "size_mib": known["size"] >> 20,
         }

@@ -93,14 +93,14 @@ class Tail:
             return
         when = {"elapsed_s": round(elapsed_s, 2)}
         for metrics in found:
-            self.lost = progress.follow(self.lost, {**when, **metrics})
+            self.lost = progress.follow(self.lost, {**metrics, **when})
             self.pace = goodput.follow(self.pace, progress.strict(metrics), when["elapsed_s"])
         if self._saved >= MAX_METRICS:
             found = found[-1:]
         for metrics in found:
             self.last.update(metrics)
         self._saved += len(found)
-        self._new.extend(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+        self._new.extend(json.dumps({**progress.strict(metrics), **when}) + "\n" for metrics in found)
         if self._writes:
             self._write("a")
 

@@ -87,6 +87,9 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
 
 def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     """Read how the processes of a job ended, by name; without processes that run (again)."""
+    # Each rank loads this module to write its exit, and needs none of it.
+    from ....trainyard.findings.shapes import TIME, misfit
+
     attempts, exits = read_attempts(job_dir), {}
     try:
         files = sorted(os.listdir(f"{job_dir}/exits"))
@@ -97,15 +100,11 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
         path = f"{job_dir}/exits/{file}"
         ended = read_object(path, MAX_EXIT) if kind == ".json" and not name.startswith(".") else {}
         # The folder belongs to the job's user, who may write anything.
-        if not isinstance(ended.get("result"), str) or not _is_time(ended.get("time")):
+        if not isinstance(ended.get("result"), str) or misfit(ended.get("time"), TIME):
             continue
         if not attempts or ended.get("attempt", 0) == turn(attempts, name):
             exits[name] = ended
     return exits
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1 << 53
 
 
 def turn(attempts: Mapping[str, int], name: str) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import TIME, misfit
 from ....trainyard.job.run.hang import last_printed
 from ....trainyard.job.run.progress import clock, compile_pattern, parse_line, progress_line, strict
 from ....trainyard.slurm import state as slurm_state
@@ -88,8 +89,9 @@ def _exit_lines(job_dir: Path) -> list[str]:
 
 
 def _seconds(text: str) -> float | None:
-    """Parse a time printed with SLURM_TIME_FORMAT=%s; `Unknown` and `N/A` are None."""
-    return float(text) if text.isdigit() and int(text) > 0 else None
+    """Parse a time printed with SLURM_TIME_FORMAT=%s; `Unknown`, `N/A` and what is no time are None."""
+    found = float(text) if text.isascii() and text.isdigit() else 0.0
+    return None if not found or misfit(found, TIME) else found
 
 
 def _from_sacct(engine_id: str) -> dict[str, str]:

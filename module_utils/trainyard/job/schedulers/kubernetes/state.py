@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from ....findings.findings import counted
+from ....findings.shapes import TIME, misfit
 from ...run.failure import first_failure
 from ...run.failure import text as failure_text
 from .pods import ROLE_LABEL
@@ -40,9 +41,11 @@ _ORDINAL = re.compile(r"-(\d+)$")
 def seconds(stamp: Any) -> float | None:
     """Return a time of the API, `2026-11-21T20:00:00Z`, as seconds since the epoch, or None."""
     try:
-        return datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
-    except ValueError:
+        found = datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
+    except (OverflowError, ValueError):
         return None
+    # A time that was never set is in the year 1.
+    return None if misfit(found, TIME) else found
 
 
 def pod_index(pod: Data) -> int:
