@@ -10,54 +10,57 @@ module: slurm_cluster
 short_description: Render the configuration of a Slurm cluster from the facts of its nodes
 description:
   - Returns the texts of C(slurm.conf), C(gres.conf) and C(cgroup.conf), and changes nothing.
-  - Fails with all findings if a node has no description by slurmd, an incompatible release of Slurm, or fewer devices
-    than its configuration. Runs on the controller.
+  - Fails with all findings if a setting or an answer of a node cannot stand in these files, if two nodes have one host
+    name, or if a node has no description by slurmd, an incompatible release of Slurm, or fewer devices than its
+    configuration. Runs on the controller.
 options:
-  name:
-    description: Name of the cluster.
-    type: str
+  settings:
+    description: The settings of the role C(slurm).
+    type: dict
     required: true
-  controller:
-    description: Host name of the node with slurmctld.
-    type: str
-    required: true
-  controller_address:
-    description: Its address.
-    type: str
-    required: true
-  confinement:
-    description: V(cgroup) confines a job to its cores, memory and devices. V(none) is for nodes that cannot do that.
-    type: str
-    choices: [cgroup, none]
-    default: cgroup
-  partition:
-    description: Name of the partition.
-    type: str
-    default: train
-  node_timeout:
-    description: Seconds after which a node that does not answer is down.
-    type: int
-    default: 60
-  requeue_wait:
-    description: Seconds until a requeued job restarts, and time limit for the start of a step.
-    type: int
-    default: 120
-  health_program:
-    description: Program with which slurmd checks a node.
-    type: str
-    default: ""
-  epilog:
-    description: Program that kills remaining processes of a job on each node.
-    type: str
-    default: ""
-  health_interval:
-    description: Seconds between two checks.
-    type: int
-    default: 300
+    suboptions:
+      name:
+        description: Name of the cluster.
+        type: str
+        required: true
+      controller:
+        description: Host of the inventory that runs slurmctld; one of O(nodes).
+        type: str
+        required: true
+      confinement:
+        description: V(cgroup) confines a job to its cores, memory and devices, which V(none) does not.
+        type: str
+        choices: [cgroup, none]
+        default: cgroup
+      partition:
+        description: Name of the partition.
+        type: str
+        default: train
+      node_timeout_s:
+        description: Seconds after which a node that does not answer is down.
+        type: int
+        default: 60
+      requeue_wait_s:
+        description: Seconds until a requeued job restarts, and time limit for the start of a step.
+        type: int
+        default: 120
+      health_interval_s:
+        description: Seconds between two checks.
+        type: int
+        default: 300
+      health_program:
+        description: Program with which slurmd checks a node.
+        type: str
+        default: ""
+      epilog:
+        description: Program that kills remaining processes of a job on each node.
+        type: str
+        default: ""
   nodes:
     description:
-      - The variables of each node by the filter C(vars_of), with the results C(__slurm_described) (slurmd -C),
-        C(__slurm_version) (slurmd -V), C(__slurm_conf) (the present C(slurm.conf)) and C(__slurm_accelerators).
+      - The variables of each node by the filter C(vars_of), C(ansible_host) and C(ansible_facts) with the results
+        C(__slurm_described) (slurmd -C), C(__slurm_version) (slurmd -V), C(__slurm_conf) (the present C(slurm.conf))
+        and C(__slurm_accelerators).
     type: list
     elements: dict
     required: true
@@ -67,10 +70,12 @@ extends_documentation_fragment: read_only
 EXAMPLES = r"""
 - name: Render the configuration
   slurm_cluster:
-    name: trainyard
-    controller: n1
-    controller_address: 10.77.0.11
-    nodes: "{{ hosts | vars_of(hostvars, ['ansible_facts', '__slurm_described', '__slurm_version']) }}"
+    settings:
+      name: trainyard
+      controller: n1
+    nodes: >-
+      {{ hosts | vars_of(hostvars, ['ansible_host', 'ansible_facts', '__slurm_described', '__slurm_version',
+                                    '__slurm_accelerators']) }}
   run_once: true
 """
 

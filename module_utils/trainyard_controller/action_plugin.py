@@ -89,7 +89,15 @@ def documented_options(action: str) -> dict[str, Any]:
         name, _, part = fragment.removeprefix(f"{COLLECTION}.").partition(".")
         texts = _texts(ROOT / f"plugins/doc_fragments/{name}.py")
         options |= yaml.safe_load(texts[part.upper() or "DOCUMENTATION"]).get("options", {})
-    return options
+    return _specified(options)
+
+
+def _specified(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with their documented suboptions where an argument_spec has them."""
+    return {
+        name: {**option, **({"options": _specified(option["suboptions"])} if "suboptions" in option else {})}
+        for name, option in options.items()
+    }
 
 
 def _texts(path: Path) -> dict[str, str]:

@@ -12,6 +12,6 @@ from .templates import render
 
 
 def slurm_files(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
-    """Return the texts of the files by name, and the findings of the nodes."""
+    """Return the texts of the files by name, or the findings of settings and nodes."""
     contents, findings = content(settings, nodes)
     return {name: render(f"slurm/{name}.j2", each) for name, each in contents.items()}, findings

@@ -48,9 +48,7 @@ from ansible.module_utils.trainyard.nvidia import (
     stack,
     upgrade,
 )
-from ansible.module_utils.trainyard.slurm.change import change_findings
-from ansible.module_utils.trainyard.slurm.configuration import nodes_of
-from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
+from ansible.module_utils.trainyard.slurm import configuration as slurm
 from ansible.module_utils.trainyard.software import answers as software_answers
 from ansible.module_utils.trainyard.software import (
     compared,
@@ -80,13 +78,9 @@ from ansible.module_utils.trainyard_controller.image_plan import image_plan
 ANSWERING = ("operating system", "host name", "inventory")
 
 
-def slurm_findings(
-    nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str, states: str = ""
-) -> list[Finding]:
+def slurm_findings(nodes: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], states: str = "") -> list[Finding]:
     """Find obstacles to a change of a Slurm cluster in the results that tasks registered on its nodes."""
-    described = nodes_of(nodes)
-    findings = change_findings(cluster, controller, described, states)
-    return findings + confinement_findings([node for node in described if node["cgroups"] is not None])
+    return slurm.obstacles(slurm.ClusterSettings(**settings), slurm.nodes_of(nodes), states)
 
 
 def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

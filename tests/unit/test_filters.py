@@ -118,7 +118,7 @@ def test_keys_that_were_made_are_those_of_the_host_alone():
     ("ascend_findings", ([],), TypeError, "missing a required argument: 'required'"),
     ("ascend_findings", ([], 8), TypeError, "required is '8', expected a dictionary"),
     ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "sessions is 'yes', expected true or false"),
-    ("slurm_findings", ([], "lab", None), TypeError, "controller is 'None', expected a text"),
+    ("slurm_findings", ([], "lab"), TypeError, "settings is 'lab', expected a dictionary"),
 ])  # fmt: skip
 def test_wrong_arguments_of_a_filter_are_named(name, given, error, message):
     with pytest.raises(error, match=message):
@@ -127,15 +127,20 @@ def test_wrong_arguments_of_a_filter_are_named(name, given, error, message):
 
 def test_slurm_findings_come_from_registered_results():
     slurm_findings = FILTERS["slurm_findings"]
+    settings = {"name": "lab", "controller": "n1", "confinement": "none"}
     without = {"changed": False, "failed": False, "msg": "file not found: /etc/slurm/slurm.conf"}
-    bare = {"name": "n1", "__slurm_conf": without, "__slurm_cgroups": {"skipped": True}}
-    assert slurm_findings([bare], "lab", "n1") == []
+    facts = {"hostname": "n1"}
+    bare = {"name": "n1", "ansible_facts": facts, "__slurm_conf": without, "__slurm_cgroups": {"skipped": True}}
+    assert slurm_findings([bare], settings) == []
     foreign = {**bare, "__slurm_conf": {"content": base64.b64encode(b"ClusterName=old\n").decode()}}
-    assert [found["check"] for found in slurm_findings([foreign], "lab", "n1")] == ["slurm.conf"]
-    confined = {**bare, "__slurm_cgroups": {"stdout": "", "rc": 1}}
-    assert [found["check"] for found in slurm_findings([confined], "lab", "n1")] == ["slurm_confinement"]
-    busy = slurm_findings([bare], "lab", "n1", states="n2 allocated\n")
-    assert [(found["host"], found["check"]) for found in busy] == [("", "slurm_hosts")]
+    assert [found["check"] for found in slurm_findings([foreign], settings)] == ["slurm.conf"]
+    confining = {**settings, "confinement": "cgroup"}
+    # An answer that lacks what was asked for is no confinement.
+    for answer in ({"stdout": "", "rc": 1}, {"skipped": True}):
+        confined = {**bare, "__slurm_cgroups": answer}
+        assert [found["check"] for found in slurm_findings([confined], confining)] == ["slurm_confinement"]
+    busy = slurm_findings([bare], settings, states="n2 allocated\n")
+    assert [(found["host"], found["check"]) for found in busy] == [("n1", "slurm_hosts")]
 
 
 PROBE = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def missing(text: str) -> str:
         if len(words) > 3 and words[1].startswith(_ROOT):
             # The last mount hides earlier ones.
             mounts[words[1]] = (words[2], "rw" in words[3].split(","))
-        elif line.startswith("CapEff:"):
+        elif re.fullmatch(r"CapEff:\s*[0-9a-f]{1,16}\s*", line):
             capabilities = int(words[1], 16)
         else:
             controllers = words

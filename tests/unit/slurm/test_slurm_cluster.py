@@ -19,23 +19,25 @@ DESCRIBED = (
 
 
 def cluster_node(host, **changed):
-    return {"host": host, "hostname": host, "address": "10.0.0.1", "slurmd": DESCRIBED, "accelerators": {}, **changed}
+    node = {"host": host, "hostname": host, "address": "10.0.0.1", "slurmd": DESCRIBED, "accelerators": {}}
+    return {**node, "version": "slurm-wlm 22.05.8", **changed}
 
 
 def test_the_files_of_a_cluster_are_rendered(golden):
     gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
     nodes = [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
-    files, findings = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)
+    programs = {"health_program": "/usr/local/sbin/health", "epilog": "/usr/local/sbin/epilog"}
+    files, findings = slurm_files(ClusterSettings("lab", "n1", **programs), nodes)
     assert findings == []
     for name, text in files.items():
         golden(text, f"slurm/{name}")
-    bare, _ = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
+    bare, _ = slurm_files(ClusterSettings("lab", "n1", confinement="none"), [cluster_node("n1")])
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
 
 
 def test_memory_is_shared_by_cpus():
     def sharing(*nodes, **settings):
-        files, _ = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1", **settings), nodes)
+        files, _ = slurm_files(ClusterSettings("lab", "n1", **settings), nodes)
         return [line for line in files["slurm.conf"].splitlines() if "CR_Core" in line or "DefMem" in line]
 
     n1 = cluster_node("n1")
@@ -80,10 +82,20 @@ def test_a_node_that_cannot_confine_jobs_is_a_finding(cgroups, found):
 
 
 def test_an_incomplete_slurmd_output_is_a_finding():
-    _, findings = slurm_files(ClusterSettings("lab", "n1", "a"), [cluster_node("n1", slurmd="error")])
+    _, findings = slurm_files(ClusterSettings("lab", "n1"), [cluster_node("n1", slurmd="error")])
     assert [finding.host for finding in findings] == ["n1"]
     with pytest.raises(ValueError, match="does not print CPUs"):
         hardware("")
+
+
+def test_numbers_of_ansible_are_numbers():
+    class Tagged(int):
+        """As Ansible marks where a number of a variable was written."""
+
+    settings = ClusterSettings("lab", "n1", node_timeout_s=Tagged(60))
+    gpus = {"vendor": "nvidia", "devices": [{"index": Tagged(0)}]}
+    files, findings = slurm_files(settings, [cluster_node("n1", accelerators=gpus)])
+    assert findings == [] and "SlurmdTimeout=60" in files["slurm.conf"] and "File=/dev/nvidia[0]" in files["gres.conf"]
 
 
 def test_ascend_devices_have_their_own_resource():
@@ -93,13 +105,13 @@ def test_ascend_devices_have_their_own_resource():
 
 def change(*nodes, states="", name="lab", controller="n1"):
     """Return the obstacles to a cluster of these nodes, before and after their packages are installed."""
-    settings = ClusterSettings(name, controller, "10.0.0.1")
+    settings = ClusterSettings(name, controller)
     findings = change_findings(name, controller, nodes, states) + slurm_files(settings, nodes)[1]
     return [(finding.host, finding.check, finding.found) for finding in findings]
 
 
 def conf(*nodes):
-    return slurm_files(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)[0]["slurm.conf"]
+    return slurm_files(ClusterSettings("lab", "n1"), nodes)[0]["slurm.conf"]
 
 
 def test_one_node_more_or_less_is_allowed():
@@ -114,7 +126,7 @@ def test_one_node_more_or_less_is_allowed():
 def test_a_node_with_jobs_may_not_leave():
     n1 = cluster_node("n1")
     states = "n1 mixed\nn2 draining\nn3 drained\nn4 allocated\nn4 allocated\n"
-    assert change(n1, states=states) == [("", "slurm_hosts", "n2, n4 have jobs and would leave")]
+    assert change(n1, states=states) == [("n1", "slurm_hosts", "n2, n4 have jobs and would leave")]
 
 
 def test_another_name_or_controller_is_a_finding():
@@ -142,7 +154,7 @@ def test_a_lost_device_stays_in_the_configuration():
     assert change(*has) == []
     for count, accelerators in ((7, gpus(7)), (0, {"vendor": "none", "devices": []})):
         has[1]["accelerators"] = accelerators
-        assert change(*has) == [("n2", "devices", f"{count} of 8 devices of the present configuration")]
+        assert change(*has) == [("n1", "devices", f"{count} of 8 devices of n2 in its slurm.conf")]
     # Follow the advice of the message.
     has[0]["conf"] = has[0]["conf"].replace(" Gres=gpu:8", "")
     assert change(*has) == []
@@ -151,11 +163,7 @@ def test_a_lost_device_stays_in_the_configuration():
 @pytest.mark.parametrize(
     ("controller", "accepted", "rejected"),
     [
-        (
-            "22.05.8",
-            ["slurm-wlm 22.05.8", "slurm-wlm 22.05.9", "slurm 20.11.4", ""],
-            ["slurm 20.02.7", "slurm 23.02.0"],
-        ),
+        ("22.05.8", ["slurm-wlm 22.05.8", "slurm-wlm 22.05.9", "slurm 20.11.4"], ["slurm 20.02.7", "slurm 23.02.0"]),
         ("24.11.5", ["slurm-wlm 23.02.1"], ["slurm-wlm 22.05.8"]),
     ],
 )
@@ -179,3 +187,12 @@ def test_nodes_are_built_from_registered_results():
 def test_an_unknown_node_is_an_error():
     with pytest.raises(ValueError, match="no state of the node: 'Node n9 not found'"):
         read_node("Node n9 not found")
+
+
+def test_settings_of_the_files_are_those_that_are_documented(act):
+    nodes = [{"name": "n1", "ansible_facts": {"hostname": "n1"}, "__slurm_described": {"stdout": DESCRIBED}}]
+    nodes[0]["__slurm_version"] = {"stdout": "slurm-wlm 22.05.8"}
+    settings = {"name": "lab", "controller": "n1", "node_timeout_s": "30"}
+    assert "SlurmdTimeout=30" in act("slurm_cluster", settings=settings, nodes=nodes)["files"]["slurm.conf"]
+    for odd, message in (({"prolog": "/x"}, "prolog"), ({"confinement": "some"}, "cgroup, none")):
+        assert message in act("slurm_cluster", settings={**settings, **odd}, nodes=nodes)["msg"]

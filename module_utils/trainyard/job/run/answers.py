@@ -223,7 +223,14 @@ MACHINE = {
     **dict.fromkeys(("devices", "?facts", "?environments", "?network"), Each(object)),
     "?hardware": [object],
 }
-SLURM = {"version": str, "partitions": [Each(str)], "nodes": [Each(str)], "mpi": [str], "folder_writable": bool}
+# Records of scontrol, as trainyard_node/slurm/facts.py reads them.
+SLURM = {
+    "version": str,
+    "partitions": [dict.fromkeys(("PartitionName", "State", "Default", "MaxTime", "MaxNodes", "TotalNodes"), str)],
+    "nodes": [dict.fromkeys(("NodeName", "State", "CPUTot", "Gres", "Partitions", "Reason"), str)],
+    "mpi": [str],
+    "folder_writable": bool,
+}
 REMOVAL = {"steps": Few(str, MAX_STEPS), "stays": Few(str, MAX_STEPS), "findings": [FINDING], "recorded": bool}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...slurm.state import exit_of, nodes_of
+from ...slurm.words import number
 from ..file.given_environment import node_environment
 from ..file.job import Job
 from ..file.mindspore_tls import PASSWORD_VARIABLES
@@ -45,7 +46,8 @@ def plan(
     if job.devices is None and job.slurm.gres == "auto":
         # As over ssh, auto means all devices of the nodes.
         gres = slurm_fit.common_gres(facts, job.slurm.partition, job.ranks_per_node)
-    devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
+    count = number(gres.rpartition(":")[2])
+    devices = len(job.devices or ()) if count is None else count
     job = replace(job, slurm=replace(job.slurm, gres=gres or "none"))
     drafted = SubmittedPlan(
         job=job,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted, host_list
+from ...slurm.words import number
 from .records import SubmittedPlan, Where
 
 Record = Mapping[str, str]
@@ -25,22 +26,23 @@ def minutes(text: str) -> int | None:
     if text in ("", "UNLIMITED", "INFINITE", "NONE"):
         return None
     days, _, rest = text.rpartition("-")
-    parts = [int(part) for part in rest.split(":") if part.isdigit()]
+    parts = [part for part in map(number, rest.split(":")) if part is not None]
     if days or len(parts) == 3:
         hours, mins = [*parts, 0, 0][:2]
-        return int(days or 0) * 1440 + hours * 60 + mins
+        return (number(days) or 0) * 1440 + hours * 60 + mins
     return parts[0] if parts else None
 
 
 def gres_count(gres: str, kind: str) -> int:
     """Count the devices of one kind in a node's Gres: `gpu:h200:8(S:0-1),npu:2`."""
-    found = re.findall(rf"(?:^|,){re.escape(kind)}(?::[^:,()]+)?:(\d+)", gres)
+    found = re.findall(rf"(?:^|,){re.escape(kind)}(?::[^:,()]+)?:([0-9]{{1,9}})", gres)
     return sum(map(int, found))
 
 
 def _requested_gres(gres: str) -> tuple[str, int]:
-    parts = gres.split(":")
-    return (parts[0], int(parts[-1])) if len(parts) > 1 and parts[-1].isdigit() else (parts[0], 1)
+    kind, *more = gres.split(":")
+    count = number(more[-1]) if more else None
+    return kind, 1 if count is None else count
 
 
 def of_partition(facts: Mapping[str, Any], name: str) -> tuple[Record | None, list[Record]]:
@@ -96,7 +98,8 @@ def _limits(plan: SubmittedPlan, partition: Record) -> Iterator[Finding]:
     if partition["State"] != "UP":
         action = "wait until it is up, or choose another with job_partition"
         yield Finding("partition", f"{title} is {partition['State']}", "a partition that accepts jobs", action)
-    most = min((int(n) for n in (partition["MaxNodes"], partition["TotalNodes"]) if n.isdigit()), default=0)
+    limits = [number(partition[name]) for name in ("MaxNodes", "TotalNodes")]
+    most = min((limit for limit in limits if limit is not None), default=0)
     if plan.nodes > most:
         expected = f"at most {counted(most, 'node')}, as partition {title} allows"
         action = "lower job_nodes, or choose another partition with job_partition"
@@ -110,7 +113,7 @@ def _limits(plan: SubmittedPlan, partition: Record) -> Iterator[Finding]:
 
 def _nodes(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) -> Iterator[Finding]:
     ranks = plan.ranks_per_node
-    large = [node for node in nodes if int(node["CPUTot"] or 0) >= ranks]
+    large = [node for node in nodes if (number(node["CPUTot"]) or 0) >= ranks]
     if len(large) < plan.nodes:
         found = f"{counted(ranks, 'rank')} on each node; {_nodes_have(large, title)} as many CPUs"
         expected = f"{counted(plan.nodes, 'such node')}: Slurm gives each rank its own CPU"
