@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
 
 DESCRIBED = "NodeName=x CPUs=64 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=257000"
 EVIL = "n3\nProlog=/home/train/evil.sh\n#"
-# Whatever a module may answer instead of a text or a number.
+# A module may answer any of these instead of a text or a number.
 ODD = [EVIL, "n3 Gres=gpu:9", "n3,n1", "n[1-3]", "n3(10.0.0.9)", "$(id)", "n3\r", "n3\x00", "\udcff", "-n3", "ALL",
        "default", "n" * 5000, "", None, 7, 10**5000, True, ["n3"], {"n3": 1}, 1.5]  # fmt: skip
 
@@ -254,7 +254,7 @@ def test_a_name_of_the_inventory_stays_one_word(host):
     assert {where for where, _ in findings} == {host} and text == ""
 
 
-# What a login host may answer instead of a number of scontrol.
+# A login host may answer any of these instead of a number of scontrol.
 NUMBERS = ["9" * 5000, "\u00b2", "\u0663", "-1", "", "x-1:00:00", "1-x", "gpu:1\n#SBATCH --uid=0"]
 
 

@@ -11,6 +11,20 @@ SETTINGS = "/etc/trainyard-slurm-health.json"
 CONF = "/etc/slurm/slurm.conf"
 # Where the training user may write: the job of a test waits for one file and leaves the other.
 GO, GONE = "/var/lib/trainyard/jobs/go", "/var/lib/trainyard/jobs/gone"
+STOPPED = "/var/lib/trainyard/jobs/stopped"
+# Stops the shell of the next epilog as its own user, and says which one it was.
+STOPPER = rf"""
+import glob, os, signal
+while True:
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            if b"\0-c\0" in (words := open(path, "rb").read()) and b"\0epilog\0" in words:
+                os.kill(pid := int(path.split("/")[2]), signal.SIGSTOP)
+                open("{STOPPED}", "w").write(str(pid))
+                raise SystemExit
+        except OSError:
+            pass
+"""
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +104,30 @@ def test_a_failed_check_changes_nothing(machines, state, settings):
     assert broken.rc == 2
     assert "the check of this node failed, nothing was changed: FileNotFoundError" in broken.stderr
     assert "DRAIN" not in state()
+
+
+def test_root_of_one_node_has_no_jobs_on_others(machines, node_names):
+    n1 = machines["n1"]
+    for command in ("srun --immediate=30 --nodelist=n2 --chdir=/ id", "sbatch --output=/dev/null --wrap=id"):
+        refused = machines["n3"].run(command)
+        assert refused.rc != 0 and "uid=0" not in refused.stdout, refused
+    assert n1.check_output("squeue --noheader") == ""
+    assert "uid=2000(train)" in n1.check_output("runuser --user=train -- srun --nodelist=n2 --chdir=/ id")
+    states = n1.check_output('sinfo --noheader --Node --format "%N %T"').split()
+    assert states[::2] == node_names and not any("drain" in state or "down" in state for state in states)
+
+
+def test_a_user_that_stops_the_epilog_keeps_no_node(machines, state):
+    n1, n3 = machines["n1"], machines["n3"]
+    n3.check_output(f"rm -f {STOPPED}")
+    n3.check_output("runuser --user=train -- setsid --fork python3 -c %s >/dev/null 2>&1", STOPPER)
+    job = "runuser --user=train -- srun --immediate=60 --nodelist=n3 --chdir=/ true"
+    # An epilog may be faster than the one who stops it.
+    wait_until(lambda: n1.check_output(job) == "" and n3.file(STOPPED).exists, "an epilog has been stopped")
+    stopped = n3.check_output(f"cat {STOPPED}")
+    wait_until(lambda: not n3.file(f"/proc/{stopped}").exists, "root has ended the epilog")
+    wait_until(lambda: "State=IDLE " in state(), "n3 has no job any more")
+    n3.check_output(f"rm -f {STOPPED}")
 
 
 @pytest.fixture
