@@ -7,6 +7,7 @@ where anything exists) below folders that only root writes, and a file is checke
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import os
 import shutil
@@ -14,9 +15,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from . import mounts
+from .users import user_name
 
 # Links on the way to a file, as many as the kernel follows (path_resolution(7)).
 _MAX_LINKS = 40
@@ -28,31 +30,66 @@ class PrivateError(Exception):
     """A file or folder that others could have put there; the text has the expectation and the action."""
 
 
-def only_root_changes(path: Path, besides: int = 0) -> bool:
-    """Tell whether only root can exchange this folder: all folders and links on the way to it belong to root.
+class Place(NamedTuple):
+    """A file, folder or link, with what decides who can change it."""
 
-    `besides` is a user who may own them as well.
+    path: Path
+    uid: int
+    mode: int
+
+    def __str__(self) -> str:
+        """Name it with its mode and its owner."""
+        return f"{self.path} ({stat.filemode(self.mode)}, of {user_name(self.uid) or f'uid {self.uid}'})"
+
+
+def weak_place(path: Path, besides: int = 0) -> Place | None:
+    """Return the first folder, link or file on the way to `path`, itself included, that others than root can exchange.
+
+    `besides` is a user who may own them as well. Raises OSError where there is nothing.
     """
     here, parts, links, mounted_by = Path("/"), list(path.parts[1:]), 0, mounts.users()
     while True:
         state = os.lstat(here)
-        others = state.st_mode & 0o002 or (state.st_mode & 0o020 and state.st_gid >= _FIRST_USERS_GROUP)
-        if mounted_by.get(state.st_dev, state.st_uid) not in (0, besides) or (
-            others and not state.st_mode & stat.S_ISVTX
-        ):
-            return False
+        # In a sticky folder others cannot exchange what is not theirs.
+        sticky = stat.S_ISDIR(state.st_mode) and state.st_mode & stat.S_ISVTX
+        owner = mounted_by.get(state.st_dev, state.st_uid)
+        if owner not in (0, besides) or (others_write(state, besides) and not sticky):
+            return Place(here, owner, state.st_mode)
         if not parts:
-            return stat.S_ISDIR(state.st_mode)
+            return None
         entry = here / parts.pop(0)
         if entry.is_symlink():
-            links += 1
-            if links > _MAX_LINKS or os.lstat(entry).st_uid not in (0, besides):
-                return False
+            links, state = links + 1, os.lstat(entry)
+            if links > _MAX_LINKS or state.st_uid not in (0, besides):
+                return Place(entry, state.st_uid, state.st_mode)
             target = entry.readlink()
             here = Path("/") if target.is_absolute() else here
             parts = [*(part for part in target.parts if part != "/"), *parts]
         else:
             here = here.parent if entry.name == ".." else entry
+
+
+def others_write(state: os.stat_result, besides: int = 0) -> bool:
+    """Return whether others than root and the user `besides` may write a file or folder."""
+    by_group = state.st_mode & stat.S_IWGRP and state.st_gid >= _FIRST_USERS_GROUP
+    return bool(state.st_mode & stat.S_IWOTH or (by_group and not _is_own_group(state.st_gid, besides)))
+
+
+def _is_own_group(gid: int, uid: int) -> bool:
+    """Return whether a group is a user's own: with such ones Ubuntu has them make folders that the group writes."""
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return bool(uid) and group.gr_name == user_name(uid) and not set(group.gr_mem) - {group.gr_name}
+
+
+def only_root_changes(path: Path, besides: int = 0) -> bool:
+    """Tell whether only root can exchange this folder: all folders and links on the way to it belong to root.
+
+    `besides` is a user who may own them as well.
+    """
+    return weak_place(path, besides) is None and path.is_dir()
 
 
 def expect_safe(folder: Path) -> None:

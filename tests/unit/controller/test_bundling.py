@@ -3,18 +3,21 @@
 import hashlib
 import http.server
 import json
+import os
 import shutil
+import stat
 import subprocess
 import tarfile
 import tempfile
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard.bundle import contents, systems
 from ansible.module_utils.trainyard.bundle.contents import Item
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import bundling
+from ansible.module_utils.trainyard_controller import bundle_use, bundling
 from ansible.module_utils.trainyard_controller.bundle_use import Bundle
 from job_cluster import wait_for
 
@@ -279,3 +282,115 @@ def test_a_node_gets_files_of_root_alone(made, tmp_path):
     assert [each.name for each in members] == [*(f"debs/debian-12-x86_64/{name}" for name in names), "key.asc"]
     assert {(each.uid, each.mode, each.type) for each in members} == {(0, 0o644, tarfile.REGTYPE)}
     assert bundle.kib(system) >= 5
+
+
+def exchanged(path, how):
+    """Put something else in the place of a file."""
+    content = path.read_bytes()
+    if how == "content":
+        path.write_bytes(content.replace(b"debian", b"xxxxxx") + b"!")
+        return
+    path.unlink()
+    if how == "link":
+        path.with_name("aside").write_bytes(content)
+        path.symlink_to("aside")
+    else:
+        os.mkfifo(path)
+
+
+@pytest.mark.parametrize("how", ["content", "link", "pipe"])
+def test_a_file_that_is_exchanged_after_the_check_does_not_travel(made, tmp_path, how):
+    folder, _, _ = made
+    bundle, target = Bundle(folder), tmp_path / "part.tar"
+    assert bundle.findings("") == []
+    exchanged(folder / "debs/debian-12-x86_64/small.deb", how)
+    with pytest.raises((UnusableError, OSError), match=r"small\.deb"):
+        bundle.pack(systems.named("debian-12-x86_64"), target)
+    assert not target.exists()
+
+
+def test_a_file_that_changes_while_it_is_packed_does_not_travel(made, tmp_path, monkeypatch):
+    folder, _, _ = made
+    bundle, target, deb = Bundle(folder), tmp_path / "part.tar", folder / "debs/debian-12-x86_64/small.deb"
+    whole = deb.stat().st_size
+    opened = bundle_use.open_regular
+
+    def changes(path):
+        file = opened(path)
+        if path == deb:
+            # Of the same size, but with another begin.
+            with deb.open("r+b") as other:
+                other.write(b"?")
+        return file
+
+    monkeypatch.setattr(bundle_use, "open_regular", changes)
+    with pytest.raises(UnusableError, match="was exchanged"):
+        bundle.pack(systems.named("debian-12-x86_64"), target)
+    assert deb.stat().st_size == whole and not target.exists()
+
+
+@pytest.mark.parametrize("name", ["lock", contents.SUMS])
+def test_what_a_bundle_says_is_what_was_signed(made, name):
+    folder, _, _ = made
+    text = (folder / name).read_text()
+    (folder / name).write_text(f"{text} " if name == "lock" else text.replace("lock", "rock"))
+    with pytest.raises(UnusableError, match="nothing of this bundle is trusted"):
+        Bundle(folder)
+
+
+def test_a_file_of_sums_that_is_no_file_is_not_waited_for(made):
+    folder, _, _ = made
+    exchanged(folder / contents.SUMS, "pipe")
+    with pytest.raises(UnusableError, match=f"{contents.SUMS} cannot be read"):
+        Bundle(folder)
+
+
+def signed_anew(folder, tmp_path):
+    """Have somebody else change a bundle, and sign it with a key of their own."""
+    stranger = bundling.Key(tmp_path / "stranger")
+    deb = folder / "debs/debian-12-x86_64/small.deb"
+    deb.write_bytes(deb.read_bytes() + b"!")
+    stranger.export(folder / "key.asc")
+    sums = contents.read_sums((folder / contents.SUMS).read_text())
+    sums |= {path: sum_of(folder / path) for path in sums}
+    (folder / contents.SUMS).write_text(contents.sums_text(sums))
+    stranger.sign(folder / contents.SUMS)
+    return stranger.fingerprint
+
+
+def test_a_bundle_that_somebody_else_signed_is_refused(made, tmp_path):
+    folder, key, _ = made
+    stranger = signed_anew(folder, tmp_path)
+    (found,) = Bundle(folder).findings(key.fingerprint)
+    assert (found.found, found.expected) == (f"signed by the key {stranger}", key.fingerprint)
+
+
+@pytest.mark.parametrize("weak", ["folder", "above", "sums"])
+def test_a_bundle_that_others_can_exchange_needs_its_key(made, weak):
+    folder, key, _ = made
+    place = {"folder": folder, "above": folder.parent, "sums": folder / contents.SUMS}[weak]
+    place.chmod(place.stat().st_mode | 0o002)
+    (found,) = Bundle(folder).findings("")
+    assert str(place) in found.found and stat.filemode(place.stat().st_mode) in found.found
+    assert "trainyard_bundle_key" in found.action and "chmod" in found.action
+    # Who copied it from there would trust whoever signed it.
+    assert key.fingerprint not in found.action
+    assert Bundle(folder).findings(key.fingerprint) == []
+
+
+def test_a_bundle_of_another_user_needs_its_key(made, monkeypatch):
+    folder, key, _ = made
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    else:
+        os.chown(folder, 65534, 65534)
+    (found,) = Bundle(folder).findings("")
+    assert "can be changed by others" in found.found
+    assert Bundle(folder).findings(key.fingerprint) == []
+
+
+def test_a_bundle_knows_when_it_was_signed(made):
+    folder, key, _ = made
+    before = int(time.time())
+    key.sign(folder / contents.SUMS)
+    assert before <= Bundle(folder).made <= time.time()
