@@ -23,7 +23,9 @@ options:
     elements: str
     required: true
   states:
-    description: By host a list, first the stamp of the bundle that it has, and last the free KiB for another one.
+    description: >-
+      By host a list, first the stamp of the bundle that it has, then when that was signed, where it is known, and last
+      the free KiB for another one.
     type: dict
     required: true
   folder:
@@ -35,9 +37,13 @@ options:
     type: str
     required: true
   key:
-    description: Expected fingerprint of the key; empty for any.
+    description: Expected fingerprint of the key; empty for any, of a bundle that only its user and root can change.
     type: str
     default: ""
+  older:
+    description: Take a bundle, too, that is older than the one that a host has.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -58,6 +64,10 @@ stamp:
   description: What tells this bundle from others.
   returned: success
   type: str
+made:
+  description: When it was signed, in seconds since 1970.
+  returned: success
+  type: int
 lacking:
   description: Hosts that have another bundle or none.
   returned: success

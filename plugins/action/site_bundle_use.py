@@ -21,11 +21,12 @@ class ActionModule(Documented):
         _, requests, of_hosts, findings = site_locking.recorded(self.task_vars, given["hosts"])
         findings += bundle.findings(given["key"]) + bundle.refused(requests)
         findings += use.fit(bundle.lock, requests, of_hosts)
-        lacking = [host for host in of_hosts if given["states"][host][0] != bundle.stamp]
+        there, wrong = use.on_hosts({host: given["states"].get(host) for host in of_hosts}, given["folder"])
+        findings += wrong + ([] if given["older"] else use.older(there, bundle.made, bundle.stamp))
+        lacking = [host for host, has in there.items() if has.stamp != bundle.stamp]
         if not findings:
             full = (
-                use.no_room(host, int(given["states"][host][-1]), bundle.kib(of_hosts[host]), given["folder"])
-                for host in lacking
+                use.no_room(host, there[host].free_kib, bundle.kib(of_hosts[host]), given["folder"]) for host in lacking
             )
             findings = [finding for finding in full if finding]
         if findings:
@@ -38,6 +39,7 @@ class ActionModule(Documented):
         return {
             "changed": bool(lacking),
             "stamp": bundle.stamp,
+            "made": bundle.made,
             "lacking": lacking,
             "nodes": {
                 host: {

@@ -228,3 +228,9 @@ def test_roles_that_fetch_what_root_uses_have_a_folder_for_it_and_look_again():
 def test_no_role_works_in_a_folder_that_everybody_writes():
     for path in ROLES.glob("*/*/*.yml"):
         assert not re.search(r"(?<![\w}])/(var/)?tmp/", path.read_text()), path
+
+
+def test_what_root_unpacks_was_compared_with_its_sum():
+    """unarchive takes a file as it is by then; build_once has it from a folder of the controller's own."""
+    roles = {path.parents[1].name for path in ROLES.glob("*/tasks/*.yml") if "builtin.unarchive:" in path.read_text()}
+    assert roles == {"build_once"}

@@ -116,3 +116,16 @@ def test_make_refuses_a_bundle_that_it_cannot_install_from(tmp_path: Path) -> No
     assert not environment.exists()
     assert "expected a folder without spaces" in refused("make", "BUNDLE=a folder")
     assert "has no packages of the lab for" in refused("env", f"BUNDLE={bundle}", PROJECT / ".ci/install", "podman")
+
+
+def test_root_installs_from_no_bundle_that_others_can_exchange(tmp_path: Path) -> None:
+    """apt takes what the bundle's own key has signed."""
+    bundle = tmp_path / "mine.bundle"
+    bundle.mkdir()
+    (bundle / "key.asc").touch()
+    own = [PROJECT / ".ci/private-bundle", bundle]
+    assert subprocess.run(own, check=False).returncode == 0
+    bundle.chmod(0o777)
+    assert f"{bundle} (drwxrwxrwx, of " in refused(*own)
+    for script in (".ci/install", "molecule/default/image/build"):
+        assert "private-bundle" in (PROJECT / script).read_text()

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
 from ..software import apt
@@ -17,6 +18,8 @@ from .site_lock import LockError
 from .systems import System
 from .wheels import request
 
+# Forms of an answer: a stamp, a number of seconds or KiB, and an upper bound for the lines.
+_STAMP, _NUMBER, _MAX_LINES = re.compile(r"none|[0-9a-f]{64}"), re.compile(r"[0-9]{1,11}"), 8
 _AGAIN = "make another one: playbooks/lock.yml, then playbooks/bundle.yml, with this inventory"
 
 
@@ -185,6 +188,47 @@ def paths(lock: Mapping[str, Any], system: System, sums: Iterable[str]) -> list[
     for part in lock["systems"][str(system)]["environments"].values():
         named |= {wheel_path(wheel) for wheel in part["wheels"]}
     return sorted(path for path in sums if path in named or path.startswith(f"debs/{system}/"))
+
+
+class There(NamedTuple):
+    """The bundle of a host: its stamp or `none`, when it was signed if that is known; and the free KiB for another."""
+
+    stamp: str
+    made: int | None
+    free_kib: int
+
+
+def on_hosts(states: Mapping[str, Any], folder: str) -> tuple[dict[str, There], list[Finding]]:
+    """Return what hosts answered of their bundle in `folder`, and a finding on each that answered something else.
+
+    `states`: by host a list of lines, first the stamp, then the time where it is known, and last the free KiB.
+    """
+    found, findings = dict[str, There](), []
+    for host, lines in states.items():
+        words = [str(line).strip() for line in lines] if isinstance(lines, list) else []
+        if 1 < len(words) <= _MAX_LINES and _STAMP.fullmatch(words[0]) and _NUMBER.fullmatch(words[-1]):
+            known = words[2:] and _NUMBER.fullmatch(words[1])
+            found[host] = There(words[0], int(words[1]) if known else None, int(words[-1]))
+            continue
+        action = f"look into {folder} there, and run this again"
+        expected = "the stamp of the bundle that it has, and the free KiB of its disk"
+        findings.append(Finding("bundle", f"the answer {str(lines)[:80]!r}", expected, action, host))
+    return found, findings
+
+
+def older(there: Mapping[str, There], made: int, stamp: str) -> list[Finding]:
+    """Return a finding on each host that has a newer bundle than the one with this stamp."""
+    action = "take the newer bundle, or set trainyard_bundle_older: true to go back to the older one"
+    return [
+        Finding("bundle", f"it was signed on {_time(made)}, and this host has one of {_time(has.made)}",
+                "a bundle that is as new as the one on the host", action, host)
+        for host, has in there.items()
+        if has.made is not None and has.made > made and has.stamp != stamp
+    ]  # fmt: skip
+
+
+def _time(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def no_room(host: str, free_kib: int, needed_kib: int, folder: str) -> Finding | None:

@@ -102,6 +102,8 @@ def test_a_delta_renews_the_cluster_and_the_older_bundle_puts_it_back(older, mad
     stale = {**newer, "trainyard_bundle": str(older)}
     run_playbook("site.yml", inventory=bare_inventory, **stale).expect(2, "another pytorch for", "Nothing was changed")
     back = {**with_tqdm("4.67.0"), "trainyard_bundle": str(older)}
+    run_playbook("site.yml", inventory=bare_inventory, **back).expect(2, "this host has one of", "Nothing was changed")
+    back["trainyard_bundle_older"] = True
     run_playbook("site.yml", inventory=bare_inventory, timeout=900, **back).expect(0, "is verified in")
     assert installed() == {"4.67.0"}
     run_playbook("site.yml", inventory=bare_inventory, timeout=900, **back).changes_nothing()

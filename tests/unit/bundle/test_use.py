@@ -133,3 +133,46 @@ def test_a_disk_without_room():
 
 def test_the_lock_of_a_bundle_is_that_of_the_inventory():
     assert site_lock.read(site_lock.text(LOCK)) == LOCK
+
+
+def on_host(*lines):
+    """Return the bundle that a host answers that it has, or the finding."""
+    there, findings = use.on_hosts({"n1": list(lines)}, "/srv/bundle")
+    return there["n1"] if there else findings[0]
+
+
+def test_what_a_host_has():
+    assert on_host("none", "Avail", "9000") == use.There("none", None, 9000)
+    # Brought before there were times.
+    assert on_host(SUM, "    Avail", " 9000 ") == use.There(SUM, None, 9000)
+    assert on_host(SUM, "1754300000", "Avail", "9000") == use.There(SUM, 1754300000, 9000)
+    assert use.on_hosts({"n1": ["none", 9000]}, "")[0] == {"n1": use.There("none", None, 9000)}
+
+
+@pytest.mark.parametrize("lines", [
+    (), ("none",), ("none", "Avail"), (SUM, "1e9", "Avail", "x"), (SUM, "Avail", "-1"), (SUM, "Avail", 40 * "9"),
+    ("none\nx", "Avail", "1"), ([], {}), (SUM, "\u0661", "Avail", "\u0661"), ("../../x", "Avail", "9"),
+])  # fmt: skip
+def test_a_host_that_answers_something_else_is_a_finding_of_that_host(lines):
+    found = on_host(*lines)
+    assert (found.check, found.host) == ("bundle", "n1") and "/srv/bundle" in found.action and len(found.found) < 200
+
+
+def test_other_hosts_stay_as_they_are():
+    there, findings = use.on_hosts({"n1": None, "n2": ["none", "1"]}, "/srv/bundle")
+    assert list(there) == ["n2"] and [each.host for each in findings] == ["n1"]
+
+
+def test_an_older_bundle_is_named_with_both_times():
+    there = {
+        "n1": use.There(SUM, 1754300000, 1), "n2": use.There(SUM, 1754200000, 1), "n3": use.There(SUM, None, 1),
+        "n4": use.There("none", None, 1),
+    }  # fmt: skip
+    (found,) = use.older(there, 1754200000, 64 * "6")
+    assert found.host == "n1" and "2025-08-03 05:46" in found.found and "2025-08-04 09:33" in found.found
+    assert "trainyard_bundle_older" in found.action
+    # The same one again is no older one, and so is a newer one.
+    assert use.older(there, 1754200000, SUM) == use.older(there, 1754300000, 64 * "6") == []
+    # A host may say any time.
+    (found,) = use.older({"n1": use.There(SUM, 10**11 - 1, 1)}, 0, "")
+    assert found.host == "n1"

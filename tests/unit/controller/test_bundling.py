@@ -318,7 +318,7 @@ def test_a_file_that_changes_while_it_is_packed_does_not_travel(made, tmp_path, 
     def changes(path):
         file = opened(path)
         if path == deb:
-            # Of the same size, but with another begin.
+            # The size stays, the begin is another one.
             with deb.open("r+b") as other:
                 other.write(b"?")
         return file
@@ -373,7 +373,7 @@ def test_a_bundle_that_others_can_exchange_needs_its_key(made, weak):
     (found,) = Bundle(folder).findings("")
     assert str(place) in found.found and stat.filemode(place.stat().st_mode) in found.found
     assert "trainyard_bundle_key" in found.action and "chmod" in found.action
-    # Who copied it from there would trust whoever signed it.
+    # A key that is copied from the message would be that of anybody.
     assert key.fingerprint not in found.action
     assert Bundle(folder).findings(key.fingerprint) == []
 
