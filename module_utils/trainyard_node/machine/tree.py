@@ -18,13 +18,14 @@ import subprocess
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from . import programs
+from .programs import NOBODY
+
 # Upper bound for reading a file, in bytes: /proc/net/tcp has 150 for each connection.
 MAX_BYTES = 64 << 20
 _PART = 1 << 20
 # Vendors install their tools outside the PATH of a non-interactive ssh session.
 _TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
-# The overflow user and group of the kernel, which own nothing.
-_NOBODY = 65534
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -114,6 +115,7 @@ class Tree:
     def command(self, name: str, argv: list[str], timeout: float, as_nobody: bool = False) -> Outcome | None:
         """Run a command, or read its captured output; None where it is not installed.
 
+        A program that is named by its path has the rights of the user who can exchange it (programs.py).
         With `as_nobody` root runs it as an unprivileged user, with a clean environment, in `/`.
         """
         if self.captured:
@@ -124,8 +126,10 @@ class Tree:
             return None
         settings: dict[str, Any] = {"env": {**os.environ, "LC_ALL": "C"}}
         if as_nobody and not os.geteuid():
-            settings = {"user": _NOBODY, "group": _NOBODY, "extra_groups": [], "cwd": "/"}
+            settings = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "cwd": "/"}
             settings["env"] = {"PATH": os.pathsep.join(_TOOL_FOLDERS), "LC_ALL": "C"}
+        elif "/" in argv[0]:
+            settings = programs.settings(program) or settings
         try:
             process = subprocess.Popen(
                 [program, *argv[1:]],

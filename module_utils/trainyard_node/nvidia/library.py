@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.nvidia.library import DRIVER, LIBRARIES, Library, cuda_text, nccl_built_with, remarks
-from ..machine import commands
+from ..machine import commands, programs
 from ..software.builds import RECORD, read_record
 
 # Time limit for loading a library and asking its version, in seconds.
@@ -43,8 +43,10 @@ library = ctypes.CDLL(sys.argv[1])
 def query(name: str, library: str) -> tuple[str, str, str]:
     """Return the version and CUDA that a library reports, or why it reports none."""
     argv = [sys.executable, "-c", _LOAD + _QUERY[name], library]
+    # To load it is to run it.
+    rights = programs.settings(library)
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LOAD_TIMEOUT, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LOAD_TIMEOUT, check=False, **rights)
     except subprocess.TimeoutExpired:
         return "", "", f"{library} does not answer within {_LOAD_TIMEOUT} s"
     words = done.stdout.split()

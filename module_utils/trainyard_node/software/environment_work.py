@@ -13,6 +13,7 @@ from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import lock, requirements
+from ..machine import programs
 from . import python_environment
 from .builds import free_bytes
 from .python_environment import EnvironmentFailure, State
@@ -99,6 +100,7 @@ class Work:
         if params["no_index"] and not params["find_links"]:
             found = "no_index without find_links leaves pip no source"
             yield Finding("packages", found, "a source of packages", "name a folder of wheels")
+        yield from self._exchangeable()
         free = free_bytes(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:
             found = f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed"
@@ -108,6 +110,14 @@ class Work:
                 self.verification.account()
             except EnvironmentFailure as error:
                 yield Finding("user of the check", error.found, "a user that this host has", error.action)
+
+    def _exchangeable(self) -> Iterator[Finding]:
+        """Yield the finding on what root would run, though others can exchange it: the interpreter, or pip in there."""
+        run = [self.interpreter.executable] if self.remake else [str(self.path / "bin" / "python")]
+        place = next(filter(None, map(programs.weak, run)), None) or programs.weak_folder(self.path)
+        if place and self.install:
+            expected = "a Python and a folder that only root can change, as root runs pip there"
+            yield Finding("Python", f"others can exchange {place}", expected, python_environment.OWN)
 
     def do(self) -> None:
         """Bring the environment to what is requested."""

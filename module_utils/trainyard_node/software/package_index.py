@@ -17,6 +17,7 @@ from ...trainyard.findings.findings import Finding
 from ...trainyard.software import package_index as rules
 from ...trainyard.software.pip_calls import WHEELS
 from ...trainyard.software.requirements import Pin
+from ..machine import programs
 from .environment_work import Work
 
 # Seconds that one index may be silent, and that one package may take.
@@ -29,6 +30,8 @@ def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Of
 
     `pip` is the folder of the package pip.
     """
+    if programs.weak(work.interpreter.executable):
+        return rules.Offered(known=False)
     sources = work.sources
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]

@@ -22,14 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.findings.shapes import All, Each, Exact, Whole, misfit
 from ...trainyard.software.lock import ByHashes, mismatch
 from ...trainyard.software.pip_calls import WHEELS, pip_calls
 from ...trainyard.software.requirements import Pin, normal
-from ..machine import commands
+from ..machine import commands, programs
+from ..machine.json_files import MAX_STATE, read_json
 from ..machine.tree import Outcome
 
 RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
+# The action for a Python that root must not run.
+OWN = "name a Python that only root can change, or give it to root (chown -R root, chmod -R go-w)"
 # They would lead pip or the interpreter out of the environment.
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__")
 
@@ -59,6 +63,17 @@ print(json.dumps({{
     "has_headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "{HEADER}")),
 }}))
 """
+
+
+def _version(value: Any) -> None:
+    """three whole numbers"""
+    if len(value) != 3:
+        raise ValueError("no version")
+
+
+_THREE = All(([Whole(10**4)], _version))
+_DESCRIBED = Exact({"executable": str, "version": _THREE, "can_make_environments": bool, "has_headers": bool})
+_LISTED = Exact({"python": _THREE, "packages": Each(str)})
 
 
 class EnvironmentFailure(Exception):
@@ -145,27 +160,28 @@ def describe(interpreter: str) -> Interpreter:
     found = shutil.which(interpreter)
     if found is None:
         raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}", "install it or name another one")
-    answer = _run([found, "-I", "-c", DESCRIBE])
-    _expect_success(answer, f"{found} does not run as a Python interpreter", "repair it or name another one")
-    facts = json.loads(answer.output)
+    answer = _read([found, "-I", "-c", DESCRIBE])
+    text, action = f"{found} does not run as a Python interpreter", "repair it or name another one"
+    _expect_success(answer, text, action)
+    facts = _printed(answer, _DESCRIBED)
+    if facts is None:
+        raise EnvironmentFailure(f"{text}: it printed {_last_lines(answer.output)[:200]!r}", action)
     return Interpreter(**{**facts, "version": tuple(facts["version"])})
 
 
 def inspect(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
     """Return the Python and the packages of the environment at `path`, None when its interpreter does not run."""
     # A package without its metadata is a warning of Python 3.12 and newer.
-    answer = _run([str(path / "bin" / "python"), "-I", "-Wignore", "-c", _LIST])
-    if answer.status:
+    found = _printed(_read([str(path / "bin" / "python"), "-I", "-Wignore", "-c", _LIST]), _LISTED)
+    if found is None:
         return None
-    found = json.loads(answer.output)
     major, minor, micro = found["python"]
     return (major, minor, micro), {normal(name): version for name, version in found["packages"].items()}
 
 
 def size_of(path: Path, names: Sequence[str]) -> int:
     """Return the bytes of installed packages (normal names), by their lists of files; 0 if these cannot be read."""
-    answer = _run([str(path / "bin" / "python"), "-I", "-Wignore", "-c", _SIZE, *names])
-    return int(json.loads(answer.output)) if not answer.status else 0
+    return _printed(_read([str(path / "bin" / "python"), "-I", "-Wignore", "-c", _SIZE, *names]), int) or 0
 
 
 def examine(path: Path) -> State:
@@ -174,9 +190,8 @@ def examine(path: Path) -> State:
         return State("absent")
     if (path / BUILDING).exists():
         return State("unfinished")
-    try:
-        record = json.loads((path / RECORD).read_text())
-    except (OSError, ValueError):
+    record = read_json(path / RECORD, MAX_STATE)
+    if not isinstance(record, dict):
         return State("foreign")
     found = inspect(path)
     return State("broken", record=record) if found is None else State("complete", *found, record)
@@ -289,19 +304,21 @@ class Verification:
     def run(self, path: Path, state: State) -> dict[str, Any]:
         """Run the program and return its last line, a JSON object, with the identity of the check."""
         account = self.account()
-        step_down: dict[str, Any] = {}
+        python = str(path / "bin" / "python")
+        # Without a user it is root's check, unless others can exchange its program.
+        step_down: dict[str, Any] = programs.settings(python) if account is None else {}
         if account is not None and account.pw_uid != 0:
             groups = os.getgrouplist(account.pw_name, account.pw_gid)
             step_down = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
-        home = account.pw_dir if account else os.environ.get("HOME", "/")
+        home = account.pw_dir if account else step_down.pop("env", os.environ).get("HOME", "/")
+        step_down["cwd"] = "/"
         own = {"PATH": f"{path}/bin:/usr/bin:/bin", "HOME": home, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            [str(path / "bin" / "python"), "-"],
+            [python, "-"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd="/",
             env={**own, **self.environment},
             start_new_session=True,
             **step_down,
@@ -321,7 +338,25 @@ class Verification:
         return {"identity": self.identity(state), "result": result}
 
 
+def _read(argv: Sequence[str]) -> Outcome:
+    """Run a program that only reads, with the rights of the user who can exchange it."""
+    others = programs.settings(argv[0])
+    return commands.run(argv, **others) if others else _run(argv)
+
+
+def _printed(answer: Outcome, shape: Any) -> Any:
+    """Return what a program printed as JSON; None where it failed, or printed something else."""
+    try:
+        found = None if answer.status else json.loads(answer.output)
+    except (ValueError, RecursionError):
+        return None
+    return None if misfit(found, shape) else found
+
+
 def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> Outcome:
+    """Run a program with the rights of this process. Raises EnvironmentFailure where others could exchange it."""
+    if place := programs.weak(argv[0]):
+        raise EnvironmentFailure(f"root runs no program that others can exchange: {place}", OWN)
     environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     environment.update({"PIP_DISABLE_PIP_VERSION_CHECK": "1", "LC_ALL": "C.UTF-8", **(extra or {})})
     return commands.run(argv, env=environment, cwd="/")
