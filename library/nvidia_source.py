@@ -101,6 +101,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import apt_sources, openpgp
 from ansible.module_utils.trainyard.software.apt import Source
+from ansible.module_utils.trainyard.software.words import WordError
 from ansible.module_utils.trainyard_node.software import apt
 from ansible.module_utils.urls import fetch_url
 
@@ -240,7 +241,7 @@ def main() -> None:
             module.fail_json(msg=" ".join(f"{finding.found}; {finding.action}." for finding in findings))
         if differing and not findings and not module.check_mode:
             change(module, files)
-    except apt.AptError as error:
+    except (apt.AptError, WordError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=bool(differing), files=differing, findings=[finding.as_dict() for finding in findings])
 

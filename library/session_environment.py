@@ -69,7 +69,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cluster.session_environment import read_pieces, rewrite
+from ansible.module_utils.trainyard.cluster.session_environment import fault, read_pieces, rewrite
 from ansible.module_utils.trainyard_node.machine.owned_file import difference
 
 
@@ -88,6 +88,9 @@ def main() -> None:
     )
     params = module.params
     file = Path(params["file"])
+    if wrong := fault(params):
+        module.fail_json(msg=f"{params['name']}: {wrong}: expected names of variables, and values without quotes and "
+                             "line breaks. Correct the variables of this role.")  # fmt: skip
     before = file.read_text() if file.exists() else ""
     try:
         after = rewrite(before, params["user"], params["name"], params)

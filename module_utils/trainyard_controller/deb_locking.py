@@ -22,6 +22,7 @@ from ..trainyard.findings.visible import one_line
 from ..trainyard.nvidia import driver_packages
 from ..trainyard.software import apt, apt_sources, openpgp
 from ..trainyard.software.requirements import without_password
+from ..trainyard.software.words import WordError, source_word
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.apt import check_key
 from . import logins
@@ -45,6 +46,22 @@ def resolve(system: System, wanted: Wanted, mirror: Mapping[str, str]) -> tuple[
 
     `mirror`: addresses instead of this machine's own (main, security). Raises NotResolvedError.
     """
+    records = [record for each in wanted.further for record in each]
+    named = {name.partition("=")[0] for name in wanted.packages if name != "?essential"}
+    if wrong := apt.name_faults(sorted({*named, *wanted.optional, *repositories.all_names(records)})):
+        raise NotResolvedError(_unusable(system, "; ".join(wrong)))
+    try:
+        return _resolve(system, wanted, mirror)
+    except WordError as error:
+        raise NotResolvedError(_unusable(system, str(error))) from error
+
+
+def _unusable(system: System, found: str) -> Finding:
+    action = "correct the packages, node_baseline_apt_mirror or the variables of nvidia_repository"
+    return Finding(f"packages of {system}", found, "words that apt takes for names and addresses", action)
+
+
+def _resolve(system: System, wanted: Wanted, mirror: Mapping[str, str]) -> tuple[list[debs.Deb], list[dict[str, str]]]:
     found: set[debs.Deb] = set()
     absent: dict[str, dict[str, str]] = {}
     # Hosts with different drivers need different packages: apt resolves each kind of host by itself.
@@ -114,6 +131,8 @@ class _Root:
 
     def _source(self, record: Record, name: str) -> str:
         """Write the pin and the key of a repository, as its role does on nodes; return the line of its source."""
+        uri = source_word(str(record["uri"]), "the address of the repository")
+        preferences = apt_sources.network_preferences(str(record["label"]), _PURPOSE)
         data = _key(record)
         pinned = [openpgp.normal(str(each)) for each in record["fingerprints"]]
         where = str(record["key_file"] or without_password(str(record["key_url"])))
@@ -121,9 +140,8 @@ class _Root:
             raise NotResolvedError(*wrong)
         key = self.folder / f"etc/{name}.{'asc' if openpgp.is_armored(data) else 'gpg'}"
         key.write_bytes(data)
-        preferences = apt_sources.network_preferences(str(record["label"]), _PURPOSE)
         (self.folder / f"etc/preferences.d/{name}.pref").write_text(preferences)
-        return f"deb [signed-by={key}] {str(record['uri']).rstrip('/')}/ /\n"
+        return f"deb [signed-by={key}] {uri.rstrip('/')}/ /\n"
 
     def debs(self, wanted: Wanted) -> list[debs.Deb]:
         """Return what apt downloads. Raises NotResolvedError."""
@@ -142,7 +160,7 @@ class _Root:
     def _offers(self, names: Sequence[str]) -> tuple[dict[str, list[apt.Offer]], dict[str, dict[str, str]]]:
         lists = apt.read_lists(self._run("apt-cache", "policy")[1])
         # It fails when none of the packages is known.
-        return apt.read_offers(self._run("apt-cache", "madison", *names)[1], lists), lists
+        return apt.read_offers(self._run("apt-cache", "madison", "--", *names)[1], lists), lists
 
     def _optional(self, names: set[str]) -> list[str]:
         """Return those packages that the system has, and note the others."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..trainyard.bundle import files
 from ..trainyard.findings.findings import Finding
 from ..trainyard.findings.visible import one_line
+from ..trainyard.software import requested
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
@@ -61,12 +62,16 @@ def _sum(repository: str, commit: str) -> str:
 def _address(file: files.File) -> str:
     """Return where an index has a wheel with a sum."""
     expected, action = f"{file['package']} with sha256 {file['sha256']}", f"set {file['variables']}"
+    try:
+        pin, options, index = requested.index_query(file)
+    except ValueError as error:
+        wrong = requested.query_finding(file, error)
+        raise _NotFoundError(wrong.found, wrong.expected, wrong.action) from error
     with tempfile.TemporaryDirectory() as name:
         report = Path(name, "report.json")
         argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
         argv += ["--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", f"--target={name}/target"]
-        argv += [*file["platform"].split(), f"--report={report}", file["package"]]
-        index = {"PIP_INDEX_URL": file["index_url"]} if file["index_url"] else {}
+        argv += [*options, f"--report={report}", "--", pin.requirement]
         done = commands.run(argv, _LIMIT_S, env={**os.environ, **index})
         if done.status:
             raise _NotFoundError(one_line(without_password(done.output.strip()), _SHOWN), expected, action)

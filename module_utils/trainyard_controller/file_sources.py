@@ -14,7 +14,6 @@ from typing import Any
 
 from ..trainyard.findings.findings import Finding
 from ..trainyard.software import requested
-from ..trainyard.software.package_index import Offered
 from ..trainyard_node.software import package_index
 from ..trainyard_node.software.datasets import sha256_of
 
@@ -34,13 +33,12 @@ def _package(source: Mapping[str, Any]) -> Finding | None:
     """Query the index for a package, unless its files are cached here."""
     if Path(source["cached"]).expanduser().exists():
         return None
-    return requested.package_finding(source, _offered(source))
-
-
-def _offered(source: Mapping[str, Any]) -> Offered:
-    index = {"PIP_INDEX_URL": str(source["index_url"])} if source.get("index_url") else {}
-    name = str(source["package"]).partition("==")[0]
-    return package_index.query([sys.executable, "-m", "pip"], name, str(source["platform"]).split(), index)
+    try:
+        pin, options, index = requested.index_query(source)
+    except ValueError as error:
+        return requested.query_finding(source, error)
+    offered = package_index.query([sys.executable, "-m", "pip"], pin.name, options, index)
+    return requested.package_finding(source, offered)
 
 
 def sha256(path: Path) -> str | None:

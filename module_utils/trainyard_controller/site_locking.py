@@ -22,6 +22,7 @@ from ..trainyard.bundle.systems import System
 from ..trainyard.findings.findings import Finding, UnusableError, counted
 from ..trainyard.findings.received import Source, of_hosts
 from ..trainyard.findings.visible import one_line
+from ..trainyard.software import words
 from ..trainyard.software.answers import SYSTEM
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
@@ -146,8 +147,11 @@ def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: M
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if uv is None:
         raise _not_resolved("uv", "it is not installed", "uv on the controller", "run make")
-    packages = wheels.asked(environment)
-    for name, lines in (("requirements", packages), ("constraints", wheels.constraints(environment))):
+    packages, limits = wheels.asked(environment), wheels.constraints(environment)
+    if wrong := words.faults({**environment, "constraints": [*packages, *limits]}):
+        expected = "requirements of one line each, and addresses of http, https or file"
+        raise _not_resolved("wheels", "; ".join(wrong), expected, "correct them in the inventory")
+    for name, lines in (("requirements", packages), ("constraints", limits)):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
     options = wheels.uv_arguments(system, environment, wheels.index_options(environment))
     argv = [uv, "pip", "compile", *options, "--constraints=constraints.txt"]

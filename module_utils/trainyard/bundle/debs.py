@@ -13,6 +13,7 @@ from pathlib import PurePath
 from urllib.parse import unquote
 
 from ..software.requirements import without_password
+from ..software.words import source_word
 from .systems import System
 
 # A line of `apt-get install --print-uris`: address, name of the file, bytes, checksum.
@@ -100,12 +101,13 @@ def mirrors(targets: Iterable[Mapping[str, str]], distribution: str) -> dict[str
 def sources(system: System, found: Mapping[str, str], further: Iterable[str] = ()) -> str:
     """Write the sources of a release at the addresses of `mirrors`: the release, its updates, security updates.
 
-    `further`: components beside those that hosts have.
+    `further`: components beside those that hosts have. Raises WordError.
     """
     option = f"[signed-by={_KEYRINGS[system.distribution]}]"
     # Ubuntu's other components hold much of what clusters use.
     usual = ["main"] if system.distribution == "debian" else ["main", "universe"]
-    components = " ".join(dict.fromkeys([*usual, *further]))
+    components = " ".join(dict.fromkeys([*usual, *(source_word(each, "a component") for each in further)]))
+    found = {name: source_word(uri, f"the mirror {name}") for name, uri in found.items()}
     suites = {
         system.codename: found["main"],
         f"{system.codename}-updates": found["main"],

@@ -28,6 +28,17 @@ def names(package: Record) -> list[str]:
     return [str(name) for name in package.get("names") or [package["name"]]]
 
 
+def all_names(records: Iterable[Record]) -> set[str]:
+    """Return all names of packages that records ask apt for."""
+    found = set[str]()
+    for record in records:
+        driver = record.get("driver") or {}
+        roots = [name for root in (*driver.get("roots", ()), *driver.get("optional", ())) for name in root]
+        found.update(roots, map(str, driver.get("pinning", ())))
+        found.update(name for package in record.get("packages") or () for name in names(package))
+    return found
+
+
 def lines(records: Iterable[Record]) -> list[str]:
     """Return all that decides which packages a host gets from its repositories, one line each, sorted.
 

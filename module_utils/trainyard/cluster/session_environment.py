@@ -77,11 +77,22 @@ def effective(text: str) -> dict[str, str]:
     return found
 
 
+def fault(piece: Piece) -> str:
+    """Return what of a piece would end its assignment or its line in sshd's file; "" for none."""
+    variables = piece.get("variables") or {}
+    wrong = [str(name) for name in variables if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name))]
+    values = [*(piece.get("path") or ()), *(piece.get("libraries") or ()), *variables.values()]
+    wrong += [str(value) for value in values if re.search(r'[\x00-\x1f\x7f"]', str(value))]
+    return f"{wrong[0][:100]!r} may not stand in SetEnv" if wrong else ""
+
+
 def rewrite(text: str, user: str, name: str, piece: Mapping[str, Any]) -> str:
     """Return the file with this piece (path, libraries, variables) as `name`, or without it if the piece is empty.
 
-    Raises ValueError where a piece in the text cannot be read.
+    Raises ValueError where a piece in the text cannot be read, or this one cannot be written.
     """
+    if wrong := fault(piece):
+        raise ValueError(wrong)
     pieces = read_pieces(text)
     pieces.pop(name, None)
     filled = {key: piece[key] for key in ("path", "libraries", "variables") if piece.get(key)}

@@ -24,11 +24,20 @@ _FIRST = {
 # From this CUDA on nothing below the architecture is compiled for.
 _OLDEST = (((13, 0), 75), ((12, 0), 50), ((11, 0), 35))
 
+_CODE = r"(?:sm|compute)_\d{2,3}[af]?"
+_FLAG = rf"-gencode[= ]arch=compute_\d{{2,3}}[af]?,code=(?:{_CODE}|\[{_CODE}(?:,{_CODE})*\])"
+_FLAGS = re.compile(rf"{_FLAG}(?: {_FLAG})*")
+
 
 def flags(generations: Iterable[str]) -> str:
     """Return the -gencode flags for GPUs of these generations. Raises KeyError for one that is not in the table."""
     numbers = sorted({number for generation in generations for number in ARCHITECTURES[generation]})
     return " ".join(f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers)
+
+
+def is_flags(text: str) -> bool:
+    """Return whether a text is -gencode flags and nothing else."""
+    return _FLAGS.fullmatch(text) is not None
 
 
 def architectures(text: str) -> list[int]:

@@ -80,6 +80,16 @@ def _part_findings(state: State, name: str) -> list[Finding]:
     return [Finding(title, found, f"{title} to build with", action, host=state["host"])]
 
 
+def _exchangeable(state: State) -> list[Finding]:
+    """Return the finding on the CUDA of a node that builds, if others than root can exchange its compiler."""
+    place = state["cuda"].get("exchangeable")
+    if not place:
+        return []
+    expected = "a CUDA that only root can change, as root compiles with it"
+    action = "give it to root (chown -R root, chmod -R go-w), or set nccl_tests_cuda_home to another one"
+    return [Finding("CUDA", f"others can exchange {place}", expected, action, host=state["host"])]
+
+
 def _gencode(members: Sequence[State], setting: str) -> tuple[str, list[Finding]]:
     """Return the flags for all GPUs of the nodes that one build serves, and what is wrong with them."""
     cuda, hosts = members[0]["cuda"]["version"], [state["host"] for state in members]
@@ -133,7 +143,9 @@ def _installed_flags(members: Sequence[State], settings: Mapping[str, Any], flag
     for state in members:
         for option in (state["record"] or {}).get("make", []):
             old = str(option).partition("NVCC_GENCODE=")[2]
-            if needed <= set(gencode.architectures(old)) and state["record"] == _record(state, settings, old):
+            # Another node compiles with these words, by its root.
+            fits = gencode.is_flags(old) and needed <= set(gencode.architectures(old))
+            if fits and state["record"] == _record(state, settings, old):
                 return old
     return flags
 
@@ -189,6 +201,7 @@ def plan_builds(
             folders = [folder for name in PARTS for folder in state[name]["folders"]]
             node = {**shares[state["host"]], "library_path": ":".join(folders)}
             plan[state["host"]] = {**node, "reason": _reason(state["record"], record)}
+            findings += _exchangeable(state) if node["action"] == "build" else []
             if node["action"] == "build" and state["missing"] and not settings["installs"]:
                 expected = f"the node that builds for all with {kind} has them"
                 action = "install them there, or let the role do it (trainyard_manage_system)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -79,6 +79,11 @@ def read_record(content: bytes) -> dict[str, dict[str, Any]]:
         if not isinstance(entry["version"], str) or not _VERSION.fullmatch(entry["version"]):
             raise ValueError(f"{name} has no version")
     return record
+
+
+def name_faults(names: Iterable[str]) -> list[str]:
+    """Return which words are no names of packages, so that apt or dpkg may read something else: an option, a file."""
+    return [f"{name[:60]!r} is no name of a package" for name in names if not _PACKAGE.fullmatch(name)]
 
 
 def is_package(name: str, version: str) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of apt: their text, the text of their pins, and why an update failed.
+"""The sources of apt: their text, the text of their pins, and why an update failed. Texts raise words.WordError.
 
 It reads the output of apt-get of Debian 11 to 13 and Ubuntu.
 """
@@ -11,15 +11,19 @@ from collections.abc import Mapping, Sequence
 
 from ..findings.findings import Finding
 from .apt import reasons
+from .words import label as one_label
+from .words import source_word
 
 
 def network_source(uri: str, key_path: str, purpose: str) -> str:
     """Write the source of a flat repository, as the vendor's is: no suite, no component, a key for it alone."""
+    uri = source_word(uri, "the address of the repository")
     return f"# {purpose}\nTypes: deb\nURIs: {uri.rstrip('/')}/\nSuites: /\nSigned-By: {key_path}\n"
 
 
 def unsigned_source(uri: str) -> str:
     """Write the source of a flat repository only to list what it offers: nothing of it is trusted or installed."""
+    uri = source_word(uri, "the address of the repository")
     return f"Types: deb\nURIs: {uri.rstrip('/')}/\nSuites: /\nTrusted: yes\n"
 
 
@@ -28,7 +32,7 @@ def network_preferences(label: str, purpose: str) -> str:
 
     At the vendor's own 600, its packages would replace the distribution's of the same name at the next upgrade.
     """
-    return f"# {purpose}\nPackage: *\nPin: release l={label}\nPin-Priority: 100\n"
+    return f"# {purpose}\nPackage: *\nPin: release l={one_label(label)}\nPin-Priority: 100\n"
 
 
 def component_sources(
@@ -43,6 +47,7 @@ def component_sources(
 
     `targets`: stanzas of `apt-get indextargets`. Empty when nothing is missing.
     """
+    components = [source_word(each, "a component") for each in components]
     suites = (codename, f"{codename}-updates", f"{codename}-security")
     having: dict[tuple[str, str, str], set[str]] = {}
     for target in targets:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..findings.findings import Finding
-from . import lock, requirements
+from . import lock, requirements, words
 from .pip_calls import WHEELS, pip_calls
 from .requirements import Pin, python_in_range, without_password
 
@@ -128,7 +128,8 @@ def environment_findings(framework: str, environment: Mapping[str, Any], base: B
     """Yield why the environment (arguments of the module python_environment) cannot be made in this base."""
     name, where = FRAMEWORKS[framework], f"the base {base.reference}"
     pins, wrong = requirements.parse_all(environment["packages"], base.minor)
-    for each in [*wrong, *requirements.wheel_findings(_wheels(environment), pins)]:
+    wrong += [*requirements.wheel_findings(_wheels(environment), pins), *words.faults(environment)]
+    for each in wrong:
         expected = "exact pins, each package once, and wheels of just these"
         yield Finding("packages", each, expected, "correct the list of packages")
     for line in lock.unread(environment["lock"]):

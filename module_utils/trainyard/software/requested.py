@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..findings.findings import Finding
+from . import words
 from .package_index import Offered, check
-from .requirements import parse
+from .requirements import Pin, parse
 
 # By part of the software, as the module software_request records it.
 Requests = Mapping[str, Mapping[str, Any]]
@@ -72,6 +73,24 @@ def file_finding(source: Mapping[str, Any], there: str | None) -> Finding | None
         f"a file with sha256 {expected}" if expected else "a file",
         f"correct {source['variables']}, or the sum if it is another file on purpose",
     )
+
+
+def index_query(source: Mapping[str, Any]) -> tuple[Pin, list[str], dict[str, str]]:
+    """Return the package that a source asks an index for, pip's options, and its variables. Raises ValueError.
+
+    They become words of a command on the controller.
+    """
+    pin = parse(str(source["package"]), (3, 11))
+    if pin is None:
+        raise words.WordError(f"the package {source['package']!r} is for another Python")
+    address = words.index_address(str(source.get("index_url") or ""))
+    return pin, words.platform_options(str(source["platform"])), {"PIP_INDEX_URL": address} if address else {}
+
+
+def query_finding(source: Mapping[str, Any], error: ValueError) -> Finding:
+    """Return the finding on a source of which pip cannot be asked."""
+    expected = "a pinned package, tags of a platform, and an address of http, https or file"
+    return Finding(f"source of {source['what']}", str(error), expected, f"correct {source['variables']}")
 
 
 def package_finding(source: Mapping[str, Any], offered: Offered) -> Finding | None:

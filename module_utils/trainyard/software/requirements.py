@@ -18,10 +18,10 @@ from urllib.parse import unquote
 from ..findings.findings import Finding
 
 _PIN = re.compile(
-    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[A-Za-z0-9._,\s-]*\])?"
-    r"\s*==\s*(?P<version>v?[0-9][0-9A-Za-z.!+_-]*)"
-    r"(?:\s*;\s*python_version\s*(?P<operator><=|>=|==|!=|<|>)\s*['\"](?P<python>\d+\.\d+)['\"])?"
-    r"(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})*)\s*"
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)[ \t]*(?:\[[A-Za-z0-9._, \t-]*\])?"
+    r"[ \t]*==[ \t]*(?P<version>v?[0-9][0-9A-Za-z.!+_-]*)"
+    r"(?:[ \t]*;[ \t]*python_version[ \t]*(?P<operator><=|>=|==|!=|<|>)[ \t]*['\"](?P<python>\d+\.\d+)['\"])?"
+    r"(?P<hashes>(?:[ \t]+--hash=sha256:[0-9a-f]{64})*)[ \t]*"
 )
 _WHEEL = re.compile(r"(?:https?|file)://\S+/(?P<name>[^/\s-]+)-(?P<version>[^/\s-]+)-[^/\s]+\.whl#sha256=[0-9a-f]{64}")
 _RELEASE = re.compile(r"(?:(\d+)!)?(\d+(?:\.\d+)*)(.*)")

@@ -18,9 +18,9 @@ def missing_packages(tree: Tree, manager: str, names: Sequence[str]) -> list[str
     if not names:
         return []
     if manager == "apt":
-        query = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *names]
+        query = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", "--", *names]
     else:
-        query = ["rpm", "--query", "--queryformat", "%{NAME} installed\n", *names]
+        query = ["rpm", "--query", "--queryformat", "%{NAME} installed\n", "--", *names]
     answer = tree.command(query[0], query, _TIMEOUT_S)
     lines = answer.output.splitlines() if answer else []
     return [name for name in names if f"{name} installed" not in lines]

@@ -89,11 +89,11 @@ def settings(program: str) -> dict[str, Any]:
     owner = rights(program)
     if owner is None:
         return {}
-    return {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups, "cwd": "/", "env": _bare(owner.uid)}
+    return {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups, "cwd": "/", "env": bare(owner.uid)}
 
 
-def _bare(uid: int) -> dict[str, str]:
-    """Return an environment without anything of root's."""
+def bare(uid: int) -> dict[str, str]:
+    """Return the environment for a program of a user, without anything of root's."""
     try:
         home = pwd.getpwuid(uid).pw_dir
     except KeyError:

@@ -129,7 +129,7 @@ def _read_home(library: Library, home: Path, state: dict[str, Any]) -> None:
 
 def files_of_packages(packages: Sequence[str]) -> list[str]:
     """Return the files of installed packages. Raises ValueError where one is not installed."""
-    done = subprocess.run(["dpkg-query", "--listfiles", *packages], capture_output=True, text=True, check=False)
+    done = subprocess.run(["dpkg-query", "--listfiles", "--", *packages], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(" ".join(done.stderr.split()))
     return done.stdout.splitlines()

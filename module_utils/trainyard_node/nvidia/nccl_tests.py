@@ -14,7 +14,7 @@ from ...trainyard.nvidia.cuda_verify import last_lines
 from ...trainyard.nvidia.library import LIBRARIES
 from ...trainyard.nvidia.nccl_tests import header_version
 from ...trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
-from ..machine import commands
+from ..machine import commands, programs
 from ..machine.tree import Tree
 
 
@@ -62,8 +62,9 @@ def read_part(tree: Tree, name: str, root: str, place: str, machine: str) -> dic
     searched = [place.rstrip("/")] if place else places
     marker, library = part.marker, part.library
     home = next((each for each in searched if tree.path(f"{each}/{marker}").exists()), "")
-    version = ""
+    version = exchangeable = ""
     if home and name == "cuda":
+        exchangeable = "" if tree.captured else str(programs.weak(f"{home}/{marker}") or "")
         version = nvcc_version(tree.output("nvcc.version", [f"{home}/{marker}", "--version"], _ANSWER_SECONDS) or "")
     elif home:
         version = header_version(tree.text(f"{home}/{marker}") or "", part.defines)
@@ -73,6 +74,8 @@ def read_part(tree: Tree, name: str, root: str, place: str, machine: str) -> dic
     return {
         "home": home,
         "version": version,
+        # What of its compiler others than root can exchange.
+        "exchangeable": exchangeable,
         "library": bool(with_library) or (home == "/usr" and _of_system(tree, library)),
         # Where a program finds it when it runs.
         "folders": with_library[:1],

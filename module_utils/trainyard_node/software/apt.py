@@ -110,9 +110,11 @@ def read_offers(
     names: Sequence[str], apart: Sequence[str] = ()
 ) -> tuple[dict[str, list[apt.Offer]], dict[str, dict[str, str]]]:
     """Return what the package lists offer of these packages, and the lists; `apart` are further options."""
+    if wrong := apt.name_faults(names):
+        raise AptError("; ".join(wrong))
     lists = apt.read_lists(_read(["apt-cache", "policy", *apart]))
     # It fails when none of the packages is known.
-    madison = _run(["apt-cache", "madison", *apart, *names])[1] if names else ""
+    madison = _run(["apt-cache", "madison", *apart, "--", *names])[1] if names else ""
     return apt.read_offers(madison, lists), lists
 
 
@@ -139,7 +141,7 @@ def simulate(plan: apt.Plan, recommends: bool) -> tuple[int, str]:
 
 def _install(plan: apt.Plan, recommends: bool) -> list[str]:
     recommended = options({"APT::Install-Recommends": "true" if recommends else "false"})
-    return ["install", *_CHANGE, *recommended, *plan.arguments]
+    return ["install", *_CHANGE, *recommended, "--", *plan.arguments]
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def apply(plan: apt.Plan, recommends: bool, files: Mapping[str, bytes | None]) -
     held = read_installed().held
     for verb, names in (("hold", [name for name in plan.versions if name not in held]), ("unhold", plan.release)):
         if names:
-            _read(["apt-mark", verb, *names])
+            _read(["apt-mark", verb, "--", *names])
     place(files)
     return output
 

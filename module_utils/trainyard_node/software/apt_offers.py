@@ -10,6 +10,7 @@ from typing import Any
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import apt as rules
 from ...trainyard.software import apt_sources
+from ...trainyard.software.words import WordError
 from . import apt
 from .builds import os_release
 
@@ -48,7 +49,7 @@ def findings(
             if not text.strip("# \n"):
                 return rules.missing(due, offers, source)
         offers, error = apt.offered_by(text, names)
-    except apt.AptError as fault:
+    except (apt.AptError, WordError) as fault:
         action = "take them another way (wheel, archive, runfile), or repair apt"
         return [Finding("apt", str(fault), "packages from apt", action)]
     return [apt_sources.explain_update(error, str(source))] if error else rules.missing(due, offers, source)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import lock, requirements
+from ...trainyard.software import lock, requirements, words
 from ..machine import programs
 from . import python_environment
 from .builds import free_bytes
 from .python_environment import EnvironmentFailure, State
 
-_PINS = "exact pins, each package once, and wheels of just these"
+_PINS = "exact pins, each package once, wheels of just these, and sources that are words and addresses"
 _REMAKE = {
     "absent": "there is no environment yet",
     "unfinished": "an interrupted run left the environment unfinished",
@@ -36,7 +36,7 @@ class Work:
         self.interpreter = python_environment.describe(params["interpreter"])
         self.pins, wrong = requirements.parse_all(params["packages"], self.interpreter.minor)
         params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
-        wrong += requirements.wheel_findings(params["wheels"], self.pins)
+        wrong += [*requirements.wheel_findings(params["wheels"], self.pins), *words.faults(params)]
         self.sources = python_environment.Sources.from_params(params)
         self.state = python_environment.examine(self.path)
         self.verification = python_environment.Verification(

@@ -42,7 +42,7 @@ def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Of
 
 def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
     """Return what `pip`, as it is called, finds of a package; `sources` is the environment that names indexes."""
-    argv = [*pip, "index", "versions", name, "--json", *arguments]
+    argv = [*pip, "index", "versions", "--json", *arguments, "--", name]
     once = dict.fromkeys(("PIP_RETRIES", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_INPUT"), "1")
     environment = {**os.environ, **once, "PIP_TIMEOUT": str(SILENCE_S), "LC_ALL": "C.UTF-8", **sources}
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}

@@ -333,3 +333,29 @@ def test_findings_on_the_input(changes, from_git, found):
     findings = list(nccl_tests.input_findings({**SETTINGS, **changes}, from_git))
     assert [finding.found for finding in findings] == found
     assert "secret" not in str(findings)
+
+
+@pytest.mark.parametrize("evil", [
+    f"{flags(70, 90)} -ccbin=/home/train/evil", f"{flags(70, 90)}$(shell touch /owned)", f"{flags(70, 90)}\nall:",
+    "-gencode=arch=compute_70,code=sm_90,code=$(id) compute_90", f"{flags(70, 90)} ",
+    "-gencode=arch=compute_70,code=[sm_90",
+])  # fmt: skip
+def test_the_record_of_one_node_gives_no_word_to_the_build_of_another(evil):
+    """It names more GPUs than there are, as a build that serves them all would."""
+    nodes = [state("n1", H100), state("n3", H100)]
+    nodes[1]["record"] = plan_builds(nodes, {**WANTED, "gencode": evil})[0]["n3"]["record"]
+    plan, findings = plan_builds(nodes, WANTED)
+    assert findings == [] and plan["n1"]["record"]["make"][-1] == f"NVCC_GENCODE={flags(90)}"
+
+
+def test_root_compiles_with_no_cuda_that_others_can_exchange():
+    nodes = [state(host, H100) for host in ("n1", "n2")]
+    for node in nodes:
+        node["cuda"]["exchangeable"] = "/home/joe/cuda (drwxr-xr-x, of joe)"
+    # Only the node that builds runs it.
+    (found,) = plan_builds(nodes, WANTED)[1]
+    assert (found.host, found.check) == ("n1", "CUDA") and "of joe" in found.found
+    assert (
+        plan_builds([{**node, "record": plan_builds(nodes, WANTED)[0]["n1"]["record"]} for node in nodes], WANTED)[1]
+        == []
+    )

@@ -16,7 +16,7 @@ from typing import Any
 
 from ....trainyard.findings.findings import Finding
 from ...cluster.ssh_logins import reach
-from ...machine import as_user, commands
+from ...machine import as_user, commands, programs
 from ...machine.as_user import JobError
 from ...machine.tree import open_file
 from ..run import folders, port_holder
@@ -213,7 +213,8 @@ def _lacks(python: str, module: str, user: str) -> bool:
 
 
 def _does_not_find(python: str, module: str) -> bool:
-    return commands.run([python, "-c", _FIND, module], PYTHON_S, cwd="/").status == _NOT_FOUND
+    env = programs.bare(os.geteuid())
+    return commands.run([python, "-c", _FIND, module], PYTHON_S, cwd="/", env=env).status == _NOT_FOUND
 
 
 def starter_findings(node_plan: NodePlan, user: str) -> list[Finding]:
