@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ..trainyard.findings.findings import Finding, render
-from ..trainyard.findings.received import Source, of_hosts
+from ..trainyard.findings.received import FINDING, Source, of_hosts
 
 _WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "true or false"}
 
@@ -63,7 +63,7 @@ def reads(source: Source, rule: Callable[..., Any], refuse: Callable[[list[Findi
     """
 
     def read(hosts: Iterable[str], hostvars: Mapping[str, Any], *given: Any, **named: Any) -> Any:
-        answers, findings = of_hosts(hosts, _OfHosts(hostvars), source)
+        answers, findings = answers_of(hosts, hostvars, source)
         return refuse(findings) if findings else rule(answers, *given, **named)
 
     read.source = source  # type: ignore[attr-defined]
@@ -107,6 +107,17 @@ def as_plan(findings: list[Finding]) -> dict[str, Any]:
 def as_error(findings: list[Finding]) -> None:
     """Raise ValueError for findings where a rule returns none."""
     raise ValueError(render(findings, "{count} {findings}:"))
+
+
+def answers_of(hosts: Iterable[str], hostvars: Mapping[str, Any], source: Source) -> tuple[list[Any], list[Finding]]:
+    """Return what hosts answered, and the findings on answers that cannot be used."""
+    return of_hosts(hosts, _OfHosts(hostvars), source)
+
+
+def findings_of_hosts(hosts: Iterable[str], hostvars: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
+    """Return the findings that hosts reported about themselves in a variable; `path` may go on with keys below it."""
+    answers, unusable = answers_of(hosts, hostvars, Source(path, [FINDING], may_lack=True))
+    return [*(record for answer in answers for record in answer), *as_records(unusable)]
 
 
 def _expect(name: str, value: Any, hint: Any) -> None:

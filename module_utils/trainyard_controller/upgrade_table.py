@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import UnusableError
+from ..trainyard.findings.received import Source
+from ..trainyard.nvidia.answers import UPGRADE_ENTRY
 from ..trainyard.nvidia.upgrade import table_text
+from .filters import answers_of
 from .run_folder import write_whole
 from .saved_state import checked
 
 Table = dict[str, dict[str, Any]]
+ENTRY = Source("__nvidia_driver_upgrade_entry", UPGRADE_ENTRY)
 
 
 def folder_of(runs_dir: Path, cluster: str) -> Path:
@@ -37,6 +41,13 @@ def read_table(folder: Path) -> Table:
     if not isinstance(nodes, dict) or not all(isinstance(entry, dict) for entry in nodes.values()):
         raise UnusableError(f"{file} is no table of an upgrade; expected one, or no such file. Move it away")
     return nodes
+
+
+def entries_of(hosts: Iterable[str], hostvars: Mapping[str, Any]) -> Table:
+    """Return the entries of nodes, which have what these answered; a node that answered something else has failed."""
+    entries, unusable = answers_of(hosts, hostvars, ENTRY)
+    table = {entry.pop("host"): entry for entry in entries}
+    return {**table, **{each.host: {"state": "failed", "why": each.found} for each in unusable}}
 
 
 def note(folder: Path, entries: Mapping[str, Mapping[str, Any]], batches: Sequence[Sequence[str]]) -> Table:

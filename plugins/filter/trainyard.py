@@ -17,6 +17,7 @@ import ansible.module_utils
 # ansible-doc imports this file without the project's module_utils.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
+from ansible.module_utils.trainyard.ascend import answers as ascend_answers
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.bundle import images
 from ansible.module_utils.trainyard.bundle import use as bundle
@@ -30,10 +31,12 @@ from ansible.module_utils.trainyard.findings.checks import Check
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.findings.received import Source
 from ansible.module_utils.trainyard.findings.shapes import Each, Text
+from ansible.module_utils.trainyard.hardware import answers as hardware_answers
 from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.job.run.answers import DEVICES
 from ansible.module_utils.trainyard.job.run.progress import clock
+from ansible.module_utils.trainyard.nvidia import answers as nvidia_answers
 from ansible.module_utils.trainyard.nvidia import (
     container_toolkit,
     cuda_findings,
@@ -67,12 +70,14 @@ from ansible.module_utils.trainyard_controller.filters import (
     as_plan,
     as_records,
     checked,
+    findings_of_hosts,
     plan_filter,
     reads,
     records_filter,
     vars_of,
 )
 from ansible.module_utils.trainyard_controller.image_plan import image_plan
+from ansible.module_utils.trainyard_controller.upgrade_table import entries_of
 
 # Findings of a host that answers all the same.
 ANSWERING = ("operating system", "host name", "inventory")
@@ -264,6 +269,7 @@ RECORDS = {
     "nccl_tests_findings": nccl_tests_verify.check,
     "nccl_tests_input_findings": nccl_tests.input_findings,
     "nvidia_driver_findings": driver.check_hosts,
+    "nvidia_driver_module_findings": driver.module_findings,
     "nvidia_library_findings": library.check_nodes,
     "nvidia_upgrade_findings": upgrade.stops,
     "openmpi_input_findings": openmpi.input_findings,
@@ -317,10 +323,12 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "declared_addresses": declared_addresses,
     "differing": files.differing,
     "duration": clock,
+    "findings_of_hosts": findings_of_hosts,
     "first_job": phases.first_job,
     "hosts_with": hosts_with,
     "inventory_options": adhoc.inventory_options,
     "job_hosts": phases.job_hosts,
+    "nvidia_upgrade_entries": entries_of,
     "node_baseline_plan": node_baseline_plan,
     "peers_of": peers_of,
     "phase_outcome": phases.phase_outcome,
@@ -346,14 +354,28 @@ SOURCES = {
     "node_baseline_plan": Source("", cluster_answers.IDENTITY),
     "validate_refused": Source("", cluster_answers.PROBES),
     "validate_survey": Source("", cluster_answers.PROBES),
+    "ascend_findings": Source("__ascend_checked", ascend_answers.STATE),
+    "ascend_plan": Source("__ascend_node", ascend_answers.NODE),
+    "ascend_remarks": Source("__ascend_checked", ascend_answers.STATE),
     "container_runtime_cdi_findings": Source(
         "__container_runtime_cdi.state", software_answers.CONTAINER_GPUS, may_lack=True
     ),
     "container_runtime_findings": Source("__container_runtime_read.state", software_answers.CONTAINERS),
     "container_runtime_probe_findings": Source("__container_runtime_probe.probe", software_answers.CONTAINER_PROBE),
+    "cuda_toolkit_findings": Source("__cuda_toolkit_state.state", nvidia_answers.TOOLKITS),
+    "cuda_toolkit_plan": Source("__cuda_toolkit_node", nvidia_answers.TOOLKITS_NODE),
+    "nccl_tests_findings": Source("__nccl_tests_probe.probe", nvidia_answers.NCCL_TESTS_PROBE),
+    "nccl_tests_plan": Source("__nccl_tests_node", nvidia_answers.NCCL_TESTS),
+    "nvidia_driver_findings": Source("__nvidia_driver_compared", nvidia_answers.COMPARED, may_lack=True),
+    "nvidia_driver_module_findings": Source("__nvidia_driver_now.driver", nvidia_answers.DRIVER),
+    "nvidia_driver_plan": Source("__nvidia_driver_node", nvidia_answers.DRIVER_NODE, may_lack=True),
+    "nvidia_library_findings": Source("__nvidia_library_node", nvidia_answers.LIBRARY_NODE, may_lack=True),
+    "nvidia_stack_plan": Source("__nvidia_stack_node", nvidia_answers.STACK_NODE, may_lack=True),
+    "nvidia_upgrade_plan": Source("__nvidia_driver_upgrade_node", nvidia_answers.UPGRADE_NODE),
     "openmpi_plan": Source("__openmpi_state.state", software_answers.OPENMPI),
     "openmpi_ranks_findings": Source("", software_answers.OPENMPI_RANKS),
     "openmpi_version_findings": Source("__openmpi_state.state", software_answers.OPENMPI),
+    "rdma_findings": Source("__rdma_node", hardware_answers.RDMA),
 }
 
 
@@ -373,4 +395,4 @@ class FilterModule:
 
 
 def _refusal(name: str) -> Callable[..., Any]:
-    return as_records if name.endswith("_findings") else as_plan if name.endswith("_plan") else as_error
+    return as_records if name.endswith(("_findings", "_remarks")) else as_plan if name.endswith("_plan") else as_error

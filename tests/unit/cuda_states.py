@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ansible.module_utils.trainyard.nvidia.answers import TOOLKITS
+from filters import fitting
+
 ROOT = "/opt/trainyard"
 
 
@@ -10,7 +13,7 @@ def toolkit(nvcc="", **changes):
 
 
 def state(host="n1", **changes):
-    return {
+    found = {
         "host": host,
         "os": "debian 12",
         "family": "debian",
@@ -28,3 +31,4 @@ def state(host="n1", **changes):
         "nccl": "",
         **changes,
     }
+    return fitting(found, TOOLKITS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.trainyard.nvidia import upgrade
-from filters import FILTERS
+from ansible.module_utils.trainyard.nvidia import answers, upgrade
+from filters import FILTERS, fitting, of_hosts
 
 OLD, NEW = "550.54.15", "550.127.08"
 TARGET = {"provider": "network_repo", "version": NEW, "flavour": "open"}
@@ -16,7 +16,7 @@ RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a"
 
 def driver(host="n1", version=OLD, **given):
     """Return the state of a healthy node, as library/nvidia_driver_state has it."""
-    return {
+    state = {
         "host": host,
         "kernel": "k",
         "headers": ["k"],
@@ -38,6 +38,7 @@ def driver(host="n1", version=OLD, **given):
         "reboot_due": [],
         **given,
     }
+    return fitting(state, answers.DRIVER)
 
 
 def node(host="n1", version=OLD, **given):
@@ -56,7 +57,8 @@ def node(host="n1", version=OLD, **given):
 
 
 def planned(nodes, kept=(), **given):
-    return FILTERS["nvidia_upgrade_plan"](nodes, {**OPTIONS, **given}, dict(kept))
+    nodes = {node["driver"]["host"]: node for node in nodes}
+    return of_hosts("nvidia_upgrade_plan", nodes, {**OPTIONS, **given}, dict(kept))
 
 
 def four(**of):

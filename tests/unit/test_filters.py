@@ -112,12 +112,12 @@ def test_keys_that_were_made_are_those_of_the_host_alone():
 
 
 @pytest.mark.parametrize(("name", "given", "error", "message"), [
-    ("rdma_findings", ("n1",), TypeError, "states is 'n1', expected a list"),
-    ("rdma_findings", (["n1"],), TypeError, "an entry of states is 'n1', expected a dictionary"),
-    ("rdma_findings", ([{"host": "n1"}],), ValueError, "a record has no 'networks'"),
-    ("ascend_findings", ([],), TypeError, "missing a required argument: 'required'"),
-    ("ascend_findings", ([], 8), TypeError, "required is '8', expected a dictionary"),
-    ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "sessions is 'yes', expected true or false"),
+    ("cuda_toolkit_offers", ("n1", "distro"), TypeError, "records is 'n1', expected a list"),
+    ("cuda_toolkit_offers", (["n1"], "distro"), TypeError, "an entry of records is 'n1', expected a dictionary"),
+    ("nvidia_driver_offers", ({"branch": ""},), ValueError, "a record has no 'state'"),
+    ("ascend_findings", ([], {}), TypeError, "missing a required argument: 'required'"),
+    ("ascend_findings", ([], {}, 8), TypeError, "required is '8', expected a dictionary"),
+    ("cuda_toolkit_findings", ([], {}, {}, "yes"), TypeError, "sessions is 'yes', expected true or false"),
     ("slurm_findings", ([], "lab"), TypeError, "settings is 'lab', expected a dictionary"),
 ])  # fmt: skip
 def test_wrong_arguments_of_a_filter_are_named(name, given, error, message):

@@ -15,7 +15,7 @@ from .cuda_plan import compiler_findings, matches, toolkit_text
 def check(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], sessions: bool = False) -> list[Finding]:
     """Check the toolkits of all nodes: each as planned, and all nodes equal.
 
-    `sessions`: whether sshd sets the default in its sessions.
+    `sessions`: whether sshd sets the default in its sessions. Programs find one in the system's folders anyway.
     """
     findings = [each.on(state["host"]) for state in states for each in _check(state, plans[state["host"]], sessions)]
     versions = {state["host"]: _versions(state, plans[state["host"]]) for state in states}
@@ -36,7 +36,8 @@ def _check(state: State, plan: Mapping[str, Any], sessions: bool) -> Iterator[Fi
         expected = f"{state['root']}/cuda -> {plan['default']}"
         yield Finding("default CUDA toolkit", state["default"] or "none", expected, "run site.yml")
     path = (state["session"] or {}).get("PATH", "")
-    if sessions and f"{state['root']}/cuda/bin" not in path.split(":"):
+    exported = sessions and plan["default"] not in ("", "/usr")
+    if exported and f"{state['root']}/cuda/bin" not in path.split(":"):
         text = "sshd does not report its settings" if state["session"] is None else f"PATH={path}"
         expected = f"{state['root']}/cuda/bin in the PATH that sshd sets"
         action = "sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config and sshd_config.d"

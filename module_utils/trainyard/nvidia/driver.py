@@ -220,8 +220,13 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
 
 
 def check_hosts(hosts: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Compare each host's `driver` with what is `expected` there."""
-    return [finding for host in hosts for finding in check(host["driver"], host["expected"])]
+    """Compare each host's `driver` with what is `expected` there; a host without a driver on purpose has neither."""
+    return [finding for host in hosts if host for finding in check(host["driver"], host["expected"])]
+
+
+def module_findings(states: Sequence[State], kernels: Sequence[str]) -> list[Finding]:
+    """Find kernels that have no module of the installed driver."""
+    return [each.on(state["host"]) for state in states if state["version"] for each in _kernels(state, kernels)]
 
 
 def check(state: State, expected: Mapping[str, Any]) -> list[Finding]:

@@ -21,6 +21,7 @@ _FIRST = {
     60: (8, 0), 61: (8, 0), 70: (9, 0), 75: (10, 0), 80: (11, 0), 86: (11, 1), 89: (11, 8), 90: (11, 8),
     100: (12, 8), 103: (12, 9), 120: (12, 8),
 }  # fmt: skip
+KNOWN = {*_FIRST, *(number for numbers in ARCHITECTURES.values() for number in numbers)}
 # From this CUDA on nothing below the architecture is compiled for.
 _OLDEST = (((13, 0), 75), ((12, 0), 50), ((11, 0), 35))
 
@@ -31,8 +32,12 @@ _FLAGS = re.compile(rf"{_FLAG}(?: {_FLAG})*")
 
 def flags(generations: Iterable[str]) -> str:
     """Return the -gencode flags for GPUs of these generations. Raises KeyError for one that is not in the table."""
-    numbers = sorted({number for generation in generations for number in ARCHITECTURES[generation]})
-    return " ".join(f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers)
+    return flags_for({number for generation in generations for number in ARCHITECTURES[generation]})
+
+
+def flags_for(numbers: Iterable[int]) -> str:
+    """Return the -gencode flags for architectures."""
+    return " ".join(f"-gencode=arch=compute_{number},code=sm_{number}" for number in sorted(numbers))
 
 
 def is_flags(text: str) -> bool:

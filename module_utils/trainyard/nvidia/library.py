@@ -174,15 +174,15 @@ def _check_node(library: Library, state: State, request: Mapping[str, Any]) -> I
         yield Finding(f"CUDA that {title} was built with", built, expected, action)
 
 
-def check_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def check_nodes(nodes: Sequence[Mapping[str, Any]], name: str) -> list[Finding]:
     """Return what is wrong with one library on nodes: each has its `state` and its `request`.
 
-    A request has name, provider, version and cuda (either may be "": any), and gpus ("0": declared to have none).
+    A request has name, provider, version and cuda (either may be "": any), and gpus ("0": declared to have none). Nodes
+    without a request of this name are left out.
     """
-    if not nodes:
-        return []
-    library = LIBRARIES[nodes[0]["request"]["name"]]
-    name, title = library.name, library.title
+    library = LIBRARIES[name]
+    title = library.title
+    nodes = [node for node in nodes if node and node["request"]["name"] == name]
     states = [node["state"] for node in nodes]
     findings = [
         finding.on(state["host"])

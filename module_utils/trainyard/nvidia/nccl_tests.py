@@ -142,10 +142,11 @@ def _installed_flags(members: Sequence[State], settings: Mapping[str, Any], flag
     needed = set(gencode.architectures(flags))
     for state in members:
         for option in (state["record"] or {}).get("make", []):
-            old = str(option).partition("NVCC_GENCODE=")[2]
-            # Another node compiles with these words, by its root.
-            fits = gencode.is_flags(old) and needed <= set(gencode.architectures(old))
-            if fits and state["record"] == _record(state, settings, old):
+            # Only the numbers are taken over: the rest of a node's record would be run on the node that builds.
+            numbers = gencode.architectures(option.partition("NVCC_GENCODE=")[2])
+            old = gencode.flags_for(numbers)
+            known = needed <= set(numbers) <= gencode.KNOWN and not _refused(numbers, state["cuda"]["version"])
+            if known and state["record"] == _record(state, settings, old):
                 return old
     return flags
 

@@ -8,6 +8,7 @@ CUDA's message for that; bandwidths are measured elsewhere.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ _FLAG = re.compile(r"\[-(\w),--([a-z_]+)")
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.M)
 # cudaErrorNoDevice, and cudaErrorInsufficientDriver where there is no driver at all.
 _NO_DEVICE = re.compile(r"no CUDA-capable device|CUDA driver version is insufficient", re.I)
+# One rank over as few bytes as there can be.
+RUN_OPTIONS = ("-b", "8", "-e", "8", "-n", "1", "-w", "0")
 _CHECK, _AGAIN = "nccl-tests", "run the role nccl_tests again"
 
 
@@ -61,7 +64,7 @@ def _program_findings(probe: Probe) -> Iterator[Finding]:
     for name, program in complete.items():
         if program["status"] != 0 or not program["flags"]:
             found = f"{name} --help ended with status {program['status']} and said: {program['said']}"
-            yield Finding(_CHECK, found, "status 0 and its flags", f"run {probe['bin']}/{name} --help there")
+            yield Finding(_CHECK, found, "status 0 and its flags", f"run {_command(probe, name, '--help')} there")
 
 
 def _run_findings(probe: Probe) -> Iterator[Finding]:
@@ -70,7 +73,13 @@ def _run_findings(probe: Probe) -> Iterator[Finding]:
         return
     ended = "did not end in time" if run["status"] == 124 else f"ended with status {run['status']}"
     expected = "the end that CUDA gives without a GPU" if without else "status 0"
-    yield Finding(_CHECK, f"{run['name']} {ended} and said: {run['said']}", expected, f"run it there: {run['command']}")
+    action = f"run it there: {_command(probe, run['name'], *RUN_OPTIONS)}"
+    yield Finding(_CHECK, f"{run['name']} {ended} and said: {run['said']}", expected, action)
+
+
+def _command(probe: Probe, name: str, *options: str) -> str:
+    # Folder and name are those that the node returned.
+    return shlex.join([f"{probe['bin']}/{name}", *options])
 
 
 def check(probes: Sequence[Probe]) -> list[Finding]:

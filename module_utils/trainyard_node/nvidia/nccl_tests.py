@@ -13,7 +13,7 @@ from ...trainyard.nvidia.cuda import nvcc_version
 from ...trainyard.nvidia.cuda_verify import last_lines
 from ...trainyard.nvidia.library import LIBRARIES
 from ...trainyard.nvidia.nccl_tests import header_version
-from ...trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
+from ...trainyard.nvidia.nccl_tests_verify import RUN_OPTIONS, missing_libraries, needs_mpi, parse_flags
 from ..machine import commands, programs
 from ..machine.tree import Tree
 
@@ -102,12 +102,10 @@ def probe_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one rank over as few bytes as there can be, and return name, command, status, output and said."""
-    argv = [program, "-b", "8", "-e", "8", "-n", "1", "-w", "0"]
-    done = commands.run(argv, _RUN_SECONDS, **settings)
+    """Run one rank over as few bytes as there can be, and return name, status, output and said."""
+    done = commands.run([program, *RUN_OPTIONS], _RUN_SECONDS, **settings)
     return {
         "name": Path(program).name,
-        "command": " ".join(argv),
         "status": done.status,
         "output": done.output,
         "said": last_lines(done.output, 4)[-400:],

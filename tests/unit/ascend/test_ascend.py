@@ -12,10 +12,11 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.ascend.answers import STATE
 from ansible.module_utils.trainyard_node.ascend.software import read_ascend
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
-from filters import FILTERS
+from filters import fitting, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,7 +86,7 @@ def devices(host=1, number=8, **changes):
 
 
 def state(host=1, **changes):
-    return {
+    found = {
         "host": f"n{host}",
         "machine": "aarch64",
         "npu": {"chip": "910b", "super_pod_id": "", "devices": devices(host), "problems": [], "notes": []},
@@ -101,6 +102,7 @@ def state(host=1, **changes):
         "installed": {},
         **changes,
     }
+    return fitting(found, STATE)
 
 
 def with_devices(host, listed, **changes):
@@ -323,7 +325,7 @@ def local(host, form="169.254.{}.{}", of=range(8)):
 def remarked(*states):
     """The remarks on link-local addresses, which stop nothing."""
     assert check(*states) == []
-    return [(one["check"], one["found"], one["expected"]) for one in FILTERS["ascend_remarks"](list(states))]
+    return [(one["check"], one["found"], one["expected"]) for one in of_hosts("ascend_remarks", list(states))]
 
 
 def test_link_local_addresses_on_all_nodes_are_one_switch():
@@ -373,7 +375,7 @@ def machine(tmp_path):
 
 
 def test_the_state_of_a_node(machine):
-    found = read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend")
+    found = fitting(read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend"), STATE)
     assert len(found["npu"]["devices"]) == 8
     assert (found["driver"], found["running_driver"], found["firmware"]) == ("25.0.rc1.1", "24.1.0", "7.7.0.1.231")
     assert found["boards"][7] == {"card": 7, "firmware": "7.1.0.7.220", "compatibility": "OK"}
@@ -394,7 +396,7 @@ def test_the_state_names_what_the_installer_wrote_down(machine):
     (machine / "usr/local/Ascend/driver").rename(machine / "driver")
     (machine / "opt/Ascend").mkdir()
     (machine / "driver").rename(machine / "opt/Ascend/driver")
-    found = read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend")
+    found = fitting(read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend"), STATE)
     assert (found["driver"], found["firmware"]) == ("25.0.rc1.1", "")
 
 
@@ -404,7 +406,7 @@ def test_cann_of_8_5_and_newer_has_another_folder(machine):
     text = TOOLKIT.replace("8.2.RC1", "8.5.0").replace("ascend-toolkit/8.5.0", "cann-8.5.0")
     (home / "ascend_toolkit_install.info").write_text(text)
     (home.parent / "set_env.sh").write_text("")
-    found = read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend")
+    found = fitting(read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend"), STATE)
     assert (found["cann"], found["set_env"]) == ("8.5.0", "/usr/local/Ascend/cann/set_env.sh")
     assert found["cann_homes"] == ["/usr/local/Ascend/cann", "/usr/local/Ascend/cann-8.5.0"]
 
@@ -420,10 +422,10 @@ def run(module, capsys, **params):
 def test_installed_components_are_planned_and_checked(machine, capsys):
     found = run(ascend_state, capsys, host="n1", root=str(machine))["state"]
     requested = {"state": found, "packages": [package(version="25.0.rc1.1")]}
-    plan = FILTERS["ascend_plan"]([requested], "/usr/local/Ascend")
+    plan = of_hosts("ascend_plan", {"n1": requested}, "/usr/local/Ascend")
     assert (plan["nodes"], plan["findings"]) == ({"n1": []}, [])
     equal = {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"]}
-    assert [one["check"] for one in FILTERS["ascend_findings"]([found], equal)] == ["restart", "restart"]
+    assert [one["check"] for one in of_hosts("ascend_findings", [found], equal)] == ["restart", "restart"]
     described = yaml.safe_load(ascend_state.RETURN)["state"]["description"]
     assert [name for name in found if f"C({name})" not in described] == []
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible.module_utils.trainyard.hardware.answers import RDMA
 from ansible.module_utils.trainyard.hardware.rdma import check, parse_ibv_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
-from filters import FILTERS
+from filters import fitting, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +39,8 @@ def networks(tmp_path_factory):
 
 def state(host, networks, **changes):
     declared = {"expected": "auto", "ports": [], "rate_gbps": 0.0, "link_layer": ""}
-    return {"host": host, "networks": networks, "virtual": "", "verbs": None, **declared, **changes}
+    node = {"host": host, "networks": networks, "virtual": "", "verbs": None, **declared, **changes}
+    return fitting(node, RDMA)
 
 
 DECLARED = {"expected": "8", "rate_gbps": 400.0, "link_layer": "InfiniBand"}
@@ -54,10 +56,8 @@ def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
     assert check([node]) == []
     more = {**node, "expected": "9"}
     assert texts(check([more])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
-    assert [finding["host"] for finding in FILTERS["rdma_findings"]([more, state("p1", networks("plain"))])] == [
-        "g1",
-        "p1",
-    ]
+    found = of_hosts("rdma_findings", [more, state("p1", networks("plain"))])
+    assert [finding["host"] for finding in found] == ["g1", "p1"]
 
 
 def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):

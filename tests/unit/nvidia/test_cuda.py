@@ -10,10 +10,11 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import cuda, cuda_verify
+from ansible.module_utils.trainyard.nvidia.answers import TOOLKITS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
 from cuda_states import ROOT, toolkit
-from filters import FILTERS
+from filters import fitting, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,7 +106,7 @@ def captured(tmp_path):
 
 
 def test_a_captured_node(captured):
-    found = read_cuda(Tree(str(captured)), "n1", ROOT, ["/usr/local/cuda"], "", "train")
+    found = fitting(read_cuda(Tree(str(captured)), "n1", ROOT, ["/usr/local/cuda"], "", "train"), TOOLKITS)
     assert (found["os"], found["family"], found["gpus"]) == ("ubuntu 22.04", "debian", 1)
     assert found["default"] == "/usr/local/cuda-12.4"
     assert found["toolkits"] == {
@@ -130,7 +131,7 @@ def test_what_a_node_has_is_planned_and_judged(captured, capsys):
     assert set(found) <= set(re.findall(r"C\((\w+)\)", documented))
     node = {"state": found, "records": [{"provider": "network_repo", "version": "12.4.1"}], "default": "", "absent": []}
     wanted = {"pins": {}, "min_free_mib": {}, "host_compiler": "", "manage_system": True}
-    made = FILTERS["cuda_toolkit_plan"]([node], wanted)
+    made = of_hosts("cuda_toolkit_plan", {"n1": node}, wanted)
     assert made["findings"] == []
     assert made["nodes"]["n1"]["toolkits"][0]["install"] is False
-    assert FILTERS["cuda_toolkit_findings"]([found], made["nodes"]) == []
+    assert of_hosts("cuda_toolkit_findings", [found], made["nodes"]) == []

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.nvidia import answers
 from ansible.module_utils.trainyard.nvidia import library as rules
 from ansible.module_utils.trainyard_node.nvidia import library as node
+from filters import fitting
 
 NCCL, CUDNN = rules.LIBRARIES["nccl"], rules.LIBRARIES["cudnn"]
 STAND_IN = Path(__file__).resolve().parents[2] / "fixtures/nvidia_repository"
@@ -78,11 +80,12 @@ def test_remarks_name_files_other_libraries_and_a_missing_driver():
 
 
 def state(host, version="2.21.5", cuda="12.4", **changes):
-    return {
+    found = {
         **{"host": host, "home": "/opt/trainyard/nccl", "kind": "ours", "version": version, "header": version},
         **{"cuda": cuda, "library": f"/usr/lib/libnccl.so.{version}", "error": "", "unloaded": ""},
         **changes,
     }
+    return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
 
 
 def nccl(provider="network_repo", version="2.21.5", cuda="12.4"):
@@ -90,7 +93,9 @@ def nccl(provider="network_repo", version="2.21.5", cuda="12.4"):
 
 
 def check(states, request):
-    return rules.check_nodes([{"state": each, "request": request} for each in states])
+    nodes = [{"state": each, "request": request} for each in states]
+    others = [{}, {"state": state("n9"), "request": {**request, "name": "other"}}]
+    return rules.check_nodes([*nodes, *others], request["name"])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,8 @@ def prefix(tmp_path, fakes):
 
 def read(home):
     left = {"wheel": f"{home}-cu*", "archive": f"{home}-archive/*"}
-    return node.read_library("nccl", "n1", str(home), "nobody-here", left)
+    found = node.read_library("nccl", "n1", str(home), "nobody-here", left)
+    return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
 
 
 def test_a_library_is_read_through_its_home(prefix, tmp_path):
@@ -215,7 +221,8 @@ def read_cudnn(tmp_path, code):
     folder = installed(tmp_path / "cudnn-archive", "libcudnn.so.8", code, headers)
     home = tmp_path / "cudnn"
     node.make_home(home, CUDNN.home_links(node.files_of_prefix(str(folder))), {"provider": "archive"})
-    return node.read_library("cudnn", "n1", str(home), "nobody-here", {})
+    found = node.read_library("cudnn", "n1", str(home), "nobody-here", {})
+    return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
 
 
 def test_a_cudnn_is_read_through_its_home(tmp_path, fakes):

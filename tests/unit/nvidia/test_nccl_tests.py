@@ -11,14 +11,14 @@ import nccl_tests_state
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import gencode, nccl_tests
+from ansible.module_utils.trainyard.nvidia import answers, gencode, nccl_tests
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.nvidia.nccl_tests import header_version, plan_builds
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import check as check_nodes
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
-from filters import FILTERS
+from filters import fitting, of_hosts
 
 PREFIX = "/opt/trainyard/nccl-tests"
 DEBIAN, UBUNTU = "debian 12 x86_64", "ubuntu 22.04 aarch64"
@@ -58,10 +58,11 @@ def part(home, version, **changes):
 def state(host, *gpus, cuda="12.4.131", nccl="2.21.5", mpi="4.1.4", **changes):
     parts = {"cuda": cuda, "nccl": nccl, "openmpi": mpi}
     homes = [part(f"/opt/trainyard/{name}", version) for name, version in parts.items()]
-    return {
+    found = {
         "host": host, "platform": DEBIAN, "cpus": 8, "free_mb": 9000, "record": None, "prefix_kind": "none",
         **dict(zip(("cuda", "nccl", "mpi"), homes)), "missing": [], "gpus": list(gpus), **changes,
     }  # fmt: skip
+    return fitting(found, answers.NCCL_TESTS)
 
 
 def built(node):
@@ -239,15 +240,16 @@ def program(**changes):
     return {"exists": True, "missing": [], "mpi": True, "status": 0, "said": "x", "flags": {"minbytes": "b"}, **changes}
 
 
-RUN = {"name": "a_perf", "command": "/p/bin/a_perf -b 8", "status": 2, "said": "x", "output": "x"}
+RUN = {"name": "a_perf", "status": 2, "said": "x", "output": "x"}
 NO_DEVICE = {**RUN, "output": "n1: Test CUDA failure common.cu:1000 'no CUDA-capable device is detected'"}
 
 
 def probe(host, **changes):
-    return {
+    found = {
         "host": host, "prefix": "/p", "bin": "/p/bin", "record": RECORD, "prefix_kind": "built", "gpus": 0,
         "programs": {"a_perf": program(), "b_perf": program()}, "run": NO_DEVICE, **changes,
     }  # fmt: skip
+    return fitting(found, answers.NCCL_TESTS_PROBE)
 
 
 def test_good_programs_have_no_findings():
@@ -306,8 +308,9 @@ def test_programs_of_this_machine_are_asked(capsys, tmp_path):
 
 
 def test_plan_and_findings_as_filters():
-    assert FILTERS["nccl_tests_plan"]([state("n1", H100)], WANTED)["nodes"]["n1"]["action"] == "build"
-    assert FILTERS["nccl_tests_findings"]([probe("n1", run=RUN)])[0]["host"] == "n1"
+    assert of_hosts("nccl_tests_plan", [state("n1", H100)], WANTED)["nodes"]["n1"]["action"] == "build"
+    (finding,) = of_hosts("nccl_tests_findings", [probe("n1", run=RUN)])
+    assert finding["action"] == "run it there: /p/bin/a_perf -b 8 -e 8 -n 1 -w 0"
 
 
 SETTINGS = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import driver
+from ansible.module_utils.trainyard.nvidia.answers import DRIVER
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
-from filters import FILTERS
+from filters import fitting, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,7 +138,7 @@ def machine(tmp_path):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return read_driver(Tree(str(tmp_path)), "n1", list(kernels))
+        return fitting(read_driver(Tree(str(tmp_path)), "n1", list(kernels)), DRIVER)
 
     return read
 
@@ -162,7 +163,8 @@ SETTINGS = {"version": "", "branch": "", "flavour": "", "kernels": [KERNEL], "gp
 
 def judged(state, **settings):
     host = {"driver": state, "expected": {**SETTINGS, **settings}}
-    return [(finding["check"], finding["found"]) for finding in FILTERS["nvidia_driver_findings"]([host])]
+    found = of_hosts("nvidia_driver_findings", {"n1": host, "without": {}})
+    return [(finding["check"], finding["found"]) for finding in found]
 
 
 def test_a_running_driver(machine):

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import driver_plan as plan
-from filters import FILTERS
+from ansible.module_utils.trainyard.nvidia.answers import DRIVER_NODE
+from filters import FILTERS, fitting, of_hosts
 
 KERNEL = "6.1.0-56-amd64"
 STATE = {
     **{"host": "n1", "kernel": KERNEL, "provider": "none", "version": "", "loaded": "", "packages": {}, "broken": []},
-    **{"runfile": "", "nouveau": False, "dkms": [], "modules": {KERNEL: {"version": ""}}},
+    **{"runfile": "", "nouveau": False, "dkms": [], "modules": {KERNEL: {"version": ""}}, "builds": {}},
+    **{"headers": [KERNEL], "held": [], "flavour": "", "userspace": "", "fabric_manager": "", "reboot_due": []},
+    "smi": {"driver": "", "problem": ""},
 }
 FACTS = {
     "os": {"id": "debian", "version": "12", "family": "debian"},
     "arch": "x86_64",
-    "gpus": [{"generation": "ampere"}] * 8,
+    "kernel": {"running": KERNEL, "headers": [KERNEL], "headers_available": True},
+    "virtual": "",
+    "gpus": [{"device_id": "0x20b2", "name": "A100 SXM4 80GB", "generation": "ampere"}] * 8,
     "nvswitches": 0,
     "secure_boot": "disabled",
-    "apt": {"held": [], "broken": []},
+    "nouveau": False,
+    "gcc": "12.2.0",
+    "apt": {"held": [], "broken": [], "kept": []},
+    "cuda": [],
+    "free_mib": {"/": 90000},
 }
 SETTINGS = {
     **{"provider": "network_repo", "state": "present", "version": "550.127.08", "branch": "", "flavour": "proprietary"},
@@ -35,7 +44,8 @@ def planned(settings=(), state=(), facts=()):
 
 
 def host(settings, state, facts):
-    return {"driver": {**STATE, **state}, "facts": {**FACTS, **facts}, "settings": {**SETTINGS, **settings}}
+    node = {"driver": {**STATE, **state}, "facts": {**FACTS, **facts}, "settings": {**SETTINGS, **settings}}
+    return fitting(node, DRIVER_NODE)
 
 
 def distro(branch, **changes):
@@ -43,7 +53,7 @@ def distro(branch, **changes):
 
 
 def test_the_filter_plans_all_hosts():
-    made = FILTERS["nvidia_driver_plan"]([host({}, {}, {}), host({"flavour": "open"}, {"host": "n2"}, {})])
+    made = of_hosts("nvidia_driver_plan", {"n1": host({}, {}, {}), "n2": host({"flavour": "open"}, {}, {})})
     assert made["findings"] == []
     first = {host: each["roots"][0][0] for host, each in made["nodes"].items()}
     assert first == {"n1": "cuda-drivers-550", "n2": "nvidia-open-550"}
@@ -137,7 +147,7 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one():
         (RUNFILE, INSTALLED, {}, "driver from elsewhere", "driver 550.54.15 from network_repo"),
         ({"replace": True}, {**INSTALLED, "provider": "unknown", "runfile": "470.103.01"}, {}, "driver from elsewhere",
          "packages nvidia-kernel-dkms, and the vendor's installer (470.103.01)"),
-        ({}, {}, {"apt": {"held": [], "broken": ["dkms"]}}, "packages", "half installed: dkms"),
+        ({}, {}, {"apt": {"held": [], "broken": ["dkms"], "kept": []}}, "packages", "half installed: dkms"),
         ({}, {}, {"secure_boot": "enabled"}, "Secure Boot", "enabled, without a key to sign the module"),
         (distro("535"), {}, {"nvswitches": 4}, "Fabric Manager", "4 NVSwitches, and distro has no Fabric Manager"),
     ],

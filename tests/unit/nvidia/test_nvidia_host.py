@@ -9,9 +9,11 @@ import nvidia_host
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard.nvidia.answers import FACTS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
 from captured_tree import unfold
+from filters import fitting
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +28,7 @@ def read(tmp_path):
     def read_one(name, change=lambda root: None):
         root = unfold(name, tmp_path / name, TREES)
         change(root)
-        return read_host(Tree(str(root)), name)
+        return fitting(read_host(Tree(str(root)), name), FACTS)
 
     return read_one
 
@@ -88,7 +90,7 @@ def test_toolkits_and_records_of_other_folders(tmp_path):
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    host = read_host(Tree(str(tmp_path)), "h", ["/usr/local", "/srv/sw"], "/srv/state")
+    host = fitting(read_host(Tree(str(tmp_path)), "h", ["/usr/local", "/srv/sw"], "/srv/state"), FACTS)
     assert (host["cuda"], host["apt"]["kept"]) == (["11.4.4", "distro"], ["nvidia-open-580"])
 
 
@@ -129,7 +131,7 @@ def test_secure_boot_by_the_variable_which_needs_no_tool(read, value, state):
 
 
 def test_a_host_without_tools_is_read_all_the_same(tmp_path):
-    host = read_host(Tree(str(tmp_path)), "bare")
+    host = fitting(read_host(Tree(str(tmp_path)), "bare"), FACTS)
     assert host["os"] == {"id": "", "version": "", "family": ""}
     assert (host["arch"], host["gcc"], host["gpus"], host["free_mib"], host["secure_boot"]) == ("", "", [], {}, "none")
 

@@ -6,14 +6,16 @@ import copy
 import re
 from pathlib import Path
 
+import filters
 import pytest
 import yaml
+from ansible.module_utils.trainyard.nvidia import answers
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
 from captured_tree import unfold
-from filters import FILTERS
+from filters import FILTERS, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,7 +50,8 @@ def node(hosts):
             one["facts"][key] = {**one["facts"][key], **value} if isinstance(value, dict) else value
         one["driver"].update(driver or {})
         gpus = "0" if name == "none" else "auto"
-        return {**one, "stack": stack, "overrides": overrides or {}, "settings": {"gpus": gpus, **(settings or {})}}
+        given = {"stack": stack, "overrides": overrides or {}, "settings": {"gpus": gpus, **(settings or {})}}
+        return filters.fitting({**one, **given}, answers.STACK_NODE)
 
     return make
 
@@ -362,8 +365,8 @@ def test_any_overrides_are_checked_or_rejected(hosts, overrides):
 
 
 def test_the_filter_returns_findings_and_a_summary(node):
-    nodes = [node("v100", "pytorch-cuda12"), node("b200", "pytorch-cuda12")]
-    result = FILTERS["nvidia_stack_plan"](nodes, CATALOG, RULES)
+    nodes = {name: node(name, "pytorch-cuda12") for name in ("v100", "b200")}
+    result = of_hosts("nvidia_stack_plan", nodes, CATALOG, RULES)
     assert {one["host"] for one in result["findings"]} == {"b200"}
     assert result["nodes"]["v100"]["driver"]["flavour"] == "proprietary"
     assert "Warnings that do not stop (1 finding):\n\n  1. nouveau on v100" in result["summary"]
