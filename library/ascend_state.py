@@ -17,20 +17,20 @@ options:
     description: Where the vendor's packages are installed, unless C(/etc/ascend_install.info) names another folder.
     type: path
     default: /usr/local/Ascend
-extends_documentation_fragment: [captured_machine, inventory_name, read_only]
+extends_documentation_fragment: [captured_machine, read_only]
 """
 
 EXAMPLES = r"""
 - name: Read devices and versions
   ascend_state:
-    host: "{{ inventory_hostname }}"
+    ascend_root: /usr/local/Ascend
   register: found
 """
 
 RETURN = r"""
 state:
   description: >-
-    The C(host) and its C(machine) (hardware name); C(npu) as M(npu_info) returns it; versions C(driver),
+    The C(machine) (hardware name); C(npu) as M(npu_info) returns it; versions C(driver),
     C(running_driver), C(firmware), C(cann), empty where missing; C(boards), running C(firmware) and C(compatibility) of
     each C(card); C(cann_path), C(cann_homes) (folders that C(set_env.sh) may name) and C(set_env); C(restart_due),
     installed components that wait for a restart; C(installed), version and sha256 by component.
@@ -47,16 +47,13 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "host": {"type": "str", "required": True},
             "ascend_root": {"type": "path", "default": "/usr/local/Ascend"},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
     given = module.params
-    module.exit_json(
-        changed=False, state=read_ascend(Tree(given["root"]), given["host"], given["ascend_root"].rstrip("/"))
-    )
+    module.exit_json(changed=False, state=read_ascend(Tree(given["root"]), given["ascend_root"].rstrip("/")))
 
 
 if __name__ == "__main__":

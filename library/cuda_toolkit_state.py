@@ -29,13 +29,12 @@ options:
     description: User whose ssh sessions are checked. Empty for none.
     type: str
     default: ""
-extends_documentation_fragment: [captured_machine, inventory_name, read_only]
+extends_documentation_fragment: [captured_machine, read_only]
 """
 
 EXAMPLES = r"""
 - name: See which toolkits the node has
   cuda_toolkit_state:
-    host: "{{ inventory_hostname }}"
     cuda_root: /opt/trainyard
   register: found
 """
@@ -43,7 +42,7 @@ EXAMPLES = r"""
 RETURN = r"""
 state:
   description: >-
-    C(host), C(os), C(family), C(arch), C(root), C(toolkits), C(default),
+    C(os), C(family), C(arch), C(root), C(toolkits), C(default),
     C(default_kind), C(compiler), C(compilers), C(free_mib), C(gpus), C(mpi), C(session), C(nccl).
   returned: success
   type: dict
@@ -58,7 +57,6 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "host": {"type": "str", "required": True},
             "cuda_root": {"type": "path", "required": True},
             "homes": {"type": "list", "elements": "str", "default": []},
             "compiler": {"type": "str", "default": ""},
@@ -68,7 +66,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    names = ("host", "cuda_root", "homes", "compiler", "user")
+    names = ("cuda_root", "homes", "compiler", "user")
     state = read_cuda(Tree(given["root"]), *(given[name] for name in names))
     module.exit_json(changed=False, state=state)
 

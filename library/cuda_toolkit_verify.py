@@ -56,12 +56,13 @@ options:
     description: Seconds for the program.
     type: int
     default: 120
-extends_documentation_fragment: read_only
+extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""
 - name: Verify the default toolkit
   cuda_toolkit_verify:
+    host: "{{ inventory_hostname }}"
     source: "{{ lookup('ansible.builtin.file', 'verify.cu') }}"
     state: "{{ found.state }}"
     home: /usr/local/cuda-12.4
@@ -93,6 +94,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
+            "host": {"type": "str", "required": True},
             "source": {"type": "str", "required": True},
             "state": {"type": "dict", "required": True},
             "home": {"type": "str", "required": True},
@@ -109,7 +111,7 @@ def main() -> None:
     )
     given = module.params
     state, declared = given["state"], given["gpus"]
-    host, on_the_bus = state["host"], int(state["gpus"])
+    host, on_the_bus = given["host"], int(state["gpus"])
     if declared != "auto" and not declared.isdigit():
         module.fail_json(msg=f"{host}: nvidia_gpus is {declared!r}, expected auto, 0 or the number of GPUs.")
     request = {

@@ -36,13 +36,12 @@ options:
     type: list
     elements: str
     default: []
-extends_documentation_fragment: [inventory_name, read_only]
+extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
 - name: See what there is to build with
   nccl_tests_state:
-    host: "{{ inventory_hostname }}"
     prefix: /opt/trainyard/nccl-tests
     tools: [make, g++]
   register: state
@@ -51,7 +50,7 @@ EXAMPLES = r"""
 RETURN = r"""
 state:
   description: >-
-    C(host), C(platform), C(cpus), C(free_mb), C(record), C(prefix_kind), C(cuda), C(nccl), C(mpi), C(missing) (tools).
+    C(platform), C(cpus), C(free_mb), C(record), C(prefix_kind), C(cuda), C(nccl), C(mpi), C(missing) (tools).
   returned: success
   type: dict
 """
@@ -70,7 +69,6 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "host": {"type": "str", "required": True},
             "prefix": {"type": "path", "required": True},
             "software": {"type": "path", "default": "/opt/trainyard"},
             "cuda_home": {"type": "str", "default": ""},
@@ -87,7 +85,6 @@ def main() -> None:
     module.exit_json(
         changed=False,
         state={
-            "host": given["host"],
             **read_place(Path(given["prefix"])),
             **parts,
             "missing": [tool for tool in given["tools"] if tree.tool(tool) is None],

@@ -18,20 +18,19 @@ options:
     type: list
     elements: str
     default: []
-extends_documentation_fragment: [captured_machine, inventory_name, read_only]
+extends_documentation_fragment: [captured_machine, read_only]
 """
 
 EXAMPLES = r"""
 - name: Read the driver
   nvidia_driver_state:
-    host: "{{ inventory_hostname }}"
   register: found
 """
 
 RETURN = r"""
 driver:
   description: >-
-    What the node has. Fields: C(host), C(kernel), C(headers), C(provider), C(version), C(packages), C(broken),
+    What the node has. Fields: C(kernel), C(headers), C(provider), C(version), C(packages), C(broken),
     C(held), C(runfile), C(loaded), C(flavour), C(userspace), C(fabric_manager), C(smi), C(dkms), C(modules),
     C(builds), C(unbuilt), C(nouveau), C(reboot_due).
   returned: success
@@ -47,14 +46,13 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "host": {"type": "str", "required": True},
             "kernels": {"type": "list", "elements": "str", "default": []},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
     given = module.params
-    module.exit_json(changed=False, driver=read_driver(Tree(given["root"]), given["host"], given["kernels"]))
+    module.exit_json(changed=False, driver=read_driver(Tree(given["root"]), given["kernels"]))
 
 
 if __name__ == "__main__":

@@ -22,20 +22,20 @@ options:
     description: Folder in which the role nvidia_repository notes which packages it keeps at their version.
     type: path
     default: /var/lib/trainyard-root/packages
-extends_documentation_fragment: [captured_machine, inventory_name, read_only]
+extends_documentation_fragment: [captured_machine, read_only]
 """
 
 EXAMPLES = r"""
 - name: Read what the node is
   nvidia_host:
-    host: "{{ inventory_hostname }}"
+    records: /var/lib/trainyard-root/packages
   register: found
 """
 
 RETURN = r"""
 nvidia_host:
   description: >-
-    What the node is. Fields: C(host), C(os), C(arch), C(kernel), C(virtual), C(gpus), C(nvswitches),
+    What the node is. Fields: C(os), C(arch), C(kernel), C(virtual), C(gpus), C(nvswitches),
     C(secure_boot), C(nouveau), C(gcc), C(apt), C(cuda), C(free_mib), C(rdma_ports).
   returned: success
   type: dict
@@ -50,7 +50,6 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "host": {"type": "str", "required": True},
             "toolkits": {"type": "list", "elements": "path", "default": ["/usr/local"]},
             "records": {"type": "path", "default": "/var/lib/trainyard-root/packages"},
             "root": {"type": "path", "default": "/"},
@@ -58,9 +57,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    module.exit_json(
-        changed=False, nvidia_host=read_host(Tree(given["root"]), given["host"], given["toolkits"], given["records"])
-    )
+    module.exit_json(changed=False, nvidia_host=read_host(Tree(given["root"]), given["toolkits"], given["records"]))
 
 
 if __name__ == "__main__":

@@ -30,14 +30,13 @@ options:
     description: By provider a path that it leaves; its last part may be a pattern.
     type: dict
     default: {}
-extends_documentation_fragment: [inventory_name, read_only]
+extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
 - name: Read the NCCL of the node
   nvidia_library_state:
     library: nccl
-    host: "{{ inventory_hostname }}"
     home: /opt/trainyard/nccl
   register: found
 """
@@ -61,7 +60,6 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "library": {"type": "str", "choices": ["nccl", "cudnn"], "required": True},
-            "host": {"type": "str", "required": True},
             "home": {"type": "path", "required": True},
             "user": {"type": "str", "default": "train"},
             "traces": {"type": "dict", "default": {}},
@@ -69,7 +67,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    state = read_library(given["library"], given["host"], given["home"], given["user"], given["traces"])
+    state = read_library(given["library"], given["home"], given["user"], given["traces"])
     module.exit_json(changed=False, state=state)
 
 

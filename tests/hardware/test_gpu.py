@@ -131,7 +131,7 @@ def test_health_is_what_nvidia_smi_says(machine, record):
 
 def test_machine_is_read_for_the_choice_of_a_stack(machine, record):
     """GPUs by PCI, kernel, headers, compilers and packages, as the role nvidia_stack reads them."""
-    host = read_host(machine.tree, "localhost")
+    host = read_host(machine.tree)
     record["host"] = {name: value for name, value in host.items() if name != "apt"}
     on_the_bus = {gpu["pci"]: gpu for gpu in host["gpus"]}
     seen = [gpu for gpu in machine.accelerators["devices"] if gpu["pci"] in on_the_bus]
@@ -172,7 +172,7 @@ def test_captures_are_read_as_the_machine_was(machine):
 
 
 def _program(machine, home, with_nccl):
-    state = read_cuda(machine.tree, "localhost", str(machine.root), [home], "")
+    state = read_cuda(machine.tree, str(machine.root), [home], "")
     # Open MPI does not start processes of root.
     mpi = bool(state["mpi"]) and os.geteuid() != 0
     # Without MPI there is one process, on the first GPU.

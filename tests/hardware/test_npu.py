@@ -30,7 +30,7 @@ PASTED = (
 @pytest.fixture(scope="session")
 def ascend(machine):
     """Return devices, addresses and the vendor's software, as role ascend reads them."""
-    found = read_ascend(machine.tree, "localhost", CANN)
+    found = {"host": "localhost", **read_ascend(machine.tree, CANN)}
     machine.report.machine["ascend"] = {name: found[name] for name in ("driver", "running_driver", "firmware", "cann")}
     return found
 

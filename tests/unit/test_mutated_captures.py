@@ -285,7 +285,7 @@ def verify_facts_of(tree):
 
 
 def nvidia_facts(tree):
-    return nvidia_host.read_host(tree, "n1")
+    return nvidia_host.read_host(tree)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.tree")), ids=lambda path: path.stem)

@@ -48,7 +48,7 @@ def _installed(tree: Tree, root: str) -> dict[str, Any]:
     return found
 
 
-def read_ascend(tree: Tree, host: str, root: str) -> dict[str, Any]:
+def read_ascend(tree: Tree, root: str) -> dict[str, Any]:
     """Return the state of the machine that library/ascend_state describes."""
     accelerators = read_accelerators(tree)
     boards = []
@@ -59,7 +59,6 @@ def read_ascend(tree: Tree, host: str, root: str) -> dict[str, Any]:
         boards.append({"card": card, **parse.board(outcome.output if outcome and outcome.status == 0 else "")})
     firmware = tree.text(f"{install_path(tree, 'firmware', root)}/firmware/version.info")
     state = {
-        "host": host,
         "machine": platform.machine(),
         "npu": read_npu(tree, accelerators) or {},
         "driver": parse.driver_version(tree.text(f"{install_path(tree, 'driver', root)}/driver/version.info")),

@@ -87,7 +87,7 @@ def _session(tree: Tree, user: str) -> dict[str, str] | None:
     return None if printed is None else session_environment.effective(printed)
 
 
-def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:
+def read_cuda(tree: Tree, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:
     """Return the state that library/cuda_toolkit_state describes; `homes` are read besides the usual places."""
     places = [
         *(f"/usr/local/{name}" for name in tree.names("/usr/local") if _NUMBERED.search(name)),
@@ -102,7 +102,6 @@ def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str,
     nccl_places = (f"{root}/nccl", beside, "/usr")
     system = read_os(tree.text("/etc/os-release"))
     return {
-        "host": host,
         "os": f"{system['id'] or 'linux'} {system['version']}".strip(),
         "family": system["family"],
         "arch": platform.machine(),

@@ -68,7 +68,7 @@ def _builds(tree: Tree, kernels: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]:
+def read_driver(tree: Tree, kernels: Sequence[str]) -> dict[str, Any]:
     """Return the state of the machine that library/nvidia_driver_state describes."""
     running = tree.text("/proc/sys/kernel/osrelease") or platform.release()
     kernels = kernels or [running]
@@ -85,7 +85,6 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
     argv = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     smi = tree.command("nvidia-smi", argv, _TOOL_SECONDS)
     state = {
-        "host": host,
         "kernel": running,
         "headers": [one for one in tree.names("/lib/modules") if tree.exists(f"/lib/modules/{one}/build")],
         "provider": parse.provider_of(packages, runfile, loaded),

@@ -100,7 +100,7 @@ def _rdma_ports(tree: Tree) -> int:
 
 
 def read_host(
-    tree: Tree, host: str, toolkits: Sequence[str] = ("/usr/local",), records: str = "/var/lib/trainyard-root/packages"
+    tree: Tree, toolkits: Sequence[str] = ("/usr/local",), records: str = "/var/lib/trainyard-root/packages"
 ) -> dict[str, Any]:
     """Return the facts that library/nvidia_host describes."""
     gpus, switches = _pci(tree)
@@ -108,7 +108,6 @@ def read_host(
     folders = [folder for folder in _FOLDERS if tree.exists(folder)]
     query = ["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\\t${binary:Package}\\t${Version}\\n"]
     return {
-        "host": host,
         "os": parse.read_os(tree.text("/etc/os-release") or tree.text("/usr/lib/os-release")),
         "arch": (tree.output("uname.machine", ["uname", "-m"]) or "").strip(),
         "kernel": {

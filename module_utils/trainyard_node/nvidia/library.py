@@ -92,11 +92,10 @@ def _header(library: Library, home: Path) -> str:
     return library.header_version((home / "include" / name).read_text(errors="replace"))
 
 
-def read_library(name: str, host: str, home: str, user: str, traces: Mapping[str, str]) -> dict[str, Any]:
+def read_library(name: str, home: str, user: str, traces: Mapping[str, str]) -> dict[str, Any]:
     """Return what is at a home and what the library reports. `traces`: by provider, a pattern of what it leaves."""
     library, folder = LIBRARIES[name], Path(home)
     state: dict[str, Any] = {
-        "host": host,
         "home": home,
         "kind": kind_of(folder),
         **dict.fromkeys(("version", "header", "cuda", "library", "error", "unloaded"), ""),

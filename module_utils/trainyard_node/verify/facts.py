@@ -200,7 +200,7 @@ def _gpu_facts(accelerators: Accelerators, devices: dict[str, Any]) -> dict[str,
 def _ascend_facts(tree: Tree, accelerators: Accelerators, root: str) -> dict[str, Any]:
     if accelerators["vendor"] != "ascend":
         return {"npu_firmware": "", "cann": ""}
-    state = read_ascend(tree, "", root)
+    state = read_ascend(tree, root)
     return {"npu_firmware": state["firmware"], "cann": state["cann"]}
 
 

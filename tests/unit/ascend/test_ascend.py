@@ -375,7 +375,7 @@ def machine(tmp_path):
 
 
 def test_the_state_of_a_node(machine):
-    found = fitting(read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend"), STATE)
+    found = fitting(read_ascend(Tree(str(machine)), "/usr/local/Ascend"), STATE)
     assert len(found["npu"]["devices"]) == 8
     assert (found["driver"], found["running_driver"], found["firmware"]) == ("25.0.rc1.1", "24.1.0", "7.7.0.1.231")
     assert found["boards"][7] == {"card": 7, "firmware": "7.1.0.7.220", "compatibility": "OK"}
@@ -396,7 +396,7 @@ def test_the_state_names_what_the_installer_wrote_down(machine):
     (machine / "usr/local/Ascend/driver").rename(machine / "driver")
     (machine / "opt/Ascend").mkdir()
     (machine / "driver").rename(machine / "opt/Ascend/driver")
-    found = fitting(read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend"), STATE)
+    found = fitting(read_ascend(Tree(str(machine)), "/usr/local/Ascend"), STATE)
     assert (found["driver"], found["firmware"]) == ("25.0.rc1.1", "")
 
 
@@ -406,7 +406,7 @@ def test_cann_of_8_5_and_newer_has_another_folder(machine):
     text = TOOLKIT.replace("8.2.RC1", "8.5.0").replace("ascend-toolkit/8.5.0", "cann-8.5.0")
     (home / "ascend_toolkit_install.info").write_text(text)
     (home.parent / "set_env.sh").write_text("")
-    found = fitting(read_ascend(Tree(str(machine)), "n1", "/usr/local/Ascend"), STATE)
+    found = fitting(read_ascend(Tree(str(machine)), "/usr/local/Ascend"), STATE)
     assert (found["cann"], found["set_env"]) == ("8.5.0", "/usr/local/Ascend/cann/set_env.sh")
     assert found["cann_homes"] == ["/usr/local/Ascend/cann", "/usr/local/Ascend/cann-8.5.0"]
 
@@ -420,12 +420,12 @@ def run(module, capsys, **params):
 
 
 def test_installed_components_are_planned_and_checked(machine, capsys):
-    found = run(ascend_state, capsys, host="n1", root=str(machine))["state"]
+    found = run(ascend_state, capsys, root=str(machine))["state"]
     requested = {"state": found, "packages": [package(version="25.0.rc1.1")]}
     plan = of_hosts("ascend_plan", {"n1": requested}, "/usr/local/Ascend")
     assert (plan["nodes"], plan["findings"]) == ({"n1": []}, [])
     equal = {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"]}
-    assert [one["check"] for one in of_hosts("ascend_findings", [found], equal)] == ["restart", "restart"]
+    assert [one["check"] for one in of_hosts("ascend_findings", {"n1": found}, equal)] == ["restart", "restart"]
     described = yaml.safe_load(ascend_state.RETURN)["state"]["description"]
     assert [name for name in found if f"C({name})" not in described] == []
 

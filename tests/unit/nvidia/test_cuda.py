@@ -106,7 +106,7 @@ def captured(tmp_path):
 
 
 def test_a_captured_node(captured):
-    found = fitting(read_cuda(Tree(str(captured)), "n1", ROOT, ["/usr/local/cuda"], "", "train"), TOOLKITS)
+    found = fitting(read_cuda(Tree(str(captured)), ROOT, ["/usr/local/cuda"], "", "train"), TOOLKITS)
     assert (found["os"], found["family"], found["gpus"]) == ("ubuntu 22.04", "debian", 1)
     assert found["default"] == "/usr/local/cuda-12.4"
     assert found["toolkits"] == {
@@ -126,7 +126,7 @@ def run(module, capsys, **params):
 
 
 def test_what_a_node_has_is_planned_and_judged(captured, capsys):
-    found = run(cuda_toolkit_state, capsys, host="n1", cuda_root=ROOT, root=str(captured))["state"]
+    found = run(cuda_toolkit_state, capsys, cuda_root=ROOT, root=str(captured))["state"]
     documented = yaml.safe_load(cuda_toolkit_state.RETURN)["state"]["description"]
     assert set(found) <= set(re.findall(r"C\((\w+)\)", documented))
     node = {"state": found, "records": [{"provider": "network_repo", "version": "12.4.1"}], "default": "", "absent": []}
@@ -134,4 +134,4 @@ def test_what_a_node_has_is_planned_and_judged(captured, capsys):
     made = of_hosts("cuda_toolkit_plan", {"n1": node}, wanted)
     assert made["findings"] == []
     assert made["nodes"]["n1"]["toolkits"][0]["install"] is False
-    assert of_hosts("cuda_toolkit_findings", [found], made["nodes"]) == []
+    assert of_hosts("cuda_toolkit_findings", {"n1": found}, made["nodes"]) == []

@@ -180,7 +180,7 @@ def prefix(tmp_path, fakes):
 
 def read(home):
     left = {"wheel": f"{home}-cu*", "archive": f"{home}-archive/*"}
-    found = node.read_library("nccl", "n1", str(home), "nobody-here", left)
+    found = node.read_library("nccl", str(home), "nobody-here", left)
     return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
 
 
@@ -221,7 +221,7 @@ def read_cudnn(tmp_path, code):
     folder = installed(tmp_path / "cudnn-archive", "libcudnn.so.8", code, headers)
     home = tmp_path / "cudnn"
     node.make_home(home, CUDNN.home_links(node.files_of_prefix(str(folder))), {"provider": "archive"})
-    found = node.read_library("cudnn", "n1", str(home), "nobody-here", {})
+    found = node.read_library("cudnn", str(home), "nobody-here", {})
     return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
 
 

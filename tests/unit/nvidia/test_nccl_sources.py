@@ -29,7 +29,7 @@ SYSTEMS = {
 def v100(tmp_path_factory):
     """Return a function that judges a stack on the composed host with V100, under one of the systems."""
     tree = Tree(str(unfold("v100", tmp_path_factory.mktemp("v100"), PROJECT / "tests/fixtures/nvidia_hosts")))
-    facts, driver = read_host(tree, "v100"), read_driver(tree, "v100", [])
+    facts, driver = {"host": "v100", **read_host(tree)}, read_driver(tree, [])
 
     def judge(system, stack, accept=(), **overrides):
         chosen = SYSTEMS[system]

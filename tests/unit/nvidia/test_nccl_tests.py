@@ -286,7 +286,7 @@ def run(module, capsys, **params):
 
 
 def test_this_machine_has_a_state(capsys, tmp_path):
-    given = {"host": "n1", "prefix": str(tmp_path / "none"), "tools": ["sh", "no-such-tool"]}
+    given = {"prefix": str(tmp_path / "none"), "tools": ["sh", "no-such-tool"]}
     found = run(nccl_tests_state, capsys, **given)["state"]
     assert set(found) <= set(re.findall(r"C\((\w+)\)", yaml.safe_load(nccl_tests_state.RETURN)["state"]["description"]))
     assert (found["missing"], found["prefix_kind"]) == (["no-such-tool"], "none")

@@ -138,7 +138,7 @@ def machine(tmp_path):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return fitting(read_driver(Tree(str(tmp_path)), "n1", list(kernels)), DRIVER)
+        return fitting(read_driver(Tree(str(tmp_path)), list(kernels)), DRIVER)
 
     return read
 

@@ -28,7 +28,7 @@ def read(tmp_path):
     def read_one(name, change=lambda root: None):
         root = unfold(name, tmp_path / name, TREES)
         change(root)
-        return fitting(read_host(Tree(str(root)), name), FACTS)
+        return fitting(read_host(Tree(str(root))), FACTS)
 
     return read_one
 
@@ -90,7 +90,7 @@ def test_toolkits_and_records_of_other_folders(tmp_path):
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    host = fitting(read_host(Tree(str(tmp_path)), "h", ["/usr/local", "/srv/sw"], "/srv/state"), FACTS)
+    host = fitting(read_host(Tree(str(tmp_path)), ["/usr/local", "/srv/sw"], "/srv/state"), FACTS)
     assert (host["cuda"], host["apt"]["kept"]) == (["11.4.4", "distro"], ["nvidia-open-580"])
 
 
@@ -131,7 +131,7 @@ def test_secure_boot_by_the_variable_which_needs_no_tool(read, value, state):
 
 
 def test_a_host_without_tools_is_read_all_the_same(tmp_path):
-    host = fitting(read_host(Tree(str(tmp_path)), "bare"), FACTS)
+    host = fitting(read_host(Tree(str(tmp_path))), FACTS)
     assert host["os"] == {"id": "", "version": "", "family": ""}
     assert (host["arch"], host["gcc"], host["gpus"], host["free_mib"], host["secure_boot"]) == ("", "", [], {}, "none")
 
@@ -212,8 +212,8 @@ def test_versions_compare_as_numbers():
 
 def test_the_module_returns_the_facts(tmp_path, capsys):
     root = unfold("gh200", tmp_path / "gh200", TREES)
-    with patch_module_args({"host": "g1", "root": str(root)}), pytest.raises(SystemExit):
+    with patch_module_args({"root": str(root)}), pytest.raises(SystemExit):
         nvidia_host.main()
     result = json.loads(capsys.readouterr().out)
     assert result["changed"] is False
-    assert (result["nvidia_host"]["host"], result["nvidia_host"]["gpus"][0]["pci"]) == ("g1", "0009:01:00.0")
+    assert result["nvidia_host"]["gpus"][0]["pci"] == "0009:01:00.0"

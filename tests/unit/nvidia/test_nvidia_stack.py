@@ -36,7 +36,10 @@ def hosts(tmp_path_factory):
     found = {}
     for name in HOSTS:
         tree = Tree(str(unfold(name, tmp_path_factory.mktemp(name), TREES)))
-        found[name] = {"facts": read_host(tree, name), "driver": read_driver(tree, name, [])}
+        found[name] = {
+            part: {"host": name, **read}
+            for part, read in (("facts", read_host(tree)), ("driver", read_driver(tree, [])))
+        }
     return found
 
 
