@@ -31,7 +31,7 @@ EXAMPLES = r"""
 - name: Stop if anything was found on any host
   findings:
     headline: "{count} {findings} stop this; nothing was changed."
-    findings: "{{ ansible_play_hosts | map('extract', hostvars, 'node') | rdma_findings }}"
+    findings: "{{ ansible_play_hosts | rdma_findings(hostvars) }}"
   run_once: true
 """
 
