@@ -74,6 +74,11 @@ def restore_settings() -> None:
 class VarsModule(BaseVarsPlugin):
     """Provides no variables; it exists to be loaded early."""
 
+    # Ansible imports the file and builds no plugin of it: it would do so dozens of times for each host.
+    REQUIRES_ENABLED = True
+    # Somebody may enable it: then it is built once.
+    is_stateless = True
+
     def get_vars(self, loader: object, path: object, entities: object, cache: bool = True) -> dict[str, object]:  # noqa: ARG002
         """Return no variables."""
         return {}

@@ -1,6 +1,8 @@
 """Calls of a playbook from another folder, where Ansible does not find the project's configuration."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from ansible_run import PROJECT, run_ansible
@@ -42,3 +44,29 @@ def test_facts_never_replace_variables_of_the_inventory(call, monkeypatch):
     run = call("playbooks/status.yml", config=str(PROJECT / "ansible.cfg"))
     run.expect(2, "found inject_facts_as_vars is on expected it off", "or unset ANSIBLE_INJECT_FACT_VARS")
     assert "PLAY" not in run.text
+
+
+# What ansible-playbook does for each host, often; the folder of the playbook brings its plugins.
+READ_VARIABLES = """
+import sys
+from ansible.inventory.host import Host
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader, vars_loader
+from ansible.vars.plugins import get_vars_from_path
+
+init_plugin_loader()
+vars_loader.add_directory(sys.argv[1])
+for host in ("n1", "n2"):
+    get_vars_from_path(DataLoader(), ".", [Host(host)], "task")
+    (file,) = [module for name, module in sys.modules.items() if name.endswith("trainyard_folder")]
+    file.VarsModule.get_vars = None
+print("loaded, and", "asked" if "trainyard_folder" in vars_loader._plugin_instance_cache else "not asked")
+"""
+
+
+def test_the_plugin_is_loaded_but_never_asked_for_variables(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", READ_VARIABLES, str(PROJECT / "playbooks/vars_plugins")],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "loaded, and not asked\n"), done.stderr
