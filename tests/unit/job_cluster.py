@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -80,9 +81,12 @@ else:
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a free port. Outgoing connections of this machine take those of the ephemeral range, which begins above."""
+    while True:
+        port = 10000 + secrets.randbelow(20000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
 
 
 def wait_for(condition, what):

@@ -51,7 +51,7 @@ def test_pip_without_configuration_files(home):
 
 def test_folders_are_those_of_wheels_and_the_parents_of_indexes(home):
     index = (home / "index/simple").as_uri()
-    chosen = {"find-links": f"{home}/wheels https://links /nosuch /", "extra-index-url": f"{index}/ https://index"}
+    chosen = {"find-links": f"{home}/wheels https://links {home}/none /", "extra-index-url": f"{index}/ https://index"}
     assert pip_settings.folders(chosen) == [str(home / "index"), str(home / "wheels")]
 
 

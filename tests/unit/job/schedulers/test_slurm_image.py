@@ -216,14 +216,15 @@ def test_apptainer_takes_the_variables_of_the_job_by_a_prefix(tmp_path, bin_fold
 def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder, image):
     saver = tmp_path / "saver.py"
     saver.write_text(
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+        "import os, signal, sys, time\n"
+        # A handler that prints could run while the line before is still being written.
+        "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'saved\\n'), sys.exit(0)))\n"
         "print('up', flush=True)\n"
         "while True: time.sleep(0.1)\n"
     )
     rank = task(tmp_path, bin_folder, "rank", "python3", str(saver), image=image)
     log = tmp_path / "logs/rank_0.log"
-    wait_for(lambda: log.exists() and "up" in log.read_text(), "the program")
+    wait_for(lambda: log.exists() and "up\n" in log.read_text(), "the program")
     assert task(tmp_path, bin_folder, "ask", image=image).wait(30) == 0 and rank.wait(30) == 0
     assert log.read_text() == "up\nsaved\n"
     assert "asked" not in calls(bin_folder)
