@@ -81,7 +81,7 @@ else:
 
 
 def free_port():
-    """Return a free port. Outgoing connections of this machine take those of the ephemeral range, which begins above."""
+    """Return a free port below the ephemeral range, from which an outgoing connection may take one at any time."""
     while True:
         port = 10000 + secrets.randbelow(20000)
         with contextlib.suppress(OSError), socket.socket() as probe:

@@ -119,8 +119,8 @@ def test_an_archive_with_another_sum_is_not_copied_and_a_missing_one_is_named(ru
     done = run(name="small", kind="cifar10", local_file=archive, sha256="0" * 64)
     done.fails(f"{archive} on the controller has sha256 {sha256}, expected {'0' * 64}. Nothing was copied")
     assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
-    done = run(name="small", kind="cifar10", local_file="/nowhere/small.tar.gz", sha256="0" * 64)
-    done.fails("/nowhere/small.tar.gz on the controller does not exist")
+    done = run(name="small", kind="cifar10", local_file="/proc/nowhere/small.tar.gz", sha256="0" * 64)
+    done.fails("/proc/nowhere/small.tar.gz on the controller does not exist")
 
 
 def test_an_archive_that_is_not_cifar10_leaves_nothing(run, node, tmp_path):

@@ -79,7 +79,7 @@ def test_missing_packages_are_simulated_by_the_newest_lists(machine, tmp_path, m
     (tmp_path / "partial").mkdir()
     for name in ("mirror_Packages", "lock"):
         (tmp_path / name).touch()
-    (tmp_path / "local_Packages").symlink_to("/nowhere")
+    (tmp_path / "local_Packages").symlink_to("/proc/nowhere")
     monkeypatch.setattr(apt, "LISTS", tmp_path)
     assert found(["libpopt0", "rsync"]) == ["the mirror has rsync 3.2.7-1 no more, but 3.2.7-2"]
     assert seen["update"] == ["local_Packages", "mirror_Packages"] and seen["preferences"] == held.preferences(LOCKED)

@@ -145,11 +145,11 @@ def silent_hosts(tmp_path):
     loud.write_text(f"#!/bin/sh\necho '{{maintenance: tonight}}'\nexec {sys.executable} \"$@\"\n")
     loud.chmod(0o755)
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "trainyard_become": False}
-    escalate = {"trainyard_become": True, "ansible_become_exe": "/nowhere/sudo", "ansible_become_user": "nobody"}
+    escalate = {"trainyard_become": True, "ansible_become_exe": "/proc/nowhere/sudo", "ansible_become_user": "nobody"}
     hosts = {
         **{f"gpu{number}": {**here, **escalate} for number in range(1, 5)},
         "loud": {**here, "ansible_python_interpreter": str(loud)},
-        "bare": {**here, "ansible_python_interpreter": "/nowhere/python3"},
+        "bare": {**here, "ansible_python_interpreter": "/proc/nowhere/python3"},
     }
     state = {"trainyard_state": f"{tmp_path}/state", "trainyard_root": f"{tmp_path}/root", "trainyard_user": "root"}
     return {"compute": {"hosts": hosts, "vars": {**state, "trainyard_manage_system": False}}}
@@ -157,7 +157,7 @@ def silent_hosts(tmp_path):
 
 BLOCKS = [
     "become on gpu1 to gpu4 found no sudo here",
-    "Python on bare found no /nowhere/python3",
+    "Python on bare found no /proc/nowhere/python3",
     "login on loud found it prints before the answer: {maintenance: tonight}",
 ]
 
@@ -178,7 +178,7 @@ def test_a_verification_reports_the_causes_as_checks(silent_hosts, tmp_path):
     playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}', *grouped).expect(
         2,
         "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected",
-        "reach: answer on bare: fail found Python: no /nowhere/python3 expected",
+        "reach: answer on bare: fail found Python: no /proc/nowhere/python3 expected",
         "reach: answer on loud: fail found login: it prints before the answer",
     )
     (report,) = (tmp_path / "runs").glob("verify-*/report.json")

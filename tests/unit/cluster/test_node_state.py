@@ -127,7 +127,7 @@ def run(capsys):
 
 def test_node_identity_returns_the_facts_that_roles_need(run, tmp_path):
     requested = {"user": "nobody", "uid": 65534, "group": "nogroup", "gid": 65534}
-    found = run(node_identity, files=[str(tmp_path), "/nowhere"], **requested)
+    found = run(node_identity, files=[str(tmp_path), "/proc/nowhere"], **requested)
     assert list(found["files"]) == [str(tmp_path)]
     names = {f"ansible_{name}" for name in ("os_family", "pkg_mgr", "service_mgr", "virtualization_type")}
     assert names <= set(found["ansible_facts"])

@@ -106,7 +106,7 @@ def test_all_that_cannot_be_had_is_found_at_once(server, tmp_path):
     there = server().item()
     wrong = [
         Item(f"files/{url[:4]}", url, 1, there.sha256, url)
-        for url in ("file:///nowhere", "ftp://x/y", "http://127.0.0.1:1/x")
+        for url in ("file:///proc/nowhere", "ftp://x/y", "http://127.0.0.1:1/x")
     ]
     found = bundling.fetch([*wrong, there], tmp_path, print)
     assert [each.check for each in found] == [each.what for each in wrong] and (tmp_path / "files/x").exists()

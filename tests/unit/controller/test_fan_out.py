@@ -33,7 +33,7 @@ PLAY = """
       fan_out:
         question: folders
         hosts: "{{ groups['all'] | reject('eq', 'localhost') }}"
-        shared: {state_dir: /nowhere, of_schedulers: []}
+        shared: {state_dir: /proc/nowhere, of_schedulers: []}
         limit_s: "{{ limit | default(60) }}"
       become: "{{ becomes | default(false) }}"
       register: result
@@ -111,7 +111,7 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
         "rubbish": by("rubbish", "echo hello; echo Segfault >&2; exit 139"),
         "brace": by("brace", f'echo "{{ welcome"; exec {PYTHON} "$@"'),
         "chatty": by("chatty", f'echo welcome; {PYTHON} "$@"; echo bye'),
-        "without": {"ansible_python_interpreter": "/nowhere/python3"},
+        "without": {"ansible_python_interpreter": "/proc/nowhere/python3"},
         "refused": REFUSED,
         "no_banner": {**REFUSED, "ansible_port": listener.getsockname()[1], "ansible_ssh_common_args": "-F none"},
         "password": {"ansible_become": True, "ansible_become_user": "nobody", "ansible_become_exe": sudo},
@@ -181,8 +181,8 @@ def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_
         done = play(tmp_path, OF_EACH, hosts, *options, ANSIBLE_CALLBACK_RESULT_FORMAT="json", **environment)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
-    status, text = run("-e", '{"ansible_python_interpreter": "/nowhere/python3"}')
-    assert status == 2 and "1 finding: 1. Python on a, b found no /nowhere/python3" in text, text
+    status, text = run("-e", '{"ansible_python_interpreter": "/proc/nowhere/python3"}')
+    assert status == 2 and "1 finding: 1. Python on a, b found no /proc/nowhere/python3" in text, text
     status, text = run("-e", "with_clock=true")
     assert status == 0 and text.count("'clock': {'offset_s': ") == 2, text
     assert re.search(r"'a': \{'folders': \[\].*'b': \{'folders': \[\{'job_id': 'one'", text), text
@@ -272,13 +272,13 @@ def test_the_agent_is_complete_and_needs_nothing_but_python(tmp_path):
 
 
 def bootstrap(home, message):
-    argv = ["/bin/sh", "-c", agent_code.command(("/nowhere/python3", PYTHON))]
+    argv = ["/bin/sh", "-c", agent_code.command(("/proc/nowhere/python3", PYTHON))]
     env = {"HOME": str(home), "PATH": os.defpath}
     done = subprocess.run(argv, input=message, capture_output=True, check=False, env=env)
     return agent_code.read("mark", done.stdout)[0]
 
 
-SHARED = json.dumps({"state_dir": "/nowhere", "of_schedulers": []}).encode()
+SHARED = json.dumps({"state_dir": "/proc/nowhere", "of_schedulers": []}).encode()
 
 
 def test_a_node_keeps_the_agent_and_says_when_it_lacks_it(tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def run_it(folder, scratch, *options, kind="gpu", **environment):
         **{name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_TEST", "PYTEST"))},
         "PATH": f"{PROJECT / 'tests/fixtures' / STAND_INS[kind]}:{os.environ['PATH']}",
         **{"TMPDIR": str(scratch), "TRAINYARD_TEST_REPORTS": str(folder / "reports")},
-        **{"TRAINYARD_TEST_TORCH": "/absent/python3", "TRAINYARD_TEST_CUDA": "/absent/cuda", **environment},
+        **{"TRAINYARD_TEST_TORCH": "/proc/nowhere/python3", "TRAINYARD_TEST_CUDA": "/proc/nowhere/cuda", **environment},
     }
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/hardware/test_{kind}.py", *options]
     done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
@@ -96,15 +96,15 @@ def test_a_run_with_a_fake_gpu_is_complete_and_names_the_fake(with_gpus):
         assert states[name] == "passed", done.steps[name]
     # A missing tool is reported with what it needs, and is no success.
     not_run = {
-        "training_over_nccl": "no /absent/python3",
-        "cuda_program_is_compiled_and_runs": "no nvcc with its headers in /absent/cuda",
+        "training_over_nccl": "no /proc/nowhere/python3",
+        "cuda_program_is_compiled_and_runs": "no nvcc with its headers in /proc/nowhere/cuda",
         "nccl_tests_measure_inside_the_node": "no nvcc with its headers",
     }
     for name, why in not_run.items():
         assert states[name] == "not run" and done.steps[name]["reason"].startswith(why), done.steps[name]
     assert re.search(r"passed, 0 failed, \d+ not run on 2 x NVIDIA H100 80GB HBM3", done.output)
     verified = done.steps[VERIFICATION]["data"]
-    assert verified["left_out"].startswith("collectives, bandwidth: no /absent/python3")
+    assert verified["left_out"].startswith("collectives, bandwidth: no /proc/nowhere/python3")
     assert set(verified["phases"]) == {"devices", "counters"} and "fail" not in verified["phases"].values()
 
 
@@ -112,7 +112,7 @@ def test_a_run_with_fake_npus_is_complete(run, tmp_path):
     (tmp_path / "replay.conf").write_text("NODE=1\nMODEL=910B3\nDEVICES=8\nCARD_CHIPS=1\n")
     (tmp_path / "replay.running").write_text("DRIVER=24.1.0\nFIRMWARE=7.5.0.3.220\n")
     (tmp_path / "hccn.conf").write_text("".join(f"address_{number}=192.168.{number}.1\n" for number in range(8)))
-    done = run(kind="npu", REPLAY=str(tmp_path), TRAINYARD_TEST_CANN="/absent")
+    done = run(kind="npu", REPLAY=str(tmp_path), TRAINYARD_TEST_CANN="/proc/nowhere")
     assert done.rc == 0, done.output
     assert (done.report["test"], done.report["fakes"]) == ("npu", ["npu-smi replay, version: 24.1.0"])
     states = {name: step["state"] for name, step in done.steps.items()}
@@ -189,7 +189,7 @@ def test_captures_hold_files_and_links_of_sysfs(tmp_path, monkeypatch):
     paths = [f"{bus}/0000:17:00.0/max_link_speed", f"{bus}/0000:17:00.0/../max_link_speed"]
     assert tree.names(str(bus)) == ["0000:17:00.0"]
     assert [tree.text(path) for path in paths] == ["32.0 GT/s PCIe", "16.0 GT/s PCIe"]
-    assert tree.text("/absent") is None and tree.exists(str(bus))
+    assert tree.text("/proc/nowhere") is None and tree.exists(str(bus))
     outcome = tree.command("false", ["sh", "-c", "echo no; exit 3"], 10)
     assert (outcome.status, outcome.output) == (3, "no\n")
     who = tree.command("user", ["id", "-u"], 10, as_nobody=True)

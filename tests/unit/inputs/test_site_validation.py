@@ -76,7 +76,7 @@ def test_the_list_includes_the_stack_of_a_gpu_host_and_its_sources(site, index, 
         "trainyard_nvidia": ["cuda_toolkit", "nccl", "nccl_tests", "cudnn"],
         "cudnn_index_url": index,
         "openmpi_url": f"{index}/openmpi.tar.bz2",
-        "cuda_toolkit_local_file": "/nowhere/cuda.run",
+        "cuda_toolkit_local_file": "/proc/nowhere/cuda.run",
         "nccl_manage_system": True,
         "nvidia_stack_overrides": {"nccl": {"provider": "network_repo", "version": "2.15.5", "cuda": "11.8"}},
         "nvidia_repository_url": index,
@@ -90,7 +90,7 @@ def test_the_list_includes_the_stack_of_a_gpu_host_and_its_sources(site, index, 
         "h1 none, as declared",
         "input of mindspore on h1 found no package index has MindSpore 2.2.14 for gpu",
         f"source of Open MPI 4.1.4 on h1 found {index}/openmpi.tar.bz2: HTTP 404",
-        "source of CUDA 11.6.2 found /nowhere/cuda.run on the controller does not exist",
+        "source of CUDA 11.6.2 found /proc/nowhere/cuda.run on the controller does not exist",
         f"index for nvidia-cudnn-cu11 on h1 found {index} has none at all",
         "input of nccl_tests on h1 found nccl_tests_commit is ''",
         f"package repository on h1 found {index}/debian12/",
@@ -133,6 +133,6 @@ def test_a_lock_beside_the_inventory_that_is_older_is_a_finding_among_others(sit
         "do run playbooks/lock.yml again: the lock is older than the inventory",
         "source of data set cifar10 on h1",
     )
-    run = site(inventory=str(folder), trainyard_lock="/nowhere/trainyard.lock", **given)
-    run.expect(2, "lock found /nowhere/trainyard.lock does not exist", "source of data set cifar10 on h1")
+    run = site(inventory=str(folder), trainyard_lock="/proc/nowhere/trainyard.lock", **given)
+    run.expect(2, "lock found /proc/nowhere/trainyard.lock does not exist", "source of data set cifar10 on h1")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -149,7 +149,7 @@ def test_only_sources_of_missing_parts_are_asked_for(served):
     sources = [
         {"what": "data set cifar10", "unless": "cifar10/manifest.json", **url},
         {"what": "data set digits", "unless": "digits/manifest.json", "variables": "local_file", "url": ""},
-        {"what": "a file", "unless": "/nowhere", "variables": "url", "url": f"file://{folder}/none"},
+        {"what": "a file", "unless": "/proc/nowhere", "variables": "url", "url": f"file://{folder}/none"},
     ]
     answer = can_install(requests={"dataset": {"sources": sources, "root": str(folder)}})
     assert texts(answer) == [

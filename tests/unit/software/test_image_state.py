@@ -75,7 +75,7 @@ def test_a_base_that_is_not_there_is_pulled_but_not_in_check_mode(machine):
         ({"--version": Outcome(0, "podman version 3.0.1\n")}, {}, "Podman", "podman version 3.0.1"),
         ({"info": Outcome(125, "Error: no cgroups\n")}, {}, "Podman", "podman info fails: Error: no cgroups"),
         ({}, {"reference": "localhost/none:1"}, "base of the image", "no image localhost/none:1 in the store"),
-        ({}, {"reference": "oci-archive:/nosuch.tar"}, "base of the image", "no image in /nosuch.tar"),
+        ({}, {"reference": "oci-archive:/proc/nowhere.tar"}, "base of the image", "no image in /proc/nowhere.tar"),
         (
             {"images": {}, "pull": "manifest unknown"},
             {},

@@ -28,7 +28,7 @@ PLAY = """
 def run(tmp_path):
     """Run the role with a Python that has no headers."""
     python = tmp_path / "python3"
-    code = "import sys, sysconfig; sysconfig.get_path = lambda name: '/nowhere'; exec(sys.argv[1])"
+    code = "import sys, sysconfig; sysconfig.get_path = lambda name: '/proc/nowhere'; exec(sys.argv[1])"
     # describe() calls it with -I -c and a program.
     itself = f"exec {sys.executable}"
     python.write_text(f'#!/bin/sh\n[ "$1" = -I ] && {itself} -I -c "{code}" "$3"\n{itself} "$@"\n')

@@ -31,8 +31,8 @@ def test_a_file_is_verified(act, tmp_path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"parse": "/nowhere/log"}, "/nowhere/log is not a file that can be read"),
-        ({"run_dir": "/nowhere"}, "/nowhere is not the folder of a run that has ended"),
+        ({"parse": "/proc/nowhere/log"}, "/proc/nowhere/log is not a file that can be read"),
+        ({"run_dir": "/proc/nowhere"}, "/proc/nowhere is not the folder of a run that has ended"),
         ({"parse": "x", "run_dir": "y"}, "mutually exclusive"),
         ({}, "neither parse nor run_dir is given"),
         ({"parse": "x", "save_baseline": True}, "baseline"),

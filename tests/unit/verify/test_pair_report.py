@@ -123,7 +123,7 @@ def test_a_silent_node_is_blamed(tmp_path, act):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"run_dir": "/nowhere"}, "is not the folder of a run that has ended"),
+        ({"run_dir": "/proc/nowhere"}, "is not the folder of a run that has ended"),
         ({"tolerance": 1.5}, "tolerance is 1.5, expected a number above 0 and below 1"),
     ],
 )

@@ -127,8 +127,11 @@ def test_a_user_without_containers_is_found_before_the_image_is_brought(programs
 
 
 def test_missing_mounts_and_archives(programs, tmp_path):
-    fact = read(request(tmp_path / "none.tar", mounts=["/nowhere", "/"]))
-    assert texts(fact) == [("job_mounts", "no /nowhere"), ("image", f"{tmp_path}/none.tar: No such file or directory")]
+    fact = read(request(tmp_path / "none.tar", mounts=["/proc/nowhere", "/"]))
+    assert texts(fact) == [
+        ("job_mounts", "no /proc/nowhere"),
+        ("image", f"{tmp_path}/none.tar: No such file or directory"),
+    ]
     # It comes from another node.
     assert ("image", f"{tmp_path}/none.tar: No such file or directory") not in texts(
         read(request(tmp_path / "none.tar", copied=True))

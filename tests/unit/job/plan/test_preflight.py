@@ -143,13 +143,13 @@ def test_receivers_are_reachable(spec, tmp_path):
     there = [{"file": str(tmp_path / "events.jsonl")}, {"program": sys.executable}, {"ca_file": __file__}, {"to": "x"}]
     spec.update(events=there, metrics_folder=str(tmp_path / "metrics"))
     assert checks.receiver_findings(spec, ME) == []
-    absent = [{"file": "/nowhere/events.jsonl"}, {"program": "/nowhere/tell"}, {"ca_file": "/etc"}]
+    absent = [{"file": "/proc/nowhere/events.jsonl"}, {"program": "/proc/nowhere/tell"}, {"ca_file": "/etc"}]
     # Only root may write to /sys.
     spec.update(events=absent, metrics_folder="/sys")
     assert briefly(checks.receiver_findings(spec, NOBODY)) == [
         ("", "job_metrics_folder", f"/sys cannot be written by {NOBODY}"),
-        ("", "job_events", "no folder /nowhere"),
-        ("", "job_events", f"no /nowhere/tell for {NOBODY}"),
+        ("", "job_events", "no folder /proc/nowhere"),
+        ("", "job_events", f"no /proc/nowhere/tell for {NOBODY}"),
         ("", "job_events", f"no /etc for {NOBODY}"),
     ]
     assert checks.preflight(spec, NOBODY) != []
@@ -263,5 +263,5 @@ def test_programs_that_every_node_has_for_itself_have_a_digest(spec, tmp_path):
 def test_programs_that_are_compared_elsewhere_have_none(spec, tmp_path):
     (tmp_path / "venv" / "bin" / "torchrun").write_text("#!/bin/sh\n")
     (tmp_path / "venv" / "bin" / "torchrun").chmod(0o755)
-    for program in ("python", "torchrun", "sh", "/bin/sh", "./train.sh", "no-such-program", "/no/such"):
-        assert checks.programs({**spec, "program": program, "scripts": ["/no/such.py", "/usr/bin/env"]}, ME) == {}
+    for program in ("python", "torchrun", "sh", "/bin/sh", "./train.sh", "no-such-program", "/proc/nowhere"):
+        assert checks.programs({**spec, "program": program, "scripts": ["/proc/nowhere.py", "/usr/bin/env"]}, ME) == {}

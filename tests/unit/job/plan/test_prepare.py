@@ -186,7 +186,7 @@ def test_check_mode_writes_the_plan_and_the_last_one_stays(requested, nodes, tmp
         ({"available": 0, "hosts": []}, "job_hosts", "no host in 'gpus'"),
         ({"job": {"job_nodes": 3}}, "job_nodes", "3 nodes requested, 2 in group gpus"),
         ({"given": ["job_nmae"]}, "job file", "unknown variable job_nmae"),
-        ({"job": {"job_source": "/nowhere"}}, "job_source", "no folder '/nowhere' on the controller"),
+        ({"job": {"job_source": "/proc/nowhere"}}, "job_source", "no folder '/proc/nowhere' on the controller"),
         *(({"job": {key: value}}, key, repr(value)) for key, value in INVALID),
         ({"env": {"n2": {"RANK": "1"}}}, "job_node_env", "RANK=1"),
         ({"env": {"n1": ["A=1"]}}, "job_node_env", "a list"),
@@ -340,4 +340,4 @@ def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spar
     refused = planning.prepare(requested(SPARE, ("n1", "n2", "n3")), nodes)
     assert {finding.host for finding in refused.findings} >= {"n2"} and refused.left_out == ()
     # A problem of the job itself belongs to no host.
-    assert planning.prepare(requested({**SPARE, "job_source": "/nowhere"}, ("n1", "n3")), nodes).findings
+    assert planning.prepare(requested({**SPARE, "job_source": "/proc/nowhere"}, ("n1", "n3")), nodes).findings

@@ -254,9 +254,8 @@ def test_a_run_that_is_unknown_is_one_finding_with_the_known_ones(tmp_path):
 
 def test_the_archive_is_its_owner_s_alone_and_replaced_whole(tmp_path):
     path = debug_archive.target("", str(tmp_path), JOB_ID)
-    assert (
-        path == debug_archive.target(str(tmp_path), "/nowhere", JOB_ID) == tmp_path / f"trainyard-debug-{JOB_ID}.tar.gz"
-    )
+    assert path == tmp_path / f"trainyard-debug-{JOB_ID}.tar.gz"
+    assert path == debug_archive.target(str(tmp_path), "/proc/nowhere", JOB_ID)
     path.write_text("older")
     path.chmod(0o644)
     debug_archive.write(path, JOB_ID, packed(run_dir(tmp_path)).files)

@@ -256,7 +256,7 @@ def test_a_command_gets_the_event_and_no_shell(sending, tmp_path, monkeypatch):
     assert (tmp_path / "logs/events.log").read_text() == "heard started\n"
     failing = sending({"command": [*tell, "3"]})
     stands(failing, lost=1, waiting=0, why="ended with status 3")
-    absent = sending({"command": ["/nowhere/tell"]})
+    absent = sending({"command": ["/proc/nowhere/tell"]})
     stands(absent, lost=1, waiting=0, why="cannot be started: No such file or directory")
 
 

@@ -131,7 +131,7 @@ def test_folders_of_this_machine(tmp_path):
         write_json(jobs / name / "node_plan.json", {"job_id": name})
     (jobs / "no-job").mkdir()
     (jobs / "ended-1" / "data").write_bytes(bytes(3 << 20))
-    (jobs / "ended-1" / "link").symlink_to("/nowhere")
+    (jobs / "ended-1" / "link").symlink_to("/proc/nowhere")
     then = time.time() - 1000
     os.utime(jobs / "ended-1" / "node_plan.json", (then, then))
     lost = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "lost-3"})

@@ -211,7 +211,7 @@ WANTS = {"venv": None, "packages": [], "mpi_prefix": "", "user": ME}
 
 
 def test_a_node_checks_its_plan_and_reports_changed_facts(tmp_path):
-    part = make_plan(make_job(data=["/no/such/data"]), [member(0), member(1)]).node_plans([])["n1"]
+    part = make_plan(make_job(data=["/proc/nowhere/data"]), [member(0), member(1)]).node_plans([])["n1"]
     part = {**part, "head_address": "127.0.0.1", "port": free_port(), "monitor_port": free_port()}
     part = {**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": "", "interface": "gone0"}
     known = ask("probe", **WANTS)["node"]
