@@ -8,7 +8,7 @@ import shutil
 from lab_jobs import LAB, PROJECT
 from test_lock import asked
 
-# A fixture that the test has by its name.
+# A fixture that the test gets by its name.
 __all__ = ["asked"]
 # The nodes have it at /srv/shared.
 SHARED = PROJECT / f".cache/labs/{LAB}/shared"
