@@ -25,10 +25,6 @@ KNOWN = {*_FIRST, *(number for numbers in ARCHITECTURES.values() for number in n
 # From this CUDA on nothing below the architecture is compiled for.
 _OLDEST = (((13, 0), 75), ((12, 0), 50), ((11, 0), 35))
 
-_CODE = r"(?:sm|compute)_\d{2,3}[af]?"
-_FLAG = rf"-gencode[= ]arch=compute_\d{{2,3}}[af]?,code=(?:{_CODE}|\[{_CODE}(?:,{_CODE})*\])"
-_FLAGS = re.compile(rf"{_FLAG}(?: {_FLAG})*")
-
 
 def flags(generations: Iterable[str]) -> str:
     """Return the -gencode flags for GPUs of these generations. Raises KeyError for one that is not in the table."""
@@ -38,11 +34,6 @@ def flags(generations: Iterable[str]) -> str:
 def flags_for(numbers: Iterable[int]) -> str:
     """Return the -gencode flags for architectures."""
     return " ".join(f"-gencode=arch=compute_{number},code=sm_{number}" for number in sorted(numbers))
-
-
-def is_flags(text: str) -> bool:
-    """Return whether a text is -gencode flags and nothing else."""
-    return _FLAGS.fullmatch(text) is not None
 
 
 def architectures(text: str) -> list[int]:
