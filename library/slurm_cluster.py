@@ -58,9 +58,9 @@ options:
         default: ""
   nodes:
     description:
-      - The variables of each node by the filter C(vars_of), C(ansible_host) and C(ansible_facts) with the results
+      - The nodes by the filter C(slurm_nodes), which reads C(ansible_host), C(ansible_facts) and the results
         C(__slurm_described) (slurmd -C), C(__slurm_version) (slurmd -V), C(__slurm_conf) (the present C(slurm.conf))
-        and C(__slurm_accelerators).
+        and C(__slurm_accelerators) of each host.
     type: list
     elements: dict
     required: true
@@ -73,9 +73,7 @@ EXAMPLES = r"""
     settings:
       name: trainyard
       controller: n1
-    nodes: >-
-      {{ hosts | vars_of(hostvars, ['ansible_host', 'ansible_facts', '__slurm_described', '__slurm_version',
-                                    '__slurm_accelerators']) }}
+    nodes: "{{ hosts | slurm_nodes(hostvars) }}"
   run_once: true
 """
 

@@ -51,6 +51,7 @@ from ansible.module_utils.trainyard.nvidia import (
     stack,
     upgrade,
 )
+from ansible.module_utils.trainyard.slurm import answers as slurm_answers
 from ansible.module_utils.trainyard.slurm import configuration as slurm
 from ansible.module_utils.trainyard.software import answers as software_answers
 from ansible.module_utils.trainyard.software import (
@@ -248,6 +249,16 @@ def ssh_mesh_keys(hosts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str
     return {host["name"]: host.get("__ssh_mesh_made", {}) for host in hosts}
 
 
+def bundle_states(hosts: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return by host the lines in which it describes the bundle that it has."""
+    return {host["name"]: host.get("__bundle_state", {}).get("stdout_lines", []) for host in hosts}
+
+
+def slurm_nodes(hosts: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the nodes of a Slurm cluster as the module slurm_cluster takes them."""
+    return hosts
+
+
 def hosts_with(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], name: str) -> list[str]:
     """Return the hosts for which the playbook has set a variable, and not to false."""
     return [host for host in hosts if hostvars[host].get(name)]
@@ -320,6 +331,7 @@ CHECKED: dict[str, Callable[..., Any]] = {
     "rank_table_plan": cluster_files.plan_rank_table,
 }
 OTHERS: dict[str, Callable[..., Any]] = {
+    "bundle_states": bundle_states,
     "declared_addresses": declared_addresses,
     "differing": files.differing,
     "duration": clock,
@@ -333,6 +345,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "peers_of": peers_of,
     "phase_outcome": phases.phase_outcome,
     "printed_command": adhoc.playbook,
+    "slurm_nodes": slurm_nodes,
     "ssh_mesh_keys": ssh_mesh_keys,
     "validate_refused": validate_refused,
     "validate_survey": validate_survey,
@@ -344,19 +357,10 @@ OTHERS: dict[str, Callable[..., Any]] = {
 
 # What filters read of each host.
 SOURCES = {
-    "hostfile_plan": Source("", DEVICES),
-    "rank_table_plan": Source("", DEVICES),
-    "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "all": object})}),
-    "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
-    "oneflow_script_findings": Source("", {"__oneflow_digests": software_answers.DIGESTS}),
-    "python_runtime_findings": Source("", software_answers.ENVIRONMENT),
-    "pytorch_build_findings": Source("", software_answers.ENVIRONMENT),
-    "node_baseline_plan": Source("", cluster_answers.IDENTITY),
-    "validate_refused": Source("", cluster_answers.PROBES),
-    "validate_survey": Source("", cluster_answers.PROBES),
     "ascend_findings": Source("__ascend_checked", ascend_answers.STATE),
     "ascend_plan": Source("__ascend_node", ascend_answers.NODE),
     "ascend_remarks": Source("__ascend_checked", ascend_answers.STATE),
+    "bundle_states": Source("", {"?__bundle_state": {"?stdout_lines": [Text(4096)]}}),
     "container_runtime_cdi_findings": Source(
         "__container_runtime_cdi.state", software_answers.CONTAINER_GPUS, may_lack=True
     ),
@@ -364,18 +368,30 @@ SOURCES = {
     "container_runtime_probe_findings": Source("__container_runtime_probe.probe", software_answers.CONTAINER_PROBE),
     "cuda_toolkit_findings": Source("__cuda_toolkit_state.state", nvidia_answers.TOOLKITS),
     "cuda_toolkit_plan": Source("__cuda_toolkit_node", nvidia_answers.TOOLKITS_NODE),
+    "hostfile_plan": Source("", DEVICES),
     "nccl_tests_findings": Source("__nccl_tests_probe.probe", nvidia_answers.NCCL_TESTS_PROBE),
     "nccl_tests_plan": Source("__nccl_tests_node", nvidia_answers.NCCL_TESTS),
+    "node_baseline_plan": Source("", cluster_answers.IDENTITY),
     "nvidia_driver_findings": Source("__nvidia_driver_compared", nvidia_answers.COMPARED, may_lack=True),
     "nvidia_driver_module_findings": Source("__nvidia_driver_now.driver", nvidia_answers.DRIVER),
     "nvidia_driver_plan": Source("__nvidia_driver_node", nvidia_answers.DRIVER_NODE, may_lack=True),
     "nvidia_library_findings": Source("__nvidia_library_node", nvidia_answers.LIBRARY_NODE, may_lack=True),
     "nvidia_stack_plan": Source("__nvidia_stack_node", nvidia_answers.STACK_NODE, may_lack=True),
     "nvidia_upgrade_plan": Source("__nvidia_driver_upgrade_node", nvidia_answers.UPGRADE_NODE),
+    "oneflow_script_findings": Source("", {"__oneflow_digests": software_answers.DIGESTS}),
     "openmpi_plan": Source("__openmpi_state.state", software_answers.OPENMPI),
     "openmpi_ranks_findings": Source("", software_answers.OPENMPI_RANKS),
     "openmpi_version_findings": Source("__openmpi_state.state", software_answers.OPENMPI),
+    "python_runtime_findings": Source("", software_answers.ENVIRONMENT),
+    "pytorch_build_findings": Source("", software_answers.ENVIRONMENT),
+    "rank_table_plan": Source("", DEVICES),
     "rdma_findings": Source("__rdma_node", hardware_answers.RDMA),
+    "slurm_findings": Source("", slurm_answers.NODE),
+    "slurm_nodes": Source("", slurm_answers.NODE),
+    "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "all": object})}),
+    "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
+    "validate_refused": Source("", cluster_answers.PROBES),
+    "validate_survey": Source("", cluster_answers.PROBES),
 }
 
 

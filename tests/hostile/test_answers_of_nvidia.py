@@ -220,7 +220,7 @@ def test_a_node_that_answers_in_the_name_of_another_is_itself(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_whatever_a_node_answers_the_others_are_planned_and_found_as_before(name):
-    """Of what fits nothing raises: an exception would end the run on all nodes."""
+    """No answer that fits raises: an exception would end the run on all nodes."""
     answer, settings, _ = CASES[name]
     before, plan = ask(name, answer)
     others = [each for each in before if each["host"] in ("n1", "n2")]

@@ -118,7 +118,7 @@ def test_keys_that_were_made_are_those_of_the_host_alone():
     ("ascend_findings", ([], {}), TypeError, "missing a required argument: 'required'"),
     ("ascend_findings", ([], {}, 8), TypeError, "required is '8', expected a dictionary"),
     ("cuda_toolkit_findings", ([], {}, {}, "yes"), TypeError, "sessions is 'yes', expected true or false"),
-    ("slurm_findings", ([], "lab"), TypeError, "settings is 'lab', expected a dictionary"),
+    ("slurm_findings", ([], {}, "lab"), TypeError, "settings is 'lab', expected a dictionary"),
 ])  # fmt: skip
 def test_wrong_arguments_of_a_filter_are_named(name, given, error, message):
     with pytest.raises(error, match=message):
@@ -126,21 +126,24 @@ def test_wrong_arguments_of_a_filter_are_named(name, given, error, message):
 
 
 def test_slurm_findings_come_from_registered_results():
-    slurm_findings = FILTERS["slurm_findings"]
     settings = {"name": "lab", "controller": "n1", "confinement": "none"}
     without = {"changed": False, "failed": False, "msg": "file not found: /etc/slurm/slurm.conf"}
-    facts = {"hostname": "n1"}
-    bare = {"name": "n1", "ansible_facts": facts, "__slurm_conf": without, "__slurm_cgroups": {"skipped": True}}
-    assert slurm_findings([bare], settings) == []
+    bare = {"ansible_facts": {"hostname": "n1"}, "__slurm_conf": without, "__slurm_cgroups": {"skipped": True}}
+
+    def found(answer, settings, states=""):
+        return [(each["host"], each["check"]) for each in of_hosts("slurm_findings", {"n1": answer}, settings, states)]
+
+    assert found(bare, settings) == []
     foreign = {**bare, "__slurm_conf": {"content": base64.b64encode(b"ClusterName=old\n").decode()}}
-    assert [found["check"] for found in slurm_findings([foreign], settings)] == ["slurm.conf"]
+    assert found(foreign, settings) == [("n1", "slurm.conf")]
     confining = {**settings, "confinement": "cgroup"}
     # An answer that lacks what was asked for is no confinement.
     for answer in ({"stdout": "", "rc": 1}, {"skipped": True}):
-        confined = {**bare, "__slurm_cgroups": answer}
-        assert [found["check"] for found in slurm_findings([confined], confining)] == ["slurm_confinement"]
-    busy = slurm_findings([bare], settings, states="n2 allocated\n")
-    assert [(found["host"], found["check"]) for found in busy] == [("n1", "slurm_hosts")]
+        assert found({**bare, "__slurm_cgroups": answer}, confining) == [("n1", "slurm_confinement")]
+    assert found(bare, settings, "n2 allocated\n") == [("n1", "slurm_hosts")]
+    assert found({**bare, "ansible_facts": {"hostname": "n1\nProlog=/x"}}, settings) == [("n1", "host name")]
+    (node,) = of_hosts("slurm_nodes", {"n1": {**bare, "name": "n2", "evil": 1}})
+    assert (node["name"], "evil" in node) == ("n1", False)
 
 
 PROBE = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"

@@ -20,7 +20,7 @@ def device_address(value: Any) -> None:
 # Upper bound for the number of a device.
 _MAX_DEVICE = 1 << 16
 _DEVICE = {"physical_id": Whole(_MAX_DEVICE), "device_ip": device_address, **dict.fromkeys(("link", "net_health"), str)}
-# Of library/ascend_state, with what the training user sees.
+# Answers of library/ascend_state, with what the training user sees.
 STATE = {
     "host": OWN,
     **dict.fromkeys(("machine", "driver", "firmware", "cann", "cann_path", "set_env"), str),

@@ -12,7 +12,7 @@ _PORT = {
     "rate_gbps": MAYBE_NUMBER,
     "active": bool,
 }
-# Of library/network_info and ibv_devices; what stands there as `object` comes from the inventory.
+# Answers of library/network_info and ibv_devices; what stands there as `object` comes from the inventory.
 RDMA = {
     "host": OWN,
     "networks": {"rdma": [_PORT], "problems": [str]},

@@ -46,7 +46,7 @@ _SHORT = Text(200)
 _SETTINGS = Each(object)
 _NOTHING_THERE = Is(("",))
 GPU = dict.fromkeys(("device_id", "name", "generation"), _SHORT)
-# Of library/nvidia_host.
+# Answers of library/nvidia_host.
 FACTS = {
     "host": OWN,
     "os": dict.fromkeys(("id", "version", "family"), _SHORT),
@@ -60,7 +60,7 @@ FACTS = {
     "cuda": [_SHORT],
     "free_mib": Each(Whole(_MAX_SIZE)),
 }
-# Of library/nvidia_driver_state.
+# Answers of library/nvidia_driver_state.
 DRIVER = {
     "host": OWN,
     "provider": Is(("none", "distro", "network_repo", "runfile", "unknown")),
@@ -100,7 +100,7 @@ UPGRADE_ENTRY = {
         "?parts": Each(str),
     },
 }
-# Of library/nvidia_library_state.
+# Answers of library/nvidia_library_state.
 _LIBRARY = {
     "host": OWN,
     "home": path,
@@ -115,7 +115,7 @@ _TOOLKIT = {
     **dict.fromkeys(("cuda", "kind", "named"), _SHORT),
     "record": {"?sha256": object},
 }
-# Of library/cuda_toolkit_state.
+# Answers of library/cuda_toolkit_state.
 TOOLKITS = {
     "host": OWN,
     **dict.fromkeys(("os", "family"), _SHORT),
@@ -137,9 +137,9 @@ _PART = {
     **dict.fromkeys(("marker", "library_name"), str),
     "searched": [str],
 }
-# What a build was made from; as .trainyard.json of the prefix has it.
+# The sources of a build, as .trainyard.json of the prefix has it.
 _BUILD = ({**dict.fromkeys(("?source", "?platform", "?CUDA", "?NCCL", "?Open MPI"), str), "?make": [str]}, NOTHING)
-# Of library/nccl_tests_state, with the GPUs.
+# Answers of library/nccl_tests_state, with the GPUs.
 NCCL_TESTS = {
     **PLACE,
     "record": _BUILD,
@@ -149,7 +149,7 @@ NCCL_TESTS = {
     "gpus": [GPU],
 }
 _PROGRAM = {**dict.fromkeys(("exists", "mpi"), bool), "missing": [str], "status": int, "said": str, "flags": Each(str)}
-# Of library/nccl_tests_probe.
+# Answers of library/nccl_tests_probe.
 NCCL_TESTS_PROBE = {
     "host": OWN,
     "record": _BUILD,

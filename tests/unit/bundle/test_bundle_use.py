@@ -1,18 +1,26 @@
 """The playbook bundle_use.yml on this machine, with a bundle that has nothing but its signature."""
 
 import json
+import platform
 import tempfile
 
 import pytest
-from ansible.module_utils.trainyard.bundle import contents
-from ansible.module_utils.trainyard_controller import bundling, controller_locking
+from ansible.module_utils.trainyard.bundle import contents, systems
+from ansible.module_utils.trainyard_controller import bundling
 from ansible.module_utils.trainyard_controller.bundle_use import Bundle
 from ansible_run import run_ansible
 
 
+def own_system():
+    release = platform.freedesktop_os_release()
+    version = release["VERSION_ID"]
+    facts = {"distribution": release["ID"], "distribution_version": version, "architecture": platform.machine()}
+    return systems.of_facts({**facts, "distribution_major_version": version.partition(".")[0]})
+
+
 @pytest.fixture
 def bundle(tmp_path, monkeypatch):
-    folder, system = tmp_path / "bundle", controller_locking._own_system()
+    folder, system = tmp_path / "bundle", own_system()
     folder.mkdir()
     empty = {"packages": {"requested": [], "files": []}, "environments": {}}
     lock = {"version": 1, "files": [], "missing": [], "systems": {system: empty}}

@@ -84,7 +84,7 @@ def test_each_module_that_shows_a_given_time_does_so_above():
     calls = re.compile(r"\b(?:gmtime|localtime|fromtimestamp|ctime)\([^)]")
     shows = {path.name for path in PROJECT.glob("module_utils/**/*.py") if calls.search(path.read_text())}
     shows |= {path.name for path in PROJECT.glob("plugins/**/*.py") if calls.search(path.read_text())}
-    # Of the times that ssh_authority.py writes, none comes from a host; that of failure.py is tried below.
+    # No time that ssh_authority.py writes comes from a host; that of failure.py is tried below.
     others = {"ssh_authority.py", "failure.py"}
     modules = (text, excluded_hosts, run_record, mindspore_tls, ssh_mesh, tls_authority, junit)
     assert shows == {Path(module.__file__).name for module in modules} | others

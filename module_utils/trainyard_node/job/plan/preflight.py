@@ -16,8 +16,9 @@ from typing import Any
 
 from ....trainyard.findings.findings import Finding
 from ...cluster.ssh_logins import reach
-from ...machine import as_user, commands, programs
+from ...machine import as_user, commands
 from ...machine.as_user import JobError
+from ...machine.programs import bare
 from ...machine.tree import open_file
 from ..run import folders, port_holder
 from . import imports
@@ -213,7 +214,7 @@ def _lacks(python: str, module: str, user: str) -> bool:
 
 
 def _does_not_find(python: str, module: str) -> bool:
-    env = programs.bare(os.geteuid())
+    env = bare(os.geteuid())
     return commands.run([python, "-c", _FIND, module], PYTHON_S, cwd="/", env=env).status == _NOT_FOUND
 
 
