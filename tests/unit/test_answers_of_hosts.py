@@ -12,8 +12,10 @@ from filters import FILTERS
 
 PROJECT = Path(__file__).resolve().parents[2]
 BOOKS = sorted(path for name in ("roles", "playbooks") for path in (PROJECT / name).rglob("*.yml"))
-# Filters of other hosts' variables that read only what the inventory or the playbook itself has set.
+# Filters of other hosts' variables that read only what the inventory or the playbook itself has set, and those that
+# call the function for answers with a shape of their own.
 OF_INVENTORY = {"vars_of", "declared_addresses", "hosts_with"}
+BY_THEMSELVES = {"findings_of_hosts", "nvidia_upgrade_entries"}
 # Other readings of hosts' variables: those of the inventory, and what a task of the controller has set.
 READS = {
     "roles/job/tasks/prepare.yml": "hostvars[(__job_hosts or ['localhost']) | first]",
@@ -48,10 +50,13 @@ def templates():
 def test_whoever_gets_the_variables_of_all_hosts_reads_declared_answers():
     called = {(path, name) for path, text in templates() for name in re.findall(r"\b(\w+)\(hostvars\b", text)}
     assert len(called) > 15
-    unknown = {
-        (path, name) for path, name in called if name not in OF_INVENTORY and not hasattr(FILTERS[name], "source")
-    }
-    assert unknown == set()
+    known = OF_INVENTORY | BY_THEMSELVES | {name for name, each in FILTERS.items() if hasattr(each, "source")}
+    assert {(path, name) for path, name in called if name not in known} == set()
+    lies = {"n1": {"__read": {"host": "n2", "findings": 1}, "__nvidia_driver_upgrade_entry": 1}}
+    found = FILTERS["findings_of_hosts"](["n1"], lies, "__read.findings")
+    assert [(each["host"], each["check"]) for each in found] == [("n1", "answer")]
+    ((host, entry),) = FILTERS["nvidia_upgrade_entries"](["n1"], lies).items()
+    assert (host, entry["state"]) == ("n1", "failed")
 
 
 def test_filters_of_answers_read_them_themselves():
@@ -62,8 +67,11 @@ def test_filters_of_answers_read_them_themselves():
 
 def test_no_template_combines_variables_of_hosts_by_itself():
     found = {(path, text) for path, text in templates() if "extract', hostvars" in text}
-    # The variable of the inventory by which the page of a verification groups nodes.
-    assert {path for path, _ in found} <= {"roles/verify/vars/main.yml"}
+    # The variable of the inventory by which the page of a verification groups nodes; what the controller compared.
+    assert {path for path, _ in found} == {"roles/verify/vars/main.yml", "playbooks/validate.yml"}
+    assert {
+        text for path, text in found if path == "playbooks/validate.yml" and "'__validate_held'" not in text
+    } == set()
     for path, text in templates():
         for read in re.findall(r"hostvars\[.*", text):
             assert read.startswith(READS.get(path, "nothing")), f"{path}: {text}"

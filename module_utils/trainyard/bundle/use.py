@@ -20,6 +20,8 @@ from .wheels import request
 
 # Forms of an answer: a stamp, a number of seconds or KiB, and an upper bound for the lines.
 _STAMP, _NUMBER, _MAX_LINES = re.compile(r"none|[0-9a-f]{64}"), re.compile(r"[0-9]{1,11}"), 8
+# A shared file system may have thousands of TiB.
+_KIB = re.compile(r"[0-9]{1,18}")
 _AGAIN = "make another one: playbooks/lock.yml, then playbooks/bundle.yml, with this inventory"
 
 
@@ -206,7 +208,7 @@ def on_hosts(states: Mapping[str, Any], folder: str) -> tuple[dict[str, There], 
     found, findings = dict[str, There](), []
     for host, lines in states.items():
         words = [str(line).strip() for line in lines] if isinstance(lines, list) else []
-        if 1 < len(words) <= _MAX_LINES and _STAMP.fullmatch(words[0]) and _NUMBER.fullmatch(words[-1]):
+        if 1 < len(words) <= _MAX_LINES and _STAMP.fullmatch(words[0]) and _KIB.fullmatch(words[-1]):
             known = words[2:] and _NUMBER.fullmatch(words[1])
             found[host] = There(words[0], int(words[1]) if known else None, int(words[-1]))
             continue

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.bundle import use
 from ansible.module_utils.trainyard.cluster import ssh_mesh
 from ansible.module_utils.trainyard.findings import shapes
 from ansible.module_utils.trainyard.findings.shapes import DURATION, MAX_TIME, TIME, as_time, misfit
@@ -69,6 +70,7 @@ def show(value):
         mindspore_tls.day(value),
         ssh_mesh._date(value),
         tls_authority.moment(value).isoformat(),
+        use._time(int(value)),
         junit.junit({"cluster": "c", "elapsed_s": 1, "started": value, "phases": [phase]}),
     ]
     assert all(shown)
@@ -86,7 +88,7 @@ def test_each_module_that_shows_a_given_time_does_so_above():
     shows |= {path.name for path in PROJECT.glob("plugins/**/*.py") if calls.search(path.read_text())}
     # No time that ssh_authority.py writes comes from a host; that of failure.py is tried below.
     others = {"ssh_authority.py", "failure.py"}
-    modules = (text, excluded_hosts, run_record, mindspore_tls, ssh_mesh, tls_authority, junit)
+    modules = (text, excluded_hosts, run_record, mindspore_tls, ssh_mesh, tls_authority, junit, use)
     assert shows == {Path(module.__file__).name for module in modules} | others
 
 
