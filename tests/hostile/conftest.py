@@ -64,14 +64,18 @@ class Place:
         self.does(path.write_text, content)
 
 
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch):
+    """A lab on this machine may run Slurm, whose processes are to be seen here."""
+    monkeypatch.setattr(set_aside, "node_name", lambda: "")
+
+
 @pytest.fixture
 def place(monkeypatch):
     # Where any user comes through, unlike pytest's own folder; with a Python that any user can start.
     base = Path(tempfile.mkdtemp(dir="/tmp"))
     base.chmod(0o755)
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", base / "no-systemd")
-    # A lab on this machine may run Slurm, whose processes are to be seen here.
-    monkeypatch.setattr(set_aside, "node_name", lambda: "")
     if IS_ROOT:
         monkeypatch.setattr(job.sys, "executable", "/usr/bin/python3")
     yield Place(base)

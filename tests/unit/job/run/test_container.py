@@ -60,7 +60,7 @@ def calls(job_dir, first):
 @pytest.mark.parametrize("status", [0, 7])
 def test_the_status_of_the_program_is_that_of_the_process(job_dir, status):
     command = ["sh", "-c", f'echo "$RANK $TOKEN"; exit {status}']
-    assert start(job_dir, *command).wait(30) == status
+    assert start(job_dir, *command).wait(90) == status
     assert (job_dir / "log").read_text() == "0 x\n"
     (run,) = calls(job_dir, "run ")
     assert "--name trainyard-a-rank0" in run and f"--volume {job_dir}/home:{job_dir}:rw" in run
@@ -71,14 +71,14 @@ def test_the_status_of_the_program_is_that_of_the_process(job_dir, status):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_program_that_a_signal_ended_ends_the_process_by_it(job_dir, number):
-    assert start(job_dir, "sh", "-c", f"exit {128 + number}").wait(30) == -number
+    assert start(job_dir, "sh", "-c", f"exit {128 + number}").wait(90) == -number
 
 
 def test_a_container_is_removed_where_its_program_was_killed(job_dir):
     process = start(job_dir, "sh", "-c", "echo $$; exec sleep 300")
     pid = int(wait_for(lambda: (job_dir / "log").exists() and (job_dir / "log").read_text(), "the program"))
     os.kill(pid, signal.SIGKILL)
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(90) == -signal.SIGKILL
     assert calls(job_dir, "rm ") == ["rm --force --ignore --time 0 trainyard-a-rank0"]
 
 
@@ -88,14 +88,14 @@ def test_a_signal_to_the_process_reaches_the_program(job_dir):
     process = start(job_dir, sys.executable, "-c", command)
     wait_for(lambda: (job_dir / "log").exists() and "up" in (job_dir / "log").read_text(), "the program")
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(30) == 3
+    assert process.wait(90) == 3
 
 
 def test_a_start_script_is_waited_for_in_the_image_where_its_python_can(job_dir):
     plan = json.loads((job_dir / "node_plan.json").read_text())
     plan["container"]["python"] = sys.executable
     (job_dir / "node_plan.json").write_text(json.dumps(plan))
-    assert start(job_dir, "sh", "-c", "(sleep 0.2; echo late) &").wait(30) == 0
+    assert start(job_dir, "sh", "-c", "(sleep 0.2; echo late) &").wait(90) == 0
     assert "late" in (job_dir / "log").read_text()
     assert f"IMAGE {sys.executable} -IS {job_dir}/trainyard.pyz script sh -c" in calls(job_dir, "run ")[0]
 
@@ -104,7 +104,7 @@ def test_a_process_of_the_node_itself_runs_in_no_image(job_dir):
     plan = json.loads((job_dir / "node_plan.json").read_text())
     plan["processes"][0]["on_host"] = True
     (job_dir / "node_plan.json").write_text(json.dumps(plan))
-    assert start(job_dir, "sh", "-c", "exit 5").wait(30) == 5
+    assert start(job_dir, "sh", "-c", "exit 5").wait(90) == 5
     assert not (job_dir / "calls").exists()
 
 

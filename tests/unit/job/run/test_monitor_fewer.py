@@ -44,7 +44,7 @@ def started(node, rank):
 
 
 def test_a_job_goes_on_with_fewer_nodes_and_takes_the_lost_one_back_at_the_next_restart(cluster):
-    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
+    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=8, min_nodes=2).start()
     lost, last = job.nodes[1:]
     lose(lost)
     assert runs(job, 1, n1=0, n3=1) == {"n1": ("0", "2"), "n3": ("1", "2")}
@@ -73,7 +73,7 @@ def test_a_job_goes_on_with_fewer_nodes_and_takes_the_lost_one_back_at_the_next_
 
 
 def test_the_first_node_is_left_out_too_and_takes_part_again(cluster):
-    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=2).start()
+    job = cluster(["train"], ["train", "train"], ["train"], max_restarts=3, rejoin_s=8, min_nodes=2).start()
     lost, second, _ = job.nodes
     lose(lost)
     assert runs(job, 1, n2=0, n3=2) == {"n2": ("0", "3"), "n3": ("2", "3")}
@@ -105,7 +105,7 @@ def test_too_few_nodes_end_the_job(cluster):
 
 def test_mpirun_goes_on_without_a_node_and_its_ranks_are_known_on_their_nodes(cluster):
     """All ranks are processes of the head, as those of mpirun are."""
-    job = cluster(["wait", "wait", "wait"], [], [], max_restarts=2, rejoin_s=1, min_nodes=1)
+    job = cluster(["wait", "wait", "wait"], [], [], max_restarts=2, rejoin_s=8, min_nodes=1)
     (first, *_), head = job.head.spec["processes"], job.head
     log, file = str(head.dir / "logs" / "mpirun.log"), head.dir / "hostfile"
     file.write_text("127.0.0.1 slots=1\n127.0.0.2 slots=1\n127.0.0.3 slots=1\n")

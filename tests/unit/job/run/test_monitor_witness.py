@@ -119,7 +119,7 @@ def test_a_witness_that_is_ended_ends_nothing_else(cluster):
 
 
 def test_the_first_node_goes_on_alone_as_long_as_the_witness_is_there(cluster):
-    job = begun(cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=4, min_nodes=1, witness="w"))
+    job = begun(cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=8, min_nodes=1, witness="w"))
     first = job.head.pid("rank0")
     lose(job.nodes[1])
     wait_for(lambda: attempt(job.head) == 1 and job.state()["ranks_running"] == 1, "rank 0 alone")
@@ -132,7 +132,7 @@ def test_the_first_node_goes_on_alone_as_long_as_the_witness_is_there(cluster):
 
 
 def test_the_second_node_goes_on_alone_when_the_first_is_lost(cluster):
-    job = begun(cluster(["train"], ["train"], max_restarts=3, rejoin_s=1, min_nodes=1, witness="w"))
+    job = begun(cluster(["train"], ["train"], max_restarts=3, rejoin_s=8, min_nodes=1, witness="w"))
     _, second, _ = job.nodes
     lose_head(job, second)
     leads(second, 1)

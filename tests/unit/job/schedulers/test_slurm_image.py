@@ -163,7 +163,7 @@ def test_a_node_that_cannot_bring_the_image_says_why(tmp_path, bin_folder):
 def test_the_login_of_the_user_does_not_change_the_image(tmp_path, bin_folder):
     logged_in = {"LD_LIBRARY_PATH": "/node/lib", "PYTHONPATH": "/node", "TMPDIR": "/scratch/7", "RANK": "0"}
     set_here = {"job_env": {"PYTHONPATH": "/data/packages"}}
-    assert task(tmp_path, bin_folder, "rank", "true", **logged_in, changed=set_here).wait(30) == 0
+    assert task(tmp_path, bin_folder, "rank", "true", **logged_in, changed=set_here).wait(90) == 0
     (run,) = calls(bin_folder, "run ")
     assert "--env PYTHONPATH " in run and "--env RANK " in run
     assert "LD_LIBRARY_PATH" not in run and "TMPDIR" not in run
@@ -186,7 +186,7 @@ def task(folder, bin_folder, command, *argv, image=ARCHIVED, changed=None, **env
 
 def test_a_task_runs_in_the_image_and_leaves_no_container(tmp_path, bin_folder):
     show = ["bash", "-c", "echo $RANK $TRAINYARD_IN_IMAGE; exit 7"]
-    assert task(tmp_path, bin_folder, "rank", *show).wait(30) == 7
+    assert task(tmp_path, bin_folder, "rank", *show).wait(90) == 7
     assert (tmp_path / "logs/rank_0.log").read_text() == "0 1\n"
     (run,) = calls(bin_folder, "run ")
     assert "--name trainyard-digits-1-rank_0 " in run and "--env RANK" in run and "--env PATH" not in run
@@ -197,7 +197,7 @@ def test_a_task_runs_in_the_image_and_leaves_no_container(tmp_path, bin_folder):
 
 def test_a_rank_of_an_agent_in_the_image_starts_no_other_container(tmp_path, bin_folder):
     inside = {"TRAINYARD_IN_IMAGE": "1", "TRAINYARD_ADDRESS": "127.0.0.1", "RANK": "3"}
-    assert task(tmp_path, bin_folder, "rank", "sh", "-c", "echo $RANK", **inside).wait(30) == 0
+    assert task(tmp_path, bin_folder, "rank", "sh", "-c", "echo $RANK", **inside).wait(90) == 0
     assert (tmp_path / "logs/rank_3.log").read_text() == "3\n" and not (bin_folder / "calls").exists()
 
 
@@ -205,7 +205,7 @@ def test_apptainer_takes_the_variables_of_the_job_by_a_prefix(tmp_path, bin_fold
     """They win over those of the image, and LD_LIBRARY_PATH does not get lost."""
     variables = {"LD_LIBRARY_PATH": "/opt/lib", "XDG_RUNTIME_DIR": "/run/user/1"}
     chosen = {"job_env": {"LD_LIBRARY_PATH": "/opt/lib"}}
-    assert task(tmp_path, bin_folder, "rank", "true", image=SIF, changed=chosen, **variables).wait(30) == 0
+    assert task(tmp_path, bin_folder, "rank", "true", image=SIF, changed=chosen, **variables).wait(90) == 0
     assert calls(bin_folder)[0].startswith("--quiet exec --cleanenv --no-eval --no-home ")
     given = dict(line.removeprefix("APPTAINERENV_").split("=", 1) for line in calls(bin_folder, file="env"))
     assert (given["LD_LIBRARY_PATH"], given["RANK"], given["TRAINYARD_IN_IMAGE"]) == ("/opt/lib", "0", "1")
@@ -225,7 +225,7 @@ def test_the_program_in_the_image_gets_time_to_save(tmp_path, bin_folder, image)
     rank = task(tmp_path, bin_folder, "rank", "python3", str(saver), image=image)
     log = tmp_path / "logs/rank_0.log"
     wait_for(lambda: log.exists() and "up\n" in log.read_text(), "the program")
-    assert task(tmp_path, bin_folder, "ask", image=image).wait(30) == 0 and rank.wait(30) == 0
+    assert task(tmp_path, bin_folder, "ask", image=image).wait(90) == 0 and rank.wait(90) == 0
     assert log.read_text() == "up\nsaved\n"
     assert "asked" not in calls(bin_folder)
     assert image == SIF or "trainyard-digits-1-rank_0" in calls(bin_folder, "inspect")[0]
@@ -239,7 +239,7 @@ def test_a_container_that_slurm_has_ended_already_is_no_error(tmp_path, bin_fold
     )
     pid = int(noted.read_text())
     noted.unlink()
-    assert task(tmp_path, bin_folder, "ask").wait(30) == 0
+    assert task(tmp_path, bin_folder, "ask").wait(90) == 0
     assert capfd.readouterr().err == ""
     os.kill(pid, signal.SIGKILL)
-    assert rank.wait(30) == 0 and (tmp_path / "exits/rank_0.exit").read_text().split()[3] != "0"
+    assert rank.wait(90) == 0 and (tmp_path / "exits/rank_0.exit").read_text().split()[3] != "0"
