@@ -99,7 +99,7 @@ def test_the_address_of_a_wheel(pip):
     assert findings == [] and file["url"] == "https://***@i.example.org/s.whl"
     assert shown == ["pip finds scikit-learn==1.7.2"]
     index, _, argv = calls.read_text().partition(" ")
-    assert index == WHEEL["index_url"] and "--abi cp311" in argv and argv.endswith(" scikit-learn==1.7.2\n")
+    assert index == WHEEL["index_url"] and "--abi=cp311" in argv and argv.endswith(" scikit-learn==1.7.2\n")
 
 
 def test_a_wheel_that_no_index_has(pip):
