@@ -1,6 +1,7 @@
 """The cluster itself: health, changes that jobs outlive, changes that are refused."""
 
 import json
+import subprocess
 
 import pytest
 from lab_jobs import host_list, wait_until
@@ -185,6 +186,32 @@ def test_a_cluster_keeps_its_name_and_its_controller(run_playbook, machines, nod
     assert run.rc != 0
     assert f"slurm_cluster on {nodes} found the cluster trainyard expected other" in run.text
     assert f"slurm_controller on {nodes} found slurmctld on n1 expected a slurmctld on n2" in run.text
+    assert machines["n2"].check_output(f"cat {CONF}") == before
+
+
+@pytest.fixture
+def kernel_name(nodes):
+    """Return a function that changes the host name of n3's kernel, as root of a node can."""
+    code = "import socket, sys; socket.sethostname(sys.argv[1])"
+
+    def change(name):
+        argv = ["podman", "exec", "--privileged", nodes["n3"].container, "python3", "-c", code, name]
+        subprocess.run(argv, check=True, capture_output=True, timeout=60)
+
+    yield change
+    change("n3")
+
+
+def test_a_host_name_is_no_line_of_a_file_and_no_name_of_another_node(run_playbook, machines, kernel_name):
+    before = machines["n2"].check_output(f"cat {CONF}")
+    kernel_name("n3\nProlog=/home/train/evil.sh\n#")
+    forged = run_playbook("cluster.yml").fails(
+        "host name on n3 found 'n3\\nProlog=/home/train/evil.sh\\n#' expected a "
+    )
+    assert "do set it with hostnamectl set-hostname" in forged.text
+    kernel_name("n1")
+    taken = run_playbook("cluster.yml").fails("host name on n1, n3 found n1: n1, which is a name of n3 n3: n1, which ")
+    assert "the cluster stays as it is" in taken.text
     assert machines["n2"].check_output(f"cat {CONF}") == before
 
 
