@@ -212,7 +212,7 @@ def on_hosts(states: Mapping[str, Any], folder: str) -> tuple[dict[str, There], 
             known = words[2:] and _NUMBER.fullmatch(words[1])
             found[host] = There(words[0], int(words[1]) if known else None, int(words[-1]))
             continue
-        action = f"look into {folder} there, and run this again"
+        action = f"remove {folder} there (bundle_leave.yml -e bundle_remove=true), and run this again"
         expected = "the stamp of the bundle that it has, and the free KiB of its disk"
         findings.append(Finding("bundle", f"the answer {str(lines)[:80]!r}", expected, action, host))
     return found, findings
