@@ -15,8 +15,8 @@ from ..trainyard.findings.visible import one_line
 from .run_folder import NotWrittenError, write_whole
 
 Data = Mapping[str, Any]
-# A part of a path: a node chose it, so it is no `..`, nothing hidden by us, and has no control characters.
-_PART = re.compile(r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]+")
+# A part of a path: a node chose it, so it is no `..`, and all of it can be seen.
+_PART = re.compile(r"(?!\.{1,2}$)[^/]+")
 # Bytes of a part, as file systems take 255 and a file is written under a longer name first.
 _MAX_PARTS, _MAX_PART, _MAX_NAMED = 24, 200, 3
 # A node sent a file and a folder of the same name.
@@ -28,26 +28,32 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
     number, total, left_out = 0, 0, []
     for host, answer in answers.items():
         outputs = answer.pop("outputs", None) or {}
+        taken: set[Path] = set()
         for name, content in outputs.get("files", {}).items():
             target = _target(run_dir / "outputs" / host, name)
             if target is None:
-                left_out.append(f"{host}: {one_line(name, 80)}, which is no usual name")
+                left_out.append(f"{host}: {_quoted(name)}, which is no usual name")
                 continue
             try:
                 data = base64.b64decode(content, validate=True)
             except ValueError:
-                left_out.append(f"{host}: {one_line(name, 80)}, whose content arrived damaged")
+                left_out.append(f"{host}: {_quoted(name)}, whose content arrived damaged")
                 continue
+            # An absolute path and one below the working folder may lead to the same place here.
+            if target in taken:
+                left_out.append(f"{host}: {_quoted(name)}, as another file has its place")
+                continue
+            taken.add(target)
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(target, data)
             except OSError as error:
                 if error.errno not in _IN_THE_WAY:
                     raise NotWrittenError(target, error) from error
-                left_out.append(f"{host}: {one_line(name, 80)}, as another file is in its way")
+                left_out.append(f"{host}: {_quoted(name)}, as another file is in its way")
                 continue
             number, total = number + 1, total + len(data)
-        left_out += [f"{host}: {each['name']}, {_mib(each['size'])}" for each in outputs.get("left_out", ())]
+        left_out += [f"{host}: {_quoted(each['name'])}, {_mib(each['size'])}" for each in outputs.get("left_out", ())]
         if outputs.get("more"):
             left_out.append(f"{host}: {outputs['more']} more")
     lines = [f"outputs     {run_dir}/outputs: {counted(number, 'file')}, {_mib(total)}"] if number else []
@@ -67,9 +73,14 @@ def _target(folder: Path, name: str) -> Path | None:
 
 def _is_part(part: str) -> bool:
     try:
-        return bool(_PART.fullmatch(part)) and len(part.encode()) <= _MAX_PART
+        return bool(_PART.fullmatch(part)) and part.isprintable() and len(part.encode()) <= _MAX_PART
     except UnicodeEncodeError:
         return False
+
+
+def _quoted(name: str) -> str:
+    """Return a name that a node chose as one quoted text on one line."""
+    return repr(one_line(name, 80))
 
 
 def _mib(size: int) -> str:

@@ -91,8 +91,10 @@ def as_own(value: Any, shape: Shape, host: str) -> Any:
         return value
     shape = shape.names if isinstance(shape, Exact) else shape
     of_names = {name.lstrip("?"): one for name, one in shape.items()} if isinstance(shape, dict) else {}
-    others = shape.value if isinstance(shape, Each) else object
-    taken = {one_line(name): as_own(one, of_names.get(name, others), host) for name, one in value.items()}
+    others, raw = (shape.value, isinstance(shape.name, Raw)) if isinstance(shape, Each) else (object, False)
+    taken = {
+        name if raw else one_line(name): as_own(one, of_names.get(name, others), host) for name, one in value.items()
+    }
     taken |= {name: host for name, one in of_names.items() if one is OWN}
     if shape is FINDING:
         taken["action"] = f"{ADVICE}{taken['action']}"

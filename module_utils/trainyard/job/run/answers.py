@@ -213,7 +213,8 @@ SEEN = {
     "?verified": Each(object),
 }
 LOGS = Each(Raw())
-OUTPUTS = {"files": Each(Raw()), "left_out": [{"name": str, "size": int}], "more": int}
+# Names of files as they are: on one line, two could become one.
+OUTPUTS = {"files": Each(Raw(), Raw()), "left_out": [{"name": Raw(), "size": int}], "more": int}
 KERNEL = {"time": TIME, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": DURATION, "running": bool, "size_mib": int}

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job, wrong
 
+STATUS = {"known": True, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+
 
 @pytest.fixture
 def job_dir(tmp_path):
@@ -87,7 +89,7 @@ def test_the_controller_writes_a_folder_for_each_host(tmp_path):
 
 def test_left_out_files_are_reported(tmp_path):
     lines = write_outputs(tmp_path, {"n1": {"outputs": sent({}, [{"name": "model.pt", "size": 3 << 30}])}, "n2": {}})
-    assert lines == ["not brought: n1: model.pt, 3072.0 MiB (job_outputs_limit_mib)"]
+    assert lines == ["not brought: n1: 'model.pt', 3072.0 MiB (job_outputs_limit_mib)"]
 
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from(["..", ".", "a", "", "/", "~"]), max_size=6).map("/".join))
@@ -104,6 +106,25 @@ def test_no_name_leads_out_of_the_folder_of_its_host(tmp_path_factory, name):
 def test_names_that_cannot_be_written_are_left_out(tmp_path, names):
     lines = write_outputs(tmp_path, {"n1": {"outputs": sent(dict.fromkeys(names, b"x"))}, "n2": {}})
     assert lines[-1].startswith("not brought: n1: ")
+
+
+def test_names_with_two_lines_replace_no_other_file_and_read_as_one_name(tmp_path):
+    odd = "a\nb", "a\u2028b", "a b; n2: secret"
+    answer = {"changed": False, **STATUS, "logs": {}, "outputs": sent(dict.fromkeys(odd, b"odd") | {"a b": b"good"})}
+    answer["outputs"]["left_out"] = [{"name": "big\n; n2: model.pt", "size": 1}]
+    answers = {"n1": checked("collect", answer, "n1")}
+    lines = write_outputs(tmp_path, answers)
+    assert (tmp_path / "outputs/n1/a b").read_bytes() == b"good"
+    assert lines[-1] == (
+        "not brought: n1: 'a b', which is no usual name; n1: 'a b', which is no usual name; "
+        "n1: 'big ; n2: model.pt', 0.0 KiB (job_outputs_limit_mib)"
+    )
+
+
+def test_two_names_of_one_place_do_not_replace_each_other(tmp_path):
+    lines = write_outputs(tmp_path, {"n1": {"outputs": sent({"/scratch/x": b"1", "scratch/x": b"2"})}})
+    assert (tmp_path / "outputs/n1/scratch/x").read_bytes() == b"1"
+    assert lines[-1].startswith("not brought: n1: 'scratch/x', as another file has its place")
 
 
 def test_a_pattern_that_is_none_matches_nothing(job_dir):
