@@ -20,12 +20,11 @@ from typing import Any
 from ansible.release import __version__ as ansible_version
 
 from ..trainyard.findings.redaction import HIDDEN, safe_text
+from ..trainyard.job.file.secret_values import SECRET
 from ..trainyard.job.file.variables import VARIABLES
 from .inventory_options import inventory_given
 from .project import ROOT
 
-# Variables with values that nobody else may read; plan.json has their names.
-SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_registry_auth"})
 _EXTRA = ("-e", "--extra-vars")
 # Values that are no secret.
 _PLAIN = re.compile(r"[-+]?[\d.]{1,12}(?:e[-+]?\d{1,3})?|true|false|yes|no", re.IGNORECASE)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings.findings import Finding, failure, render
+from ansible.module_utils.trainyard.job.file import secret_values
 from ansible.module_utils.trainyard.job.placement import root_ranks
 from ansible.module_utils.trainyard.job.plan.plan import warnings_text
 from ansible.module_utils.trainyard_controller import planning
@@ -51,9 +53,10 @@ class ActionModule(OnceForAll):
         }
 
     def _request(self, given: dict[str, Any], nodes: FanOut) -> planning.Request:
+        hosts = [_host(nodes, name) for name in given["hosts"]]
         return planning.Request(
             **{name: given[name] for name in SAME},
-            hosts=[_host(nodes, name) for name in given["hosts"]],
+            hosts=hosts,
             available=int(given["available"]),
             runs_dir=Path(given["runs_dir"]),
             facts_file=Path(given["facts_file"]),
@@ -61,6 +64,7 @@ class ActionModule(OnceForAll):
             check=self._task.check_mode,
             found=[
                 *root_ranks.findings(given["user"], bool(self._task.become)),
+                *self._secrets(given["job"], hosts),
                 *(Finding.from_dict(finding) for finding in given.get("found") or ()),
             ],
             known=given["known_hosts"],
@@ -69,6 +73,18 @@ class ActionModule(OnceForAll):
             live=bool(given.get("live")),
             show=self._display.display,
         )
+
+    def _secrets(self, job: Mapping[str, Any], hosts: list[planning.Host]) -> list[Finding]:
+        """Find values of job_secret_env in other variables. No option of the task has them."""
+        value = self._templar.template(self.task_vars.get("job_secret_env") or {})
+        secrets = value if isinstance(value, Mapping) else {}
+        found = secret_values.findings(job, self.task_vars, secrets)
+        own = {repr(host.env): host for host in hosts if secrets and host.env}
+        return found + [
+            each.on(host.name)
+            for host in own.values()
+            for each in secret_values.findings({"job_node_env": host.env}, self.task_vars, secrets)
+        ]
 
     def _show(self, prepared: planning.Prepared, record: bool, refused: bool) -> None:
         texts = ["\n".join(prepared.readmitted)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...findings.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
-from ..file import image_settings
+from ..file import image_settings, secret_values
 from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
@@ -304,7 +304,7 @@ def build(
         files={node.host: launcher.files(job, placement, node) for node in placement.nodes},
         shared_files=launcher.shared_files(job, placement),
         spares=ready,
-        warnings=[finding for finding in findings if isinstance(finding, Warned)],
+        warnings=[*(each for each in findings if isinstance(each, Warned)), *secret_values.hints(job.env)],
         all_reduce=all_reduce,
         venvs=venvs,
     )
