@@ -7,9 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.shapes import Each, misfit
 from ..trainyard.findings.state_format import FACTS, FIELD
 from ..trainyard.job.run.answers import NODE
-from ..trainyard_node.machine.json_files import MAX_BYTES, read_object, write_json
+from ..trainyard_node.machine.json_files import write_json
+from .saved_state import NotReadError, loads
+
+_SHAPE = {"nodes": Each({"address": str, "facts": NODE})}
+
+
+def nodes_in(path: Path) -> dict[str, Any]:
+    """Return what a file has of each node, whatever it was asked for. Raises NotReadError."""
+    found = loads(path, FACTS)
+    if wrong := misfit(found, _SHAPE):
+        raise NotReadError(path, wrong, FACTS)
+    nodes: dict[str, Any] = found["nodes"]
+    return nodes
 
 
 class CachedFacts:
@@ -23,8 +36,13 @@ class CachedFacts:
         self._key = {FIELD: FACTS.newest, "facts": sorted(NODE), **{name: job.get(name) for name in names}}
 
     def _nodes(self) -> dict[str, Any]:
-        content = read_object(self._path, MAX_BYTES)
-        nodes: dict[str, Any] = content.get("nodes", {}) if content.get("key") == self._key else {}
+        try:
+            content = loads(self._path, FACTS)
+        except NotReadError:
+            # The nodes are asked.
+            return {}
+        fits = isinstance(content, dict) and content.get("key") == self._key and not misfit(content, _SHAPE)
+        nodes: dict[str, Any] = content["nodes"] if fits else {}
         return nodes
 
     def read(self) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
+from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, FindingsError, connection_reason
 from ..trainyard.job.record import runs as run_records
 from ..trainyard.job.record.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
+from ..trainyard.job.record.runs import SavedRun
+from ..trainyard_node.machine.tree import size_of
 from . import collecting
 from .collecting import is_final
 from .inventory_options import inventory_given
@@ -115,6 +118,7 @@ def choose_all(
     schedulers, unknown = of_schedulers(runs, states, now)
     folders = {**nodes, **schedulers}
     records, unread = saved_runs(request.runs_dir, now) if request.of_runs else ([], {})
+    records += _named_and_damaged(request, unread)
     names = {run.name for run in records} | set(unread)
     chosen, findings = choose(folders, request.job_id, request.days, unknown, names, inventory_given())
     if findings:
@@ -123,7 +127,8 @@ def choose_all(
     go, stay = run_records.may_go(records, folders, list(silent), request.job_id, request.days, unknown)
     text = describe(chosen, silent, request.check, unknown)
     if request.of_runs:
-        stay |= {name: each.found for name, each in unread.items() if request.job_id in ("", name)}
+        gone = {run.name for run in go} | set(stay)
+        stay |= {name: each.found for name, each in unread.items() if request.job_id in ("", name) and name not in gone}
         text += "\n" + run_records.describe(go, stay, str(request.runs_dir), request.check)
     in_cluster = {folder.job_id for folder in chosen.get(KUBERNETES, ())}
     return Chosen(
@@ -136,6 +141,14 @@ def choose_all(
         records=[run.name for run in go],
         text=text,
     )
+
+
+def _named_and_damaged(request: Request, unread: Mapping[str, Finding]) -> list[SavedRun]:
+    """Return the named run if its files are damaged: it may go where no host has anything of it that runs."""
+    name = request.job_id
+    if name not in unread or unread[name].check != state_format.DAMAGED:
+        return []
+    return [SavedRun(name, 0.0, size_of(request.runs_dir / name) >> 20, open_hosts=tuple(request.hosts))]
 
 
 def unrecorded(

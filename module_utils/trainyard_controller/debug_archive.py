@@ -9,7 +9,7 @@ import os
 import platform
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,16 @@ from urllib.parse import quote
 from ansible.release import __version__ as ansible_version
 
 from ..trainyard.cluster.unreachable import reason
-from ..trainyard.findings.findings import Finding, FindingsError
+from ..trainyard.findings import state_format
+from ..trainyard.findings.findings import Finding, FindingsError, UnusableError
+from ..trainyard.findings.state_format import DamagedError
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record.secrets import Forms
 from ..trainyard.report import debug_archive as contents
 from ..trainyard.report.debug_archive import Archive, Excerpt
-from ..trainyard_node.machine.json_files import MAX_BYTES, open_regular, read_json, read_object
+from ..trainyard_node.machine.json_files import open_regular
 from . import launch_record, run_choice
+from .saved_state import read_plan, read_record, read_report
 
 Answers = Mapping[str, Mapping[str, Any]]
 _HEADLINE = "{count} {findings}: nothing was collected."
@@ -66,10 +69,10 @@ class Visited:
 
 def visited(run_dir: Path) -> Visited:
     """Return what to ask the nodes of a run about. Jobs of Slurm and Kubernetes have no units of ours."""
-    plan, summary = read_object(run_dir / "plan.json", MAX_BYTES), read_object(run_dir / "summary.json")
+    plan, summary = _read(read_plan, run_dir), _read(read_record, run_dir)
     if not plan:
-        nodes = read_object(run_dir / "report.json", MAX_BYTES).get("nodes") or []
-        return Visited([node["host"] for node in sorted(nodes, key=lambda each: each.get("state") != "fail")], {})
+        nodes = _read(lambda folder: read_report(folder / "report.json"), run_dir).get("nodes", ())
+        return Visited([node["host"] for node in sorted(nodes, key=lambda each: each["state"] != "fail")], {})
     failure = summary.get("failure") or {}
     first = [failure.get("host"), *(failure.get("hosts") or ()), (plan.get("head") or {}).get("host")]
     hosts = list(dict.fromkeys(spares.all_hosts(plan)))
@@ -84,13 +87,21 @@ def visited(run_dir: Path) -> Visited:
     return Visited(hosts, names, str(plan["job_dir"]))
 
 
+def _read(how: Callable[[Path], dict[str, Any] | None], run_dir: Path) -> dict[str, Any]:
+    """Return a record of a run; {} where there is none, or a damaged one, of which an archive is made all the same."""
+    try:
+        return how(run_dir) or {}
+    except UnusableError:
+        return {}
+
+
 def pack(run_dir: Path, facts: Answers, journals: Answers, project: Path, hidden: Forms) -> Archive:
     """Return the files of an archive, redacted, with its README."""
     archive, made = Archive(), time.strftime("%Y-%m-%dT%H:%M:%S%z")
     archive.add(contents.RECORDS, [("versions.json", contents.json_text(_versions(project), hidden))])
     archive.add(contents.RECORDS, _records(run_dir, archive, hidden))
     logs = {path.name: path for path in (run_dir / "logs").glob("*") if path.is_file() and not path.is_symlink()}
-    names = contents.important_logs(logs, read_object(run_dir / "summary.json"))
+    names = contents.important_logs(logs, _read(read_record, run_dir))
     archive.add(contents.LOGS, ((f"run/logs/{name}", _log(logs[name], archive, hidden)) for name in names))
     silent = {}
     read: dict[str, dict[str, str]] = {contents.FACTS: {}, contents.JOURNALS: {}}
@@ -119,9 +130,14 @@ def _records(run_dir: Path, archive: Archive, hidden: Forms) -> Iterator[tuple[s
         if path.suffix != ".json":
             yield name, _log(path, archive, hidden)
             continue
-        value = read_json(path, _MAX_RECORD)
-        if value is None:
-            archive.left_out.append(f"{name}: it is no JSON of at most {_MAX_RECORD >> 20} MiB")
+        try:
+            with open_regular(path) as file:
+                content = file.read(_MAX_RECORD + 1)
+            if len(content) > _MAX_RECORD:
+                raise DamagedError(f"more than {_MAX_RECORD >> 20} MiB")
+            value = state_format.loads(content)
+        except (OSError, DamagedError) as error:
+            archive.left_out.append(f"{name}: {getattr(error, 'strerror', None) or error}")
         else:
             yield name, contents.json_text(value, hidden)
 

@@ -18,12 +18,11 @@ from ..trainyard.job.drill import goal as goals
 from ..trainyard.job.drill import result
 from ..trainyard.job.drill.settings import Drill
 from ..trainyard.job.plan import spare_places as spares
-from ..trainyard_node.machine.json_files import read_object
 from .heads import LIMIT_S
 from .pages import drill_page
 from .reporting import read_series
 from .run_folder import write_whole
-from .saved_state import read_plan
+from .saved_state import read_plan, read_record
 from .scheduler_clients import Ask
 from .watching import GIVE_UP_S
 
@@ -112,7 +111,7 @@ def read_run(runs_dir: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a run that has ended (result.py): what was done in it, and what its folder has."""
     folder = runs_dir / run["job_id"]
     points = read_series(folder / "metrics.jsonl")
-    return {**run, "summary": read_object(folder / "summary.json"), "points": points}
+    return {**run, "summary": read_record(folder) or {}, "points": points}
 
 
 def report(drill: Drill, runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, Any]:

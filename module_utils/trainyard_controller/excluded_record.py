@@ -13,28 +13,41 @@ from typing import Any
 from ..trainyard.findings import state_format
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.record.excluded_hosts import Excluded, HealthChecks
+from . import saved_state
 from .locks import locked
 from .run_folder import write_whole
-from .saved_state import read_object
+from .saved_state import NotReadError
 
 
 def read(file: Path) -> Excluded:
     """Return the excluded hosts by name."""
-    hosts: Excluded = excluded_hosts.parse(read_object(file, state_format.EXCLUDED))["excluded"]
+    hosts: Excluded = _record(file)["excluded"]
     return hosts
+
+
+def _record(file: Path) -> dict[str, Any]:
+    """Return the record, an empty one where there is none or a damaged one. Raises NotReadError for a newer version."""
+    try:
+        return saved_state.read(file, state_format.EXCLUDED, excluded_hosts.SHAPE) or excluded_hosts.empty()
+    except NotReadError as error:
+        if not error.damaged:
+            raise
+        return excluded_hosts.empty()
 
 
 def _damaged(file: Path) -> str:
     """Return a warning that the hosts in the record are not known, as the file is damaged."""
-    if not file.exists() or excluded_hosts.is_record(read_object(file, state_format.EXCLUDED)):
-        return ""
-    return f"the record of excluded hosts is damaged, and is begun anew: {file}"
+    try:
+        saved_state.read(file, state_format.EXCLUDED, excluded_hosts.SHAPE)
+    except NotReadError as error:
+        return f"the record of excluded hosts is begun anew: {error.finding.found}" if error.damaged else ""
+    return ""
 
 
 def change(file: Path, how: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
     """Change the record under a lock against other playbooks. Raises NotWrittenError, or OSError without a folder."""
     with locked(file.parent):
-        before = excluded_hosts.parse(read_object(file, state_format.EXCLUDED))
+        before = _record(file)
         after = how(before)
         if after != before:
             record = state_format.stamped(after, state_format.EXCLUDED)

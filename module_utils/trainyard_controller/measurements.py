@@ -19,6 +19,8 @@ from ..trainyard.report.job_text import cause
 from ..trainyard.verify import benchmark, collectives, pair_report, pairing
 from ..trainyard.verify.bandwidth import BASELINE_SCHEMA, BaselineError, add_baseline, read_baselines
 from ..trainyard.verify.straggler_limits import Limits
+from . import cached_facts
+from .saved_state import read_plan, read_record
 
 Data = Mapping[str, Any]
 
@@ -30,10 +32,13 @@ class Run:
     """A run that has ended: its `plan`, its `summary`, and the logs of its ranks."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the records. Raises OSError or ValueError where there are none."""
+        """Read the records. Raises UnusableError."""
         self._folder = folder
-        self.plan: dict[str, Any] = json.loads((folder / "plan.json").read_text())
-        self.summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+        for name in ("plan.json", "summary.json"):
+            if not (folder / name).exists():
+                raise UnusableError(f"{folder} is not the folder of a run that has ended: it has no {name}")
+        self.plan: dict[str, Any] = read_plan(folder)
+        self.summary: dict[str, Any] = read_record(folder) or {}
 
     def log(self, rank: int, most: int = -1) -> str:
         """Return the log of a rank, up to `most` bytes; "" without one."""
@@ -55,8 +60,9 @@ class Run:
 @contextlib.contextmanager
 def ended_run(folder: Path) -> Iterator[Run]:
     """Yield a run that has ended. Raises UnusableError for another folder."""
+    run = Run(folder)
     try:
-        yield Run(folder)
+        yield run
     except (OSError, ValueError, KeyError) as error:
         raise UnusableError(f"{folder} is not the folder of a run that has ended: {error}") from error
 
@@ -232,7 +238,7 @@ def _verify_run(
     with ended_run(folder) as run:
         plan = run.plan
         if facts:
-            request.nodes = benchmark.nodes_of(plan, json.loads(facts.read_text())["nodes"])
+            request.nodes = benchmark.nodes_of(plan, cached_facts.nodes_in(facts))
         request.job_id, request.job_failure = plan["job_id"], run.failure
         request.ranks = plan["world_size"] if request.ranks is None else request.ranks
         request.hosts = request.hosts or [node["host"] for node in plan["nodes"]]

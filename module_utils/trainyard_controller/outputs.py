@@ -53,7 +53,10 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
                 left_out.append(f"{host}: {_quoted(name)}, as another file is in its way")
                 continue
             number, total = number + 1, total + len(data)
-        left_out += [f"{host}: {_quoted(each['name'])}, {_mib(each['size'])}" for each in outputs.get("left_out", ())]
+        left_out += [
+            f"{host}: {_quoted(each['name'])}, {each.get('why') or _mib(each['size'])}"
+            for each in outputs.get("left_out", ())
+        ]
         if outputs.get("more"):
             left_out.append(f"{host}: {outputs['more']} more")
     lines = [f"outputs     {run_dir}/outputs: {counted(number, 'file')}, {_mib(total)}"] if number else []
@@ -61,6 +64,11 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
         more = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
         lines.append(f"not brought: {'; '.join(left_out[:_MAX_NAMED])}{more} (job_outputs_limit_mib)")
     return lines
+
+
+def _quoted(name: str) -> str:
+    """Return a name that a node chose as it stands in a message, so that its end is seen."""
+    return repr(one_line(name, 80))
 
 
 def _target(folder: Path, name: str) -> Path | None:
@@ -76,11 +84,6 @@ def _is_part(part: str) -> bool:
         return bool(_PART.fullmatch(part)) and part.isprintable() and len(part.encode()) <= _MAX_PART
     except UnicodeEncodeError:
         return False
-
-
-def _quoted(name: str) -> str:
-    """Return a name that a node chose as one quoted text on one line."""
-    return repr(one_line(name, 80))
 
 
 def _mib(size: int) -> str:

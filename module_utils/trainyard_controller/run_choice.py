@@ -53,8 +53,8 @@ def find(
 
 def _not_read(unread: Mapping[str, Finding], job_name: str) -> list[str]:
     """Return a line on each run of a newer version that may be the requested one."""
-    newer = (each for name, each in unread.items() if name.startswith(job_name) and state_format.NEWER in each.found)
-    return [f"not read: {each.found}; {each.action}" for each in newer]
+    newer = (each for name, each in unread.items() if name.startswith(job_name) and each.check != state_format.DAMAGED)
+    return list(map(state_format.line, newer))
 
 
 def active(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask) -> runs.Answers:

@@ -21,20 +21,20 @@ from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, failure
 from ..trainyard.job.plan import witness
 from ..trainyard.job.record import job_id as ids
+from ..trainyard.job.record import runs
 from ..trainyard.job.record.runs import SavedRun
 from ..trainyard_node.job.run import processes
-from ..trainyard_node.machine.json_files import read_json, write_json
+from ..trainyard_node.machine.json_files import write_json
 from ..trainyard_node.machine.tree import size_of
 from .inventory_options import inventory_given
 from .locks import locked
-from .saved_state import NotReadError, read_object, read_plan, read_record
+from .saved_state import NotReadError, read, read_plan, read_record, read_report
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 # File in the folder of a run, with the process that launches it, until the first node is visited to start it.
 _NOT_STARTED = "not-started"
 # File that stop.yml writes before that.
 _STOP = "stop-requested"
-_LAUNCH = {"job_id", "job_name", "asked_by", "nodes", "created", "machine", "pid", "start_time"}
 # Seconds after which a launch that has started nothing counts as ended.
 _LAUNCH_S = 3600.0
 
@@ -95,9 +95,10 @@ def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
         # Runs that were started need not be read: a plan of a thousand nodes takes a while.
         if run_dir.name == keep or (run_dir / "logs").exists() or (run_dir / "summary.json").exists():
             continue
-        plan = read_json(plan_file)
-        if not state_format.misread(plan, state_format.PLAN) and plan.get("check") and plan.get("job_name") == name:
-            shutil.rmtree(run_dir, ignore_errors=True)
+        with contextlib.suppress(NotReadError):
+            plan = read_plan(run_dir)
+            if plan.get("check") and plan["job_name"] == name:
+                shutil.rmtree(run_dir, ignore_errors=True)
 
 
 class NotWrittenError(OSError):
@@ -130,14 +131,20 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def read_removed(run_dir: Path) -> dict[str, float]:
     """Return when clean.yml removed the job's folders, by host."""
-    found = read_object(run_dir / "removed.json", state_format.REMOVED).get("hosts")
-    return dict(found) if isinstance(found, dict) else {}
+    found = read(run_dir / "removed.json", state_format.REMOVED, runs.REMOVED)
+    return dict(found["hosts"]) if found else {}
 
 
 def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
     """Record when the job's folders were removed, unless another controller started the run."""
     if (run_dir / "plan.json").is_file():
-        removed = {"hosts": {**read_removed(run_dir), **times}}
+        try:
+            before = read_removed(run_dir)
+        except NotReadError as error:
+            if not error.damaged:
+                raise
+            before = {}
+        removed = {"hosts": {**before, **times}}
         write_json(run_dir / "removed.json", state_format.stamped(removed, state_format.REMOVED))
 
 
@@ -191,11 +198,11 @@ def launches(runs_dir: Path) -> list[dict[str, Any]]:
     """Return the launches that have not started anything yet, oldest first, like plans without nodes."""
     found = []
     for path in runs_dir.glob(f"*/{_NOT_STARTED}"):
-        launch = read_json(path)
         ended = (path.parent / "findings.json").exists() or (path.parent / _STOP).exists()
-        known = isinstance(launch, dict) and launch.keys() >= _LAUNCH
-        if known and not ended and _may_run(launch, path):
-            found.append(launch)
+        with contextlib.suppress(NotReadError):
+            launch = read(path, state_format.LAUNCH, runs.LAUNCH)
+            if launch and launch["job_id"] == path.parent.name and not ended and _may_run(launch, path):
+                found.append(launch)
     return sorted(found, key=lambda launch: (launch["created"], launch["job_id"]))
 
 
@@ -224,8 +231,11 @@ def read_all_plans(runs_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Find
     plans, unread = [], {}
     for path in sorted(runs_dir.glob("*/plan.json")):
         try:
-            plan = read_plan(path.parent)
+            plan = _own_plan(path.parent)
             if not plan.get("check") and _was_started(path.parent):
+                # A reading of many runs must not fail because of one.
+                read_submitted(runs_dir, path.parent.name)
+                read_removed(path.parent)
                 plans.append((path.stat().st_mtime, plan))
         except OSError:
             # It was removed meanwhile.
@@ -237,6 +247,15 @@ def read_all_plans(runs_dir: Path) -> tuple[list[dict[str, Any]], dict[str, Find
     return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))], unread
 
 
+def _own_plan(run_dir: Path) -> dict[str, Any]:
+    """Return the plan of a run, whose folder has the name of the job. Raises NotReadError."""
+    plan = read_plan(run_dir)
+    if plan["job_id"] != run_dir.name:
+        why = f"job_id is {plan['job_id']!r}, expected {run_dir.name!r}, the name of its folder"
+        raise NotReadError(run_dir / "plan.json", why, state_format.PLAN)
+    return plan
+
+
 def saved_runs(runs_dir: Path, now: float) -> tuple[list[SavedRun], dict[str, Finding]]:
     """List the folders of jobs and verifications in runs/, recognized by the files in them.
 
@@ -246,26 +265,27 @@ def saved_runs(runs_dir: Path, now: float) -> tuple[list[SavedRun], dict[str, Fi
     for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
         if run_dir.is_symlink() or not run_dir.is_dir():
             continue
-        report = read_json(run_dir / "report.json")
         files = [run_dir / name for name in ("plan.json", "summary.json", "report.json")]
         age_s = now - max((file.stat().st_mtime for file in files if file.exists()), default=now)
         size_mib = size_of(run_dir) >> 20
         if (run_dir / "plan.json").is_file():
             try:
-                plan, summary = read_plan(run_dir), read_record(run_dir)
-                begun = _was_started(run_dir)
-                if plan["job_id"] == run_dir.name:
-                    found.append(SavedRun.of_job(run_dir.name, age_s, size_mib, plan, begun, summary))
+                plan, summary = _own_plan(run_dir), read_record(run_dir)
+                found.append(SavedRun.of_job(run_dir.name, age_s, size_mib, plan, _was_started(run_dir), summary))
             except NotReadError as error:
                 unread[run_dir.name] = error.finding
-        elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
-            found.append(SavedRun(run_dir.name, age_s, size_mib, verified=str(report.get("cluster", ""))))
+        elif run_dir.name.startswith("verify-") and (run_dir / "report.json").is_file():
+            try:
+                cluster = read_report(run_dir / "report.json")["cluster"]
+                found.append(SavedRun(run_dir.name, age_s, size_mib, verified=cluster))
+            except NotReadError as error:
+                unread[run_dir.name] = error.finding
     return found, unread
 
 
 def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
     """Return `engine_id`, and `removed` if nothing of the job is left; {} for a job that was not submitted."""
-    return read_object(runs_dir / job_id / "submitted.json", state_format.SUBMITTED)
+    return read(runs_dir / job_id / "submitted.json", state_format.SUBMITTED, runs.SUBMITTED) or {}
 
 
 def note_submitted(run_dir: Path, engine_id: str, *, removed: bool = False) -> None:

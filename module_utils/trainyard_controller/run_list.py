@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import UnusableError
 from ..trainyard.report import run_list
-from ..trainyard.verify.report import unreadable
-from ..trainyard_node.machine.json_files import MAX_BYTES, read_object
 from .pages import page
 from .reporting import read_series
 from .run_choice import active
 from .run_folder import read_all_plans, write_whole
-from .saved_state import NotReadError, read_plan, read_record
+from .saved_state import NotReadError, read_plan, read_record, read_report
 from .scheduler_clients import Ask
 
 
@@ -36,13 +35,15 @@ def list_runs(runs_dir: Path, ask: Ask | None, given: Mapping[str, Any]) -> dict
         except NotReadError as error:
             record, unread[plan["job_id"]] = None, error.finding
         found.append(run_list.job(plan, record, running.get(plan["job_id"])))
-    reports = [(path, read_object(path, MAX_BYTES)) for path in sorted(runs_dir.glob("verify-*/report.json"))]
-    found += [run_list.verification(report) for _, report in reports if not unreadable(report)]
+    for path in sorted(runs_dir.glob("verify-*/report.json")):
+        try:
+            found.append(run_list.verification(read_report(path)))
+        except NotReadError as error:
+            unread[path.parent.name] = error.finding
     chosen = run_list.selected(found, now, **given)
     lines = [run_list.table(chosen)]
     lines += [f"not known: {job_id}, as {why}" for job_id, why in (answers.unknown if answers else {}).items()]
-    lines += [f"not read: {each.found}; {each.action}" for each in unread.values()]
-    lines += [f"not read: {path}: {why}" for path, report in reports if (why := unreadable(report))]
+    lines += map(state_format.line, unread.values())
     if found:
         content = run_list.content(run_list.selected(found, now), now)
         write_whole(runs_dir / "index.html", page("report/runs.html.j2", content))

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the files in runs/ that this version or an older one wrote; those of a newer one are findings."""
+"""Read the files in runs/ of this version and older ones; damaged ones, and those of newer versions, are findings."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings import state_format
-from ..trainyard.findings.findings import Finding, FindingsError
-from ..trainyard.findings.state_format import Format
+from ..trainyard.findings.findings import Finding, FindingsError, UnusableError
+from ..trainyard.findings.shapes import Shape
+from ..trainyard.findings.state_format import DamagedError, Format
 from ..trainyard.job.record import run_record
-from ..trainyard_node.machine.json_files import read_json
+from ..trainyard.job.schedulers import plan_shape
+from ..trainyard.verify import report as verification
+from ..trainyard_node.machine.json_files import MAX_BYTES, open_regular
 
 
 class NotReadError(FindingsError):
@@ -23,36 +25,57 @@ class NotReadError(FindingsError):
         self.finding: Finding = state_format.finding(str(path), why, form, written_by)
         super().__init__([self.finding], state_format.HEADLINE)
 
-
-def checked(path: Path, content: Any, form: Format) -> Any:
-    """Return the content of a file, which may be damaged. Raises NotReadError where a newer version wrote it."""
-    if state_format.is_newer(content, form):
-        raise NotReadError(path, state_format.misread(content, form), form)
-    return content
+    @property
+    def damaged(self) -> bool:
+        """Whether the file is damaged, and not of a newer version."""
+        return self.finding.check == state_format.DAMAGED
 
 
-def read_object(path: Path, form: Format) -> dict[str, Any]:
-    """Return a JSON object, {} without the file or of a damaged one. Raises NotReadError for a newer format."""
-    found = checked(path, read_json(path), form)
-    return found if isinstance(found, dict) else {}
+def loads(path: Path, form: Format) -> Any:
+    """Return the JSON of a file, None without one. Raises NotReadError."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise DamagedError(f"more than {MAX_BYTES >> 20} MiB")
+        return state_format.loads(content)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise NotReadError(path, error.strerror or str(error), form) from error
+    except DamagedError as error:
+        raise NotReadError(path, str(error), form) from error
 
 
-def read_plan(run_dir: Path) -> dict[str, Any]:
+def read(path: Path, form: Format, shape: Shape) -> dict[str, Any] | None:
+    """Return the content of a file, None without one. Raises NotReadError where it is damaged, or a newer version's."""
+    found = loads(path, form)
+    if found is None and not path.exists():
+        return None
+    if why := state_format.misread(found, form, shape):
+        raise NotReadError(path, why, form, _written_by(found))
+    checked: dict[str, Any] = found
+    return checked
+
+
+def read_plan(run_dir: Path, shape: Shape = plan_shape.PLAN) -> dict[str, Any]:
     """Return the plan of a run. Raises NotReadError."""
     path = run_dir / "plan.json"
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise NotReadError(path, error.strerror or str(error), state_format.PLAN) from error
-    except (ValueError, RecursionError) as error:
-        raise NotReadError(path, "it is damaged: no JSON", state_format.PLAN) from error
-    why = state_format.misread(plan, state_format.PLAN)
-    if not why and "job_id" not in plan:
-        why = "it is damaged: no job_id"
-    if why:
-        raise NotReadError(path, why, state_format.PLAN, _written_by(plan))
-    found: dict[str, Any] = plan
+    found = read(path, state_format.PLAN, shape)
+    if found is None:
+        raise NotReadError(path, "there is no such file", state_format.PLAN)
     return found
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Return the report of a verification. Raises NotReadError."""
+    found = loads(path, state_format.REPORT)
+    if found is None and not path.exists():
+        raise UnusableError(f"{path} is no report of a verification: there is no such file. Name one of verify.yml.")
+    if why := verification.unreadable(found):
+        raise NotReadError(path, why, state_format.REPORT)
+    report: dict[str, Any] = found
+    return report
 
 
 def _written_by(plan: Any) -> str:
@@ -61,6 +84,5 @@ def _written_by(plan: Any) -> str:
 
 
 def read_record(run_dir: Path) -> dict[str, Any] | None:
-    """Return the record of a run, None without one. Raises NotReadError where a newer version wrote it."""
-    path = run_dir / "summary.json"
-    return run_record.read(checked(path, read_json(path), state_format.SUMMARY))
+    """Return the record of a run, None without one. Raises NotReadError."""
+    return read(run_dir / "summary.json", state_format.SUMMARY, run_record.SHAPE)

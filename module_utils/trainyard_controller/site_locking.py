@@ -84,12 +84,12 @@ def images_of(asked: Sequence[tuple[str, str]]) -> tuple[list[dict[str, Any]], l
 def read(path: Path) -> dict[str, Any] | None:
     """Return the lock in a file, None where there is no file. Raises UnusableError."""
     try:
-        return site_lock.read(path.read_text(encoding="utf-8"))
+        return site_lock.read(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UnusableError(f"{path} is no lock: {why}. Restore it, or remove it, and run lock.yml again.") from error
+        raise UnusableError(f"{path} is damaged: {why}. Restore it, or remove it, and run lock.yml again.") from error
 
 
 def write(path: Path, lock: site_lock.Lock) -> None:

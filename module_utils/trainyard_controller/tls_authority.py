@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ from ..trainyard.job.file import mindspore_tls as tls
 from .locks import exposed
 
 AUTHORITY_DAYS = 5 * 365
+_FIELDS = {"issued": "serial, end, job, role", "revoked": "serial, end, job, role, time of revocation"}
+_RECORDS = {
+    "issued": re.compile(r"[0-9a-f]{1,40} \d{1,10} \S{1,255} \S{1,32}", re.ASCII),
+    "revoked": re.compile(r"[0-9a-f]{1,40} \d{1,10} \S{1,255} \S{1,32} \d{1,10}", re.ASCII),
+}
 KINDS = {"RSA": rsa.RSAPublicKey, "EC": ec.EllipticCurvePublicKey}
 # All usages of a certificate, set to false.
 NO_USAGE = dict.fromkeys(
@@ -141,9 +147,16 @@ class Authority:
         self.write("ca.pem", self.certificate.public_bytes(serialization.Encoding.PEM))
 
     def records(self, name: str) -> list[list[str]]:
-        """Read `issued` (serial, end, job, role) or `revoked` (serial, end, job, role, time of revocation)."""
+        """Read `issued` (serial, end, job, role) or `revoked` (serial, end, job, role, time of revocation).
+
+        Raises ValueError for a damaged line.
+        """
         path = self.folder / name
-        return [line.split() for line in path.read_text(encoding="ascii").splitlines()] if path.exists() else []
+        lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+        for number, line in enumerate(lines, start=1):
+            if not _RECORDS[name].fullmatch(line):
+                raise ValueError(f"{path} is damaged: line {number} is {line[:60]!r}, expected {_FIELDS[name]}")
+        return [line.split() for line in lines]
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file of the folder atomically; only its owner may read it."""

@@ -12,11 +12,11 @@ from typing import Any
 from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import UnusableError
 from ..trainyard.findings.received import Source
+from ..trainyard.nvidia import upgrade
 from ..trainyard.nvidia.answers import UPGRADE_ENTRY
-from ..trainyard.nvidia.upgrade import table_text
 from .filters import answers_of
 from .run_folder import write_whole
-from .saved_state import checked
+from .saved_state import read
 
 Table = dict[str, dict[str, Any]]
 ENTRY = Source("__nvidia_driver_upgrade_entry", UPGRADE_ENTRY)
@@ -28,18 +28,9 @@ def folder_of(runs_dir: Path, cluster: str) -> Path:
 
 
 def read_table(folder: Path) -> Table:
-    """Read the table, {} without one. Raises UnusableError for another file, as a table has the nodes' old packages."""
-    file = folder / "table.json"
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UnusableError(f"{file} cannot be read: {error}; expected the table that an upgrade has left") from error
-    checked(file, found, state_format.UPGRADE)
-    nodes = found.get("nodes") if isinstance(found, dict) else None
-    if not isinstance(nodes, dict) or not all(isinstance(entry, dict) for entry in nodes.values()):
-        raise UnusableError(f"{file} is no table of an upgrade; expected one, or no such file. Move it away")
+    """Read the table, {} without one. Raises NotReadError for another file, as a table has the nodes' old packages."""
+    found = read(folder / "table.json", state_format.UPGRADE, upgrade.TABLE)
+    nodes: Table = found["nodes"] if found else {}
     return nodes
 
 
@@ -65,7 +56,7 @@ def note(folder: Path, entries: Mapping[str, Mapping[str, Any]], batches: Sequen
         folder.mkdir(parents=True, exist_ok=True)
         content = state_format.stamped({"nodes": table}, state_format.UPGRADE)
         write_whole(folder / "table.json", json.dumps(content, indent=2, sort_keys=True) + "\n")
-        write_whole(folder / "table.txt", table_text(table, batches) + "\n")
+        write_whole(folder / "table.txt", upgrade.table_text(table, batches) + "\n")
     except OSError as error:
         raise UnusableError(f"{folder} cannot be written: {error.strerror}; expected room for the table") from error
     return table

@@ -17,6 +17,7 @@ from ansible.module_utils.trainyard.job.placement.process import host_port
 from ansible.module_utils.trainyard.job.plan import witness
 from ansible.module_utils.trainyard.job.plan.plan import node_plans
 from ansible.module_utils.trainyard.job.run import leader
+from ansible.module_utils.trainyard.job.schedulers.plan_shape import TO_START
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
@@ -28,7 +29,7 @@ from ansible.module_utils.trainyard_controller.scheduler_clients import external
 class ActionModule(OnceForAll):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         run_dir = Path(given["run_dir"])
-        plan = read_plan(run_dir)
+        plan = read_plan(run_dir, TO_START)
         if interrupts.noted():
             return {"job_id": plan["job_id"], "not_started": {}, "interrupted": True}
         start = self._submit if "engine" in plan else self._start

@@ -136,5 +136,43 @@ def make_request(folder, job, hosts, **changes):
     return planning.Request(job=job, hosts=hosts, **{**given, **changes})
 
 
+def saved_plan(job_id, ranks=None, **changes):
+    """Return a plan as in plan.json; `ranks` are those of each host, the head first."""
+    plan = make_plan(make_job(), [member(0), member(1)]).as_dict()
+    found = ranks or {node["host"]: node["ranks"] for node in plan["nodes"]}
+    nodes = [
+        {**plan["nodes"][0], "host": host, "node_rank": number, "ranks": list(own)}
+        for number, (host, own) in enumerate(found.items())
+    ]
+    head = {**plan["head"], "host": nodes[0]["host"]}
+    plan = {**plan, "job_id": job_id, "head": head, "nodes": nodes, "candidates": []}
+    return {**plan, "world_size": sum(map(len, found.values())), **changes}
+
+
+def submitted(kind="slurm", **settings):
+    """Return what the plan of a job for a scheduler has instead of nodes."""
+    own = {"slurm": {"shared": False, "user": "train"}}
+    texts = ("api_version", "name", "namespace", "kubeconfig", "context", "container", "operator")
+    own["kubernetes"] = {**dict.fromkeys(texts, "x"), "resource": "Job", "pods": 2, "ranks_per_pod": 1}
+    engine = {"kind": kind, "starts": "torchrun", "submit_host": "login", "nodes": 2, "ranks_per_node": 1}
+    return {"nodes": [], "candidates": [], "engine": {**engine, "settings": {**own[kind], **settings}}}
+
+
+def saved_record(job_id, nodes=(), **changes):
+    """Return a record as in summary.json; `nodes` are hosts, on which nothing is left."""
+    found = [{"host": host, "state": "ended", "why": "", "ranks": [], "processes": []} for host in nodes]
+    about = {"job_id": job_id, "job_name": "digits", "launcher": "torchrun", "rank_log": "rank_{rank}.log"}
+    counts = {"world_size": 2, "ranks_running": 0, "max_restarts": 0, "restarts": [], "metrics": {}, "failure": None}
+    times = {"started": 1000.0, "finished": 1010.0, "elapsed_s": 10.0}
+    return {**about, **counts, **times, "state": "succeeded", "nodes": found, **changes}
+
+
+def saved_verification(name, cluster, **changes):
+    """Return a report as in report.json."""
+    about = {"schema": "trainyard-verify-1", "id": name, "cluster": cluster, "state": "pass"}
+    empty = {**{key: [] for key in ("nodes", "phases", "benchmarks")}, "stragglers": None, "versions": {}}
+    return {**about, **empty, "started": 1795000000.0, "elapsed_s": 9.0, "hosts": ["n1", "n2"], **changes}
+
+
 def processes(plan):
     return [(node, process) for node in plan["nodes"] for process in node["processes"]]

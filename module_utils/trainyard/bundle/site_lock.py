@@ -10,12 +10,17 @@ lines of its repositories), `optional` (what the system may lack) and `missing`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..findings.findings import counted, host_list
+from ..findings.shapes import Each, Shape, Whole, file_name, misfit
+from ..findings.state_format import DamagedError, loads
+from ..findings.visible import one_line
 from ..software.installed import size_text
+from ..software.requirements import is_sha256
 from . import files, images, repositories
 from .debs import Deb
 from .files import Requests
@@ -33,6 +38,47 @@ Absent = Mapping[System, Sequence[Mapping[str, str]]]
 
 class LockError(ValueError):
     """A text that is no lock, or one of another version."""
+
+
+def _system(value: Any) -> None:
+    """the name of a system such as debian-12-x86_64"""
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z]{1,32}-[\d.]{1,16}-[a-z0-9_]{1,32}", value, re.ASCII):
+        raise ValueError(value)
+
+
+def _word(value: Any) -> None:
+    """text without blanks and control characters"""
+    # It stands in requirements and in the index of a repository.
+    if not isinstance(value, str) or not value.isprintable() or re.search(r"\s", value):
+        raise ValueError(value)
+
+
+def _sum(value: Any) -> None:
+    """a sha256, or nothing"""
+    if not isinstance(value, str) or (value and not is_sha256(value)):
+        raise ValueError(value)
+
+
+_LARGEST = Whole(1 << 53)
+_DEB = {**dict.fromkeys(("name", "version", "architecture", "file", "url"), _word), "bytes": _LARGEST, "sha256": _sum}
+_WHEEL = {**dict.fromkeys(("name", "version", "file"), _word), "url": str, "bytes": _LARGEST, "sha256": _sum}
+_ABSENT = {**dict.fromkeys(("what", "why", "?where"), str), "?sha256": _sum}
+_PACKAGES = {
+    **{name: [str] for name in ("requested", "?optional")},
+    "files": [_DEB],
+    "?further": [[str]],
+    "?missing": [_ABSENT],
+}
+_ENVIRONMENT = {"python": _word, "requested": [str], "wheels": [_WHEEL]}
+_PARTS = {"packages": _PACKAGES, "environments": Each(_ENVIRONMENT, file_name)}
+_IMAGE = {**dict.fromkeys(("image", "architecture", "file"), str), "bytes": _LARGEST, "sha256": _sum}
+SHAPE: Shape = {
+    "systems": Each(_PARTS, _system),
+    "?controller": Each(_PARTS, _system),
+    "files": [{**dict.fromkeys(("what", "url"), str), "sha256": _sum}],
+    "?images": [_IMAGE],
+    "missing": [_ABSENT],
+}
 
 
 @dataclass
@@ -187,16 +233,19 @@ def text(found: Lock) -> str:
     return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def read(content: str) -> dict[str, Any]:
+def read(content: bytes | str) -> dict[str, Any]:
     """Read a lock. Raises LockError."""
     try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        raise LockError("it is no JSON") from None
+        found = loads(content)
+    except DamagedError as error:
+        raise LockError(str(error)) from None
     if not isinstance(found, dict) or not isinstance(found.get("systems"), dict):
         raise LockError("it has no systems")
-    if found.get("version") != VERSION:
-        raise LockError(f"it has version {found.get('version')!r}, expected {VERSION}")
+    version = found.get("version")
+    if type(version) is not int or version != VERSION:
+        raise LockError(f"it has version {str(version)[:20]}, expected {VERSION}")
+    if wrong := misfit(found, SHAPE):
+        raise LockError(one_line(wrong))
     return found
 
 

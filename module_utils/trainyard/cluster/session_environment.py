@@ -12,6 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..findings.shapes import Each, misfit
+from ..findings.state_format import loads
+
 _MARK = "# piece "
 # The PATH that sshd on Debian and Red Hat gives a session without a login shell.
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -21,6 +24,7 @@ _HEAD = (
 )
 
 Piece = Mapping[str, Any]
+_PIECE = {"?path": [str], "?libraries": [str], "?variables": Each(str)}
 
 
 def read_pieces(text: str | None) -> dict[str, dict[str, Any]]:
@@ -29,10 +33,10 @@ def read_pieces(text: str | None) -> dict[str, dict[str, Any]]:
     for line in (text or "").splitlines():
         if line.startswith(_MARK):
             name, _, content = line[len(_MARK) :].partition(" ")
-            try:
-                pieces[name] = json.loads(content)
-            except RecursionError:
-                raise ValueError(f"{name[:60]!r} is nested too deeply") from None
+            found = loads(content)
+            if wrong := misfit(found, _PIECE):
+                raise ValueError(f"{name[:60]!r}: {wrong}")
+            pieces[name] = found
     return pieces
 
 

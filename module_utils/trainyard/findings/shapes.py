@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 Shape = Any
@@ -114,19 +114,50 @@ def finite(value: Any) -> None:
         raise ValueError("no number")
 
 
-def misfit(value: Any, shape: Shape, where: str = "") -> str:
+def file_name(value: Any) -> None:
+    """the name of a file, and no path"""
+    if not isinstance(value, str) or value in ("", ".", "..") or "/" in value or not value.isprintable():
+        raise ValueError(value)
+
+
+class _Wrong(NamedTuple):
+    """A difference: `where` from the outer value inward, such as `nodes`, `[0]`, `.host`, and the text after it."""
+
+    where: tuple[str, ...]
+    text: str
+    before: str = ""
+
+    def within(self, part: str) -> _Wrong:
+        """Return the same of a value that has the wrong one as this part."""
+        return self._replace(where=(part, *self.where))
+
+    def __str__(self) -> str:
+        """Write it as a sentence."""
+        path = "".join(self.where).removeprefix(".")
+        return f"{self.before}{path or 'it'} {self.text}"
+
+
+def path_inside(value: Any) -> None:
+    """a path inside the folder"""
+    if not isinstance(value, str) or {"..", ""} & {*value.split("/")} or re.search("[\0\ud800-\udfff]", value):
+        raise ValueError(value)
+
+
+def misfit(value: Any, shape: Shape) -> str:
     """Return where and how a value differs from a shape, "" where it does not."""
-    if isinstance(shape, (ByKind, Each, Exact, dict)):
-        return _of_dictionary(value, shape, where)
-    if isinstance(shape, (list, Few)):
-        return _of_list(value, shape, where)
-    if isinstance(shape, All):
-        return _first(misfit(value, one, where) for one in shape.shapes)
-    if isinstance(shape, tuple) and not isinstance(shape, (Whole, Number, Text, Raw, Is)):
-        each = [misfit(value, one, where) for one in shape]
-        return "" if "" in each else each[0]
+    wrong = _wrong(value, shape)
+    return str(wrong) if wrong else ""
+
+
+def _wrong(value: Any, shape: Shape) -> _Wrong | None:
+    # Most values of a plan of thousands of nodes are texts, numbers, and few kinds of dictionaries and lists.
+    if shape is str and type(value) is str:
+        return None
+    how = _HOW.get(type(shape))
+    if how is not None:
+        return how(value, shape)
     fits, expected = _compared(value, shape)
-    return "" if fits else _differs(value, expected, where)
+    return None if fits else _differs(value, expected)
 
 
 def named(value: Any, shape: Shape) -> Any:
@@ -185,48 +216,86 @@ def _compared(value: Any, shape: Shape) -> tuple[bool, str]:
     return True, ""
 
 
-def _first(problems: Iterable[str]) -> str:
-    return next(filter(None, problems), "")
-
-
-def _of_list(value: Any, shape: list[Shape] | Few, where: str) -> str:
+def _of_list(value: Any, shape: list[Shape] | Few) -> _Wrong | None:
     one, most = shape if isinstance(shape, Few) else (shape[0], math.inf)
     if not isinstance(value, list):
-        return _differs(value, "a list", where)
+        return _differs(value, "a list")
     if len(value) > most:
-        return f"{where or 'it'} has {len(value)} entries, expected at most {most}"
-    return _first(misfit(each, one, f"{where}[{at}]") for at, each in enumerate(value))
+        return _Wrong((), f"has {len(value)} entries, expected at most {most}")
+    for at, each in enumerate(value):
+        wrong = _wrong(each, one)
+        if wrong:
+            return wrong.within(f"[{at}]")
+    return None
 
 
-def _of_dictionary(value: Any, shape: ByKind | Each | Exact | Mapping[str, Shape], where: str) -> str:
+def _of_any(value: Any, shape: tuple[Shape, ...]) -> _Wrong | None:
+    each = [_wrong(value, one) for one in shape]
+    return None if None in each else each[0]
+
+
+def _of_all(value: Any, shape: All) -> _Wrong | None:
+    return next(filter(None, (_wrong(value, one) for one in shape.shapes)), None)
+
+
+def _of_kind(value: Any, shape: ByKind) -> _Wrong | None:
     if not isinstance(value, dict):
-        return _differs(value, "an object", where)
-    within, prefix = where or "it", f"{where}." if where else ""
-    if isinstance(shape, Each):
-        if len(value) > shape.most:
-            return f"{within} has {len(value)} names, expected at most {shape.most}"
-        wrong = _first(misfit(name, shape.name, f"a name in {within}") for name in value)
-        return wrong or _first(misfit(each, shape.value, f"{prefix}{name}") for name, each in value.items())
-    fields: Mapping[str, Shape]
-    if isinstance(shape, ByKind):
-        kind = value.get("kind")
-        if not isinstance(kind, str) or kind not in shape.kinds:
-            return _differs(kind, f"one of {', '.join(sorted(shape.kinds))}", f"{where}.kind")
-        fields = {**shape.all, **shape.kinds[kind]}
-    else:
-        fields = shape.names if isinstance(shape, Exact) else shape
-    by_key = {name.removeprefix("?"): one for name, one in fields.items()}
-    more = [name for name in value if name not in by_key] if isinstance(shape, Exact) else []
-    missing = [
-        name for name, one in fields.items() if not name.startswith("?") and name not in value and one is not OWN
-    ]
-    if more or missing:
-        return f"{within} has {more[0][:60]!r}, which is not expected" if more else f"{within} has no {missing[0]}"
-    return _first(misfit(value[key], one, f"{prefix}{key}") for key, one in by_key.items() if key in value)
+        return _differs(value, "an object")
+    kind = value.get("kind")
+    if not isinstance(kind, str) or kind not in shape.kinds:
+        return _differs(kind, f"one of {', '.join(sorted(shape.kinds))}").within(".kind")
+    return _of_dictionary(value, shape.all) or _of_dictionary(value, shape.kinds[kind])
 
 
-def _differs(value: Any, expected: str, where: str) -> str:
+def _exactly(value: Any, shape: Exact) -> _Wrong | None:
+    if isinstance(value, dict):
+        names = {name.removeprefix("?") for name in shape.names}
+        for name in value:
+            if name not in names:
+                return _Wrong((), f"has {name[:60]!r}, which is not expected")
+    return _of_dictionary(value, shape.names)
+
+
+def _of_each(value: Any, shape: Each) -> _Wrong | None:
+    if not isinstance(value, dict):
+        return _differs(value, "an object")
+    if len(value) > shape.most:
+        return _Wrong((), f"has {len(value)} names, expected at most {shape.most}")
+    one, of_name = shape.value, shape.name
+    for name in value:
+        wrong = _wrong(name, of_name)
+        if wrong:
+            return wrong._replace(before="a name in ")
+    for name, each in value.items():
+        wrong = _wrong(each, one)
+        if wrong:
+            return wrong.within(f".{name}")
+    return None
+
+
+def _of_dictionary(value: Any, shape: Mapping[str, Shape]) -> _Wrong | None:
+    if not isinstance(value, dict):
+        return _differs(value, "an object")
+    for name, one in shape.items():
+        key = name[1:] if name[:1] == "?" else name
+        if key in value:
+            wrong = _wrong(value[key], one)
+            if wrong:
+                return wrong.within(f".{key}")
+        elif key is name and one is not OWN:
+            return _Wrong((), f"has no {name}")
+    return None
+
+
+def _differs(value: Any, expected: str) -> _Wrong:
     # Without its content, which may be nested deeply.
     value = value[:60] if isinstance(value, str) else value
     found = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value)[:60]
-    return f"{where or 'it'} is {found}, expected {expected}"
+    return _Wrong((), f"is {found}, expected {expected}")
+
+
+# By the class of a shape; other shapes have no parts.
+_HOW: Mapping[type, Callable[[Any, Any], _Wrong | None]] = {
+    **{dict: _of_dictionary, list: _of_list, Few: _of_list, tuple: _of_any},
+    **{All: _of_all, ByKind: _of_kind, Each: _of_each, Exact: _exactly},
+}

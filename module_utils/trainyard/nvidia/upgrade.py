@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
+from ..findings.shapes import Each, Shape
 from ..findings.visible import visible
 from ..software.requirements import is_sha256
 from . import driver as rules
@@ -31,6 +32,15 @@ UNDONE = ("installing", "rebooting", "going back", "reboot due", "rolled back", 
 HALFWAY = ("installing", "rebooting", "going back", "reboot due", "failed")
 # Upper bound for a reason in the table, in characters.
 _MAX_WHY = 300
+_TEXTS = Each(str)
+_BEFORE = {
+    **dict.fromkeys(("provider", "version", "flavour", "runfile", "record"), str),
+    "packages": _TEXTS,
+    "held": [str],
+    "?parts": _TEXTS,
+}
+# The content of table.json.
+TABLE: Shape = {"nodes": Each({"state": str, "why": str, "?since": str, "?target": _TEXTS, "?before": _BEFORE})}
 _WAY_BACK = ", or set nvidia_driver_upgrade_without_way_back: true"
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
+from ..findings.shapes import MAYBE_NUMBER, MAYBE_TEXT, misfit
 from ..hardware.node_health import PASSING, PORT, of_node
 
 # The reasons of this program start with this. It does not touch nodes that are drained for other reasons.
@@ -19,6 +20,7 @@ HUNG = "tools"
 # Transient faults count if two checks in a row find them: a GPU may throttle for a second, a tool may be late once.
 _TRANSIENT = (*PASSING, HUNG)
 _MAX_REASON = 400  # characters
+_PORT = {**dict.fromkeys(PORT, MAYBE_TEXT), **{"device": str, "port": int, "rate_gbps": MAYBE_NUMBER, "active": bool}}
 
 
 class Node(NamedTuple):
@@ -88,7 +90,7 @@ def recall(stored: Any, boot_id: str | None) -> Memory:
         return value if isinstance(value, list) else []
 
     once = [name for name in items(same_boot, "once") if isinstance(name, str)]
-    ports = [port for port in items(saved, "ports") if isinstance(port, dict) and set(PORT) <= set(port)]
+    ports = [port for port in items(saved, "ports") if not misfit(port, _PORT)]
     accepted = texts("accepted")
     return {"boot_id": boot_id, "drained_for": texts("drained_for"), "accepted": accepted, "once": once, "ports": ports}
 

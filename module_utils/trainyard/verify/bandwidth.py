@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..findings.findings import host_list
+from ..findings.shapes import MAYBE_TEXT, Each, Is, finite, misfit
+from ..findings.state_format import DamagedError, loads
 from ..hardware.interfaces import RdmaPort
 
 Node = Mapping[str, Any]
@@ -228,6 +230,19 @@ def _between(node: Node, backend: str, ranks: int) -> Figure | NoFigure:
 BASELINE_SCHEMA = "trainyard-baseline-1"
 
 
+def _busbw(value: Any) -> None:
+    """GB/s above 0"""
+    finite(value)
+    if value <= 0:
+        raise ValueError(value)
+
+
+_BASELINES = {
+    "schema": Is((BASELINE_SCHEMA,)),
+    "entries": Each({"busbw": _busbw, "bytes": int, **dict.fromkeys(("?run", "?saved"), MAYBE_TEXT)}),
+}
+
+
 def _node_hardware(node: Node) -> str:
     models = Counter(_model(gpu) for gpu in node.get("gpus") or [])
     gpus = " + ".join(f"{count} x {model or 'GPU'}" for model, count in sorted(models.items())) or "no GPU"
@@ -266,17 +281,11 @@ def read_baselines(text: str) -> dict[str, dict[str, Any]]:
     if not text.strip():
         return {}
     try:
-        data: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BaselineError(f"it is no JSON ({error})") from None
-    if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA or not isinstance(data.get("entries"), dict):
-        raise BaselineError(f"it is no JSON object with schema {BASELINE_SCHEMA} and entries")
-    for key, entry in data["entries"].items():
-        number = entry.get("busbw") if isinstance(entry, dict) else None
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < float("inf"):
-            raise BaselineError(f"entry {key!r} has busbw {number!r}, expected GB/s above 0")
-        if isinstance(entry.get("bytes"), bool) or not isinstance(entry.get("bytes"), int):
-            raise BaselineError(f"entry {key!r} has bytes {entry.get('bytes')!r}, expected the size of the messages")
+        data: Any = loads(text)
+    except DamagedError as error:
+        raise BaselineError(str(error)) from None
+    if wrong := misfit(data, _BASELINES):
+        raise BaselineError(wrong)
     return dict(data["entries"])
 
 

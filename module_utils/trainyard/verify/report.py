@@ -13,13 +13,37 @@ from ..findings.adhoc import playbook
 from ..findings.checks import EXIT_CODES, MADE, Check, outcomes, worst
 from ..findings.findings import counted, grouped, host_list, some_of
 from ..findings.redaction import safe
+from ..findings.shapes import MAYBE_NUMBER, TIME, Each, Is, Shape, misfit
+from ..findings.state_format import NEWER
+from ..findings.visible import one_line
 from ..job.run.progress import clock
 from .measured import benchmark_checks, straggler_checks
 
 Data = Mapping[str, Any]
 
 SCHEMA = "trainyard-verify-1"
-_IDENTITY = ("id", "cluster", "state", "started", "elapsed_s", "hosts")
+_CHECK = {**dict.fromkeys(("name", "state", "found", "reason"), str), "hosts": [str]}
+_TIMING = ({"busbw": MAYBE_NUMBER}, type(None))
+_BENCHMARK = {
+    **dict.fromkeys(("collective", "backend"), str),
+    "ranks": int,
+    "hosts": [str],
+    "sizes": [{"bytes": int, "out_of_place": _TIMING, "in_place": _TIMING}],
+}
+_STRAGGLERS = {"?spread": MAYBE_NUMBER, "median": MAYBE_NUMBER, "nodes": [{"host": str, "score": MAYBE_NUMBER}]}
+# The parts of a report that are read again.
+SHAPE: Shape = {
+    "schema": Is((SCHEMA,)),
+    **dict.fromkeys(("id", "cluster", "state"), str),
+    "started": TIME,
+    "elapsed_s": float,
+    "hosts": [str],
+    "nodes": [{**dict.fromkeys(("host", "state"), str), "facts": Each(object)}],
+    "phases": [{"name": str, "checks": [_CHECK]}],
+    "benchmarks": [_BENCHMARK],
+    "stragglers": (_STRAGGLERS, type(None)),
+    "versions": Each(object),
+}
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
 FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")
@@ -29,14 +53,12 @@ MAX_CHECKS = 20
 MAX_REASONS = 4
 
 
-def unreadable(report: Data) -> str:
-    """Return why a report cannot be read, and what to do; "" where it can."""
-    schema = report.get("schema")
-    if schema is not None and schema != SCHEMA:
-        others = "use a newer checkout, or the one that wrote it; see docs/upgrade.md"
-        return f"it has schema {str(schema)[:40]!r}, and this version reads {SCHEMA!r}: {others}"
-    missing = [name for name in ("schema", *_IDENTITY) if name not in report]
-    return f"it is damaged: no {missing[0]}" if missing else ""
+def unreadable(report: Any) -> str:
+    """Return why a report cannot be read; "" where it can."""
+    schema = report.get("schema") if isinstance(report, dict) else None
+    if isinstance(schema, str) and schema != SCHEMA:
+        return f"{NEWER[1]}{schema[:40]!r}, and this version reads {SCHEMA!r}"
+    return one_line(misfit(report, SHAPE))
 
 
 def build(

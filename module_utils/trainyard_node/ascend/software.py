@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from typing import Any
 
 from ...trainyard.ascend import software as parse
+from ...trainyard.findings.shapes import misfit
+from ...trainyard.findings.state_format import loads
 from ..hardware.accelerators import read_accelerators
 from ..hardware.npu import install_path, read_npu
 from ..machine.tree import Tree
@@ -42,9 +43,11 @@ def _installed(tree: Tree, root: str) -> dict[str, Any]:
     found = {}
     for name in tree.names(f"{root}/.trainyard"):
         try:
-            found[name.partition(".")[0]] = json.loads(tree.text(f"{root}/.trainyard/{name}") or "")
-        except (ValueError, RecursionError):
+            record = loads(tree.text(f"{root}/.trainyard/{name}") or "")
+        except ValueError:
             continue
+        if not misfit(record, {"sha256": str}):
+            found[name.partition(".")[0]] = record
     return found
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.cluster import session_environment
+from ...trainyard.findings.shapes import misfit
+from ...trainyard.findings.state_format import loads
 from ...trainyard.hardware import accelerators as pci
 from ...trainyard.nvidia import cuda as parse
 from ...trainyard.nvidia.hardware import read_os
@@ -24,10 +25,10 @@ _NUMBERED = re.compile(r"cuda-(?P<version>\d+\.\d+(?:\.\d+)?)$")
 
 def _record(tree: Tree, path: str) -> dict[str, Any]:
     try:
-        found = json.loads(tree.text(path) or "{}")
+        found = loads(tree.text(path) or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if not misfit(found, {"?provider": str}) else {}
 
 
 def _toolkit(tree: Tree, where: str, root: str) -> dict[str, Any] | None:

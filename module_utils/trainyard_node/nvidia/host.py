@@ -6,13 +6,13 @@ Neither driver nor root is needed, and nothing is changed.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from ...trainyard.hardware import accelerators
 from ...trainyard.nvidia import hardware as parse
+from ...trainyard.software import apt
 from ..cluster.node import container
 from ..machine.tree import Tree
 
@@ -86,8 +86,8 @@ def _held(tree: Tree, records: str) -> list[str]:
     held: set[str] = set()
     for name in tree.names(records):
         try:
-            held.update(json.loads(tree.text(f"{records}/{name}") or "{}"))
-        except (TypeError, ValueError, RecursionError):
+            held.update(apt.read_record((tree.text(f"{records}/{name}") or "{}").encode()))
+        except ValueError:
             continue  # that role says so itself
     return sorted(held)
 

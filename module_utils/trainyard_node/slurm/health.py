@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.findings.state_format import loads
 from ...trainyard.hardware.node_health import best_ports
 from ...trainyard.slurm.health import HUNG, Decision, Found, Node, check_node, decide, read_node, recall
 from ..hardware.accelerators import read_accelerators
@@ -87,7 +88,7 @@ def _devices(tree: _HurriedTree, node: Node, ports: list[dict[str, Any]], ignore
 
 def _read(path: str) -> Any:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return loads(Path(path).read_bytes())
     except (OSError, ValueError):
         return None
 

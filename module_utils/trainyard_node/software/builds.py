@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.findings.shapes import misfit
+from ...trainyard.findings.state_format import loads
+
 RECORD = ".trainyard.json"
+# The part of a record that is read beside its comparison.
+_RECORD = {"?make": [str]}
 
 
 def os_release() -> dict[str, str]:
@@ -35,10 +39,10 @@ def free_bytes(path: Path) -> int:
 def read_record(prefix: Path) -> dict[str, Any] | None:
     """Return what the content of the prefix was built from; None where no role of this project built it."""
     try:
-        record = json.loads((prefix / RECORD).read_text())
-    except (OSError, ValueError, RecursionError):
+        record = loads((prefix / RECORD).read_bytes())
+    except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) else None
+    return record if not misfit(record, _RECORD) else None
 
 
 def read_place(prefix: Path) -> dict[str, Any]:

@@ -19,12 +19,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.findings.shapes import Each, misfit, path_inside
+from ...trainyard.findings.state_format import loads
 from ...trainyard.software import datasets
 from ..machine.as_user import JobError, Owner, named, run
 from ..machine.private import only_root_changes
 
 MANIFEST = datasets.MANIFEST
 _BLOCK = 1 << 20
+
+
+_MANIFEST = {
+    "dataset": str,
+    "source": Each(object),
+    "files": Each({"size": int, "sha256": str}, path_inside),
+    "?links": Each(str, path_inside),
+}
 
 
 class DatasetFailure(JobError):
@@ -63,15 +73,17 @@ def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return ["it is not there yet"]
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        files, was = manifest["files"], (manifest["dataset"], manifest["source"])
-        links = dict(manifest.get("links", {}))
-    except (OSError, ValueError, KeyError, TypeError):
+        manifest = loads((folder / MANIFEST).read_bytes())
+        wrong_shape = misfit(manifest, _MANIFEST)
+    except (OSError, ValueError) as error:
+        manifest, wrong_shape = {}, str(error)
+    if wrong_shape:
         if (folder / MANIFEST).exists():
-            return [f"{MANIFEST} is damaged"]
+            return [f"{MANIFEST} is damaged: {wrong_shape}"]
         found = f"{folder} is there and was not placed by trainyard (it has no {MANIFEST})"
-        raise DatasetFailure(f"{found}; move it away, or give the data set another name") from None
-    if was != (kind, source):
+        raise DatasetFailure(f"{found}; move it away, or give the data set another name")
+    files, links = manifest["files"], manifest.get("links", {})
+    if (manifest["dataset"], manifest["source"]) != (kind, source):
         return ["it comes from another source"]
     wrong = [problem for name, entry in files.items() if (problem := _damage(folder / name, entry))]
     now = {name: str((folder / name).readlink()) for name in links if (folder / name).is_symlink()}

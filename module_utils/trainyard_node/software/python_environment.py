@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.findings.shapes import All, Each, Exact, Whole, misfit
+from ...trainyard.findings.shapes import NOTHING, All, Each, Exact, Whole, misfit
 from ...trainyard.software.lock import ByHashes, mismatch
 from ...trainyard.software.pip_calls import WHEELS, pip_calls
 from ...trainyard.software.requirements import Pin, normal
@@ -34,6 +34,7 @@ RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
 # The action for a Python that root must not run.
 OWN = "name a Python that only root can change, or give it to root (chown -R root, chmod -R go-w)"
+_RECORD = {"?packages": Each(str), "?wheels": Each(str), "?verified": (Each(object), NOTHING)}
 # They would lead pip or the interpreter out of the environment.
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__")
 
@@ -191,7 +192,7 @@ def examine(path: Path) -> State:
     if (path / BUILDING).exists():
         return State("unfinished")
     record = read_json(path / RECORD, MAX_STATE)
-    if not isinstance(record, dict):
+    if not isinstance(record, dict) or misfit(record, _RECORD):
         return State("foreign")
     found = inspect(path)
     return State("broken", record=record) if found is None else State("complete", *found, record)

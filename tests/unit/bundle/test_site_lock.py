@@ -13,7 +13,7 @@ TWELVE, ELEVEN = systems.named("debian-12-x86_64"), systems.named("debian-11-x86
 PYTORCH = {"path": "/opt/trainyard/venvs/pytorch", "interpreter": "python3", "packages": ["torch==2.13.0"]}
 MPI = {
     "openmpi": {"packages": ["openmpi-bin"]},
-    "dataset": {"sources": [{"what": "cifar10", "url": "u", "sha256": "s"}]},
+    "dataset": {"sources": [{"what": "cifar10", "url": "u", "sha256": 64 * "5"}]},
 }
 REQUESTS = {
     "n1": {**MPI, "pytorch": {"packages": ["libgomp1"], "environment": PYTORCH}},
@@ -56,7 +56,7 @@ def test_unequal_environments_of_one_system_each_count():
 def test_a_lock_is_written_and_read_again():
     found = locked()
     assert site_lock.read(site_lock.text(found)) == json.loads(site_lock.text(found)) == found
-    assert found["files"] == [{"what": "cifar10", "url": "u", "sha256": "s"}]
+    assert found["files"] == [{"what": "cifar10", "url": "u", "sha256": 64 * "5"}]
     assert site_lock.summary(found) == [
         "debian-12-x86_64: 1 package of the system, 1 MiB",
         "debian-12-x86_64 pytorch: 1 wheel for Python 3.11, 1 KiB",
@@ -83,14 +83,14 @@ def test_only_what_is_asked_in_another_way_is_resolved():
 
 def test_archives_of_two_architectures_are_both_shown():
     new = {**locked(), "files": [{"what": "cuDNN", "url": f"u{sha256}", "sha256": sha256} for sha256 in ("1", "2")]}
-    assert site_lock.changes(locked(), new) == ["files: cifar10 s -> (gone)", "files: cuDNN (new) -> 1 2"]
+    assert site_lock.changes(locked(), new) == ["files: cifar10 555555555555 -> (gone)", "files: cuDNN (new) -> 1 2"]
 
 
 def test_each_version_that_differs_has_a_line():
     assert site_lock.changes(locked(), locked(torch="2.14.0")) == ["debian-12-x86_64 pytorch: torch 2.13.0 -> 2.14.0"]
     only = {host: {"openmpi": MPI["openmpi"]} for host in REQUESTS}
     gone = site_lock.changes(locked(), locked(only))
-    assert gone == ["files: cifar10 s -> (gone)", "debian-12-x86_64 pytorch: torch 2.13.0 -> (gone)"]
+    assert gone == ["files: cifar10 555555555555 -> (gone)", "debian-12-x86_64 pytorch: torch 2.13.0 -> (gone)"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"systems": 1}', '{"systems": {}, "version": 2}', 100000 * "["])

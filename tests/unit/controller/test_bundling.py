@@ -176,8 +176,9 @@ def made(tmp_path, monkeypatch):
         "bytes": 1,
         "sha256": sum_of(place / "small.deb"),
     }
+    packages = {"requested": [], "files": [deb]}
     lock = {"version": 1, "files": [], "missing": [],
-            "systems": {"debian-12-x86_64": {"packages": {"files": [deb]}, "environments": {}}}}  # fmt: skip
+            "systems": {"debian-12-x86_64": {"packages": packages, "environments": {}}}}  # fmt: skip
     (folder / "files").mkdir()
     (folder / "files/old.part").touch()
     with tempfile.TemporaryDirectory(dir="/tmp") as short:

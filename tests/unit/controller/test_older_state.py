@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings import state_format
 from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.findings.shapes import named
 from ansible.module_utils.trainyard.job.record.excluded_hosts import HealthCheck
+from ansible.module_utils.trainyard.job.run.answers import NODE
 from ansible.module_utils.trainyard_controller import (
     cached_facts,
     cleaning,
@@ -26,6 +28,7 @@ from ansible.module_utils.trainyard_controller.reporting import report
 from ansible.module_utils.trainyard_node.job.record.secrets import forget_secrets
 from ansible.module_utils.trainyard_node.job.run import folder, folders, job
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
+from job_samples import node_facts
 
 CAPTURED = Path(__file__).resolve().parents[2] / "fixtures/upgrade"
 OLD = ["2026-11-22", "2026-11-25"]
@@ -121,8 +124,8 @@ def test_a_newer_run_of_a_name_is_mentioned(run_dir):
 def test_a_damaged_plan_is_listed(run_dir, content):
     (run_dir / "plan.json").write_text(content)
     listed = run_list.list_runs(run_dir.parent, None, {})
-    assert f"not read: {run_dir}/plan.json: it " in listed["text"]
-    with pytest.raises(FindingsError, match=r"restore it, or remove its folder|has format x"):
+    assert re.search(f"^(damaged: {run_dir}/plan.json: |not read: {run_dir}/plan.json: it has )", listed["text"], re.M)
+    with pytest.raises(FindingsError, match=r"restore it, or remove the run|has format x"):
         saved_state.read_plan(run_dir)
     # A launch is just writing it.
     run_folder.prepare(run_dir, "fails", "launch.yml")
@@ -164,15 +167,17 @@ def test_a_damaged_record_of_excluded_hosts_is_said(tmp_path):
     assert excluded_record.update(file, {}, "a-1", ["n1"], False).warning == ""
     file.write_text('{"excluded": 7}')
     found = excluded_record.update(file, {"n1": HealthCheck(["broken"])}, "a-1", ["n1"], False)
-    assert found.warning == f"the record of excluded hosts is damaged, and is begun anew: {file}"
+    why = f"{file} is damaged: excluded is 7, expected an object"
+    assert found.warning == f"the record of excluded hosts is begun anew: {why}"
     assert json.loads(file.read_text())["format"] == 1
     assert excluded_record.update(file, {}, "a-1", ["n1"], False).warning == ""
 
 
 def test_facts_that_another_version_cached_are_read_anew(tmp_path):
     cache = cached_facts.CachedFacts(tmp_path / "facts.json", {}, {"n1": "10.0.0.1"})
-    cache.add({"n1": {"cpus": 2}})
-    assert cache.read() == {"n1": {"cpus": 2}}
+    facts = named(node_facts(mpi=None, npu=None, fingerprint="x", boot_id=None, container=None), NODE)
+    cache.add({"n1": facts})
+    assert cache.read() == {"n1": facts}
     content = json.loads((tmp_path / "facts.json").read_text())
     for other in ({**content, "key": {**content["key"], "format": 2}}, [], {"key": content["key"]}):
         (tmp_path / "facts.json").write_text(json.dumps(other))
@@ -202,7 +207,7 @@ def test_a_newer_jobs_folder_is_refused(job_dir):
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [({}, ""), ({"format": 0}, ""), ({"format": 1}, ""), ([], "damaged")]
+    [({}, ""), ({"format": 0}, ""), ({"format": 1}, ""), ([], "no JSON object")]
     + [({"format": each}, "has format") for each in (2, -1, 1.0, True, "1", None, [1])],
 )
 def test_formats_that_are_read(content, why):

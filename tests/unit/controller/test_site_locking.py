@@ -98,7 +98,7 @@ def test_a_file_that_is_no_lock_stays_and_is_named(tmp_path, content):
     path = tmp_path / "trainyard.lock"
     assert site_locking.read(path) is None
     path.write_text(content)
-    with pytest.raises(UnusableError, match=r"trainyard\.lock is no lock"):
+    with pytest.raises(UnusableError, match=r"trainyard\.lock is damaged"):
         site_locking.read(path)
     assert path.read_text() == content
 

@@ -7,7 +7,10 @@ import json
 import pytest
 
 TARGET = {"provider": "network_repo", "version": "550.127.08", "flavour": "open"}
-BEFORE = {"provider": "network_repo", "packages": {"nvidia-smi": "550.54.15-1"}}
+BEFORE = {
+    **{"provider": "network_repo", "version": "550.54.15", "flavour": "open", "runfile": "", "record": "", "parts": {}},
+    **{"packages": {"nvidia-smi": "550.54.15-1"}, "held": []},
+}
 
 
 def test_a_table_is_read_again_and_has_a_text(act, tmp_path):

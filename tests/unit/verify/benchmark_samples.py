@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
 from ansible.module_utils.trainyard.verify.benchmark import Request, verify
+from job_samples import saved_plan, saved_record
 
 OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
 GIB = 1 << 30
@@ -56,12 +57,13 @@ def traffic(count, ports=8):
 
 def write_run(folder, logs, hosts, state="succeeded", failure=None):
     """Write the folder of a run that has ended: texts of logs by rank, ranks by host."""
-    nodes = [{"host": host, "ranks": list(ranks)} for host, ranks in hosts.items()]
-    shared = {"world_size": sum(map(len, hosts.values())), "nodes": nodes}
-    plan = {**shared, "job_id": "benchmark-1", "rank_log": "worker_{rank}.log", "job_dir": "/jobs/benchmark-1"}
+    plan = saved_plan("benchmark-1", hosts, rank_log="worker_{rank}.log", job_dir="/jobs/benchmark-1")
+    record = saved_record("benchmark-1", hosts, state=state, failure=failure, world_size=plan["world_size"])
+    for node, ranks in zip(record["nodes"], hosts.values()):
+        node["ranks"] = list(ranks)
     (folder / "logs").mkdir()
     (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "summary.json").write_text(json.dumps({**shared, "state": state, "failure": failure}))
+    (folder / "summary.json").write_text(json.dumps(record))
     for rank, log in logs.items():
         (folder / f"logs/worker_{rank}.log").write_text(log)
     return str(folder)

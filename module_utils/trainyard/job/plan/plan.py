@@ -207,7 +207,7 @@ class JobPlan:
 
 
 # Keys of plan.json that each node plan has; its `files` are sent once for all nodes.
-_SHARED = (
+SHARED = (
     "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
     "max_restarts", "restart_on", "rejoin_s", "checkpoints", "checkpoint_rollback", "stop", "hang", "slow_ranks",
     "world_size", "progress_pattern", "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
@@ -218,7 +218,7 @@ def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the node plan of each host, for its monitor and processes, from a plan as in plan.json."""
     head, nodes, spares_there = plan["head"], plan["nodes"], plan.get("spares", ())
     shared = {
-        **{name: plan[name] for name in _SHARED},
+        **{name: plan[name] for name in SHARED},
         **fewer_nodes.of_plan(plan),
         "head_host": head["host"],
         "head_address": head["address"],

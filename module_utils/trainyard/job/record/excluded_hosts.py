@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...findings.findings import Finding
-from ...findings.shapes import MAX_TIME, Each, Text, Whole, misfit
+from ...findings.shapes import MAX_TIME, Each, Shape, Text, Whole
 from ...findings.visible import visible
 
 # Excluded hosts by name.
@@ -25,7 +25,7 @@ Devices = Mapping[str, Collection[int]]
 MAX_REASON = 400
 _NAME, _TIME = Text(255), Whole(MAX_TIME)
 _ENTRY = {"reason": Text(MAX_REASON), "since": _TIME, "job_id": _NAME, "?devices": [Whole(1 << 16)]}
-_SHAPE = {
+SHAPE: Shape = {
     "excluded": Each(_ENTRY, _NAME),
     # When a host that was excluded passed again: reports of older jobs no longer count for it.
     "passed": Each(_TIME, _NAME),
@@ -42,14 +42,9 @@ class HealthCheck(NamedTuple):
 HealthChecks = dict[str, HealthCheck]
 
 
-def is_record(content: Any) -> bool:
-    """Return whether this is the content of a record."""
-    return not misfit(content, _SHAPE)
-
-
-def parse(content: Any) -> dict[str, Any]:
-    """Return the record, or an empty one where `content` is no such record."""
-    return content if is_record(content) else {"excluded": {}, "passed": {}}
+def empty() -> dict[str, Any]:
+    """Return a record without any host."""
+    return {"excluded": {}, "passed": {}}
 
 
 def add(

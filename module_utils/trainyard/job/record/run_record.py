@@ -12,16 +12,97 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import host_list
+from ...findings.shapes import (
+    MAYBE_INT,
+    MAYBE_NUMBER,
+    MAYBE_TEXT,
+    NOTHING,
+    TIME,
+    ByKind,
+    Each,
+    Is,
+    Shape,
+    file_name,
+)  # fmt: skip
+from ..run import answers
+from ..run.failure_kinds import FAILURE, KINDS
 from ..run.messages import STATES
+from ..run.saving import SAVING
+from ..run.slow_ranks import SLOW_RANK
+from ..run.stacks import RECORD as STACKS
 
 Data = Mapping[str, Any]
 
 FINAL = frozenset(STATES)
 
 
-def read(data: object) -> dict[str, Any] | None:
-    """Return the content of summary.json, None where it is no record."""
-    return data if isinstance(data, dict) and isinstance(data.get("state"), str) else None
+def _new_kind(value: Any) -> None:
+    """a kind of failure"""
+    if not isinstance(value, str) or value in _KINDS:
+        raise ValueError(value)
+
+
+_KINDS: Mapping[str, Mapping[str, Shape]] = {
+    **KINDS,
+    "not_started": {"host": str, "text": str},
+    "engine": {"host": str, "reason": str},
+}
+# Only the host is read of kinds that newer versions alone know.
+_FAILURE = (ByKind(FAILURE.all, _KINDS), {**FAILURE.all, "kind": _new_kind}, NOTHING)
+_MOMENT = (TIME, NOTHING)
+_RESTART = {
+    **{f"?{name.lstrip('?')}": shape for name, shape in answers.RESTART.items()},
+    **dict.fromkeys(("reason", "restarted"), str),
+    "elapsed_s": MAYBE_NUMBER,
+    "?failure": _FAILURE,
+}
+_EXIT = {
+    **dict.fromkeys(("?exit_code", "?signal"), MAYBE_INT),
+    "?result": MAYBE_TEXT,
+    "?time": _MOMENT,
+    "?by_agent": bool,
+}
+_PROCESS = {"name": str, "ranks": [int], "log": file_name, **_EXIT, "?ends": [{"rank": int, **_EXIT}]}
+_NODE = {
+    "host": str,
+    "state": Is(("ended", "running", "unreachable")),
+    "why": str,
+    "ranks": [int],
+    "processes": [_PROCESS],
+    "?carried": (answers.PORTS, NOTHING),
+    **dict.fromkeys(("?unwritten", "?role"), str),
+}
+_NCCL = {"networks": [str], **dict.fromkeys(("channels", "inside"), Each(int)), "devices": Each([str]), "gdrdma": int}
+_ENGINE = {"kind": str, **dict.fromkeys(("?id", "?reason", "?submit_host"), str)}
+# The content of summary.json as far as anything reads it again; records of all versions fit.
+SHAPE: Shape = {
+    **dict.fromkeys(("job_id", "job_name", "launcher"), str),
+    "rank_log": file_name,
+    "state": Is((*STATES, "running", "pending", "lost")),
+    **dict.fromkeys(("world_size", "ranks_running", "max_restarts"), int),
+    "?world_sizes": [{"elapsed_s": float, **dict.fromkeys(("world_size", "nodes"), int)}],
+    **dict.fromkeys(("started", "finished"), _MOMENT),
+    **dict.fromkeys(("elapsed_s", "?left_s"), MAYBE_NUMBER),
+    "metrics": answers.METRICS,
+    "?loss_not_a_number": (answers.NOT_A_NUMBER, NOTHING),
+    "?checkpoints": (answers.CHECKPOINTS, NOTHING),
+    "?goodput": (answers.GOODPUT, NOTHING),
+    "failure": _FAILURE,
+    "?kernel": [{"hosts": [str], "time": TIME, "kind": str, "text": str}],
+    "restarts": [_RESTART],
+    "?takeover": ({"head": str, "planned": str, "count": int}, NOTHING),
+    "?moved_rendezvous": ({"host": str, "without": str}, NOTHING),
+    "?witness_lost": ({"host": str, "silent_s": float}, NOTHING),
+    "?slow_ranks": [SLOW_RANK],
+    "?saving": (SAVING, NOTHING),
+    "?stacks": (STACKS, NOTHING),
+    "?apart": ({"head": str, "hosts": [str], "looks": int, "launchers": [str]}, NOTHING),
+    "?events": [answers.RECEIVER],
+    "?engine": _ENGINE,
+    "?nccl": (_NCCL, NOTHING),
+    "?stopped_on": MAYBE_TEXT,
+    "nodes": [_NODE],
+}
 
 
 def is_final(record: Data | None) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...findings.findings import Finding, FindingsError, UnusableError, counted, host_list
+from ...findings.shapes import MAYBE_INT, TIME, Each, Shape
 from .cleaning import DAY_S, Folder, by_job
 from .run_record import FINAL
 
@@ -22,6 +23,15 @@ USER = "launch.yml"
 # Replaces the progress line of a job that has not started yet.
 LAUNCHING = "launching"
 HEADLINE = "{count} {findings}: no job was chosen, and nothing was touched."
+# The content of submitted.json and of removed.json.
+SUBMITTED: Shape = {"engine_id": str, "?removed": bool}
+REMOVED: Shape = {"hosts": Each(TIME)}
+# A launch that has started nothing yet.
+LAUNCH: Shape = {
+    **dict.fromkeys(("job_id", "job_name", "asked_by", "created", "machine"), str),
+    **dict.fromkeys(("pid", "start_time"), MAYBE_INT),
+    "nodes": [object],
+}
 
 
 def of_users(plans: Sequence[Data], job_name: str = "") -> list[Data]:

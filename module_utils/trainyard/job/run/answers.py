@@ -37,6 +37,7 @@ from .checkpoints import MAX_INSPECTED
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
 from .saving import SAVING
+from .slow_ranks import SLOW_RANK
 from .stacks import MAX_RANKS, RECORD, rank_shape
 
 
@@ -91,15 +92,6 @@ RESTART = {
     "?fruitless": MAYBE_INT,
     "?checkpoint": MAYBE_TEXT,
     "?saving": (SAVING, NOTHING),
-}
-SLOW_RANK = {
-    **dict.fromkeys(("host", "device", "at"), str),
-    **dict.fromkeys(("waited", "others", "looks"), int),
-    "ranks": [int],
-    "shares": [[int]],
-    "node": [str],
-    "found_s": DURATION,
-    "until_s": MAYBE_DURATION,
 }
 GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
 RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiting", "lost"), int)}
@@ -214,7 +206,7 @@ SEEN = {
 }
 LOGS = Each(Raw())
 # Names of files as they are: on one line, two could become one.
-OUTPUTS = {"files": Each(Raw(), Raw()), "left_out": [{"name": Raw(), "size": int}], "more": int}
+OUTPUTS = {"files": Each(Raw(), Raw()), "left_out": [{"name": Raw(), "size": int, "?why": str}], "more": int}
 KERNEL = {"time": TIME, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": DURATION, "running": bool, "size_mib": int}

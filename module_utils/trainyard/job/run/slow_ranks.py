@@ -20,12 +20,23 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...findings.shapes import Exact, Few, Text, Whole
+from ...findings.shapes import DURATION, MAYBE_DURATION, Exact, Few, Text, Whole
 from ...findings.spans import named_ranks
 from . import stacks
 from .progress import clock
 
 Record = dict[str, Any]
+
+# A slow rank in the state of a job.
+SLOW_RANK = {
+    **dict.fromkeys(("host", "device", "at"), str),
+    **dict.fromkeys(("waited", "others", "looks"), int),
+    "ranks": [int],
+    "shares": [[int]],
+    "node": [str],
+    "found_s": DURATION,
+    "until_s": MAYBE_DURATION,
+}
 
 # Seconds between two reports of a node: usually, and while it samples stacks.
 PERIOD_S, STACKS_PERIOD_S = 10.0, 5.0

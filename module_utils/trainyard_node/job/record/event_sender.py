@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from ....trainyard.findings.shapes import ByKind, Is, Whole, misfit
 from ....trainyard.job.record import events
-from ....trainyard.job.record.events import Event, Queue
+from ....trainyard.job.record.events import FORMS, Event, Queue
 from ....trainyard.job.run.messages import Message
 from ...machine.json_files import read_json
 
@@ -35,6 +36,12 @@ ANSWER_S, COMMAND_S = 10.0, 60.0
 LAST_S, STOPPED_S, LAST_PAUSE_S = 10.0, 3.0, 0.5
 # Marks commands in their environment: a restart does not end them with the ranks (processes.py).
 MARK = "TRAINYARD_EVENT"
+# The content of events.json.
+_RECEIVER = ByKind(
+    {"to": str, "only": [str]},
+    {"url": {"url": str, "form": Is(FORMS), "ca_file": str}, "command": {"command": [str]}, "file": {"file": str}},
+)
+_SETTINGS = {"receivers": [_RECEIVER], "secret": str, "every_s": Whole(1 << 40)}
 
 Deliver = Callable[[Message, Event], None]
 Start = Callable[[Callable[[], "subprocess.Popen[bytes]"]], "subprocess.Popen[bytes]"]
@@ -272,7 +279,10 @@ def _append(path: str, line: bytes) -> None:
 def of_job(job_dir: Path, node_plan: Message, start: Start) -> Sender | None:
     """Return the sender of a job on its head; None without receivers."""
     settings = read_json(job_dir / "events.json")
-    if not settings or not settings["receivers"]:
+    wrong = misfit(settings, _SETTINGS) if settings else ""
+    if wrong:
+        print(f"trainyard: {job_dir / 'events.json'} is damaged, so no events are sent: {wrong}", flush=True)
+    if wrong or not settings or not settings["receivers"]:
         return None
     ranks = node_plan["processes"][0]["env"] if node_plan["processes"] else {}
     env = {**ranks, **node_plan["secret_env"]}

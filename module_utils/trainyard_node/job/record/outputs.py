@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ...machine.as_user import JobError, in_folder
 from ...machine.json_files import open_regular
 
 # Upper bounds: files that are sent, files that are named because they are too large, entries that are visited.
 MAX_FILES, MAX_NAMED, MAX_VISITED = 1000, 100, 100_000
+# Upper bound for a name, in characters; the controller cuts longer texts of nodes.
+MAX_NAME = 3000
+# The printable characters of ASCII but %, which begins the others.
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 def outputs_of(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str, Any]:
@@ -30,14 +36,20 @@ def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str
     """Return the files that match patterns below the ranks' working folder, or absolute ones.
 
     `files` are contents in base64 by name, at most `limit` bytes together, the smallest first. `left_out` are `name`
-    and `size` of those that did not fit. Names are relative to the working folder, or absolute. Links are no files.
+    and `size` of those that did not fit, or `why` else they are not sent. Names are relative to the working folder, or
+    absolute, each on one printable line (_printable). Links are no files.
     """
     files: dict[str, str] = {}
     left_out: list[dict[str, Any]] = []
     remaining = limit
-    for size, name, path in sorted(_found(job_dir / "source", patterns)):
-        if size > remaining or len(files) == MAX_FILES:
-            left_out.append({"name": name, "size": size})
+    found = sorted(_found(job_dir / "source", patterns))
+    names = {name for _, name, _ in found}
+    for size, own, path in found:
+        name = _printable(own)
+        why = "another file has the name that it would get" if name != own and name in names else ""
+        why = why or ("its name is too long" if len(name) > MAX_NAME else "")
+        if why or size > remaining or len(files) == MAX_FILES:
+            left_out.append({"name": name[:MAX_NAME], "size": size, **({"why": why} if why else {})})
             continue
         try:
             with open_regular(path) as file:
@@ -47,6 +59,14 @@ def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str
         files[name] = base64.b64encode(content).decode()
         remaining -= len(content)
     return {"files": files, "left_out": left_out[:MAX_NAMED], "more": max(0, len(left_out) - MAX_NAMED)}
+
+
+def _printable(name: str) -> str:
+    """Return a name as it is if it is one line of printable text, otherwise with %0A and the like.
+
+    Names that only differ in what nobody can see must not become one.
+    """
+    return name if name.isprintable() else quote(os.fsencode(name), safe=_PLAIN)
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> Iterator[tuple[int, str, str]]:

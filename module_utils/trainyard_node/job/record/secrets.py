@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import misfit, path_inside
 from ....trainyard.job.record.secrets import Forms, forms, mask, places
 from ...machine.json_files import overwrite, read_json, write_json
 from .metrics_file import metrics_file
@@ -64,6 +65,9 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
     node_plan = read_json(path)
     if not isinstance(node_plan, dict):
         return
+    # Its secrets go, however damaged the rest of the file is.
+    files = node_plan.get("secret_files")
+    names = [name for name in files if not misfit(name, path_inside)] if isinstance(files, list) else []
     if node_plan.get("token") or node_plan.get("secret_env"):
         mask_logs(Path(job_dir), forms(node_plan))
         rest = {**node_plan, "token": "", "secret_env": {}}
@@ -75,10 +79,10 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
             except OSError:
                 # A file that still has secrets must not stay.
                 os.unlink(path)
-    for name in node_plan.get("secret_files", ()):
-        with contextlib.suppress(FileNotFoundError):
+    for name in names:
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             os.unlink(f"{job_dir}/{name}")
-    if node_plan.get("metrics_folder"):
+    if node_plan.get("metrics_folder") and not misfit(node_plan, {"metrics_folder": str, "job_id": str}):
         # Its monitor removes it, unless it was killed.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             os.unlink(metrics_file(node_plan["metrics_folder"], node_plan["job_id"]))

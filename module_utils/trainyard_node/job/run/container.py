@@ -55,7 +55,10 @@ def run(job_dir: str, name: str, *argv: str) -> int:
     """Run a process in the image of its job; return its status, or end by its signal."""
     end_with_parent()
     processes.adopt()
-    node_plan = read_json(f"{job_dir}/node_plan.json")
+    node_plan = _with_image(job_dir)
+    if node_plan is None:
+        print(f"trainyard: {plan_path(job_dir)} is damaged: it has no image", file=sys.stderr)
+        return 1
     env = dict(os.environ)
     record = with_home(node_plan["container"], job_dir, env.get("HOME", ""))
     if record["path"]:
@@ -109,6 +112,19 @@ def _end_by(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
+def _with_image(job_dir: AnyPath) -> Mapping[str, Any] | None:
+    """Return the node plan of a job with an image; None for another one, and a damaged one.
+
+    Each rank in an image starts through this module, and loading the checks of shapes would double its time.
+    """
+    node_plan = read_json(plan_path(job_dir))
+    record = node_plan.get("container") if isinstance(node_plan, dict) else None
+    if not isinstance(record, dict) or not isinstance(node_plan.get("base_env"), dict):
+        return None
+    texts = [*map(record.get, ("runtime", "program")), node_plan.get("job_id"), node_plan["base_env"].get("HOME")]
+    return node_plan if all(isinstance(each, str) and each.isprintable() for each in texts) else None
+
+
 def remove_named(node_plan: Mapping[str, Any], names: list[str]) -> None:
     """Remove containers by name; those that are not there are no error."""
     record = node_plan["container"]
@@ -118,26 +134,25 @@ def remove_named(node_plan: Mapping[str, Any], names: list[str]) -> None:
 
 def remove_of_process(job_dir: AnyPath, name: str) -> None:
     """Remove what is left of the container of a process, if its job has an image."""
-    node_plan = read_json(plan_path(job_dir))
-    if isinstance(node_plan, dict) and node_plan.get("container"):
+    node_plan = _with_image(job_dir)
+    if node_plan:
         remove_named(node_plan, [containers.container_name(node_plan["job_id"], name)])
 
 
 def remove_all(job_dir: AnyPath) -> int:
     """Remove what is left of the containers of a job on this node; return how many there were."""
-    node_plan = read_json(plan_path(job_dir))
-    record = node_plan.get("container") if isinstance(node_plan, dict) else None
-    if not record or record["runtime"] not in containers.NAMED:
+    node_plan = _with_image(job_dir)
+    if node_plan is None or node_plan["container"]["runtime"] not in containers.NAMED:
         return 0
-    names = _quietly(containers.listing(record, node_plan["job_id"]), node_plan).split()
+    names = _quietly(containers.listing(node_plan["container"], node_plan["job_id"]), node_plan).split()
     remove_named(node_plan, names)
     return len(names)
 
 
 def remove_left(job_dir: AnyPath) -> None:
     """Remove the containers of a job of which nothing runs here any more."""
-    node_plan = read_json(plan_path(job_dir))
-    if isinstance(node_plan, dict) and node_plan.get("container") and not processes.of_job(node_plan["job_id"]):
+    node_plan = _with_image(job_dir)
+    if node_plan and not processes.of_job(node_plan["job_id"]):
         remove_all(job_dir)
 
 

@@ -103,6 +103,7 @@ def run_process(job_dir: str, name: str) -> int:
     """Become the process `name` of the job in `job_dir`. Returns only when it cannot be started."""
     from ...machine.json_files import keep_json, read_json
     from . import processes
+    from .rank_exits import read_attempts
 
     end_with_parent()
     node_plan, process, env = _planned(job_dir, name)
@@ -116,7 +117,7 @@ def run_process(job_dir: str, name: str) -> int:
         env["TRAINYARD_ATTEMPT"] = str(own["attempt"])
         if "MS_RECOVERY_PATH" in env:
             # MindSpore's record of the last cluster would be in the way of the next one.
-            whole = (read_json(f"{job_dir}/attempts.json") or {}).get("", 0)
+            whole = read_attempts(job_dir).get("", 0)
             env["MS_RECOVERY_PATH"] += f"/attempt_{whole}"
     path = f"{job_dir}/{name}.pid.json"
     why = keep_json(path, own)
@@ -154,12 +155,13 @@ def wait_for_turn(job_dir: str, name: str) -> int:
     """
     import time
 
-    from ...machine.json_files import read_json
-    from .rank_exits import turn
+    from ...machine.json_files import read_object
+    from .rank_exits import read_attempts, turn
 
-    last: int = (read_json(f"{job_dir}/{name}.pid.json") or {}).get("attempt", -1)
+    before = read_object(f"{job_dir}/{name}.pid.json").get("attempt")
+    last = before if type(before) is int else -1
     while True:
-        attempt = turn(read_json(f"{job_dir}/attempts.json") or {}, name)
+        attempt = turn(read_attempts(job_dir), name)
         if attempt > last:
             return attempt
         time.sleep(0.1)

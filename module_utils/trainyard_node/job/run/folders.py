@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ....trainyard.findings.shapes import Whole
 from ....trainyard.job.record import job_id
 from ...machine import as_user
+from ...machine.checked_files import read_checked
 from ...machine.json_files import read_json
 from ...machine.tree import size_of
 from ..record import node_plan
@@ -21,6 +23,13 @@ from . import processes
 from .folder import FOLDERS
 
 Record = dict[str, Any]
+# What other jobs read of the plan of a head.
+_OF_HEAD = {
+    "node_rank": int,
+    **dict.fromkeys(("port", "monitor_port"), Whole(65535)),
+    "?host": str,
+    "?candidates": [[str]],
+}
 # No agent takes longer to fill the folder of a job, in seconds.
 MADE_S = 3600.0
 
@@ -65,18 +74,17 @@ def _record(folder: Path, paths: list[Path], alive: bool = False) -> Record:
 
 def held_devices(folder: Path) -> list[int] | None:
     """Return the devices of a job that runs; None where it does not."""
-    plan = read_json(node_plan.path(folder))
-    return [int(device) for device in plan["devices"]] if plan and processes.monitor_alive(folder) else None
+    plan = read_checked(node_plan.path(folder), {"devices": [int]})
+    return list(plan["devices"]) if plan and processes.monitor_alive(folder) else None
 
 
 def held_ports(folder: Path) -> list[int] | None:
     """Return the ports of a job that runs and whose head is or may be here, even before it listens; else None."""
-    plan = read_json(node_plan.path(folder))
-    heads = bool(plan) and (plan.get("node_rank") == 0 or may_lead(plan))
-    heads = heads and processes.monitor_alive(folder)
-    return [int(plan["port"]), int(plan["monitor_port"])] if heads else None
+    plan = read_checked(node_plan.path(folder), _OF_HEAD)
+    heads = plan is not None and (plan["node_rank"] == 0 or may_lead(plan)) and processes.monitor_alive(folder)
+    return [plan["port"], plan["monitor_port"]] if plan and heads else None
 
 
 def may_lead(plan: Record) -> bool:
     """Return whether this node is among those that may lead the job."""
-    return any(host == plan.get("host") for host, _ in plan.get("candidates", ()))
+    return any(host == plan.get("host") for host, *_ in plan.get("candidates", ()))

@@ -16,7 +16,6 @@ from ....trainyard.job.run.head_state import HeadState, cluster_state
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints
 from ....trainyard.job.run.take_over import Hold, come_back, take_over
-from ...machine.json_files import read_object
 from ..record import event_sender
 from .checkpoint_poll import LAST_POLL_S
 from .connections import Connection
@@ -45,7 +44,7 @@ class HeadLoop:
         """
         self._monitor, self._runner, self._seat, self.server = monitor, monitor.runner, seat, seat.server
         node_plan = self._node_plan = monitor.runner.node_plan
-        previous = seat.copy if silent_s is not None else read_object(monitor.job_dir / "cluster.json")
+        previous = seat.copy if silent_s is not None else seat.led()
         self.state = HeadState(node_plan, Now(self._runner.started, self._runner.started_at), previous)
         # The sender of events, and the last state that it has compared.
         self.sender = event_sender.of_job(monitor.job_dir, node_plan, self._runner.supervisor.beside)

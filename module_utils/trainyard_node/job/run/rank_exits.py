@@ -76,7 +76,7 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
     # Where nothing can be written, the monitor has seen it.
     if known.get("attempt") != ended["attempt"]:
         keep_json(path, {**ended, "recorded": True})
-    elif not known.get("recorded"):
+    elif not known.get("recorded") and isinstance(known.get("time"), (int, float)):
         # The monitor has noted the end of the main process; now all that it left has ended, too.
         keep_json(path, {**ended, "recorded": True, "time": known["time"]})
     # Otherwise the process had only waited for its turn to start again.

@@ -10,9 +10,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ....trainyard.findings.shapes import misfit
+from ....trainyard.findings.shapes import NOTHING, Each, Shape, misfit
 from ....trainyard.job.run import messages
 from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.slow_ranks import SLOW_RANK
+from ....trainyard.job.run.stacks import RECORD as STACKS
 from ....trainyard.job.run.succession import Caller, copy_shape, wins
 from ...machine.json_files import read_object
 from .connections import OWN_FILES, Connection, Server, make_room
@@ -23,6 +25,17 @@ if TYPE_CHECKING:
 
 # The copy of the job's state, in the job's folder.
 COPY = "succession.json"
+_MAYBE = (Each(object), NOTHING)
+# The parts of cluster.json that are read again, beside the copy of the state.
+_LED = {
+    **dict.fromkeys(("elapsed_s", "ranks_running"), float),
+    "metrics": Each(object),
+    "?checkpoints": ({"?newest": _MAYBE}, NOTHING),
+    "?loss_not_a_number": _MAYBE,
+    "?slow_ranks": [SLOW_RANK],
+    "?stacks": (STACKS, NOTHING),
+    "end": _MAYBE,
+}
 
 
 class Seat:
@@ -47,12 +60,21 @@ class Seat:
 
     def _copy_before(self) -> Message:
         """Return the state of the job as this node knew it before it was rebooted; empty without any."""
-        copy, led = (read_object(self._monitor.job_dir / name) for name in (COPY, "cluster.json"))
-        own = {"term": led.get("term", 0), "head": self._runner.host, "restarts": led.get("restarts")}
-        shape = copy_shape(self.hosts, int(self._node_plan.get("max_restarts", 0)))
+        copy, led = read_object(self._monitor.job_dir / COPY), self._own_state(self.led())
         # The folder belongs to the job's user.
-        whole = [each for each in (own, copy) if not misfit(each, shape)]
+        whole = [each for each in (led, copy) if not misfit(each, self._shape())]
         return max(whole, key=lambda each: int(each["term"]), default={})
+
+    def led(self) -> Message:
+        """Return the state of the job that this node wrote as its head before a reboot; empty without a whole one."""
+        led = read_object(self._monitor.job_dir / "cluster.json")
+        return {} if misfit(led, _LED) or misfit(self._own_state(led), self._shape()) else led
+
+    def _own_state(self, led: Message) -> Message:
+        return {"term": led.get("term", 0), "head": self._runner.host, "restarts": led.get("restarts")}
+
+    def _shape(self) -> Shape:
+        return copy_shape(self.hosts, int(self._node_plan.get("max_restarts", 0)))
 
     async def open(self) -> None:
         """Open the port."""

@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard.report.debug_archive import Archive, Excerpt
 from ansible.module_utils.trainyard_controller import debug_archive
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, submitted
 
 PROJECT = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(PROJECT / "tests/fixtures/reports"))
@@ -199,13 +199,17 @@ def test_the_log_of_the_failed_rank_comes_first_and_that_of_monitors_next():
 def test_the_nodes_that_failed_come_first_and_each_is_asked_for_its_own_units(tmp_path):
     folder = run_dir(tmp_path)
     plan = json.loads((folder / "plan.json").read_text())
-    write(folder, {**summary(2), "failure": {"host": plan["nodes"][1]["host"]}}, "summary.json")
+    write(
+        folder,
+        {**summary(2), "failure": {"kind": "gone", "host": plan["nodes"][1]["host"], "reason": "x"}},
+        "summary.json",
+    )
     found = debug_archive.visited(folder)
     assert found.hosts == [node["host"] for node in reversed(plan["nodes"])] and found.job_dir == plan["job_dir"]
     assert found.processes == {
         node["host"]: [process["name"] for process in node["processes"]] for node in plan["nodes"]
     }
-    write(folder, {**plan, "engine": {"kind": "slurm"}}, "plan.json")
+    write(folder, {**plan, **submitted()}, "plan.json")
     assert debug_archive.visited(folder).processes == {}
 
 
@@ -222,7 +226,7 @@ def test_silent_nodes_links_and_damaged_records_are_named(tmp_path):
         "n1: no answer within 120 s",
         "n2: no route to host",
         "a/b: --limit excludes it",
-        "run/report.json: it",
+        "run/report.json: no JSON",
     ):
         assert f"\n  {line}" in text, text
     assert "mine" not in "".join(archive.files.values()) and "nodes/n2/facts.json" not in archive.files

@@ -18,6 +18,8 @@ from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from hypothesis import given
 from hypothesis import strategies as st
+from job_samples import saved_plan, saved_record
+from job_samples import submitted as submitted_plan
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -166,10 +168,8 @@ def test_a_folder_of_slurm_has_the_age_of_its_last_write(tmp_path):
 
 
 def write_run(runs, job_id, kind="slurm", submitted=None, **plan):
-    scheduler = {"kind": kind, "submit_host": "login", "settings": {}}
-    known = {"world_size": 1, "rank_log": "", "progress_pattern": "", "secret_env": []}
     (runs / job_id).mkdir(parents=True)
-    write_json(runs / job_id / "plan.json", {"job_id": job_id, "job_dir": "/x", "engine": scheduler, **known, **plan})
+    write_json(runs / job_id / "plan.json", saved_plan(job_id, **{**submitted_plan(kind), "job_dir": "/x", **plan}))
     if submitted:
         write_json(runs / job_id / "submitted.json", submitted)
 
@@ -188,9 +188,8 @@ def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(tmp_path):
 def test_queries_to_nodes_and_to_slurm(tmp_path):
     """Nodes and the submit host are queried for folders, Slurm for jobs that left one."""
     for job_id, dir_, shared in (("own", "/x", False), ("shared", "/s", True), ("young", "/y", False)):
-        made = {"shared": shared, "user": "train"}
-        scheduler = {"kind": "slurm", "submit_host": "login", "settings": made}
-        write_run(tmp_path, job_id, submitted={"engine_id": "7"}, engine=scheduler, job_dir=dir_)
+        scheduler = submitted_plan("slurm", shared=shared)
+        write_run(tmp_path, job_id, submitted={"engine_id": "7"}, **scheduler, job_dir=dir_)
         if job_id != "young":
             os.utime(tmp_path / job_id / "plan.json", (1.0, 1.0))
     asked = []
@@ -210,7 +209,7 @@ def test_queries_to_nodes_and_to_slurm(tmp_path):
     assert of_slurm["login"]["job_dir"] == "/x" and of_slurm["login"]["user"] == "train"
     assert "login could not be asked" in found.text
     # A named job that waits in Slurm is found there.
-    write_run(tmp_path, "waits", submitted={"engine_id": "7"}, engine=scheduler)
+    write_run(tmp_path, "waits", submitted={"engine_id": "7"})
 
     def no_folders(question, own, *, limit_s=120.0):
         return {host: {"folders": []} if question == "folders" else {"state": "pending"} for host in own}
@@ -265,11 +264,10 @@ def test_the_newest_verification_of_a_cluster_stays():
 
 
 def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(tmp_path):
-    nodes = [{"host": "n1"}, {"host": "n2"}]
     for job_id, more in (("done", {}), ("checked", {"check": True}), ("mine", {"job_id": "other"}), ("refused", {})):
-        write_json_in(tmp_path / job_id, "plan.json", {"job_id": job_id, "nodes": nodes, **more})
+        write_json_in(tmp_path / job_id, "plan.json", {**saved_plan(job_id), **more})
     write_json_in(tmp_path / "refused", "findings.json", [])
-    write_json_in(tmp_path / "done", "summary.json", {"state": "failed", "nodes": [{"host": "n1", "state": "ended"}]})
+    write_json_in(tmp_path / "done", "summary.json", saved_record("done", ["n1"], state="failed"))
     found = {run.name: (run.started, run.state, run.open_hosts) for run in saved_runs(tmp_path, time.time())[0]}
     open_hosts = (False, "", ("n1", "n2"))
     assert found == {"done": (True, "failed", ()), "checked": open_hosts, "refused": open_hosts}
@@ -282,8 +280,9 @@ def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(tmp_path):
         choose("done", False)
     found = choose("done", True)
     assert (found.records, found.remove) == (["done"], {})
-    with pytest.raises(FindingsError, match="1 finding:"):
-        choose("mine", True)
+    # It can only be removed, as its plan is another run's.
+    assert choose("mine", True).records == ["mine"]
+    assert "mine stays: " in cleaning.choose_all(request(tmp_path, job_id="mine", of_runs=True), {}, [], {}, 0.0).text
 
 
 def write_json_in(run_dir, name, data):

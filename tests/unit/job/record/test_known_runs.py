@@ -6,6 +6,7 @@ import os
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from job_samples import saved_plan, saved_record, submitted
 
 GONE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: timed out"}
 LINE = "0:01:00   2/2 ranks running   step 7"
@@ -21,13 +22,12 @@ class Site:
     def add(self, job_id, head="n1", name="digits", ended=False, **more):
         folder = self.runs / job_id
         folder.mkdir(parents=True)
-        nodes = [{"host": head, "ranks": [0]}, {"host": "n2", "ranks": [1]}]
-        about = {"created": "2026-11-20T10:15:00+0000", "job_dir": f"/jobs/{job_id}", "head": {"host": head}}
-        plan = {"job_id": job_id, "job_name": name, "nodes": nodes, **about, **more}
+        ranks = {head: [0], "n2": [1]} if head != "n2" else {"n2": [0], "n3": [1]}
+        plan = saved_plan(job_id, ranks, job_name=name, job_dir=f"/jobs/{job_id}", **more)
         (folder / "plan.json").write_text(json.dumps(plan))
         os.utime(folder / "plan.json", (len(list(self.runs.iterdir())),) * 2)
         if ended:
-            (folder / "summary.json").write_text(json.dumps({"state": "succeeded", "nodes": []}))
+            (folder / "summary.json").write_text(json.dumps(saved_record(job_id)))
 
     def ask(self, question, own, *, limit_s=120.0):
         assert question == "running"
@@ -99,8 +99,7 @@ def test_a_schedulers_job_that_runs_comes_first(site, monkeypatch):
             return {"state": "pending", "line": "waits: Priority"}
 
     monkeypatch.setattr(known_runs, "external_job", lambda *_: Job())
-    engine = {"kind": "slurm", "submit_host": "login", "settings": {}}
-    site.add("r1", engine=engine, world_size=2, rank_log="", progress_pattern="", secret_env=[], nodes=[])
+    site.add("r1", **submitted())
     site.add("r2", ended=True)
     assert site.find(job_name="digits", must_name=True)["job_id"] == "r1"
     assert site.asked == []

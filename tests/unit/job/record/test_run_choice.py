@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import excluded_record, reporting
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, saved_record
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -85,7 +85,7 @@ def test_a_run_of_a_playbook_is_never_the_newest(runs):
     said = refusal(runs, job_name="all-gather-pytorch")
     assert "The newest runs there: digits-1, digits-2, resnet-1. Runs of playbooks, which only" in said
     assert said.endswith("job_id finds: all-gather-pytorch-1. Name one with -e job_id=NAME.")
-    (runs / "resnet-1" / "summary.json").write_text(json.dumps({"state": "failed", "nodes": []}))
+    (runs / "resnet-1" / "summary.json").write_text(json.dumps(saved_record("resnet-1", state="failed")))
     assert known_runs.find(runs, job_name="resnet")["over"] is True
 
 

@@ -10,6 +10,7 @@ import tarfile
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import PATIENCE_S, wait_for
+from job_samples import saved_verification
 from test_interrupts import INVENTORY, play
 
 # Tests side by side on one machine have jobs of their own names: a job's id is its name and the second.
@@ -190,7 +191,7 @@ def test_old_runs_go_from_the_controller_when_asked(site, ended):
     for name, age in (("verify-20261101-000000", 200), ("verify-20261102-000000", 100)):
         (site.runs / name).mkdir()
         report = site.runs / name / "report.json"
-        report.write_text(json.dumps({"cluster": "trainyard", "phases": []}))
+        report.write_text(json.dumps(saved_verification(name, "trainyard")))
         os.utime(report, (report.stat().st_mtime - age,) * 2)
     (site.runs / "handover").mkdir()
     (site.runs / "baseline.json").write_text("{}")

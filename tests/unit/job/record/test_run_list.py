@@ -9,26 +9,19 @@ from ansible.module_utils.trainyard.report import run_list
 from ansible.module_utils.trainyard.report.curves import together
 from ansible.module_utils.trainyard_controller import run_list as runs_of_controller
 from ansible_run import run_ansible
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, saved_record, saved_verification
 
 PLAN = {**make_plan(make_job(), [member(0), member(1)]).as_dict(), "launch": {"by": "jane@laptop"}}
-RECORD = {
-    "state": "failed",
-    "started": 1795000100.0,
-    "elapsed_s": 61.0,
-    "metrics": {"step": 40.0, "loss": 0.25},
-    "goodput": {"share": 0.5},
-    "nodes": [],
-}
-REPORT = {
-    "schema": "trainyard-verify-1",
-    "id": "verify-1",
-    "cluster": "lab",
-    "state": "pass",
-    "started": 1795000000.0,
-    "elapsed_s": 9.0,
-    "hosts": ["n1", "n2"],
-}
+GOODPUT = {"share": 0.5, "productive_s": 30.0, "steps": 20.0, "lost_steps": 20.0}
+RECORD = saved_record(
+    PLAN["job_id"],
+    state="failed",
+    started=1795000100.0,
+    elapsed_s=61.0,
+    metrics={"step": 40.0, "loss": 0.25},
+    goodput=GOODPUT,
+)
+REPORT = saved_verification("verify-1", "lab")
 
 
 def test_a_job_with_a_record_has_its_state_progress_and_goodput():

@@ -8,7 +8,7 @@ import pytest
 from ansible.module_utils.trainyard.job.record import run_record
 from ansible.module_utils.trainyard.job.record.cleaning import KUBERNETES
 from ansible.module_utils.trainyard_controller import cleaning, reporting
-from job_samples import summary_of
+from job_samples import submitted, summary_of
 from test_report import answer as of_node
 from test_report import head_says, plan
 
@@ -133,8 +133,7 @@ def test_one_report_is_written_at_a_time(run_dir, monkeypatch):
 
 
 def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):
-    scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "ranks_per_node": 1}
-    (run_dir / "plan.json").write_text(json.dumps({**plan(), "engine": scheduler, "launcher": "slurm", "nodes": []}))
+    (run_dir / "plan.json").write_text(json.dumps({**plan(), "launcher": "slurm", **submitted(), "spares": []}))
     (run_dir / "summary.json").write_text(json.dumps(summary(says("succeeded"))))
     before = content(run_dir)
     failed = {"failed": True, "msg": "slurm_load_jobs error: Unable to contact slurm controller"}

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare plan.json (docs/plan.md) as far as anything reads it again; plans of all versions fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from ...findings.shapes import MAYBE_TEXT, NOTHING, All, ByKind, Each, Is, Shape, Whole, file_name
+from ..plan.plan import SHARED
+from ..record import job_id
+from .kubernetes.resources import RESOURCES
+
+
+def created(value: Any) -> None:
+    """a time such as 2026-11-20T10:15:00+0000"""
+    if not isinstance(value, str):
+        raise ValueError(value)
+    try:
+        datetime.strptime(value, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except OverflowError:
+        raise ValueError(value) from None
+
+
+_FINDING = dict.fromkeys(("host", "check", "found", "expected", "action"), str)
+# Upper bounds: ranks and nodes of a job, ports, seconds.
+_RANKS, _PORT, _SECONDS = Whole(1 << 24), Whole(65535), Whole(1 << 40)
+_FILE = {
+    **dict.fromkeys(("path", "content", "mode", "sha256"), str),
+    "?lists_nodes": bool,
+    "?servers": Each(object),
+    "?numbered": [str],
+}
+_PROCESS = {
+    **dict.fromkeys(("name", "log"), str),
+    "ranks": [_RANKS],
+    "argv": [str],
+    "env": Each(str),
+    "?recover_after_s": (int, NOTHING),
+    "?on_host": bool,
+    "?lists_nodes": [str],
+    "?numbered": Each(str),
+}
+_PART = {"processes": [_PROCESS], "files": [_FILE]}
+_CONTAINER = {
+    **dict.fromkeys(("runtime", "program", "image", "id", "path", "python", "user"), str),
+    "gpus": bool,
+    "devices": [str],
+    "mounts": [[str]],
+}
+_HOST = {
+    **dict.fromkeys(("host", "address"), str),
+    "node_rank": _RANKS,
+    "?interface": MAYBE_TEXT,
+    "devices": [_RANKS],
+    "?local_collective": Each(object),
+    "?container": _CONTAINER,
+    "?as_first": _PART,
+}
+
+
+def _place(value: Any) -> None:
+    """the number of a node"""
+    if not isinstance(value, str) or not value.isdecimal():
+        raise ValueError(value)
+
+
+_SLURM = {"shared": bool, "user": str, "?stop_grace_s": _SECONDS, "?renamed": str}
+_KUBERNETES = {
+    "resource": Is(tuple(RESOURCES)),
+    **dict.fromkeys(("api_version", "name", "namespace", "kubeconfig", "context", "container"), str),
+    **dict.fromkeys(("?plural", "?renamed", "?tls_home"), str),
+    "operator": str,
+    **dict.fromkeys(("pods", "ranks_per_pod"), _RANKS),
+    "?stop_grace_s": _SECONDS,
+}
+_ENGINE = ByKind(
+    {**dict.fromkeys(("starts", "submit_host"), str), "nodes": _RANKS, "ranks_per_node": _RANKS, "?files": [str]},
+    {"slurm": {"settings": _SLURM}, "kubernetes": {"settings": _KUBERNETES}},
+)
+
+
+def _id(value: Any) -> None:
+    """the id of a job"""
+    if not isinstance(value, str) or not job_id.is_valid(value):
+        raise ValueError(value)
+
+
+_LAUNCH = {
+    **dict.fromkeys(("?by", "?command", "?folder", "?inventory", "?source_sha256", "?revision"), str),
+    **dict.fromkeys(("?trainyard", "?ansible", "?python", "?variables"), str),
+    "?job": Each(object),
+}
+_FIELDS: Mapping[str, Shape] = {
+    "job_id": _id,
+    **dict.fromkeys(("job_name", "launcher", "job_dir", "progress_pattern"), str),
+    **dict.fromkeys(("?venv", "?venvs", "?image", "?metrics_folder", "?asked_by", "?checkpoints"), str),
+    "rank_log": file_name,
+    "created": created,
+    "world_size": _RANKS,
+    "head": {"host": str, "address": str, "port": _PORT},
+    **{name: [str] for name in ("?candidates", "?data", "?outputs", "secret_env")},
+    **dict.fromkeys(("timeout_s", "?silent_after_s", "?rejoin_s", "?events_s"), _SECONDS),
+    **dict.fromkeys(("max_restarts", "?outputs_limit_mib", "?min_disk_mib", "?min_memory_mib"), _SECONDS),
+    "?min_nodes": _RANKS,
+    "?monitor_port": _PORT,
+    "?restart_on": str,
+    **dict.fromkeys(("?check", "?checkpoint_rollback", "?slow_ranks", "?health_gate"), bool),
+    "?stop": {"signal": str, "grace_s": _SECONDS},
+    "?hang": (Each(object), NOTHING),
+    "?witness": {"host": str, "node_rank": _RANKS},
+    "?events": [{"to": str}],
+    "?warnings": [_FINDING],
+    "?launch": _LAUNCH,
+    "?engine": _ENGINE,
+    "files": [_FILE],
+    "nodes": [{**_HOST, "ranks": [_RANKS], **_PART}],
+    "?spares": [{**_HOST, "?places": Each(_PART, _place)}],
+}
+
+
+def _hosts(plan: Any) -> None:
+    """a plan whose head and candidates are among its nodes and spares, or of a scheduler that chooses the nodes"""
+    hosts = {node["host"] for node in (*plan["nodes"], *plan.get("spares", ()))}
+    leading = {plan["head"]["host"], *plan.get("candidates", ())}
+    if not ((leading <= hosts and plan["nodes"]) or ("engine" in plan and not hosts)):
+        raise ValueError(leading)
+
+
+PLAN: Shape = All((_FIELDS, _hosts))
+# A plan that is started is always of this version.
+_COMPLETE = {**dict.fromkeys((*SHARED, "events", "spares"), object), "nodes": [{"interface": str}]}
+TO_START: Shape = All((PLAN, (_COMPLETE, {"engine": object})))
