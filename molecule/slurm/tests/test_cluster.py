@@ -1,7 +1,6 @@
 """The cluster itself: health, changes that jobs outlive, changes that are refused."""
 
 import json
-import subprocess
 
 import pytest
 from lab_jobs import host_list, wait_until
@@ -190,26 +189,26 @@ def test_a_cluster_keeps_its_name_and_its_controller(run_playbook, machines, nod
 
 
 @pytest.fixture
-def kernel_name(nodes):
-    """Return a function that changes the host name of n3's kernel, as root of a node can."""
-    code = "import socket, sys; socket.sethostname(sys.argv[1])"
+def host_name(machines):
+    """Return a function with which root of n3 has its Python answer another host name."""
+    n3 = machines["n3"]
+    file = n3.check_output("python3 -c 'import site; print(site.getsitepackages()[0])'") + "/forged.pth"
 
     def change(name):
-        argv = ["podman", "exec", "--privileged", nodes["n3"].container, "python3", "-c", code, name]
-        subprocess.run(argv, check=True, capture_output=True, timeout=60)
+        n3.check_output(f"printf %%s %s >{file}", f"import platform; platform.node = lambda: {name!r}")
 
     yield change
-    change("n3")
+    n3.check_output(f"rm -f {file}")
 
 
-def test_a_host_name_is_no_line_of_a_file_and_no_name_of_another_node(run_playbook, machines, kernel_name):
+def test_a_host_name_is_no_line_of_a_file_and_no_name_of_another_node(run_playbook, machines, host_name):
     before = machines["n2"].check_output(f"cat {CONF}")
-    kernel_name("n3\nProlog=/home/train/evil.sh\n#")
+    host_name("n3\nProlog=/home/train/evil\n#")
     forged = run_playbook("cluster.yml").fails(
-        "host name on n3 found 'n3\\nProlog=/home/train/evil.sh\\n#' expected a "
+        "host name on n3 found 'n3 Prolog=/home/train/evil #' expected a host name"
     )
     assert "do set it with hostnamectl set-hostname" in forged.text
-    kernel_name("n1")
+    host_name("n1")
     taken = run_playbook("cluster.yml").fails("host name on n1, n3 found n1: n1, which is a name of n3 n3: n1, which ")
     assert "the cluster stays as it is" in taken.text
     assert machines["n2"].check_output(f"cat {CONF}") == before
