@@ -3,7 +3,8 @@
 
 Such a file has its number as `format`; 0 are files from before there were numbers. A number rises where an older
 version would misread the file. Versions read all older formats, and refuse newer ones before they change anything.
-The content of a file is checked against a shape beside the rules that read it; fields that only newer versions know stay.
+The content of a file is checked against a shape beside the rules that read it; fields that only newer versions know
+stay.
 """
 
 from __future__ import annotations
