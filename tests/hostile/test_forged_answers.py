@@ -13,7 +13,6 @@ from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard_controller.clock import read_clock
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.slurm import set_aside
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from captured_tree import NODES, unfold
 from job_samples import make_job, make_plan, member
@@ -87,9 +86,7 @@ def test_an_answer_costs_little_whatever_its_size():
         assert COSTLY[answer] in reason(told) and len(reason(told)) < 700
 
 
-def test_what_machines_answer_has_these_shapes(tmp_path, monkeypatch):
-    # A lab on this machine may run Slurm, whose processes are to be seen here.
-    monkeypatch.setattr(set_aside, "node_name", lambda: "")
+def test_what_machines_answer_has_these_shapes(tmp_path):
     whole = {"root": "/opt", "venvs": "/v", "user": "train", "ascend_root": "/a", "network": "", "host_address": ""}
     for name in sorted(path.stem for path in NODES.glob("*.tree")):
         tree = Tree(str(unfold(name, tmp_path / name)))
