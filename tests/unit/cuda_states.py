@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ansible.module_utils.trainyard.nvidia.answers import TOOLKITS
-from filters import fitting
+from filters import declared
 
 ROOT = "/opt/trainyard"
 
@@ -12,8 +12,8 @@ def toolkit(nvcc="", **changes):
     return {"nvcc": nvcc, "cuda": "", "newest_gcc": "", "kind": "foreign", "named": "", "record": {}, **changes}
 
 
-def state(host="n1", **changes):
-    found = {
+def machine(host="n1", **changes):
+    return {
         "host": host,
         "os": "debian 12",
         "family": "debian",
@@ -31,4 +31,7 @@ def state(host="n1", **changes):
         "nccl": "",
         **changes,
     }
-    return fitting(found, TOOLKITS)
+
+
+def state(host="n1", **changes):
+    return declared(machine(host, **changes), TOOLKITS)

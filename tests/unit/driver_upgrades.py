@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ansible.module_utils.trainyard.nvidia import answers, upgrade
-from filters import FILTERS, fitting, of_hosts
+from filters import FILTERS, declared, of_hosts
 
 OLD, NEW = "550.54.15", "550.127.08"
 TARGET = {"provider": "network_repo", "version": NEW, "flavour": "open"}
@@ -38,7 +38,7 @@ def driver(host="n1", version=OLD, **given):
         "reboot_due": [],
         **given,
     }
-    return fitting(state, answers.DRIVER)
+    return declared(state, answers.DRIVER)
 
 
 def node(host="n1", version=OLD, **given):

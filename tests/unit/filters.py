@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.findings.shapes import misfit, named
 
 FOLDER = Path(__file__).resolve().parents[2] / "plugins/filter"
 FILTERS = {}
@@ -19,6 +19,11 @@ def fitting(value, shape):
     wrong = misfit(value, shape)
     assert not wrong, wrong
     return value
+
+
+def declared(value, shape):
+    """Return the answer of a host as rules get it: without names that its shape does not declare."""
+    return named(fitting(value, shape), shape)
 
 
 def of_hosts(name, answers, *given, **named):

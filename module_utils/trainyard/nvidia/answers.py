@@ -143,7 +143,7 @@ _BUILD = ({**dict.fromkeys(("?source", "?platform", "?CUDA", "?NCCL", "?Open MPI
 NCCL_TESTS = {
     **PLACE,
     "record": _BUILD,
-    "cuda": {**_PART, "version": nvcc},
+    "cuda": {**_PART, "version": nvcc, "?exchangeable": str},
     **dict.fromkeys(("nccl", "mpi"), _PART),
     "missing": [str],
     "gpus": [GPU],

@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard.ascend.answers import STATE
 from ansible.module_utils.trainyard_node.ascend.software import read_ascend
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
-from filters import fitting, of_hosts
+from filters import declared, fitting, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,8 +85,8 @@ def devices(host=1, number=8, **changes):
     ]
 
 
-def state(host=1, **changes):
-    found = {
+def machine_state(host=1, **changes):
+    return {
         "host": f"n{host}",
         "machine": "aarch64",
         "npu": {"chip": "910b", "super_pod_id": "", "devices": devices(host), "problems": [], "notes": []},
@@ -102,7 +102,10 @@ def state(host=1, **changes):
         "installed": {},
         **changes,
     }
-    return fitting(found, STATE)
+
+
+def state(host=1, **changes):
+    return declared(machine_state(host, **changes), STATE)
 
 
 def with_devices(host, listed, **changes):
@@ -228,9 +231,9 @@ def test_versions_that_differ_or_are_missing():
 
 def test_components_that_wait_for_a_restart_are_reported():
     cases = [
-        state(1, running_driver="23.0.7"),
-        state(2, boards=[{"card": 1, "firmware": "7.1.0.7.220", "compatibility": "OK"}]),
-        state(3, running_driver="", boards=[{"card": 0, "firmware": "", "compatibility": ""}]),
+        machine_state(1, running_driver="23.0.7"),
+        machine_state(2, boards=[{"card": 1, "firmware": "7.1.0.7.220", "compatibility": "OK"}]),
+        machine_state(3, running_driver="", boards=[{"card": 0, "firmware": "", "compatibility": ""}]),
     ]
     assert [ascend.restart_due(case) for case in cases] == [
         ["driver 23.0.7 runs, 24.1.0 is installed"],

@@ -10,7 +10,7 @@ from ansible.module_utils.trainyard.hardware.rdma import check, parse_ibv_device
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
-from filters import fitting, of_hosts
+from filters import declared, of_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,9 +38,9 @@ def networks(tmp_path_factory):
 
 
 def state(host, networks, **changes):
-    declared = {"expected": "auto", "ports": [], "rate_gbps": 0.0, "link_layer": ""}
-    node = {"host": host, "networks": networks, "virtual": "", "verbs": None, **declared, **changes}
-    return fitting(node, RDMA)
+    given = {"expected": "auto", "ports": [], "rate_gbps": 0.0, "link_layer": ""}
+    node = {"host": host, "networks": networks, "virtual": "", "verbs": None, **given, **changes}
+    return declared(node, RDMA)
 
 
 DECLARED = {"expected": "8", "rate_gbps": 400.0, "link_layer": "InfiniBand"}

@@ -8,7 +8,7 @@ import pwd
 import pytest
 from ansible.module_utils.trainyard.nvidia import cuda_verify
 from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
-from cuda_states import state
+from cuda_states import machine
 
 RANK = "trainyard-cuda rank {0} of 2 on n1"
 RIGHT = "".join(f"{RANK.format(n)} device {n} NVIDIA A100-SXM4-80GB: sum 3 expected 3\n" for n in (0, 1))
@@ -89,7 +89,7 @@ MPICXX = "case $1 in --showme:incdirs) echo $FOLDER ;; --showme:libdirs) echo /m
 
 
 def verified(folder, **changes):
-    node = state(mpi={"version": "4.1.4", "path": f"{folder}/bin/mpirun"}, nccl="/opt/nccl")
+    node = machine(mpi={"version": "4.1.4", "path": f"{folder}/bin/mpirun"}, nccl="/opt/nccl")
     request = {
         **{"user": pwd.getpwuid(os.geteuid()).pw_name, "home": f"{folder}/cuda", "root": str(folder)},
         **{"compiler": "g++-11", "mpi": True, "nccl": True, "gpus": 0, "rpath": False},

@@ -10,7 +10,7 @@ import pytest
 from ansible.module_utils.trainyard.nvidia import answers
 from ansible.module_utils.trainyard.nvidia import library as rules
 from ansible.module_utils.trainyard_node.nvidia import library as node
-from filters import fitting
+from filters import declared, fitting
 
 NCCL, CUDNN = rules.LIBRARIES["nccl"], rules.LIBRARIES["cudnn"]
 STAND_IN = Path(__file__).resolve().parents[2] / "fixtures/nvidia_repository"
@@ -85,7 +85,7 @@ def state(host, version="2.21.5", cuda="12.4", **changes):
         **{"cuda": cuda, "library": f"/usr/lib/libnccl.so.{version}", "error": "", "unloaded": ""},
         **changes,
     }
-    return fitting({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
+    return declared({"state": found, "request": {}}, answers.LIBRARY_NODE)["state"]
 
 
 def nccl(provider="network_repo", version="2.21.5", cuda="12.4"):

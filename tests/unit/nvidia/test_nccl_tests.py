@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import check as che
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
-from filters import fitting, of_hosts
+from filters import declared, of_hosts
 
 PREFIX = "/opt/trainyard/nccl-tests"
 DEBIAN, UBUNTU = "debian 12 x86_64", "ubuntu 22.04 aarch64"
@@ -62,7 +62,7 @@ def state(host, *gpus, cuda="12.4.131", nccl="2.21.5", mpi="4.1.4", **changes):
         "host": host, "platform": DEBIAN, "cpus": 8, "free_mb": 9000, "record": None, "prefix_kind": "none",
         **dict(zip(("cuda", "nccl", "mpi"), homes)), "missing": [], "gpus": list(gpus), **changes,
     }  # fmt: skip
-    return fitting(found, answers.NCCL_TESTS)
+    return declared(found, answers.NCCL_TESTS)
 
 
 def built(node):
@@ -249,7 +249,7 @@ def probe(host, **changes):
         "host": host, "prefix": "/p", "bin": "/p/bin", "record": RECORD, "prefix_kind": "built", "gpus": 0,
         "programs": {"a_perf": program(), "b_perf": program()}, "run": NO_DEVICE, **changes,
     }  # fmt: skip
-    return fitting(found, answers.NCCL_TESTS_PROBE)
+    return declared(found, answers.NCCL_TESTS_PROBE)
 
 
 def test_good_programs_have_no_findings():
@@ -356,8 +356,8 @@ def test_root_compiles_with_no_cuda_that_others_can_exchange():
     for node in nodes:
         node["cuda"]["exchangeable"] = "/home/joe/cuda (drwxr-xr-x, of joe)"
     # Only the node that builds runs it.
-    (found,) = plan_builds(nodes, WANTED)[1]
-    assert (found.host, found.check) == ("n1", "CUDA") and "of joe" in found.found
+    (found,) = of_hosts("nccl_tests_plan", nodes, WANTED)["findings"]
+    assert (found["host"], found["check"]) == ("n1", "CUDA") and "of joe" in found["found"]
     assert (
         plan_builds([{**node, "record": plan_builds(nodes, WANTED)[0]["n1"]["record"]} for node in nodes], WANTED)[1]
         == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ansible.module_utils.trainyard.nvidia import driver_plan as plan
 from ansible.module_utils.trainyard.nvidia.answers import DRIVER_NODE
-from filters import FILTERS, fitting, of_hosts
+from filters import FILTERS, declared, of_hosts
 
 KERNEL = "6.1.0-56-amd64"
 STATE = {
@@ -45,7 +45,7 @@ def planned(settings=(), state=(), facts=()):
 
 def host(settings, state, facts):
     node = {"driver": {**STATE, **state}, "facts": {**FACTS, **facts}, "settings": {**SETTINGS, **settings}}
-    return fitting(node, DRIVER_NODE)
+    return declared(node, DRIVER_NODE)
 
 
 def distro(branch, **changes):

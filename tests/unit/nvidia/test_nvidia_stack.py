@@ -54,7 +54,7 @@ def node(hosts):
         one["driver"].update(driver or {})
         gpus = "0" if name == "none" else "auto"
         given = {"stack": stack, "overrides": overrides or {}, "settings": {"gpus": gpus, **(settings or {})}}
-        return filters.fitting({**one, **given}, answers.STACK_NODE)
+        return filters.declared({**one, **given}, answers.STACK_NODE)
 
     return make
 
