@@ -388,7 +388,7 @@ SOURCES = {
     "rdma_findings": Source("__rdma_node", hardware_answers.RDMA),
     "slurm_findings": Source("", slurm_answers.NODE),
     "slurm_nodes": Source("", slurm_answers.NODE),
-    "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "all": object})}),
+    "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "?all": object})}),
     "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
     "validate_refused": Source("", cluster_answers.PROBES),
     "validate_survey": Source("", cluster_answers.PROBES),

@@ -199,7 +199,7 @@ def test_validate_refused_names_hosts_that_may_answer_without_privileges():
 
 def test_checks_of_a_verification_come_as_plain_records():
     found = FILTERS
-    hosts = {"n1": {"__verify_noted": {"nccl": {"fault": "", "all": False}}}, "n2": {}}
+    hosts = {"n1": {"__verify_noted": {"nccl": {"fault": ""}}}, "n2": {}}
     checks = of_hosts("software_checks", hosts, {"nccl": ["n1"], "rdma": ["n2"]}, "again")
     assert [(check["name"], check["state"], check["hosts"]) for check in checks] == [
         ("nccl", "pass", []),
