@@ -74,6 +74,28 @@ def test_outputs_are_brought_home_whole(site, ended):
     assert brought.exists()
 
 
+def test_a_secret_in_another_variable_stands_in_no_file(site, ended):
+    """The launch is refused; neither the screen nor a file of a run has the value, which the ranks get."""
+    script = 'test "$SHORT" = abc && test $(printf %s "$LONG" | wc -c) = 13 && echo step 1/1 loss 0.5'
+    job = {**JOB, "job_name": f"{NAME}-s", "job_command": ["/bin/sh", "-c", script], "job_outputs": []}
+    job |= {"job_secret_env": {"SHORT": "abc", "LONG": "correct horse"}}
+    env = {"U": "{{ job_secret_env.SHORT }}", "V": "https://x:{{ job_secret_env.LONG }}@h"}
+    command = ["/bin/true", "--key={{ job_secret_env.LONG }}"]
+    status, refused = site.play("launch.yml", "--check", **{**job, "job_env": env, "job_command": command})
+    for place, name in (("job_env.U", "SHORT"), ("job_env.V", "LONG"), ("job_command[1]", "LONG")):
+        assert status == 2 and f"{place} has the value of {name} in job_secret_env" in refused, refused
+    said = site.succeed("launch.yml", "--check", **job) + site.succeed("launch.yml", **job)
+    runs = list(site.runs.glob(f"{NAME}-s-*"))
+    states = [
+        json.loads((run / "summary.json").read_text())["state"] for run in runs if (run / "summary.json").exists()
+    ]
+    files = [path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()]
+    assert states == ["succeeded"] and "LONG=(secret)" in said
+    assert not [text for text in (refused.encode(), said.encode(), *files) if b"correct horse" in text]
+    for run in runs:
+        shutil.rmtree(run)
+
+
 @pytest.mark.parametrize("book", ["stop", "clean"])
 def test_stop_and_clean_guess_no_job(site, ended, book):
     before = content(ended)
