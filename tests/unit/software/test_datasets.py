@@ -116,7 +116,7 @@ def test_a_placed_data_set_has_no_reasons(tmp_path):
         ("data_batch_1.bin", None, "data_batch_1.bin is gone"),
         ("data_batch_1.bin", b"x", "data_batch_1.bin has 1 bytes instead of 30730"),
         ("data_batch_1.bin", bytes(30730), "data_batch_1.bin was altered"),
-        ("manifest.json", b"{", "manifest.json is damaged"),
+        ("manifest.json", b"{", "manifest.json is damaged: no JSON"),
     ],
     ids=["gone", "cut off", "altered", "manifest"],
 )
