@@ -16,6 +16,8 @@ SECRET = frozenset({"job_secret_env", "job_events", "job_events_secret", "job_re
 _ENVIRONMENTS = ("job_env", "job_node_env")
 # Names that often are those of secrets, besides is_secret_name; a name of a file is none.
 _KEY, _OF_FILES = re.compile(r"(?i)(?:^|_)key$"), ("_file", "_path", "_dir", "_folder")
+# Values that are none: numbers, switches, paths of files with the secret.
+_PLAIN = re.compile(r"(?i)[-+]?[\d.]{1,12}|true|false|yes|no|on|off|none|[/~].*", re.DOTALL)
 
 
 def findings(job: Mapping[str, Any], written: Mapping[str, Any], secrets: Mapping[str, Any]) -> list[Finding]:
@@ -56,7 +58,8 @@ def hints(env: Mapping[str, str]) -> list[Finding]:
             "job_env", f"{name}, which is named like a secret", expected, f"move {name} to job_secret_env if it is one"
         )
         for name, value in env.items()
-        if value and (is_secret_name(name) or _KEY.search(name)) and not name.lower().endswith(_OF_FILES)
+        if (is_secret_name(name) or _KEY.search(name)) and not name.lower().endswith(_OF_FILES)
+        if value and not _PLAIN.fullmatch(value)
     ]
 
 

@@ -50,7 +50,8 @@ def test_names_of_secrets_get_a_hint_that_stops_nothing():
     names = ["HF_TOKEN", "DB_PASSWORD", "MY_SECRET", "WANDB_API_KEY", "LICENSE_KEY", "KEY"]
     others = {
         "TOKENIZERS_PARALLELISM": "false", "MAX_TOKENS": "5", "KEYBOARD": "x", "MONKEY": "x", "SSL_KEY_FILE": "/k.pem",
-        "NCCL_DEBUG": "INFO", "EMPTY_TOKEN": "",
+        "NCCL_DEBUG": "INFO", "EMPTY_TOKEN": "", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "TOKEN_LIMIT": "4096",
+        "USE_AUTH_TOKEN": "True", "API_KEY": "/run/secrets/key",
     }  # fmt: skip
     made = hints({**dict.fromkeys(names, "v"), **others})
     assert [each.found.partition(",")[0] for each in made] == names
