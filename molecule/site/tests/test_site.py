@@ -92,7 +92,7 @@ def test_all_findings_come_at_once_and_nothing_is_touched(run_playbook, inventor
     assert run.rc == 2, run.output
     assert "These hosts cannot become nodes yet: 3 findings. Nothing was changed." in run.text
     assert "Python on n3 found no working Python expected Python 3.9 or newer" in run.text
-    assert "host name on n1, n2 found n1 on n1, n2 expected a different host name on every node" in run.text
+    assert "host name on n2 found n1 on n1, n2 expected a different host name on every node" in run.text
     assert f"inventory on n1, n2 found {address} on n1, n2 expected a different address for every node" in run.text
     assert set(run.changes.values()) == {0}
 

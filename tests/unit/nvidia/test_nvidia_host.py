@@ -80,7 +80,7 @@ FILES = {
     "srv/sw/cuda-11.4.4/bin/nvcc": "",
     "srv/sw/cuda-12.4/README": "",
     "usr/lib/nvidia-cuda-toolkit/bin/nvcc": "",
-    "srv/state/driver.json": '{"nvidia-open-580": {"version": "580.95.05-0ubuntu1"}}',
+    "srv/state/driver.json": '{"nvidia-open-580": {"version": "580.95.05-0ubuntu1", "added": true}}',
     "srv/state/torn.json": '{"nvidia',
     "srv/state/number.json": "3",
 }

@@ -130,7 +130,7 @@ def test_a_baseline_is_checked_before_anything_is_measured(act, tmp_path):
     assert found(baseline=str(file), save_baseline=True) == []
     assert found(baseline=str(tmp_path / "no" / "file"), save_baseline=True)[0].startswith("there is no folder ")
     file.write_text("{}")
-    assert "is no file of baselines: it is no JSON object with schema" in found(baseline=str(file))[0]
+    assert "is no file of baselines: it has no schema" in found(baseline=str(file))[0]
     assert "is no file of baselines: " in found(baseline=str(file), save_baseline=True)[0]
     file.write_text('{"schema": "trainyard-baseline-1", "entries": {}}')
     assert found(baseline=str(file)) == []
