@@ -78,7 +78,10 @@ def test_an_incomplete_measurement_is_no_baseline(name):
         ("[]", "it is a list, expected an object"),
         ('{"schema": "trainyard-baseline-2", "entries": {}}', "schema is 'trainyard-baseline-2'"),
         ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": -1, "bytes": 8}}}', "entries.a.busbw is -1"),
-        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": true, "bytes": 8}}}', "entries.a.busbw is True"),
+        (
+            '{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": true, "bytes": 8}}}',
+            "entries.a.busbw is True",
+        ),
         ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": 1, "bytes": "8"}}}', "entries.a.bytes is '8'"),
         ('{"schema": "trainyard-baseline-1", "entries": {"a": 3}}', "entries.a is 3"),
     ],
