@@ -9,6 +9,7 @@ from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import PATIENCE_S, wait_for
+from job_samples import saved_plan
 from test_interrupts import launch, play  # noqa: F401 (a fixture)
 
 
@@ -96,8 +97,7 @@ def test_a_killed_launch_does_not_count(runs):
 
 def test_nothing_is_stopped_where_one_job_runs_and_another_starts(runs):
     with_plan = runs(1)
-    plan = {"job_id": with_plan.name, "job_name": "digits", "created": "2026-11-20T10:15:00+0000", "job_dir": "/x"}
-    plan.update(nodes=[{"host": "n1"}], head={"host": "n1"})
+    plan = saved_plan(with_plan.name, {"n1": [0]}, created="2026-11-20T10:15:00+0000")
     (with_plan / "plan.json").write_text(json.dumps(plan))
     with run_folder.starting(with_plan):
         pass
