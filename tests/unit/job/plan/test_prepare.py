@@ -20,12 +20,15 @@ DISK = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "ac
 GONE = {"unreachable": True, "msg": "Connection timed out"}
 INVALID = (("job_nodes", "two"), ("job_nodes", -1), ("job_port", 1), ("job_scheduler", "k8s"))
 
+# The other facts of an answer, without which cached facts are not read.
+WHOLE = {"boot_id": None, "container": None, "npu": None, "mpi": None}
+
 
 class Nodes:
     """Fake agents: `facts` and `checks` by host; a host without facts does not answer."""
 
     def __init__(self, *hosts):
-        self.facts = {host: {**node_facts(number), "fingerprint": "a"} for number, host in enumerate(hosts)}
+        self.facts = {host: {**node_facts(number), **WHOLE, "fingerprint": "a"} for number, host in enumerate(hosts)}
         self.checks = {}
         self.queries = []
 
@@ -132,7 +135,7 @@ def test_only_nodes_without_cached_facts_are_probed(requested, nodes):
 
 
 def test_a_changed_node_is_planned_with_its_new_facts(requested, nodes, cached):
-    nodes.facts["n2"] = {**node_facts(1, cpus=4), "fingerprint": "b"}
+    nodes.facts["n2"] = {**node_facts(1, cpus=4), **WHOLE, "fingerprint": "b"}
     made = planning.prepare(requested(), nodes)
     # Its answer has the new facts, so there is no second probe.
     assert nodes.visits() == [("preflight", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
