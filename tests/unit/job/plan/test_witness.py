@@ -22,6 +22,8 @@ from ansible.module_utils.trainyard_node.job.plan.preflight import witness_findi
 from ansible.module_utils.trainyard_node.job.run import processes, units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
+
+WHOLE = {"boot_id": None, "container": None, "npu": None, "mpi": None}
 from job_samples import briefly, job_file, make_job, make_plan, make_request, member, node_facts, wrong
 from job_samples import planned as planned_with
 from simulated_job import SimulatedJob
@@ -104,7 +106,7 @@ def prepare(tmp_path):
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "train.py").touch()
     names = ("n1", "n2")
-    facts = {host: {**node_facts(number), "fingerprint": "a"} for number, host in enumerate(names)}
+    facts = {host: {**node_facts(number), **WHOLE, "fingerprint": "a"} for number, host in enumerate(names)}
 
     def launch(witness, answer=None, known=(*names, "w"), **changes):
         asked = []
