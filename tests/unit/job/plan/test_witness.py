@@ -23,7 +23,6 @@ from ansible.module_utils.trainyard_node.job.run import processes, units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
 
-WHOLE = {"boot_id": None, "container": None, "npu": None, "mpi": None}
 from job_samples import briefly, job_file, make_job, make_plan, make_request, member, node_facts, wrong
 from job_samples import planned as planned_with
 from simulated_job import SimulatedJob
@@ -106,7 +105,10 @@ def prepare(tmp_path):
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "train.py").touch()
     names = ("n1", "n2")
-    facts = {host: {**node_facts(number), **WHOLE, "fingerprint": "a"} for number, host in enumerate(names)}
+    facts = {
+        host: {**node_facts(number), **dict.fromkeys(("boot_id", "container", "npu", "mpi")), "fingerprint": "a"}
+        for number, host in enumerate(names)
+    }
 
     def launch(witness, answer=None, known=(*names, "w"), **changes):
         asked = []
