@@ -22,7 +22,6 @@ from ansible.module_utils.trainyard_node.job.plan.preflight import witness_findi
 from ansible.module_utils.trainyard_node.job.run import processes, units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
-
 from job_samples import briefly, job_file, make_job, make_plan, make_request, member, node_facts, wrong
 from job_samples import planned as planned_with
 from simulated_job import SimulatedJob
