@@ -131,7 +131,7 @@ def test_the_report_says_which_ranks_of_a_job_of_slurm_did_not_leave(tmp_path):
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
     plan, _ = planned(job_stop_grace=30)
-    plan = plan.as_dict()
+    plan = {**plan.as_dict(), "created": "2026-11-20T10:15:00+0000"}
     (run / "plan.json").write_text(json.dumps(plan))
     told, late = "trainyard: time to save: ", "did not leave within 30 s (job_stop_grace)\n"
     first = f"trainyard: job 42 on n[1-2], attempt 1\n{told}rank_0 on n1 handled SIGTERM and has left\n"
