@@ -42,7 +42,7 @@ def test_a_key_with_another_fingerprint_is_refused_before_anything_is_touched(
     run_playbook("repository.yml", steps=["main"], nvidia_repository_key_fingerprint=fingerprints["stranger"]).fails(
         "NVIDIA's packages cannot be had: 1 finding. Nothing was changed. "
         f"1. key of the repository on {host_list(node_names)} found http",
-        f"holds {fingerprints['nvidia']} expected only {fingerprints['stranger']} do compare the",
+        f"holds {fingerprints['nvidia']} expected only {fingerprints['stranger']} do as the node says: compare the",
     )
     assert last.check_output(f"stat --format '%n %y' {FILES}") == before
 

@@ -123,7 +123,7 @@ def test_a_lock_beside_the_inventory_that_is_older_is_a_finding_among_others(sit
     host = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
     (folder / "hosts.yml").write_text(json.dumps({"compute": {"hosts": {"h1": host}}}))
     parts = {"packages": {"requested": [], "files": []}, "environments": {}}
-    lock = {"version": 1, "systems": {"ubuntu-22.04-aarch64": parts}}
+    lock = {"version": 1, "files": [], "missing": [], "systems": {"ubuntu-22.04-aarch64": parts}}
     (folder / "trainyard.lock").write_text(json.dumps(lock))
     given = {"trainyard_become": False, "trainyard_manage_system": False, "trainyard_frameworks": []}
     given["dataset_sets"] = [{"name": "cifar10", "url": f"{index}/none.gz"}]

@@ -121,7 +121,7 @@ def test_a_monitor_that_cannot_run_reports_why(job):
     ended = "the monitor ended before it reported: "
     with socket.create_server(("127.0.0.1", job["node_plan"]["monitor_port"])):
         message = failed_start(job)
-    assert ended in message and "address already in use" in message
+    assert ended in message and "Address already in use" in message
     job["node_plan"]["progress_pattern"] = "("
     message = failed_start(job)
     assert ended in message and "unterminated subpattern" in message

@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import Cluster
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, submitted
 
 NAN, INF = float("nan"), float("inf")
 SINCE = "loss is not a number since step 11 (of 25)"
@@ -129,7 +129,7 @@ def test_the_loss_of_a_schedulers_job_is_read_from_its_log(tmp_path):
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
     plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
-    plan["engine"] = {"kind": "kubernetes", "submit_host": ""}
+    plan |= {"engine": submitted("kubernetes")["engine"]}
     (run / "plan.json").write_text(json.dumps(plan))
     log = "".join(f"step {step}/25 loss {0.5 if step < 11 else NAN}\n" for step in range(1, 26))
     (run / "logs" / "rank_0.log").write_text(log)
