@@ -124,7 +124,7 @@ def start(
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Return the state of a job on this node, at its end or after `wait_s`; on the head with a line for people."""
     from ..trainyard.job.run import leader
-    from ..trainyard.job.run.hang import PATTERN_NOTE
+    from ..trainyard.job.run.hang import PATTERN_NOTE, noted_text
     from ..trainyard.job.run.restarts import watched_texts
     from .job.run import job, state_line
 
@@ -134,8 +134,10 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     cluster = result["cluster"]
     if cluster and not leader.has_led(result):
         result["line"] = state_line.line(cluster)
-        printing = cluster.get("printing")
-        if printing and not cluster["end"]:
+        printing, noted = cluster.get("printing"), cluster.get("no_progress")
+        if noted:
+            result["note"] = noted_text(noted)
+        elif printing and not cluster["end"]:
             result["note"] = PATTERN_NOTE if printing["unread"] else ""
         history = cluster["restarts"]["history"]
         result["restarts"] = [text for each in history for text in watched_texts(each)]

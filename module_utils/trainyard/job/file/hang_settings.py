@@ -12,7 +12,7 @@ from .values import Values
 
 
 def parse(values: Values, scheduler: str) -> Hang | None:
-    """Read the variables; None where the check is off."""
+    """Read the variables; None where nothing looks for hangs. `auto` looks where monitors do."""
     pattern = values.text("job_hang_pause_pattern") or DEFAULT_PAUSE
     try:
         compile_pattern(pattern)
@@ -22,10 +22,10 @@ def parse(values: Values, scheduler: str) -> Hang | None:
     first_s, pause_s = values.number(FIRST), values.number(PAUSE)
     limit = values.given.get(STEP)
     # YAML reads a bare `off` as false.
-    if limit in (None, False, "off", ""):
+    if limit in (False, "off", ""):
         return None
-    after_s = values.count(STEP)
-    if scheduler != "ssh":
+    after_s = values.count(STEP, "off", "auto")
+    if scheduler != "ssh" and after_s is not None:
         expected = "job_scheduler: ssh, whose monitors watch the ranks"
         values.wrong(STEP, f"{limit} with job_scheduler: {scheduler}", expected, f"leave {STEP} out")
     return Hang(after_s, first_s, pause_s, pattern)

@@ -41,7 +41,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Hang:
-    """Times without progress after which a job counts as hung; `after_s` is None for auto, by the longest step."""
+    """Times without progress after which a job counts as hung; `after_s` is None for auto, which ends nothing."""
 
     after_s: int | None
     first_s: int

@@ -14,9 +14,6 @@ from .variables import VARIABLES
 
 # More devices than any node has: a range beyond it is a typo.
 _MAX_DEVICES = 1024
-# Words that a number may also be, by its default.
-_WORDS: Mapping[Any, tuple[str, ...]] = {"auto": ("auto",), "off": ("off", "auto")}
-
 
 class Values:
     """The `job_*` variables of a job file; what cannot be used becomes a finding in `findings`."""
@@ -45,12 +42,15 @@ class Values:
             self.wrong(key, repr(value), "one of " + ", ".join(choices), "choose one of these")
         return value
 
-    def count(self, key: str) -> int | None:
-        """Return a whole number within the variable's range; None for auto, and with a finding for anything else."""
+    def count(self, key: str, *words: str) -> int | None:
+        """Return a whole number within the variable's range; None for auto, and with a finding for anything else.
+
+        `words` are those that may stand for a number, where that is not auto alone.
+        """
         variable = VARIABLES[key]
         value = self.given.get(key)
         value = variable.default if value is None else value
-        words = _WORDS.get(variable.default, ())
+        words = words or (("auto",) if variable.default == "auto" else ())
         if value == "auto" and words:
             return None
         with contextlib.suppress(ValueError):

@@ -265,9 +265,9 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_hang_timeout": _raw(
             "Seconds without progress after which a job counts as hung: the stacks of all ranks are saved, and "
-            "the job ends or restarts. `auto` is ten times the longest step of the run, at least 300 s; `off` "
-            "disables it. [Hangs](hangs.md).",
-            "off",
+            "the job ends or restarts. `auto` shows the stacks once, after ten times the longest step of the run and "
+            "at least 60 s, and ends nothing; `off` disables it. [Hangs](hangs.md).",
+            "auto",
             5,
             _DAY,
         ),

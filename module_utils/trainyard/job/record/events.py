@@ -17,6 +17,7 @@ from typing import Any
 from ...findings.visible import visible
 from ..run.failure import text as failure_text
 from ..run.fewer_nodes import size_text
+from ..run.hang import noted_text
 from ..run.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
 from ..run.restarts import restart_text
 from ..run.slow_ranks import text as slow_rank_text
@@ -134,6 +135,12 @@ def _slow_ranks(before: State, now: State) -> Iterator[Change]:
             yield "slow_rank", text, {"host": named["host"], "reason": text, **one}
 
 
+def _no_progress(before: State, now: State) -> Iterator[Change]:
+    noted = _part(now, "no_progress")
+    if noted and not _part(before, "no_progress"):
+        yield "hang", noted_text(noted), {**noted, "reason": noted_text(noted)}
+
+
 def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
     if failure.get("kind") == "hung":
         yield "hang", failure_text(failure), {**failure, "reason": failure_text(failure)}
@@ -142,7 +149,7 @@ def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
 # One rule for each fact of cluster.json, in the order of the events.
 RULES: tuple[Callable[[State, State], Iterable[Change]], ...] = (
     *(_started, _first_step, _checkpoint, _not_a_number),
-    *(_restarts, _spares, _fewer_nodes, _slow_ranks),
+    *(_restarts, _spares, _fewer_nodes, _slow_ranks, _no_progress),
 )
 
 

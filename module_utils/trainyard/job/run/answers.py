@@ -93,6 +93,8 @@ RESTART = {
     "?checkpoint": MAYBE_TEXT,
     "?saving": (SAVING, NOTHING),
 }
+# A silence that ends nothing: since when it is known, how long it was, and where the ranks were.
+NO_PROGRESS = {"time": TIME, "after_s": DURATION, "limit": str, "host": str, "rank": MAYBE_INT, "groups": [str]}
 GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
 RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiting", "lost"), int)}
 CLUSTER = {
@@ -110,6 +112,7 @@ CLUSTER = {
     "?left_s": MAYBE_DURATION,
     "?held": MAYBE_TEXT,
     "?silence": str,
+    "?no_progress": ({**NO_PROGRESS, "?reason": str}, NOTHING),
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
     "?stacks": (RECORD, NOTHING),

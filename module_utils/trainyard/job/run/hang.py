@@ -4,8 +4,8 @@
 A line of progress is a sign of life, and so is a line that comes again with other numbers, which may be progress that
 no rule reads; before the first progress of an attempt any line is. Three limits apply in turn: until the first
 progress; after a line that announces a pause (an evaluation, a checkpoint) until the next progress; and otherwise.
-`auto` derives the last one from the run: ten times the longest time between two lines of progress, and at least five
-minutes. Times are seconds.
+`auto` derives the last one from the run, ten times the longest time between two lines of progress and at least a
+minute, and ends nothing: after it the stacks are taken and shown once. Times are seconds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from . import framework_log, progress_forms
 
 # Lines before which training often pauses.
 DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"
-# For `auto`: multiple of the longest time between two lines of progress, its lower bound, and after how many lines.
-AUTO_TIMES, AUTO_MIN_S, AUTO_STEPS = 10.0, 300.0, 5
-# Upper bound for the last line of rank 0 in a report, in characters.
-MAX_LAST = 160
+# For `auto`: multiple of the longest time between two lines of progress, and its lower bound.
+AUTO_TIMES, AUTO_MIN_S = 10.0, 60
+# How long lines with other numbers must come without progress until that is said, where no limit is set, in seconds.
+UNREAD_S = 300.0
+# Upper bounds: the last line of rank 0 in a report, in characters; the places of ranks in a note on a silence.
+MAX_LAST, MAX_PLACES = 160, 3
 # The report of the node that has the log of rank 0: its number of lines, of lines of progress, and of lines that came
 # again with other numbers; whether a pause was announced since the last progress; and the last line.
 _LINES = Whole(1 << 53)
@@ -102,19 +104,28 @@ class Watch:
 
     def unread(self, now: float) -> bool:
         """Return whether rank 0 prints lines with other numbers, none of which is read as progress, for long enough."""
-        enough = self._unread >= ENOUGH_CHANGES
-        return enough and (not self._seen or now - self._progress_at > self.limit()[0])
+        if self._unread < ENOUGH_CHANGES:
+            return False
+        limit_s = self.limit()[0] if self.ends else max(UNREAD_S, self._unusual_s())
+        return not self._seen or now - self._progress_at > limit_s
+
+    @property
+    def ends(self) -> bool:
+        """Return whether a job without progress ends; with `auto` it does not."""
+        return (self.settings or {}).get("after_s") is not None
 
     def limit(self) -> tuple[float, str]:
         """Return how long a job may now be without progress, and the variable that sets this."""
         settings = self.settings or {}
-        auto = settings.get("after_s") is None
-        after_s = max(AUTO_MIN_S, AUTO_TIMES * self._longest_s) if auto else float(settings["after_s"])
-        if not self._seen or (auto and self._seen <= AUTO_STEPS):
-            return max(float(settings.get("first_s", 0)), after_s if self._seen else 0.0), FIRST
+        after_s = float(settings["after_s"]) if self.ends else self._unusual_s()
+        if not self._seen:
+            return float(settings.get("first_s", 0)), FIRST
         if self._pausing:
             return max(float(settings.get("pause_s", 0)), after_s), PAUSE
         return after_s, STEP
+
+    def _unusual_s(self) -> float:
+        return max(float((self.settings or {}).get("least_s", AUTO_MIN_S)), AUTO_TIMES * self._longest_s)
 
     def overdue(self, now: float, time_up: bool = False) -> dict[str, Any] | None:
         """Return for how long nothing came (`after_s`) and the variable whose limit that exceeds (`limit`), or None.
@@ -127,21 +138,35 @@ class Watch:
         return {"after_s": round(silent_s), "limit": name} if self.settings and silent_s > limit_s else None
 
     def silence(self, now: float) -> dict[str, Any] | None:
-        """Return a silence that is unusually long: how long (`for_s`), until when (`limit_s`), and whether in steps."""
-        for_s, (limit_s, _) = now - self._alive_at, self.limit()
-        usual_s = max(COUNT_AFTER_S, 2 * self._longest_s)
-        if not self.settings or for_s < min(usual_s, limit_s / 2):
+        """Return a silence that is unusually long: how long (`for_s`), and whether in steps.
+
+        `limit_s` is when it ends the job, None where nothing does.
+        """
+        for_s, (limit_s, name) = now - self._alive_at, self.limit()
+        if self.ends:
+            usual_s = min(max(COUNT_AFTER_S, 2 * self._longest_s), limit_s / 2)
+        else:
+            usual_s = limit_s if name == PAUSE else self._unusual_s()
+        if not self.settings or for_s < usual_s:
             return None
-        return {"for_s": round(for_s), "limit_s": round(limit_s), "steps": bool(self._seen)}
+        return {"for_s": round(for_s), "limit_s": round(limit_s) if self.ends else None, "steps": bool(self._seen)}
 
 
 def silence_text(silence: Mapping[str, Any], restarts: bool, taking_stacks: bool) -> str:
-    """Return a silence in words: `no new step for 14 s, ends at 20 s`."""
+    """Return a silence in words: `no new step for 14 s, ends at 20 s`; `no new step for 1:10` where nothing ends it."""
+    what, for_s = "no new step" if silence["steps"] else "no step yet, no new line", silence["for_s"]
     if taking_stacks:
-        then = "taking the stacks of all ranks"
-    else:
-        then = f"{'restarts' if restarts else 'ends'} at {silence['limit_s']} s"
-    return f"{'no new step' if silence['steps'] else 'no step yet, no new line'} for {silence['for_s']} s, {then}"
+        return f"{what} for {for_s} s, taking the stacks of all ranks"
+    if silence["limit_s"] is None:
+        return f"{what} for {for_s // 60}:{for_s % 60:02d}"
+    return f"{what} for {for_s} s, {'restarts' if restarts else 'ends'} at {silence['limit_s']} s"
+
+
+def noted_text(noted: Mapping[str, Any]) -> str:
+    """Return in one line where the ranks are in a silence that ends nothing."""
+    places, more = noted["groups"][:MAX_PLACES], len(noted["groups"]) - MAX_PLACES
+    places += [f"{more} more on the page"] if more > 0 else []
+    return f"no new progress for {noted['after_s']} s ({STEP}: auto, so the job goes on): {'; '.join(places)}"
 
 
 def quoted(line: str) -> str:

@@ -37,11 +37,13 @@ class HangWatch:
         self._stacks: dict[str, Ranks] = {}
         # The groups of the last hang, for the record of the run.
         self.recorded = previous
+        # A silence that ends nothing (answers.NO_PROGRESS).
+        self.noted: Message | None = None
 
     def begin(self, now: float) -> None:
         """Note that an attempt begins, or is about to."""
         self._watch.begin(now)
-        self._since = None
+        self._since = self.noted = None
 
     @property
     def number(self) -> int:
@@ -62,19 +64,26 @@ class HangWatch:
     ) -> Message | None:
         """Return the failure of a job that hangs once it is known where its ranks are; None as long as it does not.
 
-        A job whose time is up counts as one that hangs.
+        A job whose time is up counts as one that hangs. Where no limit ends the job, its stacks are noted once.
         """
         self._watch_progress(reports, now.s)
         overdue = self._watch.overdue(now.s, time_up)
         if overdue is None:
-            self._since = None
+            self._since = self.noted = None
+            return None
+        ends = time_up or self._watch.ends
+        if self.noted and not ends:
             return None
         if self._since is None:
             self._number, self._since, self._stacks = self._number + 1, now.s, {}
         silent = [host for host in members if host not in self._stacks]
         if silent and now.s - self._since < ANSWER_S:
             return None
-        return {"kind": "timed_out" if time_up else "hung", **overdue, **self._where(reports, silent, now.epoch_s)}
+        found = {**overdue, **self._where(reports, silent, now.epoch_s)}
+        if ends:
+            return {"kind": "timed_out" if time_up else "hung", **found}
+        self._since, self.noted = None, {"time": now.epoch_s, **found}
+        return None
 
     def silence(self, now: float, restarts: bool) -> str:
         """Return for how long nothing new came, once that is unusual, and what follows; `restarts`: one is left."""

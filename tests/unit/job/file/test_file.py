@@ -9,9 +9,10 @@ import yaml
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import specification as jobs
 from ansible.module_utils.trainyard.job.file.given_environment import RANK_VARIABLES, node_environment
-from ansible.module_utils.trainyard.job.file.job import Job
+from ansible.module_utils.trainyard.job.file.job import Hang, Job
 from ansible.module_utils.trainyard.job.file.values import parse_devices
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
+from ansible.module_utils.trainyard.job.run.hang import DEFAULT_PAUSE
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +33,8 @@ anything = st.recursive(
 
 def test_a_short_job_file_gets_the_defaults():
     command = ("python", "train.py")
-    assert make_job() == Job("digits", command, hosts="compute", venv=VENV, progress_pattern=DEFAULT_PATTERN)
+    rest = {"venv": VENV, "progress_pattern": DEFAULT_PATTERN, "hang": Hang(None, 1800, 1800, DEFAULT_PAUSE)}
+    assert make_job() == Job("digits", command, hosts="compute", **rest)
 
 
 def test_a_full_job_file():

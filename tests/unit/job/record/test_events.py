@@ -111,6 +111,21 @@ def test_each_slow_rank_is_one_event():
     assert told(state(slow_ranks=[well]), state(slow_ranks=[well, again])) == [("slow_rank", slow_rank_text(again))]
 
 
+def test_a_silence_that_ends_nothing_is_one_event():
+    noted = {
+        "time": 100.0,
+        "after_s": 63,
+        "limit": "job_hang_timeout",
+        "host": "n2",
+        "rank": 1,
+        "groups": ["rank 1 is in x"],
+    }
+    assert misfit(state(no_progress=noted), CLUSTER) == ""
+    ((kind, text),) = told(state(no_progress=None), state(no_progress=noted))
+    assert kind == "hang" and "so the job goes on): rank 1 is in x" in text
+    assert told(state(no_progress=noted), state(no_progress=noted)) == []
+
+
 def test_progress_comes_every_so_often_and_not_without_a_metric():
     def at(elapsed_s, **metrics):
         return state(elapsed_s=elapsed_s, metrics=metrics)

@@ -6,6 +6,8 @@ import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard.job.run.failure import text
+from ansible.module_utils.trainyard.job.run.hang_watch import HangWatch
+from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard_node.job.run import log_tail
 from job_samples import job_file, make_job
@@ -42,12 +44,12 @@ def overdue_from(watch, begin, end):
         # A pause that was announced has its own limit from there on, until the next progress.
         (FIXED, [(50, 1, 1, False), (60, 2, 1, True)], (121, hang.PAUSE)),
         (FIXED, [(50, 1, 1, False), (60, 2, 1, True), (90, 3, 2, False)], (111, hang.STEP)),
-        # auto: until enough is known the limit of the first step; then ten times the longest one, at least 300 s.
-        (AUTO, [(10, 1, 1, False)], (311, hang.FIRST)),
-        (AUTO, [(at, at, at, False) for at in range(1, 8)], (308, hang.STEP)),
+        # auto: ten times the longest step, at least 60 s.
+        (AUTO, [(10, 1, 0, False)], (111, hang.FIRST)),
+        (AUTO, [(10, 1, 1, False)], (71, hang.STEP)),
         (AUTO, [(50 * at, at, at, False) for at in range(1, 8)], (851, hang.STEP)),
         # A pause makes no step longer.
-        (AUTO, [*((at, at, at, False) for at in range(1, 8)), (8, 8, 7, True), (60, 9, 8, False)], (361, hang.STEP)),
+        (AUTO, [*((at, at, at, False) for at in range(1, 8)), (8, 8, 7, True), (60, 9, 8, False)], (121, hang.STEP)),
         (None, [(1, 1, 1, False)], None),
     ],
 )
@@ -114,6 +116,10 @@ def test_a_job_that_prints_lines_with_other_numbers_is_not_hung():
         ({**FIXED, "after_s": 600}, [(50, 1, 1, False)], 60),
         # Not while a step takes twice as long as before.
         ({**FIXED, "after_s": 600}, [(at, at, at, False) for at in range(0, 200, 40)], 160 + 80),
+        # auto: from when it is unusual; an announced pause until its own limit.
+        (AUTO, [(50, 1, 1, False)], 110),
+        (AUTO, [(0, 1, 0, False)], 60),
+        ({**AUTO, "pause_s": 100}, [(50, 1, 1, True)], 150),
         (None, [(50, 1, 1, False)], None),
     ],
 )
@@ -123,9 +129,43 @@ def test_a_silence_counts_once_it_is_unusual(settings, seen, counts_from):
     assert counted == (list(range(counts_from, begin + 300)) if counts_from else [])
 
 
-def test_yaml_reads_off_as_false():
-    assert not any(make_job(hang_timeout=given).hang for given in ("off", False, None))
-    assert [make_job(hang_timeout=given).hang.after_s for given in ("auto", 20, "20")] == [None, 20, 20]
+def test_words_for_the_limit():
+    # YAML reads a bare off as false.
+    assert not any(make_job(hang_timeout=given).hang for given in ("off", False))
+    assert [make_job(hang_timeout=given).hang.after_s for given in (None, "auto", 20, "20")] == [None, None, 20, 20]
+    # Where no monitor looks, the default is no finding.
+    assert not schedulers.parse({**job_file(), "job_scheduler": "slurm", "job_hang_timeout": "auto"})[1]
+
+
+def test_a_silence_that_ends_nothing_is_noted_once_with_the_stacks():
+    watch = HangWatch({"host": "n1", "world_size": 1, "hang": AUTO}, 0.0)
+    report = {"ranks_running": 1, "progress": {"lines": 1, "points": 1, "changes": 0, "pausing": False, "last": ""}}
+
+    def decide(now):
+        return watch.decide([report], ["n1"], Now(now, 1000.0 + now))
+
+    rank = {"rank": 0, "frames": [["load_batch", "train.py", 8, "own"]], "state": "S", "wchan": "", "problem": ""}
+    rank |= {"device": "", "pid": 7, "cpu_percent": 0, "looks": 3, "waited": 0, "recorder": ""}
+    assert decide(1.0) is None and decide(60.0) is None and not watch.number
+    assert watch.silence(60.0, restarts=False) == ""
+    assert decide(62.0) is None and watch.order("n1") == 1
+    assert watch.silence(62.0, restarts=False) == "no new step for 61 s, taking the stacks of all ranks"
+    watch.receive("n1", 1, [rank])
+    assert decide(71.0) is None and not watch.number
+    assert watch.silence(71.0, restarts=False) == "no new step for 1:10"
+    text = "no new progress for 70 s (job_hang_timeout: auto, so the job goes on): "
+    text += "rank 0 on n1 is in load_batch (train.py:8)"
+    assert hang.noted_text(watch.noted) == text
+    # It stays so for as long as nothing comes, and is new after a step.
+    assert decide(5000.0) is None and not watch.number and hang.noted_text(watch.noted) == text
+    report["progress"] = {**report["progress"], "points": 2}
+    assert decide(5001.0) is None and watch.noted is None
+    # That step took long, so the next may.
+    assert decide(5001.0 + 9 * 5000) is None and not watch.number
+    # A time that is up ends the job all the same.
+    assert watch.decide([report], ["n1"], Now(60000.0, 1.0), time_up=True) is None
+    watch.receive("n1", watch.number, [rank])
+    assert watch.decide([report], ["n1"], Now(60001.0, 1.0), time_up=True)["kind"] == "timed_out"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,16 @@ def assert_stacks(job, *ranks_of_nodes):
         assert all(f"\nrank {rank}  pid " in text for rank in ranks)
 
 
+def test_a_job_that_hangs_without_a_limit_goes_on_and_says_where_its_ranks_are(hangs):
+    job = hangs(["barrier", "barrier"], ["sleep", "barrier"], hang={**SOON, "after_s": None, "least_s": 1}).start()
+    told = {"job_id": job.head.job_id, "job_dir": str(job.head.dir)}
+    wait_for(lambda: "the job goes on" in agent.state(**told).get("note", ""), "the note on where the ranks are")
+    note, line = (agent.state(**told)[name] for name in ("note", "line"))
+    assert "3 ranks (0, 1, 3) are in barrier (rank.py:" in note and "rank 2 on n2 is in sleep (rank.py:" in note
+    assert re.search(r"step 1\b.*   no new step for \d:\d\d$", line), line
+    assert job.state()["end"] is None and len(job.state()["stacks"]["groups"]) == 2
+
+
 def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
     job = hangs(["count"], ["barrier"]).start()
     wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
