@@ -26,6 +26,7 @@ from . import images, imports
 from . import spare_places as spares
 from . import witness as witnesses
 from .fewer_nodes import as_first
+from .nested_launchers import one_copy_text
 from .preflight import crowded, environment_findings, own_scripts
 from .spare_places import Spare
 
@@ -115,6 +116,7 @@ class JobPlan:
             "launcher": job.launcher,
             "created": self.created,
             "world_size": placement.world_size,
+            **({"one_copy": job.one_copy} if job.one_copy else {}),
             "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
             "candidates": self._candidates,
             **witnesses.of_plan(job, placement),
@@ -320,6 +322,7 @@ def describe(plan: Mapping[str, Any]) -> str:
     lines = [
         f"Plan of {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')}, "
         f"launcher {plan['launcher']}",
+        *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {plan['job_dir']} on every node",
         "  environment of every process",
