@@ -18,6 +18,7 @@ from ..file import image_settings, secret_values
 from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
+from ..launchers.mindspore import build_findings
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
@@ -294,7 +295,7 @@ def build(
         findings += images.findings(job.image, {member.host: member.facts for member in members if member.facts})
     if placement is None or few:
         return None, findings
-    findings += device_set_findings(placement) + launcher.check(job, placement)
+    findings += device_set_findings(placement) + build_findings(placement) + launcher.check(job, placement)
     placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
     findings += [*wrong, *witnesses.alone(job, placement)]
