@@ -24,12 +24,15 @@ _SETS = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
 # The value of a number over all nodes, and what in it only a run of the script can tell.
 _VALUE = re.compile(rf"\b(?:{'|'.join(_OVER_NODES)})=(\$\(\([^()]*\)\)|\S+)")
 _UNKNOWN = re.compile(r"\$[\d@*#]|\$\{[^}]*\W[^}]*\}|\$\((?!\()|`")
+# The begin of a loop that counts from the same number on each node.
+_ALIKE = re.compile(r"\bfor\s*(?:\(\(\s*\w+\s*=\s*\d+\s*;|\w+\s+in\s+(?:\{?\d|(?:\$\(|`)\s*seq\s+\d))")
 
 
 @dataclass
 class _Loop:
     line: int
     conditional: bool
+    # Variables whose values are the same on each node.
     variables: list[str]
     names: list[str] = field(default_factory=list)
     background: bool = False
@@ -65,7 +68,7 @@ class Loops:
             inner = inner[1:]
         first = next(iter(inner), "")
         if first in ("for", "while", "until"):
-            self._open.append(_Loop(line, conditional, inner[1:2] if first == "for" else []))
+            self._open.append(_Loop(line, conditional, inner[1:2] if _ALIKE.search(written) else []))
         elif first == "done" and self._open:
             return self._close()
         elif self._open:

@@ -174,6 +174,8 @@ def test_a_loop_with_the_same_numbers_on_each_node_is_a_finding():
         "first=$((8 * $1))\nfor ((i=0;i<8;i++)); do\n  export RANK=$((first+i))\n  python t.py > $i.log 2>&1 &\ndone",
         "for i in {0..7}; do (export DEVICE_ID=$i; cd $i; python t.py)& done",
         "for i in 0 1; do CUDA_VISIBLE_DEVICES=$i nohup python sweep.py --lr 0.$i & done; wait",
+        "for i in $(seq $1 $2); do RANK=$i python t.py & done",
+        'for i in "${RANKS[@]}"; do RANK=$i python t.py & done',
         "while read -r gpu; do env LOCAL_RANK=$gpu python t.py & done < gpus",
     ],
 )
