@@ -42,6 +42,11 @@ def scripts(command: Sequence[str]) -> list[str]:
     return [word for word in command if word.endswith((".py", ".sh")) and not re.search(r"\s", word)]
 
 
+def started(command: Sequence[str]) -> str:
+    """Return the name by which messages speak of a command: its script, or its program."""
+    return (scripts(command) or command)[0]
+
+
 def module_of(command: Sequence[str], source_files: Sequence[str]) -> str:
     """Return the package whose module `python -m` runs, without what comes with the job's source; "" for none."""
     python, *rest = command
@@ -136,17 +141,18 @@ def _quoted(word: str) -> str:
 def _launchers(
     command: Sequence[str], launcher: str, ranks_per_node: int | None, one_node: bool, env: Mapping[str, str]
 ) -> list[Finding]:
-    """Find a program that starts ranks beside the job's launcher; under `direct`, one per node is right."""
+    """Find a program that starts ranks beside the job's launcher; under `direct`, one per node is right, and auto."""
     inner = launcher_programs.find(command)
     if inner is None:
         return []
     called, options = inner.called, inner.program.nodes_options
-    keep = ["job_ranks_per_node: 1"]
+    several = ranks_per_node not in (None, 1)
+    keep = ["job_ranks_per_node: node"] if several else []
     if launcher != "direct":
         found = f"{called} inside job_launcher: {launcher}, which starts the ranks itself"
         keep.insert(0, "job_launcher: direct")
         keep += [] if options else ["job_nodes: 1"]
-    elif ranks_per_node != 1:
+    elif several:
         found = f"{called} in each process of job_launcher: direct, and so several on a node"
         keep += [] if options else ["job_nodes: 1"]
     elif not one_node and not options:

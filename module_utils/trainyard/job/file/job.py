@@ -120,6 +120,8 @@ class Job:
     nodes: int = 0
     hosts: str = ""
     ranks_per_node: int | None = None
+    # What starts ranks by itself, such as run.sh: one copy of it runs on each node, with all devices. "" for nothing.
+    one_copy: str = ""
     devices: tuple[int, ...] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: tuple[str, ...] = ()

@@ -73,6 +73,7 @@ _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "exec", "command", "time"))
 _BREAKS = frozenset((";", "&&", "||", "|", "&", "(", ")", ";;", "|&"))
+_JOINED, _SIGNS = re.compile(r"[();<>|&]*[()][();<>|&]*"), re.compile(r"[()]|[^()]+")
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,12 @@ def simple_commands(text: str) -> list[tuple[str, list[str]]] | None:
     # A command substitution is a word of unknown value.
     for inner in (r"\$\(\([^()]*\)\)", r"\$\([^()]*\)", r"`[^`]*`"):
         text = re.sub(inner, "$_", text)
+    text = re.sub(r"\bfor\s*\(\(\s*(\w*).*?\)\)", r"for \1 in $_", text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
-        tokens = list(lexer)
+        # The lexer joins signs, such as the end of a subshell and what follows it.
+        tokens = [part for token in lexer for part in (_SIGNS.findall(token) if _JOINED.fullmatch(token) else [token])]
     except ValueError:
         return None
     simple: list[tuple[str, list[str]]] = [("", [])]

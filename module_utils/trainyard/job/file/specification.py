@@ -17,7 +17,7 @@ from . import mindspore_tls as tls
 from .given_environment import environment
 from .job import Events, Job, Kubernetes, Mpi
 from .values import Values
-from .variables import VARIABLES
+from .variables import ONE_COPY, VARIABLES
 
 # Variables of older job files: what to write in place of each.
 RENAMED = {
@@ -53,7 +53,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     values.findings += _home_paths(given)
     scheduler, launcher = values.text("job_scheduler"), values.text("job_launcher")
     name, command = _name(values), _command(values)
-    devices, ranks_per_node = _devices_and_ranks(values)
+    one_copy = _one_copy(values, scheduler, launcher) if given.get("job_ranks_per_node") == ONE_COPY else False
+    devices, ranks_per_node = _devices_and_ranks(values, one_copy)
     env, secret_env = _environment(values)
     if command:
         values.findings += commands.findings(list(command), launcher, ranks_per_node, given.get("job_nodes"), env)
@@ -70,6 +71,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         nodes=values.number("job_nodes"),
         hosts=values.text("job_hosts"),
         ranks_per_node=ranks_per_node,
+        one_copy=commands.started(command) if one_copy and command else "",
         devices=devices,
         env=env,
         secret_env=tuple(dict.fromkeys([*secret_env, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])),
@@ -171,9 +173,24 @@ def _command(values: Values) -> tuple[str, ...]:
     return ()
 
 
-def _devices_and_ranks(values: Values) -> tuple[tuple[int, ...] | None, int | None]:
-    devices, ranks = values.devices(), values.count("job_ranks_per_node")
-    if devices and ranks is not None and ranks != len(devices):
+def _one_copy(values: Values, scheduler: str, launcher: str) -> bool:
+    """Check job_ranks_per_node: node, one copy of a command that starts ranks by itself."""
+    if launcher != "direct":
+        expected, action = (
+            "job_launcher: direct, which starts that one copy",
+            "choose it, or leave job_ranks_per_node out",
+        )
+        values.wrong("job_ranks_per_node", f"{ONE_COPY} with job_launcher: {launcher}", expected, action)
+    if scheduler == "kubernetes":
+        expected = "a number: a pod gets a device for each of its ranks"
+        action = "set job_ranks_per_node: 1, or use job_launcher: torchrun, which starts the ranks of a pod"
+        values.wrong("job_ranks_per_node", f"{ONE_COPY} with job_scheduler: kubernetes", expected, action)
+    return True
+
+
+def _devices_and_ranks(values: Values, one_copy: bool) -> tuple[tuple[int, ...] | None, int | None]:
+    devices, ranks = values.devices(), 1 if one_copy else values.count("job_ranks_per_node")
+    if devices and not one_copy and ranks is not None and ranks != len(devices):
         found = f"{counted(ranks, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}"
         action = "set job_ranks_per_node: auto, or name as many devices"
         values.wrong("job_ranks_per_node", found, "one process for each device", action)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...findings.findings import Finding
 from .given_environment import environment
-from .variables import VARIABLES
+from .variables import ONE_COPY, VARIABLES
 
 # More devices than any node has: a range beyond it is a typo.
 _MAX_DEVICES = 1024
@@ -53,6 +53,7 @@ class Values:
         words = words or (("auto",) if variable.default == "auto" else ())
         if value == "auto" and words:
             return None
+        words = (*words, ONE_COPY) if key == "job_ranks_per_node" else words
         with contextlib.suppress(ValueError):
             number = int(str(value))
             if variable.least <= number <= variable.most:

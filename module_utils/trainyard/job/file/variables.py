@@ -75,6 +75,8 @@ def _list(meaning: str, default: tuple[str, ...] = (), elements: str = "str", re
     return Variable("list", meaning, None if required else list(default), elements=elements, required=required)
 
 
+# The value of job_ranks_per_node for commands that start their ranks themselves.
+ONE_COPY = "node"
 # The topic of variables that do not stand in a job file.
 OUTSIDE = "Outside the job file"
 # The setting that the variables of a topic need.
@@ -128,7 +130,9 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_ranks_per_node": _raw(
             "Ranks on each node. `auto` is one for each device, or one on a node without devices. Without "
-            "devices, at most 16 for each processor.",
+            "devices, at most 16 for each processor. `node` is one copy of `job_command` on each node, with all "
+            "devices, for a script that starts its own ranks; `auto` chooses it where the script clearly does so. "
+            "[Start scripts](job-file.md#a-launcher-of-your-own).",
             "auto",
             1,
             1024,

@@ -44,7 +44,7 @@ class Launcher:
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "direct": Launcher(direct.processes),
-    "mindspore": Launcher(mindspore.processes, mindspore.check, rank_log=mindspore.RANK_LOG),
+    "mindspore": Launcher(mindspore.processes, rank_log=mindspore.RANK_LOG),
     "mpirun": Launcher(
         mpirun.processes, mpirun.check, mpirun.files, starts_by_ssh=mpirun.starts_by_ssh, needs_head=mpirun.needs_head
     ),

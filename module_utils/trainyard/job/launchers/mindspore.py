@@ -32,27 +32,33 @@ def release(node: Node) -> tuple[str, str]:
     return version if re.match(r"\d+\.\d+", version) else "", device
 
 
-def release_findings(placement: Placement, feature: str = "") -> list[Finding]:
-    """Find nodes whose MindSpore has no build for their devices, or lacks `feature` (of the catalog)."""
+def _lacks_build(node: Node) -> bool:
+    version, device = release(node)
+    known = mindspore.RELEASES.get(mindspore.minor(version)) if version else None
+    return known is not None and device != "cpu" and device not in known.devices
+
+
+def build_findings(placement: Placement) -> list[Finding]:
+    """Find nodes whose MindSpore has no build for their devices, with any launcher."""
     findings = []
-    for node in placement.nodes:
+    for node in filter(_lacks_build, placement.nodes):
         version, device = release(node)
-        known = mindspore.RELEASES.get(mindspore.minor(version)) if version else None
-        if known and device != "cpu" and device not in known.devices:
-            names = ", ".join(name for name, other in mindspore.RELEASES.items() if device in other.devices)
-            found, expected = f"mindspore {version} without a build for {device}", f"for {device}, one of {names}"
-            action = "set job_devices: none to train on the CPU, or job_venv to an environment with such a build"
-            findings.append(Finding("versions", found, expected, action, host=node.host))
-        elif version and feature and not mindspore.supports(version, device, feature):
-            found, action = mindspore.why_not(version, device, feature)
-            findings.append(Finding("job_launcher", found, "a launcher that this release has", action, host=node.host))
+        names = ", ".join(name for name, other in mindspore.RELEASES.items() if device in other.devices)
+        found, expected = f"mindspore {version} without a build for {device}", f"for {device}, one of {names}"
+        action = "set job_devices: none to train on the CPU, or job_venv to an environment with such a build"
+        findings.append(Finding("versions", found, expected, action, host=node.host))
     return findings
 
 
-def check(job: Job, placement: Placement) -> list[Finding]:
-    """Find nodes whose MindSpore has no build for their devices."""
-    del job
-    return release_findings(placement)
+def feature_findings(placement: Placement, feature: str) -> list[Finding]:
+    """Find nodes whose MindSpore has a build for their devices, and not `feature` (of the catalog)."""
+    findings = []
+    for node in placement.nodes:
+        version, device = release(node)
+        if version and not _lacks_build(node) and not mindspore.supports(version, device, feature):
+            found, action = mindspore.why_not(version, device, feature)
+            findings.append(Finding("job_launcher", found, "a launcher that this release has", action, host=node.host))
+    return findings
 
 
 def timeouts(job: Job) -> dict[str, str]:

@@ -10,7 +10,7 @@ from ...findings.findings import Finding
 from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log, runtime
-from .mindspore import cluster_environment, release_findings
+from .mindspore import cluster_environment, feature_findings
 
 MODULE = "mindspore.parallel.cluster.run"
 # Programs that msrun starts directly; it puts `python` before any other word.
@@ -21,7 +21,7 @@ _NUMBERED = {"--worker_num=": "{world_size}", "--node_rank=": "{node_rank}"}
 
 def check(job: Job, placement: Placement) -> list[Finding]:
     """Find a missing environment, other programs than Python, and nodes with different numbers of ranks."""
-    findings = release_findings(placement, "msrun") + same_count(placement, _INSTEAD)
+    findings = feature_findings(placement, "msrun") + same_count(placement, _INSTEAD)
     if not placement.python:
         expected = "the virtual environment that holds msrun"
         findings.append(Finding("job_venv", "nothing", expected, f"set job_venv, or {_INSTEAD}"))

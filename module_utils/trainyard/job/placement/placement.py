@@ -200,17 +200,19 @@ def missing_devices(host: str, present: Sequence[int], devices: Sequence[int], a
 
 
 def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], int, list[Finding]]:
-    """Choose the devices of one node and the number of ranks there, one for each device (1 without devices)."""
+    """Choose the devices of one node and the number of ranks there: one for each device, or one copy with all."""
     accelerators = facts.get("accelerators") or {}
     present = tuple(int(device["index"]) for device in accelerators.get("devices") or ())
     if job.devices:
         wrong = missing_devices(host, present, job.devices, "correct job_devices, or set it to auto")
-        return job.devices, len(job.devices), wrong
+        return job.devices, 1 if job.one_copy else len(job.devices), wrong
     if job.devices == ():
         return (), job.ranks_per_node or 1, []
     action = "repair the driver, or set job_devices: none to run on the CPU"
     problems = accelerators.get("problems") or ()
     findings = [Finding("devices", str(each), "devices that answer", action, host=host) for each in problems]
+    if job.one_copy:
+        return present, 1, findings
     ranks = job.ranks_per_node or len(present) or 1
     if present and ranks > len(present):
         expected, action = f"{ranks}, one for each process", "lower job_ranks_per_node or leave the node out"
@@ -382,8 +384,8 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         "LANG": "C.UTF-8",
         # Progress is read from the log as the script prints it.
         "PYTHONUNBUFFERED": "1",
-        # Half of the logical CPUs: hyper-threads do not help dense arithmetic.
-        "OMP_NUM_THREADS": str(max(1, node.cpus // (2 * node.rank_count))),
+        # Half of the logical CPUs: hyper-threads do not help dense arithmetic. A copy starts a rank for each device.
+        "OMP_NUM_THREADS": str(max(1, node.cpus // (2 * max(node.rank_count, len(node.devices))))),
         "GLOO_SOCKET_IFNAME": node.interface,
         # A bare eth1 would also match eth10.
         "NCCL_SOCKET_IFNAME": f"={node.interface}",

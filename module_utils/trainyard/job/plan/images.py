@@ -20,6 +20,7 @@ from ..file.command import module_of
 from ..file.job import Image, Job
 from ..launchers import LAUNCHERS
 from ..placement.placement import Node, Placement
+from . import imports
 
 Facts = Mapping[str, Any]
 
@@ -169,7 +170,7 @@ def _missing(image: Image, host: str, fact: Facts) -> list[Finding]:
                 "imports",
                 f"no module {name} for {fact.get('python') or 'a Python'} of the image",
                 "what the job starts and imports",
-                action,
+                f"take an image with {imports.with_module(name)}" if "." in name else action,
                 host=host,
             )
             for name in lacking.get("modules") or ()

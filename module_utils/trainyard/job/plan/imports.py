@@ -31,6 +31,8 @@ DISTRIBUTIONS = {
     "yaml": "PyYAML",
 }
 FRAMEWORKS = ("torch", "mindspore", "oneflow")
+# Modules that only some releases of their package have.
+RELEASES = {"oneflow.typing": "OneFlow up to 0.4 (docs/guide-oneflow.md)"}
 # Environments of the roles, which have a variable for further packages.
 RUNTIMES = ("pytorch", "mindspore", "oneflow")
 
@@ -51,7 +53,10 @@ def script(command: Sequence[str]) -> str:
 
 
 def imported(text: str, beside: Sequence[str] = ()) -> list[str]:
-    """Return the top-level modules that a script always imports (outside try, if, functions), but files `beside` it."""
+    """Return what a script always imports (outside try, if, functions), but files `beside` it.
+
+    `a.b` is a module, and `a.b:c` a name of one, which may be a module, too.
+    """
     if _OTHER_WAYS.search(text):
         return []
     try:
@@ -61,12 +66,22 @@ def imported(text: str, beside: Sequence[str] = ()) -> list[str]:
     names: dict[str, None] = {}
     for statement in body:
         if isinstance(statement, ast.Import):
-            names |= {alias.name.partition(".")[0]: None for alias in statement.names}
+            names |= {alias.name: None for alias in statement.names}
         elif isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
-            names[statement.module.partition(".")[0]] = None
+            names |= {_name(statement.module, alias.name): None for alias in statement.names}
     own = {part.partition(".")[0] for path in beside for part in PurePosixPath(path).parts}
     # Start-up code of the job may add any folder.
-    return [] if own & {"sitecustomize", "usercustomize"} else [name for name in names if name not in own]
+    return [] if own & {"sitecustomize", "usercustomize"} else [name for name in names if _top(name) not in own]
+
+
+def _name(module: str, name: str) -> str:
+    if name == "*" or f"{module}.{name}" in RELEASES:
+        return module if name == "*" else f"{module}.{name}"
+    return f"{module}:{name}"
+
+
+def _top(name: str) -> str:
+    return re.split("[.:]", name, maxsplit=1)[0]
 
 
 def finding(host: str, name: str, missing: Sequence[str], python: str, venv: str) -> Finding:
@@ -78,19 +93,26 @@ def finding(host: str, name: str, missing: Sequence[str], python: str, venv: str
 
 def _actions(missing: Sequence[str], runtime: str) -> list[str]:
     """Return how to install modules for the Python of a role's environment, or for another one ("")."""
-    packages = [DISTRIBUTIONS.get(name, name) for name in missing if name not in FRAMEWORKS]
+    inside = [name for name in missing if "." in name]
+    packages = [DISTRIBUTIONS.get(name, name) for name in missing if name not in (*FRAMEWORKS, *inside)]
     frameworks = [name for name in missing if name in FRAMEWORKS]
     if frameworks:
         return [f"set job_venv to the environment that has {', '.join(frameworks)}"]
-    if runtime not in RUNTIMES:
-        return [f"install {', '.join(packages)} for that Python on the nodes"]
+    others = [f"set job_venv or job_image to an environment with {with_module(name)}" for name in inside]
+    if runtime not in RUNTIMES or not packages:
+        return [*([f"install {', '.join(packages)} for that Python on the nodes"] if packages else []), *others]
     actions = []
     if runtime == "pytorch" and "torchvision" in packages:
         packages.remove("torchvision")
         actions.append("set pytorch_torchvision: auto")
     if packages:
         actions.append(f"add {', '.join(packages)} to {runtime}_extra_packages, each as NAME==VERSION")
-    return [*actions, "run site.yml"]
+    return [*actions, "run site.yml", *others]
+
+
+def with_module(name: str) -> str:
+    """Return which release has a module that another release of its package lacks."""
+    return RELEASES.get(name) or f"an earlier or newer release of {_top(name)}, which has {name}"
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, str]:

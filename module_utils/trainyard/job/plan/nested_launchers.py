@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find launchers that start scripts of a job call by themselves, where each node would train a world of its own.
+"""Find start scripts of a job that start ranks by themselves: one copy on each node is right, and no world of its own.
 
 A script is read, and never run: variables have the values that it assigns, or those of the rank's environment. A call
 with an unknown condition is no finding.
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding, counted
 from ..file import launcher_programs
-from ..file.command import TWICE, replacement, scripts
+from ..file.command import TWICE, replacement, scripts, started
 from ..file.job import Job
 from ..file.start_scripts import code_in
+from .rank_loops import Loops
 
 # The variables of a rank under the launcher `direct` besides job_env, whose values are not known beforehand.
 _OF_RANKS = frozenset(
@@ -34,14 +35,19 @@ _TESTS = ("[", "[[", "test")
 _MAX_LINES, _MAX_FILES = 200, 20
 
 
+# The place of code that a command gives to a shell by itself.
+_IN_COMMAND = "job_command"
+
+
 @dataclass(frozen=True)
 class Call:
-    """A launcher that a script calls: in which file and line, and whether a condition stands before it."""
+    """A launcher that a script calls, or a loop that it `has`: in which file and line, and whether on a condition."""
 
     file: str
     line: int
     found: launcher_programs.Found
     conditional: bool
+    verb: str = "calls"
 
 
 @dataclass
@@ -54,7 +60,7 @@ class _Reader:
     files: set[str] = field(default_factory=set)
 
     def read(self, file: str, text: str, assigned: dict[str, str]) -> None:
-        depth = 0
+        depth, loops = 0, Loops()
         for line, written in _lines(text):
             array = _ARRAY.fullmatch(written)
             if array:
@@ -66,6 +72,9 @@ class _Reader:
                 first = next(iter(words), "")
                 depth += (first in ("if", "case")) - (first in ("fi", "esac"))
                 perhaps = depth > 0 or (separator in ("&&", "||") and "".join(before[:1]) in _TESTS)
+                loop = loops.read(line, separator, words, written, perhaps, assigned)
+                if loop:
+                    self.calls.append(Call(file, loop[0], loop[2], loop[1], "has"))
                 if own and own[0] not in _DECLARES:
                     self._command(file, line, own, perhaps, assigned)
                 else:
@@ -135,20 +144,39 @@ def calls(command: Sequence[str], text_of: Callable[[str], str], environment: Ma
     """Return the launchers that the scripts of a command call. `text_of` gives the text of a script of the source."""
     reader = _Reader(text_of, environment)
     for code in code_in(command):
-        reader.read("", code, {})
+        reader.read(_IN_COMMAND, code, {})
     for name in scripts(command):
         reader.follow(name, {})
-    # Those of the command itself are found when the job file is read.
-    return [call for call in reader.calls if call.file]
+    # Launchers in the command itself are found when the job file is read.
+    return [call for call in reader.calls if call.file != _IN_COMMAND or call.verb == "has"]
+
+
+def with_one_copy(job: Job, text_of: Callable[[str], str]) -> Job:
+    """Return the job with one copy on each node where its command or start script clearly starts ranks by itself."""
+    if job.launcher != "direct" or job.ranks_per_node not in (None, 1) or job.one_copy:
+        return job
+    found = calls(job.command, text_of, _environment(job))
+    if launcher_programs.find(job.command) or any(not call.conditional for call in found):
+        return replace(job, ranks_per_node=1, one_copy=started(job.command))
+    return job
+
+
+def one_copy_text(name: str) -> str:
+    """Return the note of a plan with one copy of the start script `name` on each node."""
+    return f"{name} starts its own ranks: one copy on each node, all devices"
+
+
+def _environment(job: Job) -> dict[str, str]:
+    return {**dict.fromkeys(job.secret_env, "$SECRET"), **job.env}
 
 
 def findings(job: Job, text_of: Callable[[str], str], nodes: int, per_node: int) -> list[Finding]:
-    """Find launchers that start scripts call beside the job's own, or on each node without the others."""
-    if nodes * per_node == 1:
+    """Find start scripts that start ranks beside the job's launcher, or on each node without the others."""
+    # MindSpore's scheduler is one more copy.
+    if nodes * per_node + (job.launcher == "mindspore") == 1:
         return []
-    environment = {**dict.fromkeys(job.secret_env, "$SECRET"), **job.env}
     found: dict[tuple[str, str], Finding] = {}
-    for call in calls(job.command, text_of, environment):
+    for call in calls(job.command, text_of, _environment(job)):
         finding = None if call.conditional else _finding(job, call, nodes, per_node)
         if finding:
             found.setdefault((call.file, call.found.called), finding)
@@ -156,24 +184,26 @@ def findings(job: Job, text_of: Callable[[str], str], nodes: int, per_node: int)
 
 
 def _finding(job: Job, call: Call, nodes: int, per_node: int) -> Finding | None:
-    inner, where = call.found, f"{call.file}, line {call.line}, calls {call.found.called}"
+    inner, where = call.found, f"{call.file}, line {call.line}, {call.verb} {call.found.called}"
     options = inner.program.nodes_options
     alone = bool(options) and nodes > 1 and not inner.joins_nodes() and "PET_NNODES" not in job.env
-    settings = []
+    settings = [] if job.ranks_per_node in (None, 1) else ["job_ranks_per_node: node"]
     if job.launcher != "direct":
         found = f"{where} inside job_launcher: {job.launcher}, which starts the ranks itself"
-        settings = ["job_launcher: direct", "job_ranks_per_node: 1"]
+        settings.insert(0, "job_launcher: direct")
     elif per_node > 1:
         found = f"{where} in each of the {counted(per_node, 'process', 'processes')} of a node"
-        settings = ["job_ranks_per_node: 1"]
     elif alone:
         found = f"{where} for one node, and runs on {counted(nodes, 'node')}"
+        settings = []
     elif nodes > 1 and not options:
         found = f"{where}, which starts ranks on other hosts by itself, and runs on {counted(nodes, 'node')}"
     else:
         return None
     if nodes > 1 and not options:
         settings.append("job_nodes: 1")
-    keep = [f"give it --{options[0]} there"] if alone else []
+    keep = []
+    if alone:
+        keep = ["count its ranks from $NODE_RANK" if call.verb == "has" else f"give it --{options[0]} there"]
     keep += [f"set {', '.join(settings)}"] if settings else []
     return Finding("job_command", found, TWICE, replacement(inner, " and ".join(keep)))

@@ -18,6 +18,7 @@ from ..file import image_settings, secret_values
 from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
+from ..launchers.mindspore import build_findings
 from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
@@ -26,6 +27,7 @@ from . import images, imports
 from . import spare_places as spares
 from . import witness as witnesses
 from .fewer_nodes import as_first
+from .nested_launchers import one_copy_text
 from .preflight import crowded, environment_findings, own_scripts
 from .spare_places import Spare
 
@@ -115,6 +117,7 @@ class JobPlan:
             "launcher": job.launcher,
             "created": self.created,
             "world_size": placement.world_size,
+            **({"one_copy": job.one_copy} if job.one_copy else {}),
             "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
             "candidates": self._candidates,
             **witnesses.of_plan(job, placement),
@@ -292,7 +295,7 @@ def build(
         findings += images.findings(job.image, {member.host: member.facts for member in members if member.facts})
     if placement is None or few:
         return None, findings
-    findings += device_set_findings(placement) + launcher.check(job, placement)
+    findings += device_set_findings(placement) + build_findings(placement) + launcher.check(job, placement)
     placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
     findings += [*wrong, *witnesses.alone(job, placement)]
@@ -320,6 +323,7 @@ def describe(plan: Mapping[str, Any]) -> str:
     lines = [
         f"Plan of {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')}, "
         f"launcher {plan['launcher']}",
+        *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {plan['job_dir']} on every node",
         "  environment of every process",

@@ -122,9 +122,11 @@ _USES = (
     (_PROGRAM, r"trainyard: cannot start '[^'\n]{1,200}': (?:No such file|Permission denied|Exec format)"),
     (
         _PROGRAM,
-        r"(?:\S{0,100}sh|\S{1,100}\.sh|\S{0,40}env): (?:line \d{1,6}: )?.{1,200}: "
+        r"(?:\S{0,100}sh|\S{1,100}\.sh|\S{0,40}(?:env|nohup|nice|timeout|setsid|stdbuf|taskset|numactl)): "
+        r"(?:line \d{1,6}: )?.{1,200}: "
         r"(?:(?:command )?not found|No such file or directory|Permission denied|cannot execute)",
     ),
+    (_PROGRAM, r"(?:mpirun|mpiexec|prterun) was unable to (?:find|launch) the specified (?:executable|application)"),
     (_CODE, r"\S{1,200}: (?:-c: )?line \d{1,6}: (?:syntax error|[^\s:]{1,60}: (?:unbound variable|unexpected EOF))"),
 )
 _COMMAND_LINE = tuple((kind, re.compile(pattern)) for kind, pattern in _USES)

@@ -93,6 +93,9 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
     if job.scheduler != "ssh":
         findings += not_waited_for(job.command, source)
+    if job.scheduler != "kubernetes":
+        # There the job says how many devices a pod has.
+        job = nested_launchers.with_one_copy(job, source.text)
     made, wrong = scheduler.plan(job, facts, source, where)
     if made is not None:
         findings += nested_launchers.findings(job, source.text, *_size(made))

@@ -95,7 +95,7 @@ _LAUNCH = {
 _FIELDS: Mapping[str, Shape] = {
     "job_id": _id,
     **dict.fromkeys(("job_name", "launcher", "job_dir", "progress_pattern"), str),
-    **dict.fromkeys(("?venv", "?venvs", "?image", "?metrics_folder", "?asked_by", "?checkpoints"), str),
+    **dict.fromkeys(("?venv", "?venvs", "?image", "?metrics_folder", "?asked_by", "?checkpoints", "?one_copy"), str),
     "rank_log": file_name,
     "created": created,
     "world_size": _RANKS,

@@ -14,6 +14,7 @@ from ..file.given_environment import node_environment
 from ..file.job import Job
 from ..file.mindspore_tls import PASSWORD_VARIABLES
 from ..placement.process import RANK_LOG
+from ..plan.nested_launchers import one_copy_text
 from ..run.failure import first_failure, signal_name
 from . import slurm_fit
 from .records import Source, SubmittedPlan, Where
@@ -45,7 +46,7 @@ def plan(
     gres = gres_option(job)
     if job.devices is None and job.slurm.gres == "auto":
         # As over ssh, auto means all devices of the nodes.
-        gres = slurm_fit.common_gres(facts, job.slurm.partition, job.ranks_per_node)
+        gres = slurm_fit.common_gres(facts, job.slurm.partition, None if job.one_copy else job.ranks_per_node)
     count = number(gres.rpartition(":")[2])
     devices = len(job.devices or ()) if count is None else count
     job = replace(job, slurm=replace(job.slurm, gres=gres or "none"))
@@ -63,7 +64,7 @@ def plan(
             "user": where.user,
             "stop_grace_s": job.stop.grace_s if saves(job) else 0,
         },
-        notes=(_CHECKED,),
+        notes=(_CHECKED, *([one_copy_text(job.one_copy)] if job.one_copy else ())),
     )
     findings += [*wrong, *slurm_fit.findings(drafted, facts, gres, where)]
     return replace(drafted, templates={SCRIPT: script(drafted, source.base64(), node_env)}), findings

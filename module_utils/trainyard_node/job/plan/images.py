@@ -26,6 +26,7 @@ from ...cluster.node import fingerprint
 from ...machine import as_user, commands
 from ...machine.tree import Outcome
 from ..run.container import program_environment
+from .module_search import LACKS
 
 Request = Mapping[str, Any]
 Fact = dict[str, Any]
@@ -39,8 +40,10 @@ _ACTION = "put container_runtime into trainyard_frameworks and run site.yml (doc
 _FILES = ".cache/trainyard/images"
 
 # Prints what an image holds. It runs under any Python 3, so it uses nothing that an old one lacks.
-_INSIDE = r"""
-import json, os, re, shutil, subprocess, sys
+_INSIDE = (
+    LACKS
+    + r"""
+import json, os, shutil, subprocess
 asked = json.loads(sys.argv[1])
 packages = {}
 for folder in sys.path:
@@ -50,16 +53,6 @@ for folder in sys.path:
         if match:
             packages.setdefault(re.sub(r"[-_.]+", "-", match.group(1)).lower(), match.group(2))
 beside = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "")
-def lacks(name):
-    parts, places = name.split("."), None
-    try:
-        import importlib.util
-        found = importlib.util.find_spec(parts[0])
-        places = found and found.submodule_search_locations
-        inside = [os.path.join(place, *parts[1:]) for place in places or ()]
-        return not found or (parts[1:] and not any(os.path.exists(p + ".py") or os.path.isdir(p) for p in inside))
-    except BaseException:
-        return False
 mpi = ""
 if asked["mpi"] and shutil.which("mpirun"):
     said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()
@@ -68,9 +61,10 @@ print(json.dumps({
     "python": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3], "packages": packages, "mpi": mpi,
     "path": os.environ.get("PATH", ""), "cuda": os.environ.get("CUDA_VERSION", ""),
     "programs": [name for name in asked["programs"] if not shutil.which(name, path=beside)],
-    "modules": [name for name in asked["modules"] if lacks(name)],
+    "modules": sorted(set(filter(None, map(lacks, asked["modules"])))),
 }))
 """
+)
 # $0 is the program above, $1 what it is asked, $2 the virtual environment in the image or "".
 _START = """
 for python in ${2:+"$2/bin/python"} python3 python; do

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pwd
 import shutil
 import subprocess
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,17 @@ from ....trainyard.findings.findings import Finding
 from ....trainyard.job.plan import imports as rules
 from ...machine import as_user
 from ...machine.as_user import JobError
+from .module_search import LACKS
 
 # Seconds for a Python to start on a slow file system; one that takes longer is not checked.
 LIMIT_S = 20.0
 # Upper bound for a script that is read here, in bytes.
 MAX_BYTES = 1 << 20
 # A path of "" is the current folder, which is not the job's here.
-_FIND = """
-import importlib.util, sys
+_FIND = f"""{LACKS}
 sys.path[:] = sys.argv[1:2] + [path for path in sys.path if path]
-for name in sys.argv[2:]:
-    try:
-        found = importlib.util.find_spec(name) is not None
-    except BaseException:
-        found = True
-    if not found:
-        print(name)
+for missing in map(lacks, sys.argv[2:]):
+    print(missing)
 """
 
 
@@ -79,4 +75,5 @@ def _missing(entry: dict[str, Any], python: str, user: str, environment: dict[st
         return []
     # A site's own start-up code may print other words.
     printed = set(done.stdout.split()) if done.returncode == 0 else set()
-    return [name for name in names if name in printed]
+    parts = [part for name in names for part in accumulate(name.replace(":", ".").split("."), "{}.{}".format)]
+    return [part for part in dict.fromkeys(parts) if part in printed]

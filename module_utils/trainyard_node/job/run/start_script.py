@@ -13,6 +13,7 @@ import contextlib
 import os
 import signal
 import stat
+import sys
 import time
 
 from ....trainyard.job.file.start_scripts import code_in, waits_for_nothing
@@ -42,6 +43,10 @@ TRAP_S = 5.0
 SHOWN_LINES, SHOWN_BYTES = 40, 1 << 16
 # Bytes of a script that are read.
 SCRIPT_BYTES = 1 << 16
+# Upper bounds for the search of the file that names an error: names in the working folder, and files that are read.
+MAX_NAMES, MAX_WRITTEN = 5000, 64
+# How far the times of files may lag behind the clock, in seconds.
+CLOCK_S = 0.05
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -80,6 +85,7 @@ class _Script:
         self.argv = argv
         self.name = next((word for word in argv if word.endswith(".sh")), argv[0])
         self.began, self.ended = _now(), 0.0
+        self.began_at = time.time() - CLOCK_S
         self.cpu, self.idle_cpu = 0.0, 0.0
         self.left: dict[int, dict[str, Any]] = {}
         # Whether the processes must end, and by which signal from outside.
@@ -99,6 +105,7 @@ class _Script:
             if pid == main:
                 self.ended, first = _now(), status
                 if status and not self.ending:
+                    self._report_cause()
                     return status
                 self._report_left()
                 if not self.left and not self.ending and self.cpu < WORK_S and waits_for_nothing(self._script()):
@@ -106,6 +113,7 @@ class _Script:
                         f"{self.name} has ended, and nothing is left of what it had started in the background: how "
                         "that ended is not known; append `wait` to it, and see the files into which it has it write"
                     )
+                    self._report_cause()
                     return 1 << 8
             elif self.ended and status and not self.ending and not self._by_the_script(status):
                 self._report_failure(pid, status)
@@ -159,6 +167,28 @@ class _Script:
         more = ", its last lines:" if end else "; see the file into which the script has it write, if any"
         _say(f"{_text(process)} that {self.name} left running ended with {how}{more}")
         _write(end)
+        if not end:
+            self._report_cause()
+
+    def _report_cause(self) -> None:
+        """Show the end of a file that the script's processes wrote, if it names an error and the rank's log none."""
+        # An image may have an older Python, for which the rules of errors are too new.
+        if sys.version_info < (3, 9):  # noqa: UP036
+            return
+        # A script seldom fails, and these expressions take time to compile.
+        from ....trainyard.job.run.failure import of_last_attempt
+        from ....trainyard.job.run.restart_rules import evidence
+
+        own = f"{processes.PROC}/self/fd/1"
+        if os.path.isfile(own) and evidence(of_last_attempt(end_of(os.path.realpath(own), SHOWN_BYTES))).get("error"):
+            return
+        for path in _written_since(self.began_at):
+            end = _last_lines(path)
+            if evidence(end.decode("utf-8", "replace")).get("error"):
+                _collect(path)
+                _say(f"the last lines of {os.path.relpath(path)}, a file that {self.name} had written:")
+                _write(end)
+                return
 
     def _by_the_script(self, status: int) -> bool:
         """Return whether the script itself ended a process at its own end."""
@@ -244,6 +274,21 @@ def _output(pid: int) -> str:
             if path.startswith(f"{os.getcwd()}/") and stat.S_ISREG(os.stat(path).st_mode):
                 return path
     return ""
+
+
+def _written_since(at: float) -> list[str]:
+    """Return the files of the working folder that were written since a time, the first to be finished first."""
+    found, names = [], 0
+    for folder, _, files in os.walk(os.getcwd()):
+        names += len(files)
+        for path in (os.path.join(folder, name) for name in files):
+            with contextlib.suppress(OSError):
+                state = os.lstat(path)
+                if stat.S_ISREG(state.st_mode) and state.st_size and state.st_mtime >= at:
+                    found.append((state.st_mtime, path))
+        if names > MAX_NAMES:
+            break
+    return [path for _, path in sorted(found)[:MAX_WRITTEN]]
 
 
 def _collect(path: str) -> None:

@@ -78,7 +78,7 @@ def test_a_launcher_inside_a_launcher_is_a_finding(changes):
 
 def test_ranks_that_only_their_own_launcher_joins_keep_it():
     (finding,) = wrong(command=["ray", "job", "submit", "--", "python", "t.py"])
-    assert finding.action.startswith("set job_launcher: direct, job_ranks_per_node: 1, job_nodes: 1 (docs")
+    assert finding.action.startswith("set job_launcher: direct, job_nodes: 1 (docs")
 
 
 OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]
@@ -96,7 +96,10 @@ OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]
     ],
 )
 def test_under_direct_a_launcher_that_knows_the_other_nodes_is_allowed(changes):
-    assert make_job(launcher="direct", ranks_per_node=1, **changes).command == tuple(changes["command"])
+    for ranks in (1, "auto", "node"):
+        plan = make_plan(make_job(launcher="direct", ranks_per_node=ranks, **changes), [member(0, devices=4)])
+        ((process,),) = plan.processes.values()
+        assert process.argv == tuple(changes["command"]) and process.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
 
 
 def test_the_documented_launcher_of_ones_own_is_a_job():
@@ -112,8 +115,7 @@ def test_the_documented_launcher_of_ones_own_is_a_job():
 @pytest.mark.parametrize(
     ("changes", "found", "keep"),
     [
-        ({"command": OWN}, "in each process of job_launcher: direct", "set job_ranks_per_node: 1"),
-        ({"command": OWN, "ranks_per_node": 2}, "in each process of job_launcher: direct", "job_ranks_per_node: 1"),
+        ({"command": OWN, "ranks_per_node": 2}, "in each process of job_launcher: direct", "job_ranks_per_node: node"),
         ({"command": ["torchrun", "train.py"], "ranks_per_node": 1}, "torchrun without --nnodes on", "job_nodes: 1"),
         ({"command": ["torchrun", "--nnodes=1", "t.py"], "ranks_per_node": 1}, "torchrun without --nnodes on", "1"),
         ({"command": ["mpirun", "./a.out"], "ranks_per_node": 1, "nodes": 2}, "start ranks on all hosts", "nodes: 1"),
@@ -123,6 +125,15 @@ def test_under_direct_a_launcher_must_be_alone_on_its_node_and_know_the_others(c
     (finding,) = wrong(launcher="direct", **changes)
     assert found in finding.found
     assert finding.action.endswith(f"{keep} (docs/job-file.md, A launcher of your own)")
+
+
+def test_one_copy_on_each_node_is_for_the_launcher_direct_and_nodes_with_devices():
+    expected = "job_launcher: direct, which starts that one copy"
+    assert [each.expected for each in wrong(launcher="torchrun", ranks_per_node="node")] == [expected]
+    (finding,) = wrong(launcher="direct", scheduler="kubernetes", ranks_per_node="node")
+    assert "a pod gets a device for each of its ranks" in finding.expected
+    (finding,) = wrong(ranks_per_node="nodes")
+    assert finding.expected == "auto or node or a whole number from 1 to 1024"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import start_scripts
+from ansible.module_utils.trainyard.job.run.restart_rules import evidence
 from ansible.module_utils.trainyard_node.job.run import execute, processes, start_script
 from job_cluster import PATIENCE_S, Cluster, packed_runtime, wait_for
 from job_samples import packed
@@ -33,7 +34,7 @@ class Rank:
         self.job_dir, self.log = job_dir, job_dir / "logs" / "rank_0.log"
         (job_dir / "bin").mkdir()
         (job_dir / "bin" / "python").symlink_to(sys.executable)
-        shutil.copytree(SCRIPTS, job_dir / "source")
+        shutil.copytree(SCRIPTS, job_dir / "source", dirs_exist_ok=True)
         for name in ("logs", "exits"):
             (job_dir / name).mkdir()
         self.job_id = f"test-{job_dir.name}-{os.getpid()}"
@@ -116,6 +117,55 @@ def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank
     assert "append `wait` to it" in job.text()
 
 
+LOOP = """for i in 0 1; do
+    export RANK_ID=$i
+    if [ $i -eq 0 ]; then {} no-such-python train.py > out/train.log 2>&1 & else sleep 0 > /dev/null & fi
+done
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        ("no-such-python train.py > train.log 2>&1", 127, "no-such-python: command not found"),
+        ("no-such-python train.py &> train.log & wait $!", 127, "no-such-python: command not found"),
+        # The shell alone knows how it ended, or nobody.
+        ("no-such-python train.py > train.log 2>&1 & while [ -d /proc/$! ]; do :; done", 1, "command not found"),
+        (f"mkdir out; {LOOP.format('')}", None, "no-such-python: command not found"),
+        (f"mkdir out; {LOOP.format('nohup')}", None, "nohup: failed to run command"),
+        ("python missing.py > log.txt 2>&1", 2, "can't open file"),
+        ("python -c 'import no_such_module' 2> err", 1, "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("no-such-python > /dev/null 2>&1; echo own.sh: line 1: mine: command not found; exit 3", 3, "mine: command"),
+    ],
+)
+def test_the_cause_in_a_file_of_a_scripts_process_is_in_the_ranks_log(rank, script, status, error):
+    job = rank("bash", "-c", script)
+    ended = job.status()
+    assert ended in ((status,) if status else (1, 127)), job.text()
+    assert error in evidence(job.text()).get("error", ""), job.text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "numactl: execution of `python': No such file or directory",
+        "timeout: failed to run command 'python': Permission denied",
+        "mpirun was unable to find the specified executable file, and therefore",
+    ],
+)
+def test_programs_that_start_others_say_that_one_is_missing(line):
+    assert evidence(f"{line}\n")["error"] == line
+
+
+def test_files_that_the_script_did_not_write_say_nothing(rank, tmp_path):
+    (tmp_path / "job0" / "source").mkdir()
+    old = tmp_path / "job0" / "source" / "old.log"
+    old.write_text("run.sh: line 1: python: command not found\n")
+    os.utime(old, (1, 1))
+    job = rank("bash", "-c", "touch made; ln -s old.log new.log; mkfifo pipe; [ -e old.log ]; exit 4")
+    assert job.status() == 4 and "command not found" not in job.text()
+
+
 @pytest.mark.parametrize(
     ("text", "nothing"),
     [
@@ -195,6 +245,18 @@ def test_start_scripts_are_recognized(commands, is_one, tmp_path, monkeypatch):
 def test_helpers_beside_a_training_are_recognized(began, cpu, ended_cpu, helper):
     left = [{"began": began, "cpu": cpu}]
     assert start_script.only_helpers(left, ended_cpu, began=0.0, now=100.0) is helper
+
+
+def test_a_job_whose_program_is_missing_says_so(tmp_path):
+    """The line is in a file of the working folder, which stays on the node."""
+    with Cluster(tmp_path / "cluster", ["wait"]) as job:
+        spec = job.head.spec
+        spec["processes"][0]["argv"] = ["bash", "-c", "no-such-python train.py > train.log 2>&1 & wait $!"]
+        (job.head.dir / "node_plan.json").write_text(json.dumps(spec))
+        job.head.start()
+        failure = job.over()["failure"]
+        assert failure["exit_code"] == 127 and "no-such-python: command not found" in failure["error"]
+        job.all_ended()
 
 
 def test_a_job_lasts_as_long_as_what_its_script_left(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, briefly, captured_member, make_job, make_plan, member, planned, processes, wrong
@@ -155,13 +156,17 @@ def test_msrun_came_with_a_release():
     make_plan(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.3.0"})])
 
 
-@pytest.mark.parametrize("launcher", ["mindspore", "msrun"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_release_without_a_build_for_the_devices_is_found_before_the_start(launcher):
-    members = [member(0, devices=2, packages={"mindspore": "2.10.0"})]
-    (finding,) = planned(mindspore_job(launcher), members)[1]
+    mpi = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
+    members = [member(0, devices=2, packages={"mindspore": "2.10.0"}, mpi=mpi)]
+    job = mindspore_job(launcher, packages=["mindspore"])
+    finding = next(each for each in planned(job, members)[1] if each.check == "versions")
     assert briefly([finding]) == [("n1", "versions", "mindspore 2.10.0 without a build for gpu")]
     assert finding.expected == "for gpu, one of 1.7, 1.8, 1.9, 1.10, 2.0, 2.1, 2.2"
-    make_plan(mindspore_job(launcher, devices="none"), members)
+    assert "job_venv" in finding.action
+    on_cpu = planned(mindspore_job(launcher, packages=["mindspore"], devices="none"), members)[1]
+    assert not [each for each in on_cpu if each.check == "versions"]
 
 
 @pytest.mark.parametrize(

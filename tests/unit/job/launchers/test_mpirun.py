@@ -346,7 +346,7 @@ def test_nodes_without_open_mpi_or_with_another_one():
 
 
 def test_mindspore_on_cpu_is_refused_and_on_devices_is_not():
-    packages = {"packages": {"mindspore": "2.10.0"}}
+    packages = {"packages": {"mindspore": "2.2.14"}}
     job, on_cpu = mpi_job(packages=["mindspore"]), mpi_job(packages=["mindspore"], devices="none")
     expected = [("", "job_launcher", "mpirun for MindSpore on CPU")]
     assert briefly(planned(job, nodes(2, **packages))[1]) == expected

@@ -91,14 +91,18 @@ def texts(fact):
 def test_what_an_image_holds(programs, tmp_path):
     identity = archive(tmp_path / "a.tar")
     was_started(programs)
-    asked = request(tmp_path / "a.tar", programs=["sh", "no-such-program"], modules=["json.tool", "json.none", "none"])
+    asked = request(
+        tmp_path / "a.tar",
+        programs=["sh", "no-such-program"],
+        modules=["json.tool", "json.absent", "json:absent", "none:x"],
+    )
     fact = read(asked, ["PyYAML", "none"])
     assert texts(fact) == []
     assert (fact["runtime"], fact["id"], fact["image"]) == ("podman", identity, identity)
     assert fact["runtimes"] == {"podman": {"program": str(programs / "podman"), "version": "4.3.1"}}
     assert fact["python_version"] == ".".join(map(str, sys.version_info[:3]))
     assert fact["packages"]["PyYAML"] and fact["packages"]["none"] is None
-    assert fact["missing"] == {"programs": ["no-such-program"], "modules": ["json.none", "none"]}
+    assert fact["missing"] == {"programs": ["no-such-program"], "modules": ["json.absent", "none"]}
     assert (fact["cuda"], fact["venv"]) == ("12.4", False)
 
 

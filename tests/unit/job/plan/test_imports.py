@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import stat
 import sys
 from pathlib import Path
@@ -36,12 +37,16 @@ def test_the_script_that_python_itself_runs(command, script):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("import os, sklearn.datasets as d\nfrom torch.utils import data\n", ["os", "sklearn", "torch"]),
+        (
+            "import os, sklearn.datasets as d\nfrom torch.utils import data\n",
+            ["os", "sklearn.datasets", "torch.utils:data"],
+        ),
         ("from . import a\nfrom .b import c\n", []),
         ("try:\n    import apex\nexcept ImportError:\n    apex = None\nimport torch\n", ["torch"]),
         ("import sys\nif sys.argv:\n    import wandb\n", ["sys"]),
         ("def f():\n    import wandb\n", []),
-        ("from contextlib import suppress\nwith suppress(ImportError):\n    import wandb\n", ["contextlib"]),
+        ("from contextlib import suppress\nwith suppress(ImportError):\n    import wandb\n", ["contextlib:suppress"]),
+        ("from oneflow import typing as tp, nn\nfrom a.b import *\n", ["oneflow.typing", "oneflow:nn", "a.b"]),
         ("import sys\nsys.path.append('/srv/lib')\nimport mine\n", []),
         ("import subprocess\nsubprocess.run(['pip', 'install', 'x'])\nimport x\n", []),
         ("import model, models.resnet, data_utils, fast, torch\n", ["torch"]),
@@ -97,6 +102,59 @@ def test_missing_packages_are_findings_with_the_way_to_install_them(spec, tmp_pa
     ]
 
 
+# Packages with modules that are no files of theirs, or whose names come from elsewhere.
+PACKAGES = {
+    "plain/__init__.py": "import os\nvalue = 1\n",
+    "plain/sub/__init__.py": "",
+    "plain/sub/deep.py": "",
+    "makes/__init__.py": "import sys\nsys.modules['makes.sub'] = sys\n",
+    "finds/__init__.py": "__path__.append('/elsewhere')\n",
+    "shares/__init__.py": "from os import *\n",
+    "lazy/__init__.py": "def __getattr__(name):\n    return name\n",
+    "space/sub.py": "",
+    "single.py": "raise SystemExit\n",
+    "damaged/__init__.py": "# coding: none\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        *(
+            (name, "")
+            for name in ("plain.sub", "plain.sub.deep", "plain:sub", "plain:value", "plain.sub:deep", "os.path")
+        ),
+        *((name, "plain.typing") for name in ("plain.typing", "plain.typing.x", "plain:typing", "plain.typing:Numpy")),
+        ("plain.sub:none", "plain.sub.none"),
+        *((name, "") for name in ("makes.sub", "makes:sub", "finds.any", "shares:getcwd", "lazy:any", "single.x")),
+        *((name, name) for name in ("shares.any", "lazy.any", "space.none")),
+        *((name, "") for name in ("space.sub", "space:sub", "single:x", "xml.etree.ElementTree", "pytest:fixture")),
+        ("space:none", "space.none"),
+        ("none.sub", "none"),
+        ("none:sub", "none"),
+    ],
+)
+def test_a_missing_submodule_is_found_where_its_package_surely_lacks_it(spec, tmp_path, name, missing):
+    for file, text in PACKAGES.items():
+        (tmp_path / "lib" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lib" / file).write_text(text)
+    python = f"{tmp_path}/pytorch/bin/python"
+    found = [f"train.py imports {missing}, which {python} does not have"] if missing else []
+    names = ["damaged.x", "os", name]
+    got = imports.findings(spec(*names, environment={"PYTHONPATH": str(tmp_path / "lib")}), ME)
+    assert [each.found for each in got] == found
+
+
+def test_the_first_guides_module_of_oneflow_names_its_releases(spec, tmp_path):
+    (tmp_path / "oneflow").mkdir()
+    (tmp_path / "oneflow/__init__.py").write_text("from oneflow.framework.type_tensor import *\n")
+    for text in ("import oneflow.typing as tp", "from oneflow import typing as tp", "from oneflow.typing import Numpy"):
+        names = rules.imported(f"import oneflow as flow\n{text}\n")
+        (found,) = imports.findings(spec(*names, environment={"PYTHONPATH": str(tmp_path)}), ME)
+        assert found.found.startswith("train.py imports oneflow.typing, which")
+        assert "OneFlow up to 0.4" in found.action and "job_image" in found.action
+
+
 @pytest.mark.parametrize(
     ("missing", "venv", "action"),
     [
@@ -105,6 +163,12 @@ def test_missing_packages_are_findings_with_the_way_to_install_them(spec, tmp_pa
         (["PIL"], "mindspore", "add pillow to mindspore_extra_packages, each as NAME==VERSION, and run site.yml"),
         (["torch"], "mindspore", "set job_venv to the environment that has torch"),
         (["yaml"], "mine", "install PyYAML for that Python on the nodes"),
+        (["torch.none"], "pytorch", "set job_venv or job_image to an environment with an earlier or newer release"),
+        (
+            ["cv2", "sklearn.none"],
+            "mine",
+            "install opencv-python-headless for that Python on the nodes, and set job_venv",
+        ),
     ],
 )
 def test_each_missing_package_has_an_action(missing, venv, action):
@@ -158,6 +222,6 @@ def test_no_example_of_the_project_is_suspected():
         folder = PROJECT / job.get("job_source", "none")
         if name and (folder / name).is_file():
             names = rules.imported((folder / name).read_text(), source_folder.read(str(folder)).files)
-            suspected[path.name] = set(names) - sys.stdlib_module_names
+            suspected[path.name] = {re.split("[.:]", each)[0] for each in names} - sys.stdlib_module_names
     assert len(suspected) > 5
     assert set().union(*suspected.values()) <= {"torch", "torchvision", "numpy", "mindspore", "oneflow", "mpi4py"}

@@ -233,6 +233,10 @@ def test_devices_become_generic_resources():
     everything = planned(with_gpus, job_devices="auto", job_ranks_per_node="auto")[0]
     assert "--gres=gpu:4" in everything.submitted["job.sbatch"] and everything.world_size == 8
     assert "--gres=gpu:3" in planned(with_gpus, job_devices="auto", job_ranks_per_node=3)[0].submitted["job.sbatch"]
+    copy = {"job_devices": "auto", "job_launcher": "direct", "job_ranks_per_node": "node", "job_command": ["./run.sh"]}
+    plan, _ = planned(with_gpus, **copy)
+    assert "--gres=gpu:4" in plan.submitted["job.sbatch"] and plan.world_size == 2
+    assert "./run.sh starts its own ranks: one copy on each node, all devices" in plan.describe()
     assert "--gres" not in planned(with_gpus, job_devices="none")[0].submitted["job.sbatch"]
     one_without = {**with_gpus, "nodes": [with_gpus["nodes"][0], FACTS["nodes"][1]]}
     assert "--gres" not in planned(one_without, job_devices="auto")[0].submitted["job.sbatch"]
