@@ -121,6 +121,7 @@ class Job:
     hosts: str = ""
     ranks_per_node: int | None = None
     devices: tuple[int, ...] | None = None
+    any_device_set: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: tuple[str, ...] = ()
     network: str = ""
