@@ -64,7 +64,8 @@ def test_the_pages_on_guides_name_existing_things():
     page = "".join(path.read_text() for path in (PROJECT / "docs").glob("guide*.md"))
     files = set(re.findall(r"`((?:jobs|playbooks)/[\w-]+\.yml)", page))
     assert len(files) > 12 and [name for name in files if not (PROJECT / name).exists()] == []
-    blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    inventories = [yaml.safe_load(path.read_text()) for path in sorted((PROJECT / "inventories").glob("guide-*.yml"))]
+    blocks = [inventory["all"]["vars"] for inventory in inventories]
     stacks = (PROJECT / "roles/nvidia_stack/vars/main/stacks.yml").read_text()
     assert len(blocks) == 5 and all(
         f"  {block['nvidia_stack']}:\n" in stacks for block in blocks if "nvidia_stack" in block

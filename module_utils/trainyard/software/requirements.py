@@ -184,6 +184,21 @@ def python_in_range(python: tuple[int, int], least: str, most: str) -> bool:
     return (not least or python >= _python(least)) and (not most or python <= _python(most))
 
 
+# The own Python of the supported systems.
+_PYTHON_OF = {
+    "Debian 11": (3, 9),
+    "Ubuntu 22.04": (3, 10),
+    "Debian 12": (3, 11),
+    "Ubuntu 24.04": (3, 12),
+    "Debian 13": (3, 13),
+}
+
+
+def systems_with(least: str, most: str) -> list[str]:
+    """Return the supported systems whose own Python lies in a range, as in python_in_range."""
+    return [system for system, python in _PYTHON_OF.items() if python_in_range(python, least, most)]
+
+
 def _python(text: str) -> tuple[int, int]:
     major, minor = text.split(".")[:2]
     return int(major), int(minor)

@@ -11,14 +11,14 @@ import base64
 import io
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import requested
-from ...trainyard.software.requirements import without_password
+from ...trainyard.software.requirements import systems_with, without_password
 from ..machine.as_user import JobError
 from . import addresses, apt_offers, datasets, locked_packages, package_index
 from .environment_work import Work
@@ -112,8 +112,9 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
     try:
         work = Work(params)
     except EnvironmentFailure as error:
-        return None, [Finding(f"Python of {name}", error.found, "an interpreter that runs", error.action)]
-    faults = [replace(finding, check=f"{finding.check} of {name}") for finding in work.findings]
+        wrong = [Finding("Python", error.found, "an interpreter that runs", error.action)]
+        return None, _of_part(wrong, name, part)
+    faults = _of_part(work.findings, name, part)
     if work.remake and not work.interpreter.can_make_environments and not part.get("manage_system"):
         major, minor = work.interpreter.minor
         found = f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing"
@@ -124,6 +125,18 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
         variables = f"{part['prefix']}_wheel_url"
         faults += _source({"what": f"the wheel of {package}", "url": address, "variables": variables})
     return work, faults
+
+
+def _of_part(findings: Iterable[Finding], name: str, part: Mapping[str, Any]) -> list[Finding]:
+    """Name the part in findings about its environment; those about Python also have where a fitting one comes from."""
+    least, most = (str(part["environment"].get(key) or "") for key in ("python_min", "python_max"))
+    systems = ", ".join(systems_with(least, most)) or "none"
+    hint = f": {part['prefix']}_interpreter (supported systems with Python {least} to {most}: {systems})"
+    hints = {"Python": hint if least and most else ""}
+    return [
+        replace(each, check=f"{each.check} of {name}", action=each.action + hints.get(each.check, ""))
+        for each in findings
+    ]
 
 
 def _source(source: Mapping[str, Any]) -> Sequence[Finding]:

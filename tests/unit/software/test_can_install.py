@@ -133,6 +133,14 @@ def test_a_finding_on_a_broken_interpreter_has_an_action(tmp_path):
     assert finding["action"] == "repair it or name another one"
 
 
+@pytest.mark.parametrize("interpreter", ["python9", sys.executable])
+def test_a_host_without_the_python_of_a_guide_learns_which_systems_have_it(tmp_path, interpreter):
+    """MindSpore's last releases for GPUs have wheels for Python 3.7 to 3.9."""
+    (finding,) = asked_for(tmp_path, interpreter=interpreter, python_min="3.7", python_max="3.9")["findings"]
+    assert finding["check"] == "Python of pytorch"
+    assert finding["action"].endswith(": pytorch_interpreter (supported systems with Python 3.7 to 3.9: Debian 11)")
+
+
 def test_a_wheel_with_an_address_asks_no_index(served, pip):
     folder, address, _ = served
     wheel = f"{address}/torch-2.13.0+cu126-py3-none-any.whl"

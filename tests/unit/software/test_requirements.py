@@ -1,6 +1,7 @@
 """Pinned requirements: their syntax, and the versions and wheels that meet them."""
 
 import pytest
+from ansible.module_utils.trainyard.cluster.survey import SUPPORTED
 from ansible.module_utils.trainyard.software import requirements
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +86,13 @@ def test_missing_packages_are_described():
 )
 def test_the_range_of_pythons_includes_its_ends(least, most, inside):
     assert requirements.python_in_range(PYTHON, least, most) == inside
+
+
+def test_the_systems_whose_own_python_is_in_a_range():
+    assert requirements.systems_with("3.8", "3.10") == ["Debian 11", "Ubuntu 22.04"]
+    assert requirements.systems_with("3.13", "") == ["Debian 13"] and requirements.systems_with("", "3.8") == []
+    named = {f"{system} {version}" for system, versions in SUPPORTED.items() for version in versions}
+    assert {system.lower() for system in requirements.systems_with("", "")} == named
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=4), st.sampled_from(["", "+cpu", "rc1", ".post1", ".dev3"]))

@@ -123,6 +123,7 @@ class Job:
     # What starts ranks by itself, such as run.sh: one copy of it runs on each node, with all devices. "" for nothing.
     one_copy: str = ""
     devices: tuple[int, ...] | None = None
+    any_device_set: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: tuple[str, ...] = ()
     network: str = ""

@@ -73,6 +73,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         ranks_per_node=ranks_per_node,
         one_copy=commands.started(command) if one_copy and command else "",
         devices=devices,
+        any_device_set=values.flag("job_any_device_set"),
         env=env,
         secret_env=tuple(dict.fromkeys([*secret_env, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])),
         network=values.text("job_network"),

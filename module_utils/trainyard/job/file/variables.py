@@ -143,6 +143,10 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "8 linked devices, and all 8 with several nodes.",
             "auto",
         ),
+        "job_any_device_set": _flag(
+            "Try 2 devices of an Ascend 910 that are not linked, such as `[0, 4]`, or fewer than 8 of each of "
+            "several nodes: HCCL's documents forbid both, its parser does not. [Rules](rank-table.md#rules)."
+        ),
         "job_spares": _number(
             "Number of spare hosts, the last of the group. A spare takes over the ranks of a lost or failing "
             "node. Needs `job_max_restarts`. [Spares](restarts.md#spares).",

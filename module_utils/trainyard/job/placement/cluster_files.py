@@ -37,8 +37,8 @@ _PLAIN = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z][a-z0-9.-]*
 def plan_rank_table(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:
     """Return `findings`, `chip` and the `servers` of a rank table of these nodes.
 
-    `settings`: `devices` as in job_devices, `network` as in job_network, `server_ip` of a single server, `path`, and
-    `folder`, whether there is a folder for it.
+    `settings`: `devices` as in job_devices, `network` as in job_network, `server_ip` of a single server, `path`,
+    `folder`, whether there is a folder for it, and `any_device_set` as job_any_device_set.
     """
     found = [*_no_folder(settings, "rank_table_path"), *_silent(nodes)]
     try:
@@ -70,7 +70,7 @@ def plan_rank_table(nodes: Sequence[Record], settings: Record) -> dict[str, Any]
     problems = tables.chip_findings(placement) or [
         *distinct_addresses(placed),
         *tables.device_findings(placement),
-        *faults(tables.device_set_findings(placement)),
+        *faults(tables.device_set_findings(placement, overruled=bool(settings.get("any_device_set")))),
         *tables.table_findings(placement, None),
     ]
     return {
@@ -183,7 +183,7 @@ def _named(finding: Finding, prefix: str) -> Finding:
 
     def own(text: str) -> str:
         text = text.replace(", or job_ranks_per_node", "").replace("the job has several nodes", "it has several")
-        return re.sub(r"\bjob_(devices|hosts|network)\b", rf"{prefix}_\1", text)
+        return re.sub(r"\bjob_(devices|any_device_set|hosts|network)\b", rf"{prefix}_\1", text)
 
     return replace(finding, found=own(finding.found), expected=own(finding.expected), action=own(finding.action))
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...ascend import rank_table
 from ...ascend.given_rank_table import GivenTable, host_ip
 from ...ascend.rank_table_view import ServerView, View
-from ...findings.findings import Finding, counted, faults, host_list
+from ...findings.findings import Finding, Warned, counted, faults, host_list
 from .placement import Node, Placement
 
 CHECK = "rank table"
@@ -210,8 +210,11 @@ def device_findings(placement: Placement) -> list[Finding]:
     return findings
 
 
-def device_set_findings(placement: Placement) -> list[Finding]:
-    """Find sets of devices that the chip's wiring does not join; what HCCL accepts all the same is a warning."""
+def device_set_findings(placement: Placement, *, overruled: bool) -> list[Finding]:
+    """Find sets of devices that HCCL's documents forbid, as the chip's wiring does not join them.
+
+    Those that HCCL's parser takes all the same are a warning if job_any_device_set overrules these.
+    """
     findings = []
     for node in placement.nodes:
         of_chip = node.npu.get("chip")
@@ -220,5 +223,8 @@ def device_set_findings(placement: Placement) -> list[Finding]:
         for problem in rank_table.device_set_problems(physical_ids(node), of_chip, len(placement.nodes)):
             found = f"{problem.found} (chip {of_chip})"
             action = f"{problem.action}: set job_devices, or job_ranks_per_node"
+            if isinstance(problem, Warned) and not overruled:
+                problem = rank_table.as_error(problem)
+                action += "; job_any_device_set: true tries it all the same"
             findings.append(replace(problem, host=node.host, check="devices", found=found, action=action))
     return findings

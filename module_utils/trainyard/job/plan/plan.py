@@ -295,7 +295,8 @@ def build(
         findings += images.findings(job.image, {member.host: member.facts for member in members if member.facts})
     if placement is None or few:
         return None, findings
-    findings += device_set_findings(placement) + build_findings(placement) + launcher.check(job, placement)
+    findings += device_set_findings(placement, overruled=job.any_device_set)
+    findings += build_findings(placement) + launcher.check(job, placement)
     placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
     findings += [*wrong, *witnesses.alone(job, placement)]

@@ -101,13 +101,15 @@ def test_all_that_keeps_a_table_from_being_written_comes_at_once():
         ([ILL, record(1)], {}, "n1", ["device 3 with health Alarm", "device 4 with its link down"]),
         ([record(0), record(2), record(1, chip="910")], {}, "n2", ["chip 910"]),
         ([record(0, chip="910")], {"devices": [0, 1, 2]}, "n1", ["3 devices: 0, 1, 2 (chip 910)"]),
-        # HCCL takes these: the module that writes the table warns.
-        ([record(0, chip="910")], {"devices": [0, 4]}, "n1", []),
+        ([record(0, chip="910")], {"devices": [0, 4]}, "n1", ["2 devices: 0, 4 (chip 910)"]),
+        # HCCL's parser takes these: the module that writes the table warns.
+        ([record(0, chip="910")], {"devices": [0, 4], "any_device_set": True}, "n1", []),
     ],
 )
 def test_devices_that_a_job_could_not_use_are_in_no_table(records, settings, host, expected):
     plan = cluster_files.plan_rank_table(records, {**SETTINGS, **settings})
     assert found(plan) == [(host, "devices", text) for text in expected]
+    assert "job_" not in json.dumps(plan["findings"])
 
 
 def test_a_hostfile_has_the_addresses_and_the_number_of_devices():

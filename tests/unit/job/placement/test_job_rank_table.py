@@ -201,7 +201,7 @@ ALL = "8 devices {0-7} on each server, since there are several servers"
 
 
 @pytest.mark.parametrize(
-    ("servers", "devices", "expected", "refused"),
+    ("servers", "devices", "expected", "rejected"),
     [
         (1, [0, 1, 2], "1, 2, 4 or 8 devices", True),
         (1, [2, 3, 4, 5], "{0,1,2,3} or {4,5,6,7} for 4 devices", True),
@@ -211,17 +211,20 @@ ALL = "8 devices {0-7} on each server, since there are several servers"
         (2, [4, 5, 6, 7], ALL, False),
     ],
 )
+@pytest.mark.parametrize("accepted", [False, True])
 @pytest.mark.parametrize("launcher", ["rank_table", "mpirun", "mindspore", "direct"])
-def test_sets_that_a_910_does_not_join_are_refused_or_a_warning(launcher, servers, devices, expected, refused):
-    job = make_job(launcher=launcher, devices=devices)
+def test_sets_that_a_910_does_not_join_are_refused(launcher, servers, devices, expected, rejected, accepted):
+    """With job_any_device_set those that HCCL's parser takes become warnings."""
+    job = make_job(launcher=launcher, devices=devices, any_device_set=accepted)
     plan, findings = planned(job, [server(number, chip="910") for number in range(servers)])
-    warnings = plan.as_dict()["warnings"]
-    shown = [finding.as_dict() for finding in findings] if refused else warnings
+    refused = rejected or not accepted
+    shown = [finding.as_dict() for finding in findings] if refused else plan.as_dict()["warnings"]
     assert bool(findings) is refused
     found = f"{len(devices)} devices: {', '.join(map(str, devices))} (chip 910)"
     assert [(each["host"], each["check"], each["found"], each["expected"]) for each in shown] == [
         (f"n{number + 1}", "devices", found, expected) for number in range(servers)
     ]
+    assert all(("job_any_device_set: true" in each["action"]) is not (rejected or accepted) for each in shown)
     assert refused or f"     found     {found}\n     expected  {expected}\n" in describe(plan.as_dict())
     assert make_plan(job, [server(number) for number in range(servers)]).as_dict()["warnings"] == []
 

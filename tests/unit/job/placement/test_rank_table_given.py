@@ -118,7 +118,7 @@ def test_a_given_table_that_hccl_accepts_is_a_warning():
             device["host_port"] = "50000"
 
     members = [server(0, chip="910"), server(1, chip="910")]
-    plan = make_plan(given_job(members, same_port, devices=[0, 4]), members).as_dict()
+    plan = make_plan(given_job(members, same_port, devices=[0, 4], any_device_set=True), members).as_dict()
     facts = [(each["host"], each["check"], each["found"].partition(": ")[2]) for each in plan["warnings"]]
     devices = [(host, "devices", "0, 4 (chip 910)") for host in ("n1", "n2")]
     assert facts == [*devices, ("n1", "rank table", "host_port 50000, which device 0 has")]

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.trainyard.job.plan.plan import describe
 from ansible.module_utils.trainyard.job.run import answers
-from captured_tree import NODES
+from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from captured_tree import NODES, unfold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_samples import captured_member, make_job, make_plan, member, planned, processes
@@ -35,6 +37,26 @@ def test_ascend_devices_are_hidden_by_their_own_variable(tmp_path):
     plan = make_plan(make_job(devices=[0, 1]), [node]).as_dict()
     env = plan["nodes"][0]["processes"][0]["env"]
     assert env["ASCEND_RT_VISIBLE_DEVICES"] == "0,1" and "CUDA_VISIBLE_DEVICES" not in env
+
+
+def test_an_environment_of_conda_is_planned_with_its_own_python(tmp_path):
+    """It has no pyvenv.cfg; the guides make one, with conda's mindspore 2.0.0a0."""
+    conda = "/opt/conda/envs/guide"
+    tree = unfold("plain", tmp_path)
+    for name in (
+        "bin/python",
+        "conda-meta/history",
+        "lib/python3.9/site-packages/mindspore-2.0.0a0.dist-info/METADATA",
+    ):
+        (tree / f"{conda}/{name}".lstrip("/")).parent.mkdir(parents=True)
+        (tree / f"{conda}/{name}".lstrip("/")).touch()
+    facts = read_node(Tree(str(tree)), packages=["mindspore"], venv=conda, user=None)
+    assert facts["venv"]["exists"] and facts["packages"] == {"mindspore": "2.0.0a0"}
+    job = make_job(launcher="mindspore", venv=conda, packages=["mindspore"], ranks_per_node=8, devices="none")
+    node = replace(member(0), facts={**member(0).facts, "packages": facts["packages"]})
+    plan = make_plan(job, [node])
+    assert plan.as_dict()["venv"] == conda and len(processes(plan.as_dict())) == 9
+    assert {process["env"]["PATH"].split(":")[0] for _, process in processes(plan.as_dict())} == {f"{conda}/bin"}
 
 
 def test_the_broken_driver_is_reported_for_its_node(tmp_path, gpu_members):

@@ -156,6 +156,33 @@ def test_an_msjob_has_a_scheduler_and_workers():
     assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
 
 
+def replicas_of(job):
+    return {role: replica["replicas"] for role, replica in job["spec"]["msReplicaSpecs"].items()}
+
+
+def test_an_msjob_of_one_worker_needs_no_scheduler():
+    """As in ms-operator's samples, which then sets no variables; TLS and recovery are between processes."""
+    start = {"job_launcher": "mindspore", "job_packages": ["mindspore"], "job_nodes": 1}
+    queue = {"queue": "q", "queue_system": "volcano"}
+    job = the("MSJob", **start, job_kubernetes=queue)
+    assert replicas_of(job) == {"Worker": 1} and job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] == 1
+    recovery = {"job_recovery": True, "job_max_restarts": 1}
+    for more in ({"tls_secret": "ms-tls"}, {"recovery_claim": "claim"}, {"servers": 1}):
+        given = {**start, **(recovery if "recovery_claim" in more else {}), "job_kubernetes": more}
+        assert {"Scheduler": 1, "Worker": 1}.items() <= replicas_of(the("MSJob", **given)).items()
+
+
+def test_an_msjob_may_have_parameter_servers():
+    table = {"servers": 2, "device_resource": "nvidia.com/gpu", "queue": "q", "queue_system": "volcano"}
+    start = {"job_launcher": "mindspore", "job_packages": ["mindspore"], "job_devices": "auto", "job_ranks_per_node": 1}
+    job = the("MSJob", **start, job_kubernetes=table)
+    jsonschema.Draft202012Validator(SCHEMAS["MSJob"]).validate(job)
+    assert replicas_of(job) == {"Scheduler": 1, "PS": 2, "Worker": 3}
+    assert job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] == 6
+    found = {role: "resources" in template["spec"]["containers"][0] for role, template in templates(job).items()}
+    assert found == {"Scheduler": False, "PS": False, "Worker": True}
+
+
 def test_an_msjob_with_tls_and_recovery_mounts_secret_and_claim():
     table = {"tls_secret": "ms-tls", "recovery_claim": "recovery"}
     job = the("MSJob", job_launcher="mindspore", job_recovery=True, job_max_restarts=2, job_kubernetes=table)
@@ -300,6 +327,8 @@ WRONG = [
     ({"job_kubernetes": {"resorce": "Job"}}, "did you mean resource?"),
     ({"job_kubernetes": {"resource": "TFJob"}}, "one of Job, PyTorchJob, MPIJob, MSJob"),
     ({"job_kubernetes": {"resource": "MSJob"}, "job_launcher": "torchrun"}, "set job_launcher: mindspore"),
+    ({"job_kubernetes": {"servers": 2}}, "an MSJob, which alone has parameter servers"),
+    ({"job_kubernetes": {"servers": -1}, "job_launcher": "mindspore"}, "the number of parameter servers"),
     ({"job_kubernetes": {"memory": "64 GB"}}, "a quantity of Kubernetes"),
     ({"job_kubernetes": {"host_network": "yes"}}, "true or false"),
     ({"job_kubernetes": {"volumes": [{"path": "data", "claim": "x"}]}}, "where it is mounted"),

@@ -130,6 +130,7 @@ PLACES = [
     ("PyTorchJob", pod("d-worker-0", {}), 1, ("rank1", [1], "rank_1.log")),
     ("MSJob", pod("d-worker-2", {}), 1, ("worker2", [2], "worker_2.log")),
     ("MSJob", pod("d-scheduler-0", {}, role="scheduler"), 1, ("scheduler", [], "scheduler.log")),
+    ("MSJob", pod("d-ps-1", {}, role="server"), 1, ("server1", [], "server_1.log")),
     ("MPIJob", pod("d-launcher-x7k2p", {}, role="launcher"), 2, ("mpirun", list(range(8)), "launcher.log")),
     ("MPIJob", pod("d-worker-1", {}), 2, ("sshd1", [], "sshd_1.log")),
 ]

@@ -169,12 +169,18 @@ def _mpi_spec(request: Request) -> Manifest:
 
 def _ms_spec(request: Request) -> Manifest:
     command = [literal(word) for word in request.job.command]
+    servers = request.settings.servers
+    # The operator sets no variables for a single worker alone, which trains as without a cluster.
+    alone = request.pods == 1 and not (servers or request.tls_secret or request.job.restarts.recovery)
+    counts = {"Scheduler": 0 if alone else 1, "PS": servers, "Worker": request.pods}
+    roles = {"Scheduler": "scheduler", "PS": "server", "Worker": "worker"}
     return {
-        "runPolicy": _run_policy(request, request.pods + 1),
+        "runPolicy": _run_policy(request, sum(counts.values())),
         "successPolicy": request.settings.success,
         "msReplicaSpecs": {
-            "Scheduler": _replica(request, 1, pod_template(request, "scheduler", command, devices=False)),
-            "Worker": _replica(request, request.pods, pod_template(request, "worker", command)),
+            kind: _replica(request, count, pod_template(request, roles[kind], command, devices=kind == "Worker"))
+            for kind, count in counts.items()
+            if count
         },
     }
 

@@ -63,6 +63,7 @@ class Settings:
     priority_class: str = ""
     clean_pods: str = "None"
     success: str = "AllWorkers"
+    servers: int = 0
     keep_s: int | None = None
     tls_secret: str = ""
     recovery_claim: str = ""
@@ -94,7 +95,7 @@ def _is_selector(value: Any) -> bool:
     )
 
 
-def _is_seconds(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
@@ -109,7 +110,8 @@ _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ),
     ("ssh_mount_path code_path", lambda value: not value or value.startswith("/"), "an absolute path in the pods"),
     ("host_network", lambda value: isinstance(value, bool), "true or false"),
-    ("keep_s", _is_seconds, "seconds after which the cluster removes the ended job"),
+    ("keep_s", _is_count, "seconds after which the cluster removes the ended job"),
+    ("servers", _is_count, "the number of parameter servers, or 0"),
     (
         "image_pull_secrets",
         lambda value: _is_list(value, lambda name: isinstance(name, str) and bool(name)),
@@ -223,6 +225,9 @@ def _launcher_findings(values: Mapping[str, Any], launcher: str) -> list[Finding
     if values["recovery_claim"] and resource != "MSJob":
         found = f"{values['recovery_claim']} with a {resource}"
         findings.append(_problem("recovery_claim", found, "an MSJob, whose scheduler recovers"))
+    if values["servers"] and resource != "MSJob":
+        found = f"{values['servers']} with a {resource}"
+        findings.append(_problem("servers", found, "an MSJob, which alone has parameter servers"))
     return findings
 
 

@@ -68,6 +68,8 @@ def place(pod: Data, kind: str, ranks_per_pod: int, pods: int) -> tuple[str, lis
         return f"sshd{index}", [], f"sshd_{index}.log"
     if role == "scheduler":
         return "scheduler", [], "scheduler.log"
+    if role == "server":
+        return f"server{index}", [], f"server_{index}.log"
     if kind == "MSJob":
         return f"worker{index}", ranks, f"worker_{index}.log"
     if ranks_per_pod > 1:

@@ -1,0 +1,48 @@
+"""The search of the docs' site finds what readers of the guides know: their scripts, settings and terms."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import snowballstemmer
+from ansible_run import PROJECT
+
+STEM = snowballstemmer.stemmer("english").stemWord
+
+
+@pytest.fixture(scope="module")
+def pages_of(tmp_path_factory):
+    """Build the pages of the guides alone, and return what their search index finds for a query."""
+    site = tmp_path_factory.mktemp("site")
+    only = ["-D", "include_patterns=docs/guide*.md", "-D", "root_doc=docs/guides", "-D", "html_theme=basic"]
+    argv = ["-m", "sphinx", "-q", "-Q", *only, "-c", PROJECT / "docs", PROJECT, site]
+    subprocess.run([sys.executable, *map(str, argv)], check=True, cwd=PROJECT, timeout=120)
+    index = json.loads((site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")"))
+
+    def found(query):
+        numbers = []
+        for word in re.findall(r"\w+", query.lower()):
+            entries = index["terms"].get(STEM(word), [])
+            numbers.append({entries} if isinstance(entries, int) else set(entries))
+        return {index["docnames"][number] for number in set.intersection(*numbers)}
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        *((name, "guide-mindspore-gpu") for name in ("run_gpu.sh", "run_gpu_cluster.sh", "nccl_allgather.py")),
+        *((name, "guide-mindspore-gpu") for name in ("OpenMPI", "DATA_PARALLEL", "AUTO_PARALLEL", "PyNative")),
+        *((name, "guide-mindspore-gpu") for name in ("CheckpointConfig", "server_cert_path", "MS_SERVER_NUM")),
+        *((name, "guide-mindspore-cpu") for name in ("MS_SERVER_NUM", "set_ps_context", "scheduler")),
+        *((name, "guide-ascend-ocr") for name in ("ascend8p.sh", "CRNN", "hccl_tools.py", "merge_hccl.py")),
+        *((name, "guide-pytorch-v100") for name in ("nvidia-smi -pm", "pip3 install torchrun", "custom_data", "nvcc")),
+        *((name, "guide-oneflow") for name in ("consistent view", "ctrl_port", "gpu_device_num")),
+        *((name, "guides") for name in ("trains.sh", "distributed_train.py")),
+    ],
+)
+def test_the_words_of_a_guide_lead_to_its_page(pages_of, query, page):
+    assert f"docs/{page}" in pages_of(query)
