@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...machine import commands
@@ -21,26 +21,37 @@ MAX_NAMED = 20
 PODMANS_KEEPER = ["catatonit", "-P"]
 
 
-def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.PROC) -> list[int]:
-    """Return the processes of a user that began in the last `age_s` seconds, but those that are `known`.
+def began(uid: int, age_s: float, proc: str = processes.PROC) -> list[int]:
+    """Return the processes of a user that began in the last `age_s` seconds and belong to no job.
 
     The caller's own connection does not count, nor does the user's systemd, which comes and goes with logins, nor what
     root does as the user (as_user.py), such as for somebody who watches another job, nor Podman's keeper.
     """
+    found = _began(uid, age_s, proc)
+    if found:
+        # A process that was about to become another program showed no environment.
+        time.sleep(processes.EXEC_S)
+        found &= _began(uid, age_s, proc)
+    return sorted(found)
+
+
+def _began(uid: int, age_s: float, proc: str) -> set[int]:
     since = (time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * os.sysconf("SC_CLK_TCK")
     of_user = processes.of_user(uid, proc)
+    # Read after them: jobs that run start and end processes all the time.
+    of_jobs = processes.of_any_job(proc)
     manager = _manager(uid)
     # It starts (sd-pam) before any service.
     first = min((pid for pid, (parent, _) in of_user.items() if parent == manager), default=0)
-    apart = {*known, *_above(os.getpid(), proc), manager, first}
+    apart = {*of_jobs, *_above(os.getpid(), proc), manager, first}
     new = {pid: above for pid, (above, started) in of_user.items() if started >= since and pid not in apart}
-    return sorted(
+    return {
         pid
         for pid, above in new.items()
         if processes.arguments(pid, proc) != PODMANS_KEEPER
         and not _by_root(pid, above, proc)
         and Path(f"{proc}/{pid}").exists()
-    )
+    }
 
 
 def _by_root(pid: int, above: int, proc: str) -> bool:
