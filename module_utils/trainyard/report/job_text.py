@@ -165,6 +165,7 @@ def _silent(job: _Failed) -> list[str]:
     )
     return [
         f"{nodes} with {job.on_node} went silent: {since}, so {they_are} frozen, cut off or down",
+        *([job.failure["reason"]] if job.failure.get("reason") else []),
         f"{monitors_end} {job.on_node} as soon as {they_run} again; check the {the_nodes}, then start the job again",
     ]
 
