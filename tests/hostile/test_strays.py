@@ -7,6 +7,8 @@ import sys
 import time
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard.job.run import strays as not_ended
 from ansible.module_utils.trainyard_node.job.run import job, processes, strays, units
 from job_cluster import wait_for
@@ -203,6 +205,47 @@ def test_the_slice_of_a_job_without_a_folder_keeps_its_node_in_use(place, tmp_pa
     monkeypatch.setattr(processes, "in_slices", lambda: {"a-1"})
     (found,) = [each for each in job.list_folders(place.jobs) if each["job_id"] == "a-1"]
     assert (found["running"], found["job_dir"]) == (True, str(place.jobs / "a-1"))
+
+
+HOLDS = """
+import mmap, sys
+opened, mapped = open(sys.argv[1] + "/open"), open(sys.argv[1] + "/mapped", "r+b")
+held = mmap.mmap(mapped.fileno(), 0)
+mapped.close()
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_files_in_shared_memory_that_no_process_uses_are_named(place, monkeypatch):
+    """A job that had filled it left all of it without a word."""
+    shared, uid = place.folder("shm"), place.owner.uid
+    for name in ("left", "open", "mapped"):
+        place.writes(shared / name, "x")
+    (shared / "link").symlink_to("/etc/passwd")
+    if IS_ROOT:
+        (shared / "roots").write_text("x")
+    python = "/usr/bin/python3" if IS_ROOT else sys.executable
+    with by_sshd(place, python, "-c", HOLDS, str(shared), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        user.stdout.readline()
+        assert set(strays.shared_files(uid, HOUR_S, str(shared))) == {"left"}
+        user.communicate()
+    assert set(strays.shared_files(uid, HOUR_S, str(shared))) == {"left", "mapped", "open"}
+    assert strays.shared_files(uid, -HOUR_S, str(shared)) == {}
+    monkeypatch.setattr(strays, "shared_files", lambda *_: dict.fromkeys(("a", "b"), 3 << 20))
+    answer = job.not_ended(place.user, HOUR_S)
+    assert not misfit(answer, answers.NOT_ENDED)
+    assert answer["shared_memory"] == {"count": 2, "size_mib": 6, "names": ["a", "b"]}
+
+
+def test_the_report_names_shared_memory_for_each_host():
+    shared = {"count": 2, "size_mib": 512, "names": ["torch_77_1\x1b[2J"]}
+    some = {"not_ended": {"count": 0, "user": "train", "processes": [], "shared_memory": shared}}
+    assert not_ended.texts({"n2": some}) == [
+        "left in /dev/shm on n2: 512 MiB in 2 files of user train, which no process uses: torch_77_1\\x1b[2J; 1 more",
+        "  if the job made them, remove them there: rm /dev/shm/NAME",
+    ]
+    assert len(not_ended.texts({f"n{number}": some for number in range(9)})) == 8
 
 
 def test_the_report_names_them_on_one_line_for_each_host():

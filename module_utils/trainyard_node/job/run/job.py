@@ -229,11 +229,17 @@ def not_ended(user: str, age_s: float) -> dict[str, Any]:
     """Return `count`, `user` and `processes`: what the job's user started during the job and belongs to no job.
 
     Without root there are none, nor for a job that runs as root: they could be anything that this user does.
+    `shared_memory` is what that user has left there, see strays.shared_files.
     """
     uid = as_user.named(user).uid
     found = strays.began(uid, age_s) if uid and not os.geteuid() else []
     named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MAX_NAMED]]
-    return {"count": len(found), "user": user, "processes": named}
+    answer = {"count": len(found), "user": user, "processes": named}
+    files = strays.shared_files(uid, age_s) if uid else {}
+    if not files:
+        return answer
+    shared = {"count": len(files), "size_mib": sum(files.values()) >> 20, "names": [*files][: strays.MAX_NAMED]}
+    return {**answer, "shared_memory": shared}
 
 
 def _lost(job_id: str, started: float) -> dict[str, Any]:

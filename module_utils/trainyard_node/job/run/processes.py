@@ -181,6 +181,16 @@ def open_files(pid: int, proc: AnyPath = PROC) -> list[str]:
     return links
 
 
+def files_in_use(pid: int, below: str) -> set[str]:
+    """Return the files below a folder that a process has open or mapped."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        found.update(open_files(pid))
+    for line in _content(f"{PROC}/{pid}/maps").decode("utf-8", "replace").splitlines():
+        found.update(line.split(maxsplit=5)[5:])
+    return {path for path in found if path.startswith(below)}
+
+
 def command_of_runtime(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> str:
     """Return the command of our runtime that a process runs, such as `agent`; "" where it runs another program."""
     argv = arguments(pid, proc)

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find processes of a job's user that began during a job and belong to no job.
+"""Find what a job's user has left that began during a job and belongs to no job: processes, and shared memory.
 
-A rank can start them through others: sshd, the user's own systemd (systemd-run --user), at or cron. They look like
-processes of the user, so they are reported and never ended.
+A rank can start processes through others: sshd, the user's own systemd (systemd-run --user), at or cron. They look like
+processes of the user, so they are reported and never ended. Files in shared memory are reported alike: no name or
+owner says for certain which job has made them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from ...machine import commands
 from . import processes
+from .disk_space import SHARED
 
 # Upper bound for the processes that are named.
 MAX_NAMED = 20
+# Upper bound for the files in shared memory that are examined.
+_MAX_FILES = 10_000
 # Podman starts it at the first container after a boot, and it keeps the user's namespace for all later ones.
 PODMANS_KEEPER = ["catatonit", "-P"]
 
@@ -52,6 +59,26 @@ def _began(uid: int, age_s: float, proc: str) -> set[int]:
         and not _by_root(pid, above, proc)
         and Path(f"{proc}/{pid}").exists()
     }
+
+
+def shared_files(uid: int, age_s: float, folder: str = SHARED) -> dict[str, int]:
+    """Return the sizes in bytes of a user's files in shared memory, by name, changed in the last `age_s` seconds.
+
+    A file counts that no process of the user has open or mapped.
+    """
+    since, found = time.time() - age_s, {}
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, _MAX_FILES):
+            with contextlib.suppress(OSError):
+                state = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(state.st_mode) and state.st_uid == uid and state.st_ctime >= since:
+                    found[entry.name] = state.st_blocks * 512
+    used = set[str]()
+    # The kernel names them without links.
+    place = os.path.realpath(folder)
+    for pid in processes.of_user(uid) if found else ():
+        used |= processes.files_in_use(pid, f"{place}/")
+    return {name: size for name, size in sorted(found.items()) if f"{place}/{name}" not in used}
 
 
 def _by_root(pid: int, above: int, proc: str) -> bool:

@@ -401,10 +401,12 @@ exit 1
 """
 
 
-def under_mpirun(cluster, program, world_size):
+def under_mpirun(cluster, program, world_size, **more):
     """Return a job whose ranks mpirun starts on the head, with only its own log there."""
     process = {"name": "mpirun", "ranks": list(range(world_size)), "argv": ["sh", "-c", program]}
-    job = cluster([""], *([] for _ in range(world_size - 1)), n1={"world_size": world_size, "processes": [process]})
+    job = cluster(
+        [""], *([] for _ in range(world_size - 1)), n1={"world_size": world_size, "processes": [process], **more}
+    )
     process.update(env={"PATH": os.defpath}, log=str(job.head.dir / "logs/mpirun.log"))
     write_json(job.head.dir / "node_plan.json", job.head.spec)
     return job.start()
