@@ -55,7 +55,7 @@ def unsure(file):
 def test_code_that_reads_a_program_has_it_print_english():
     found = {file: unsure(file) for file in CODE}
     named = {file.relative_to(PROJECT).as_posix().partition("/")[2]: names for file, names in found.items() if names}
-    # Those that are listed in vain go, too.
+    # Nothing is listed without a need.
     assert named == {path: set(names) for path, names in OTHERS.items()}
 
 
