@@ -110,7 +110,7 @@ def place(module: AnsibleModule, file: Path, text: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=module.tmpdir, delete=False) as new:
         new.write(text)
     sshd = module.get_bin_path("sshd", opt_dirs=["/usr/sbin", "/usr/local/sbin"], required=True)
-    status, output, error = module.run_command([sshd, "-t", "-f", new.name])
+    status, output, error = module.run_command([sshd, "-t", "-f", new.name], environ_update={"LC_ALL": "C"})
     if status != 0:
         module.fail_json(msg=f"sshd rejects the new {file}: {(error or output).strip()}")
     module.atomic_move(new.name, str(file))

@@ -22,6 +22,7 @@ from ansible.release import __version__ as ansible_version
 from ..trainyard.findings.redaction import HIDDEN, safe_text
 from ..trainyard.job.file.secret_values import SECRET
 from ..trainyard.job.file.variables import VARIABLES
+from ..trainyard_node.machine.programs import english
 from .inventory_options import inventory_given
 from .project import ROOT
 
@@ -128,6 +129,6 @@ def described(folder: str) -> str:
 
 
 def _git(folder: str, *argv: str) -> str:
-    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    env = {**english(), "GIT_OPTIONAL_LOCKS": "0"}
     options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": _GIT_S, "check": True, "env": env}
     return str(subprocess.run(["git", "-C", folder, *argv], **options).stdout).strip()

@@ -200,7 +200,7 @@ def collect(
     if outputs and not check:
         answer["outputs"] = outputs_of(folder, outputs, outputs_limit)
     named = stop and user and not check
-    return {**answer, "not_ended": job.not_ended(folder, job_id, user, age_s)} if named else answer
+    return {**answer, "not_ended": job.not_ended(user, age_s)} if named else answer
 
 
 def journal(*, job_id: str, job_dir: str, names: list[str]) -> Answer:

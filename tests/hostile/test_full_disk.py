@@ -102,13 +102,39 @@ def shown(blocks, free, files, free_files):
 def test_a_rank_that_fails_on_a_full_disk_says_so(tmp_path, monkeypatch, state, found):
     job = Cluster(tmp_path, ["wait"])
     runner = NodeRunner(job.head.dir)
-    monkeypatch.setattr(room.os, "statvfs", lambda _: state)
+    monkeypatch.setattr(room.os, "statvfs", lambda path: state if path != room.SHARED else shown(9999, 9999, 0, 0))
     failure = runner.failure(job.head.spec["processes"][0], exits.from_status(1))
     said = f"found {found} under {job.head.dir} on n1, expected room for what the job writes: make room there, or "
     assert failure.get("reason", "") == (f"{said}choose another folder with trainyard_state" if found else "")
     runner.inspect()
     assert runner.report["full"] == failure.get("reason", "")
     assert not misfit(failure, messages.failure_shape("n1", 1))
+
+
+# Messages of PyTorch 2.13 for a data loader without shared memory, and a program's own for a disk.
+NO_SHARED = "RuntimeError: unable to allocate shared memory(shm) for file </torch_77_1>: Success (0)"
+NO_ROOM = "OSError: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize(("free", "status", "log", "found"), [
+    (0, 1, NO_ROOM, f"{room.SHARED} on n1 is full: 512 of 512 MiB"),
+    (0, 1, "", f"{room.SHARED} on n1 is full: 512 of 512 MiB"),
+    # It was full when the rank ran.
+    (1 << 16, 1, NO_SHARED, f"{room.SHARED} on n1: 256 of 512 MiB are used now"),
+    (1 << 16, -signal.SIGBUS, "", f"{room.SHARED} on n1: 256 of 512 MiB are used now"),
+    (1 << 16, 1, NO_ROOM, ""), (1 << 16, 1, "via SHM/direct\nValueError: x", ""),
+])  # fmt: skip
+def test_a_rank_that_fails_without_shared_memory_says_so(tmp_path, monkeypatch, free, status, log, found):
+    job = Cluster(tmp_path, ["wait"])
+    runner = NodeRunner(job.head.dir)
+    (job.head.dir / "logs/rank_0.log").write_text(f"{log}\n")
+    state = {room.SHARED: shown(1 << 17, free, 0, 0)}
+    monkeypatch.setattr(room.os, "statvfs", lambda path: state.get(path) or shown(9999, 9999, 0, 0))
+    reason = runner.failure(job.head.spec["processes"][0], exits.from_status(status)).get("reason", "")
+    assert reason.count(room.SHARED) == bool(found) and reason.endswith(found)
+    # Another node's rank may be blamed, also one that mpirun started here.
+    runner.inspect()
+    assert runner.report["full"] == (found if not free else "")
 
 
 def test_what_its_log_says_comes_first(tmp_path, monkeypatch):

@@ -7,6 +7,8 @@ import sys
 import time
 
 import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard.job.run import strays as not_ended
 from ansible.module_utils.trainyard_node.job.run import job, processes, strays, units
 from job_cluster import wait_for
@@ -56,26 +58,25 @@ def test_what_a_rank_had_started_by_another_is_named_and_lives(place, job_id, st
 def test_what_began_before_the_job_and_what_is_a_jobs_are_not_named(place, job_id, stray):  # noqa: F811
     wait_for(lambda: processes.command_line(stray.pid) == "/bin/sleep 1234", "its start")
     uid = place.owner.uid
-    assert stray.pid in strays.began(uid, HOUR_S, ())
-    assert stray.pid not in strays.began(uid, HOUR_S, {stray.pid})
+    assert stray.pid in strays.began(uid, HOUR_S)
     started = processes.start_time(stray.pid) / os.sysconf("SC_CLK_TCK")
     since = time.clock_gettime(time.CLOCK_BOOTTIME) - started
-    assert stray.pid not in strays.began(uid, since - 1, ())
-    assert stray.pid in strays.began(uid, since + 1, ())
-    assert not {os.getpid(), os.getppid()} & set(strays.began(uid, HOUR_S, ()))
+    assert stray.pid not in strays.began(uid, since - 1)
+    assert stray.pid in strays.began(uid, since + 1)
+    assert not {os.getpid(), os.getppid()} & set(strays.began(uid, HOUR_S))
 
 
 def test_a_process_that_ends_meanwhile_is_not_named(place, monkeypatch):
-    uid, there = place.owner.uid, processes.of_user
+    there, ended = processes.of_user, []
 
     def of_user(*given):
         short = by_sshd(place, "/bin/true")
         short.wait()
+        ended.append(short.pid)
         return {**there(*given), short.pid: (1, time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))}
 
-    before = strays.began(uid, HOUR_S, ())
     monkeypatch.setattr(processes, "of_user", of_user)
-    assert strays.began(uid, HOUR_S, before) == []
+    assert not {*strays.began(place.owner.uid, HOUR_S)} & {*ended} and ended
 
 
 def test_the_process_by_which_podman_keeps_a_users_namespace_is_not_named(place):
@@ -85,28 +86,63 @@ def test_the_process_by_which_podman_keeps_a_users_namespace_is_not_named(place)
         # It waits for its input, and takes this option, too.
         shell = by_sshd(place, *words, executable="/bin/bash", stdin=subprocess.PIPE)
         wait_for(lambda: processes.arguments(shell.pid) == [*words], "its start")
-        found = strays.began(place.owner.uid, HOUR_S, ())
+        found = strays.began(place.owner.uid, HOUR_S)
         shell.communicate()
         return shell.pid in found
 
     assert named("bash", "-P") and not named("catatonit", "-P")
 
 
+def named(user):
+    found = job.not_ended(user, HOUR_S)["processes"]
+    return {int(each.split()[0]) for each in found}
+
+
 def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  # noqa: F811
     theirs = runs(place, job_id)
-    named = job.not_ended(place.jobs / "other", "other", place.user, HOUR_S)["processes"]
-    assert [each for each in named if int(each.split()[0]) in theirs] == []
-    # Any process may have the id of an ended job in its environment: that hides nothing.
-    place.folder("ended-long-ago")
-    hidden = subprocess.Popen(
-        ["/bin/sleep", "1234"], env={"TRAINYARD_JOB_ID": "ended-long-ago"}, start_new_session=True,
-        **({"user": place.owner.uid} if IS_ROOT else {}),
-    )  # fmt: skip
-    wait_for(lambda: processes.command_line(hidden.pid) == "/bin/sleep 1234", "its start")
-    named = job.not_ended(place.jobs / "other", "other", place.user, HOUR_S)["processes"]
-    hidden.kill()
-    hidden.wait()
-    assert (f"{hidden.pid} /bin/sleep 1234" in named) == IS_ROOT
+    assert not named(place.user) & set(theirs)
+
+
+# A daemon of mpirun on another node: ssh starts a shell there, which alone gives its children the id of the job.
+DAEMON = "export {mark}=elsewhere-7; /bin/sh -c '/bin/sleep 1234 & echo $!; exec env -i /bin/sleep 1235'; true"
+
+
+@pytest.mark.parametrize("mark", ["TRAINYARD_JOB_ID", "SLURM_JOB_ID"])
+def test_a_process_of_any_job_is_no_stray(place, mark):
+    """The reports of jobs that share a node advised to kill each other's ranks, and daemons of mpirun.
+
+    The folder of such a job may lie elsewhere, or its monitor not have come up yet.
+    """
+    with by_sshd(place, "/bin/sh", "-c", DAEMON.format(mark=mark), stdout=subprocess.PIPE) as shell:
+        child = int(shell.stdout.readline())
+        (daemon,) = processes.children()[shell.pid]
+        wait_for(lambda: processes.command_line(daemon) == "/bin/sleep 1235", "the daemon")
+        family = {shell.pid, daemon, child}
+        assert mark not in processes.environment(shell.pid) | processes.environment(daemon)
+        found = named(place.user)
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+    assert found & family == set()
+
+
+def test_a_child_that_a_job_starts_during_the_search_is_no_stray(place, monkeypatch):
+    """Only what was there at a first look counted as a job's: helpers that it started meanwhile were named."""
+    there, ranks = processes.of_user, []
+
+    def of_user(*given):
+        ranks.append(subprocess.Popen(
+            ["/bin/sleep", "1234"], env={"TRAINYARD_JOB_ID": "elsewhere-7"}, start_new_session=True,
+            **({"user": place.owner.uid} if IS_ROOT else {}),
+        ))  # fmt: skip
+        return there(*given)
+
+    monkeypatch.setattr(processes, "of_user", of_user)
+    found = named(place.user)
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
+    assert ranks or not IS_ROOT
+    assert not found & {rank.pid for rank in ranks}
 
 
 AS_USER = """
@@ -126,7 +162,7 @@ def test_what_root_does_as_the_user_is_not_named(place):
     argv = [sys.executable, "-c", AS_USER, str(place.owner.uid)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
         child = int(agent.stdout.readline())
-        found = strays.began(place.owner.uid, HOUR_S, ())
+        found = strays.began(place.owner.uid, HOUR_S)
         os.kill(child, signal.SIGKILL)
     # Without root, it is the user's own.
     assert (child in found) == (not IS_ROOT)
@@ -135,7 +171,7 @@ def test_what_root_does_as_the_user_is_not_named(place):
 def test_processes_of_root_are_never_named(place):
     """On a laptop a job may run as root: everything that root starts meanwhile would be named."""
     other = subprocess.Popen(["/bin/sleep", "1234"])
-    found = job.not_ended(place.jobs / "other", "other", "root", HOUR_S)
+    found = job.not_ended("root", HOUR_S)
     other.kill()
     other.wait()
     assert found["count"] == 0
@@ -169,6 +205,47 @@ def test_the_slice_of_a_job_without_a_folder_keeps_its_node_in_use(place, tmp_pa
     monkeypatch.setattr(processes, "in_slices", lambda: {"a-1"})
     (found,) = [each for each in job.list_folders(place.jobs) if each["job_id"] == "a-1"]
     assert (found["running"], found["job_dir"]) == (True, str(place.jobs / "a-1"))
+
+
+HOLDS = """
+import mmap, sys
+opened, mapped = open(sys.argv[1] + "/open"), open(sys.argv[1] + "/mapped", "r+b")
+held = mmap.mmap(mapped.fileno(), 0)
+mapped.close()
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_files_in_shared_memory_that_no_process_uses_are_named(place, monkeypatch):
+    """A job that had filled it left all of it without a word."""
+    shared, uid = place.folder("shm"), place.owner.uid
+    for name in ("left", "open", "mapped"):
+        place.writes(shared / name, "x")
+    (shared / "link").symlink_to("/etc/passwd")
+    if IS_ROOT:
+        (shared / "roots").write_text("x")
+    python = "/usr/bin/python3" if IS_ROOT else sys.executable
+    with by_sshd(place, python, "-c", HOLDS, str(shared), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        user.stdout.readline()
+        assert set(strays.shared_files(uid, HOUR_S, str(shared))) == {"left"}
+        user.communicate()
+    assert set(strays.shared_files(uid, HOUR_S, str(shared))) == {"left", "mapped", "open"}
+    assert strays.shared_files(uid, -HOUR_S, str(shared)) == {}
+    monkeypatch.setattr(strays, "shared_files", lambda *_: dict.fromkeys(("a", "b"), 3 << 20))
+    answer = job.not_ended(place.user, HOUR_S)
+    assert not misfit(answer, answers.NOT_ENDED)
+    assert answer["shared_memory"] == {"count": 2, "size_mib": 6, "names": ["a", "b"]}
+
+
+def test_the_report_names_shared_memory_for_each_host():
+    shared = {"count": 2, "size_mib": 512, "names": ["torch_77_1\x1b[2J"]}
+    some = {"not_ended": {"count": 0, "user": "train", "processes": [], "shared_memory": shared}}
+    assert not_ended.texts({"n2": some}) == [
+        "left in /dev/shm on n2: 512 MiB in 2 files of user train, which no process uses: torch_77_1\\x1b[2J; 1 more",
+        "  if the job made them, remove them there: rm /dev/shm/NAME",
+    ]
+    assert len(not_ended.texts({f"n{number}": some for number in range(9)})) == 8
 
 
 def test_the_report_names_them_on_one_line_for_each_host():

@@ -82,14 +82,14 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     count = kernel_messages.counted_text(failure, host)
     # A shell or a container reports 128 + 9 for a process that was killed.
     if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
-        return [f"{count}: {advice}"] if failure.get("oom_kills") else []
+        return [f"{count}: {advice}"] if count and failure["oom_kills"] else []
     killed = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
     ended = kernel_messages.ended_process(summary.get("kernel") or (), host, summary.get("job_id", ""))
     if ended:
         return [f"{ended}: {advice}"]
     if failure.get("result") == "oom-kill":
         return [f"the kernel's OOM killer ended it: {advice}"]
-    if failure.get("oom_kills"):
+    if count and failure["oom_kills"]:
         return [f"{count}: {advice}"]
     if count:
         return [f"{killed} comes from outside: a person or a program sent it, as {count}"]
@@ -165,6 +165,7 @@ def _silent(job: _Failed) -> list[str]:
     )
     return [
         f"{nodes} with {job.on_node} went silent: {since}, so {they_are} frozen, cut off or down",
+        *([job.failure["reason"]] if job.failure.get("reason") else []),
         f"{monitors_end} {job.on_node} as soon as {they_run} again; check the {the_nodes}, then start the job again",
     ]
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from .programs import english
 from .tree import Outcome
 
 # Exit status of a command that did not end in time, as of coreutils' timeout, and of one that could not be started.
@@ -14,7 +15,11 @@ TIMED_OUT, NOT_STARTED = 124, 127
 
 
 def run(argv: Sequence[str], timeout: float | None = None, **settings: Any) -> Outcome:
-    """Return the exit status and the output (stdout and stderr together); `settings` are those of subprocess.run."""
+    """Return the exit status and the output (stdout and stderr together); `settings` are those of subprocess.run.
+
+    The program prints English.
+    """
+    settings["env"] = english(settings.get("env"))
     both: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
         done = subprocess.run(list(argv), check=False, timeout=timeout, **both, **settings)

@@ -11,7 +11,7 @@ import pwd
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,12 @@ def settings(program: str) -> dict[str, Any]:
     if owner is None:
         return {}
     return {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups, "cwd": "/", "env": bare(owner.uid)}
+
+
+def english(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment, by default our own, in which a program prints English, so that its output can be read."""
+    # LANGUAGE goes before LC_ALL unless that is C, with which some programs print no umlaut.
+    return {**(os.environ if env is None else env), "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
 
 
 def bare(uid: int) -> dict[str, str]:

@@ -45,6 +45,7 @@ def query(name: str, library: str) -> tuple[str, str, str]:
     argv = [sys.executable, "-c", _LOAD + _QUERY[name], library]
     # To load it is to run it.
     rights = programs.settings(library)
+    rights["env"] = programs.english(rights.get("env"))
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_LOAD_TIMEOUT, check=False, **rights)
     except subprocess.TimeoutExpired:
@@ -128,10 +129,10 @@ def _read_home(library: Library, home: Path, state: dict[str, Any]) -> None:
 
 def files_of_packages(packages: Sequence[str]) -> list[str]:
     """Return the files of installed packages. Raises ValueError where one is not installed."""
-    done = subprocess.run(["dpkg-query", "--listfiles", "--", *packages], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ValueError(" ".join(done.stderr.split()))
-    return done.stdout.splitlines()
+    done = commands.run(["dpkg-query", "--listfiles", "--", *packages])
+    if done.status:
+        raise ValueError(" ".join(done.output.split()))
+    return done.output.splitlines()
 
 
 def files_of_prefix(prefix: str) -> list[str]:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..machine.programs import english
+
 # Time limit of a command, in seconds: without a controller, commands never return.
 PATIENCE_S = 60
 
@@ -27,7 +29,7 @@ def as_user(user: str) -> list[str]:
 
 def call(argv: Sequence[str], user: str = "", text: str | None = None, patience_s: float = PATIENCE_S) -> str:
     """Run a command and return its output. Raises SlurmError with its message."""
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+    env = {**english(), "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(
             [*as_user(user), *argv],

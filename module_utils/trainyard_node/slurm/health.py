@@ -25,6 +25,7 @@ from ..hardware.accelerators import read_accelerators
 from ..hardware.device_health import read_devices
 from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
+from ..machine.programs import english
 from ..machine.tree import Outcome, Tree
 
 SETTINGS = "/etc/trainyard-slurm-health.json"
@@ -50,7 +51,7 @@ class _HurriedTree(Tree):
 
 def _scontrol(*words: str) -> str:
     argv = ["scontrol", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False, env=english())
     if done.returncode:
         raise RuntimeError(f"scontrol {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[:200]}")
     return done.stdout

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..machine.programs import english
 from ..machine.tree import Outcome, Tree
 
 # Upper bound for a manifest in an archive, in bytes.
@@ -38,7 +38,7 @@ def podman(*arguments: str, text: str = "", timeout: float | None = None, **vari
             stderr=subprocess.STDOUT,
             timeout=timeout,
             cwd="/",
-            env={**os.environ, "LC_ALL": "C.UTF-8", **variables},
+            env={**english(), **variables},
         )
     except subprocess.TimeoutExpired as error:
         return Outcome(124, f"{(error.stdout or b'').decode('utf-8', 'replace')}\nno end within {timeout:.0f} s")

@@ -47,14 +47,15 @@ _SINCE_5 = {
 _PRRTE = re.compile(r"(?:ess|filem|grpcomm|hwloc|iof|odls|oob|plm|prte|prteif|ras|rmaps|rml|routed|state)(?:_|$)")
 
 # Writes a rank's exit to mpirun's log, as mpirun does not always name a rank that fails at once or leaves early, and
-# the head has only its own ranks' logs. The script then ends like the rank, without a core file of its own.
+# the head has only its own ranks' logs, and counters of the OOM killer. The script then ends like the rank, without a
+# core file of its own.
 _REPORT_EXIT = """\
 status=$?
 if [ $status -eq 0 ]; then
     echo "trainyard: rank $OMPI_COMM_WORLD_RANK ended well" >&2
 else
     echo "trainyard: rank $OMPI_COMM_WORLD_RANK ended with status $status" >&2
-    [ $status -gt 128 ] || {lost} "$OMPI_COMM_WORLD_RANK" >&2
+    [ $status -gt 128 ] && [ $status -ne 137 ] || {end} "$OMPI_COMM_WORLD_RANK" $status >&2
 fi
 {hold}if [ $status -gt 128 ]; then
     ulimit -c 0
@@ -224,7 +225,7 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
         f"# Starts a rank on {node.host}. mpirun sets the variables that all nodes share (-x).",
         *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
         f'{shlex.join(start)} "$@"',
-        _REPORT_EXIT.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])).replace(
+        _REPORT_EXIT.replace("{end}", shlex.join([*ours, "mpi-end", placement.job_dir])).replace(
             "{hold}", hold_exit(job, placement.job_dir, "$OMPI_COMM_WORLD_RANK")
         ),
     ]

@@ -211,7 +211,10 @@ LOGS = Each(Raw())
 # Names of files as they are: on one line, two could become one.
 OUTPUTS = {"files": Each(Raw(), Raw()), "left_out": [{"name": Raw(), "size": int, "?why": str}], "more": int}
 KERNEL = {"time": TIME, "kind": str, "text": str}
-NOT_ENDED = {"count": int, "user": str, "processes": [str]}
+NOT_ENDED = {
+    **{"count": int, "user": str, "processes": [str]},
+    "?shared_memory": {"count": int, "size_mib": int, "names": [str]},
+}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": DURATION, "running": bool, "size_mib": int}
 PEER = {"host": OWN, **dict.fromkeys(("address", "hostname"), str), "ports": Each(int), "addresses": [str]}
 MACHINE = {

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import causes, goodput
@@ -112,21 +112,31 @@ class AttemptWatch:
         rankless = sum(report.get("rankless", 0) for report in reports)
         found = self._nodes.failures(current)
         if found:
-            self._first_failure_at = self._first_failure_at or now.s
-            well = [report["well"] for report in reports if report.get("well")]
-            full = {host: report["full"] for host, report in current.items() if report.get("full")}
-            gone = self._nodes.gone(set(local.connected))
-            cause = causes.blame([*found, *local.missed], well, gone, self._plan.get("addresses"), full) or {}
-            over = ranks_done and not rankless
-            if over or failures.is_beyond_doubt(cause) or now.s - self._first_failure_at >= GRACE_S:
-                return Result("failed", cause, found)
-            return None
+            return self._cause(now.s, found, current, local, ranks_done and not rankless)
         if ranks_done:
             self._ranks_done_at = self._ranks_done_at or now.s
             over = not rankless or now.s - self._ranks_done_at >= RANKLESS_S
             return Result("succeeded", {}, final=True) if over else None
         self.begin()
         return self._absence(now.s) or self._bad_loss() or self._progress(reports, pace, now)
+
+    def _cause(
+        self, now: float, found: Sequence[Message], current: Mapping[str, Message], local: Local, over: bool
+    ) -> Result | None:
+        """Find the cause of failures; None while another failure may be it, or a node that may be lost."""
+        self._first_failure_at = self._first_failure_at or now
+        well = [report["well"] for report in current.values() if report.get("well")]
+        full = {host: report["full"] for host, report in current.items() if report.get("full")}
+        gone, unheard = self._nodes.gone(set(local.connected)), self._nodes.unheard_since(self._first_failure_at)
+        # A node whose power is off closes no connection: it is only silent.
+        silent = self._absence(now) if unheard else None
+        failures_found = [*found, *local.missed]
+        away = bool(gone or unheard)
+        lost = silent.failure if silent else None
+        cause = causes.blame(failures_found, well, gone, self._plan.get("addresses"), full, away, lost) or {}
+        decided = over or failures.is_beyond_doubt(cause) or now - self._first_failure_at >= GRACE_S
+        waits = bool(unheard) and causes.lost_unknown(cause) and self._restarts.gathering_since is None
+        return Result("failed", cause, found) if decided and not waits else None
 
     def _absence(self, now: float) -> Result | None:
         """Find nodes that are not there. During a restart a node may be away for `rejoin_s`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from .failure import Failure, first_failure, text
+from .failure import Failure, exit_text, first_failure, missed, text
 
 LOST = re.compile(
     r"gloo/transport/[^\]\n]{1,80}\] .{0,80}?"
@@ -45,6 +45,13 @@ _IGNORED = re.compile(r"Exception ignored in|Exception in thread")
 _OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
 # Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
+# Errors of connections. They may be a download's, unless a node of the job is away.
+_CONNECTION = re.compile(
+    r"[Cc]onnection (?:refused|reset|aborted|closed|error|timed out|unexpectedly|to \S{1,255} closed)|[Bb]roken pipe"
+    r"|Connection(?:Refused|Reset|Aborted)?Error|\b[Tt]imed out\b|TimeoutError|No route to host|Host is down"
+    r"|Network is unreachable|\bErrno (?:32|10[1347]|11[0-3])\b|\b(?:Dist(?:Network|Store)|Rendezvous\w{1,20})Error\b"
+    r"|\bnccl(?:Remote|System)Error\b|^mpirun lost its daemon"
+)
 # Number of lines at the end of a log that are searched where none of them is an error of Python's.
 _LAST = 15
 # The C++ runtime's message where threads of a library still run as the process exits.
@@ -145,10 +152,10 @@ def _left(cause: Failure, chain: str) -> Failure:
     return {"kind": "exit", **cause, "exit_code": 0, "signal": None, "result": "success", "reason": chain}
 
 
-def _why_missed(scheduler: Failure, well: Iterable[Failure], gone: Sequence[str]) -> Failure:
-    """Return why MindSpore's scheduler missed a rank: its node's monitor is gone, or the rank had left, if known."""
-    if gone:
-        return {"kind": "gone", "host": gone[0], "reason": text(scheduler)}
+def _why_missed(scheduler: Failure, well: Iterable[Failure], lost: Sequence[Failure]) -> Failure:
+    """Return why MindSpore's scheduler missed a rank: its node is lost, or the rank had left, if known."""
+    if lost:
+        return {**lost[0], "reason": text(scheduler)}
     left = [
         each for each in _ended_before(float(scheduler.get("time") or 0), well) if each["rank"] == scheduler["rank"]
     ]
@@ -161,12 +168,16 @@ def blame(
     gone: Sequence[str] = (),
     addresses: Mapping[str, str] | None = None,
     full: Mapping[str, str] | None = None,
+    away: bool = False,
+    silent: Failure | None = None,
 ) -> Failure | None:
     """Choose the cause of failures that were seen together (see _blame); None without any.
 
-    The messages of hosts whose disks are `full` are added to the reason.
+    While a node is `away` (gone, or without a report since the first failure), a failure by an error of a connection,
+    or without any error, is of a lost peer. The messages of hosts whose disks are `full` are added to the reason.
     """
-    cause = _blame(found, well, gone, addresses or {})
+    lost = [{"kind": "gone", "host": host} for host in gone] + ([silent] if silent else [])
+    cause = _blame([_victim(each) for each in found] if away else found, well, lost, addresses or {})
     if cause is None:
         return None
     reason = str(cause.get("reason") or "")
@@ -174,18 +185,31 @@ def blame(
     return {**cause, "reason": "; ".join(filter(None, [reason, *disks]))} if disks else cause
 
 
+def _victim(failure: Failure) -> Failure:
+    """Return a failure as that of a lost peer where its error is one of a connection, or its log has none."""
+    error = str(failure.get("error") or failure.get("doubt") or failure.get("reason") or "")
+    if not error and 0 < (failure.get("exit_code") or 0) <= 128:
+        return {"lost": f"{exit_text(failure)}, without an error in its log", **failure}
+    return {"lost": error, **failure} if _CONNECTION.search(error) else failure
+
+
+def lost_unknown(cause: Failure) -> bool:
+    """Return whether a cause has only lost a peer, of which nothing is known: a node may be lost."""
+    return bool(cause.get("lost")) or missed(cause)
+
+
 def _blame(
-    found: Sequence[Failure], well: Iterable[Failure], gone: Sequence[str], addresses: Mapping[str, str]
+    found: Sequence[Failure], well: Iterable[Failure], lost: Sequence[Failure], addresses: Mapping[str, str]
 ) -> Failure | None:
     """Choose the cause.
 
     A rank that failed without losing a peer is the cause. If all lost a peer, the peer that they name (by `addresses`
-    of hosts) is preferred: a node whose monitor is `gone`, else a process of `well` (host, process, ranks, rank, time)
-    that had ended before them. Otherwise the cause is unknown, and the reason names the peer.
+    of hosts) is preferred: a node that is `lost` (gone or silent), else a process of `well` (host, process, ranks,
+    rank, time) that had ended before them. Otherwise the cause is unknown, and the reason names the peer.
     """
     first = first_failure(found)
     if first is not None and first["process"] == "scheduler" and first.get("rank") is not None:
-        return _why_missed(first, well, gone)
+        return _why_missed(first, well, lost)
     if first is None or not first.get("lost"):
         return first
     process = f"rank {first['rank']}" if first.get("rank") is not None else first["process"]
@@ -194,8 +218,8 @@ def _blame(
     others = sum(bool(each.get("lost")) for each in found) - 1
     chain = f"{process}{where} then lost its peer" + (f", and {others} more" if others else "") + f": {first['lost']}"
     peer = _last_named(first, found, addresses)
-    if gone:
-        return {"kind": "gone", "host": peer if peer in gone else gone[0], "reason": chain}
+    if lost:
+        return {**next((each for each in lost if each["host"] == peer), lost[0]), "reason": chain}
     left = _ended_before(float(first.get("time") or 0), well)
     if left:
         return _left(min(left, key=lambda each: (each["host"] != peer, float(each["time"]))), chain)

@@ -64,6 +64,8 @@ _MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<l
 _MPI_EVIDENCE = re.compile(
     r"^trainyard: rank (?P<rank>\d{1,9}) (?P<name>error|stack|doubt): (?P<text>[^\n]{1,600})$", re.MULTILINE
 )
+# How many processes of the rank's login the OOM killer ended.
+_MPI_OOM = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) oom kills: (?P<kills>\d{1,9})$", re.MULTILINE)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
 # The start script of a daemon prints this, as mpirun does not always.
@@ -264,6 +266,12 @@ def mpirun_evidence(log: str, rank: int) -> dict[str, str]:
     """Return what a rank's log says of its end, as its script printed it; empty without that."""
     found = _MPI_EVIDENCE.finditer(of_last_attempt(log))
     return {match["name"]: match["text"] for match in found if int(match["rank"]) == rank}
+
+
+def mpirun_oom_kills(log: str, rank: int) -> dict[str, Any]:
+    """Return a failure's fields about kills by the OOM killer, as the rank's script printed; empty without it."""
+    found = [int(match["kills"]) for match in _MPI_OOM.finditer(of_last_attempt(log)) if int(match["rank"]) == rank]
+    return {"oom_kills": found[-1], "oom_of_job": True} if found else {}
 
 
 def mpirun_left(log: str) -> list[int]:

@@ -84,9 +84,12 @@ def ended_process(messages: Iterable[Message], host: str, job_id: str) -> str:
 
 
 def counted_text(failure: Mapping[str, Any], host: str) -> str:
-    """Return how many processes the OOM killer ended on a failure's host meanwhile; "" if that was not counted."""
+    """Return how many processes of a job the OOM killer ended on its failure's host meanwhile; "" if that is not known.
+
+    Where only all processes of the machine or of a container are counted, those that ended may be of others.
+    """
     kills = failure.get("oom_kills")
-    if kills is None:
+    if kills is None or (kills and not failure.get("oom_of_job")):
         return ""
     whose = " of this job" if failure.get("oom_of_job") else ""
     processes = counted(kills, "process", "processes") if kills else "no process"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -114,6 +115,11 @@ class NodeReports:
         """Return the members that have reported, are still needed and have closed their connections."""
         here = {self._own, *connected} | self._done()
         return [host for host in self._restarts.members if host in self.last_contact and host not in here]
+
+    def unheard_since(self, at: float) -> list[str]:
+        """Return the members that have reported, are still needed and have not reported after this time."""
+        needed = {host for host in self._restarts.members if host != self._own} - self._done()
+        return [host for host in needed if self.last_contact.get(host, math.inf) <= at]
 
     def silence(self, now: float) -> Message | None:
         """Return the failure `silent` of the needed members that are late; None without any.

@@ -55,7 +55,9 @@ for folder in sys.path:
 beside = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "")
 mpi = ""
 if asked["mpi"] and shutil.which("mpirun"):
-    said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()
+    env = {**os.environ, "LC_ALL": "C"}
+    said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
+    said = said.stdout.decode()
     mpi = (re.search(r"Open MPI\)?\s+v?(\S+)", said) or ["", ""])[1]
 print(json.dumps({
     "python": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3], "packages": packages, "mpi": mpi,

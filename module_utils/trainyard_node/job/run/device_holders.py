@@ -14,7 +14,9 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from ...machine.programs import english
 from . import processes
 
 NVIDIA, ASCEND = re.compile(r"/dev/nvidia(\d+)"), re.compile(r"/dev/davinci(\d+)")
@@ -58,7 +60,8 @@ def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
     which = ["-i", ",".join(map(str, devices))]
     query = [tool, "--query-compute-apps=pid,process_name", "--format=csv,noheader", *which]
     try:
-        done = subprocess.run(query, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "env": english()}
+        done = subprocess.run(query, timeout=limit_s, check=False, **options)
     except subprocess.TimeoutExpired:
         raise _GoneError(f"nvidia-smi gave no answer within {limit_s:g} s") from None
     except OSError:

@@ -352,14 +352,22 @@ def run_mpi_rank(names: str, *argv: str) -> int:
     return _become_rank(argv, env, node_plan.get("container"))
 
 
-def print_lost_peer(job_dir: str, rank: str) -> None:
-    """Print into mpirun's log, which the head has, that a failed rank lost a peer, or else how its log ends."""
+def print_end(job_dir: str, rank: str, status: str) -> None:
+    """Print into mpirun's log, which the head has, why a rank failed: its lost peer, its error, the OOM killer."""
     from ....trainyard.job.run.causes import lost_peer
     from ....trainyard.job.run.failure import of_last_attempt
     from ....trainyard.job.run.restart_rules import evidence
     from ...machine.json_files import end_of
+    from ...machine.tree import Tree
+    from . import oom_kills
 
     log = of_last_attempt(end_of(f"{job_dir}/logs/rank_{rank}.log", 1 << 16))
     lost = lost_peer(log)
-    for name, line in ({"lost its peer": lost} if lost else evidence(log)).items():
+    # A log does not say why its rank was killed.
+    found = {} if int(status) == 128 + _SIGKILL else {"lost its peer": lost} if lost else evidence(log)
+    kills = oom_kills.of_login(Tree())
+    # A container may have a group elsewhere.
+    if kills or (kills == 0 and not _read_node_plan(job_dir).get("container")):
+        found["oom kills"] = str(kills)
+    for name, line in found.items():
         print(f"trainyard: rank {rank} {name}: {line}")

@@ -20,7 +20,7 @@ from ....trainyard.job.run.messages import Message
 from ...machine.json_files import end_of
 from ...machine.tree import Tree
 from . import agent_ranks, oom_kills, port_holder, units
-from .disk_space import full
+from .disk_space import full, shared_memory
 from .held_exits import HeldExits
 from .rank_exits import Exit, read_exits
 
@@ -177,8 +177,14 @@ class Failures:
                 reasons.insert(0, no_room or (causes.abort(log) if failures.aborted(record) else ""))
         if not record.get("lost") and record["signal"] != signal.SIGKILL:
             record.update(self._evidence(process, record["rank"], log))
+        elsewhere = any(record["rank"] in ranks for ranks in (self.node_plan.get("ranks_of") or {}).values())
+        error = f"{reasons[0]} {record.get('error')} {record.get('doubt')}"
+        error = "Bus error" if record["signal"] == signal.SIGBUS else error
+        used = "" if elsewhere else shared_memory(self.host, error)
         reason = "; ".join(filter(None, reasons))
+        reason = reason if used in reason else f"{reason}; {used}".removeprefix("; ")
         record = {**record, "reason": reason} if reason else record
         # The head knows on which node a rank of mpirun is.
-        elsewhere = any(record["rank"] in ranks for ranks in (self.node_plan.get("ranks_of") or {}).values())
-        return {**record, **({} if elsewhere else oom_kills.since(self._oom_before, self._oom_kills()))}
+        if elsewhere:
+            return {**record, **failures.mpirun_oom_kills(self.end_of(process["log"]), record["rank"])}
+        return {**record, **oom_kills.since(self._oom_before, self._oom_kills())}

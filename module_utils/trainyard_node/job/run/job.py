@@ -225,19 +225,21 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     return {**found, "left": len(running(job_dir, job_id))}
 
 
-def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, Any]:
+def not_ended(user: str, age_s: float) -> dict[str, Any]:
     """Return `count`, `user` and `processes`: what the job's user started during the job and belongs to no job.
 
     Without root there are none, nor for a job that runs as root: they could be anything that this user does.
+    `shared_memory` is what that user has left there, see strays.shared_files.
     """
-    found: list[int] = []
     uid = as_user.named(user).uid
-    if uid and not os.geteuid():
-        others = [job_id, *(folder.name for folder in all_alive(list(folders.of_jobs(job_dir.parent))))]
-        of_jobs = {pid for each in others for pid in processes.of_job(each, _slice(each), uid)}
-        found = strays.began(uid, age_s, of_jobs)
+    found = strays.began(uid, age_s) if uid and not os.geteuid() else []
     named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MAX_NAMED]]
-    return {"count": len(found), "user": user, "processes": named}
+    answer = {"count": len(found), "user": user, "processes": named}
+    files = strays.shared_files(uid, age_s) if uid else {}
+    if not files:
+        return answer
+    shared = {"count": len(files), "size_mib": sum(files.values()) >> 20, "names": [*files][: strays.MAX_NAMED]}
+    return {**answer, "shared_memory": shared}
 
 
 def _lost(job_id: str, started: float) -> dict[str, Any]:

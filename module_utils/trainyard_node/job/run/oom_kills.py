@@ -1,34 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count the processes that the kernel's OOM killer ended, on this machine and in the job's slice.
+"""Count the processes that the kernel's OOM killer ended: those of the job, and those around it.
 
 Any user may read these counters; only root reads the kernel's log. Sources: mm/oom_kill.c (OOM_KILL in /proc/vmstat,
-Linux 4.13), Documentation/admin-guide/cgroup-v2.rst (memory.events, which counts the groups below, too).
+Linux 4.13, which counts those of all containers), Documentation/admin-guide/cgroup-v2.rst (memory.events, which counts
+the groups below, too).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ...machine.tree import Tree
 
+_EVENTS = "/sys/fs/cgroup{}/memory.events"
 _COUNT = re.compile(r"^oom_kill (\d{1,18})$", re.MULTILINE)
 
 
 def read(machine: Tree, slice_name: str) -> dict[str, int]:
-    """Return the counters as `machine` and `job`; without those that this kernel does not have.
+    """Return the counters as `job` and `machine`; without those that this kernel does not have.
 
-    `slice_name` is the slice of this process's job, "" where it has none.
+    `slice_name` is the slice of this process's job, "" where it has none. `machine` counts in the nearest group around
+    this process that counts, such as its container, otherwise on the whole machine.
     """
-    group = re.search(
-        rf"^0::(/.*?{re.escape(slice_name)})(?:/|$)", machine.text("/proc/self/cgroup") or "", re.MULTILINE
-    )
-    files = {"machine": "/proc/vmstat"}
-    if slice_name and group:
-        files["job"] = f"/sys/fs/cgroup{group[1]}/memory.events"
-    found = {name: _COUNT.search(machine.text(file) or "") for name, file in files.items()}
-    return {name: int(count[1]) for name, count in found.items() if count}
+    group = _group(machine)
+    of_job = re.search(rf"^.*/{re.escape(slice_name)}(?=/|$)", group) if slice_name else None
+    around = [_EVENTS.format(str(path).rstrip("/")) for path in (PurePosixPath(group), *PurePosixPath(group).parents)]
+    files = {"job": [_EVENTS.format(of_job[0])] if of_job else [], "machine": [*around, "/proc/vmstat"]}
+    found = {}
+    for name, candidates in files.items():
+        counts = (_count(machine, file) for file in candidates)
+        found[name] = next((count for count in counts if count is not None), None)
+    return {name: count for name, count in found.items() if count is not None}
+
+
+def of_login(machine: Tree) -> int | None:
+    """Return how many processes of this login were ended; None where they are not counted.
+
+    sshd begins one login for all ranks of a node under mpirun (pam_systemd), and systemd gives it a group of its own.
+    """
+    login = re.search(r"^.*/session-\w{1,32}\.scope(?=/|$)", _group(machine))
+    return _count(machine, _EVENTS.format(login[0])) if login else None
+
+
+def _group(machine: Tree) -> str:
+    group = re.search(r"^0::(/.*)$", machine.text("/proc/self/cgroup") or "", re.MULTILINE)
+    return group[1] if group else "/"
+
+
+def _count(machine: Tree, file: str) -> int | None:
+    found = _COUNT.search(machine.text(file) or "")
+    return int(found[1]) if found else None
 
 
 def since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, Any]:

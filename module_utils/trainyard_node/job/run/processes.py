@@ -30,11 +30,13 @@ SHOWN = 120
 OWN_TOOL = "TRAINYARD_OWN_TOOL"
 _PR_SET_CHILD_SUBREAPER = 36
 # How long execve(2) may take on a busy machine, in seconds.
-_EXEC_S = 0.1
+EXEC_S = 0.1
 # The slice of a job in /proc/PID/cgroup, but not below user.slice, where any user may make a slice of this name.
 _SLICE = re.compile(
     rb"^[^/\n]*(?:/(?!user\.slice/)[^/\n]+)*?/trainyard\.slice/trainyard-([a-z0-9_]+)\.slice/", re.MULTILINE
 )
+# All processes of a job carry its id, or the one that Slurm gave it.
+_MARK = re.compile(rb"(?:^|\0)(?:TRAINYARD_JOB_ID|SLURM_JOB_ID)=[^\0]")
 # Upper bound of a process id on Linux (proc(5), pid_max).
 _MAX_PID = 1 << 22
 
@@ -179,6 +181,16 @@ def open_files(pid: int, proc: AnyPath = PROC) -> list[str]:
     return links
 
 
+def files_in_use(pid: int, below: str) -> set[str]:
+    """Return the files below a folder that a process has open or mapped."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        found.update(open_files(pid))
+    for line in _content(f"{PROC}/{pid}/maps").decode("utf-8", "replace").splitlines():
+        found.update(line.split(maxsplit=5)[5:])
+    return {path for path in found if path.startswith(below)}
+
+
 def command_of_runtime(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> str:
     """Return the command of our runtime that a process runs, such as `agent`; "" where it runs another program."""
     argv = arguments(pid, proc)
@@ -257,6 +269,30 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
     return {pid: alive[pid][1] for pid in found if pid != os.getpid()}
 
 
+def of_any_job(proc: AnyPath = PROC) -> set[int]:
+    """Return the process ids of all jobs: what carries a job's id or is in a job's slice, with all below and above it.
+
+    sshd and a shell, which carry no id, start mpirun's daemon.
+    """
+    alive = _alive(proc)
+    below, found, above = _below(alive), set[int](), set[int]()
+    queue = [
+        pid
+        for pid in alive
+        if _MARK.search(_environ(f"{proc}/{pid}")) or _SLICE.search(_content(f"{proc}/{pid}/cgroup"))
+    ]
+    for pid in queue:
+        while pid in alive and pid not in above:
+            above.add(pid)
+            pid = alive[pid][0]
+    while queue:
+        pid = queue.pop()
+        if pid not in found:
+            found.add(pid)
+            queue += below.get(pid, ())
+    return found | above
+
+
 def _in_slice(entry: str, slice_name: str) -> bool:
     groups = _content(f"{entry}/cgroup").splitlines()
     return any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
@@ -316,7 +352,7 @@ def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> li
     """
     found = of_job(job_id, slice_name, uid)
     if not found:
-        time.sleep(_EXEC_S)
+        time.sleep(EXEC_S)
         found = of_job(job_id, slice_name, uid)
     return found
 

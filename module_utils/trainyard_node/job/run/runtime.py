@@ -8,7 +8,7 @@ the controller.
     python trainyard.pyz agent MODULE ARGV...    be an agent that starts ranks, as `python -m MODULE` would
     python trainyard.pyz rank ARGV...            become a rank under an agent
     python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
-    python trainyard.pyz mpi-lost JOB_DIR RANK   print how the log of a rank under mpirun ends
+    python trainyard.pyz mpi-end JOB_DIR RANK STATUS  print why a rank under mpirun ended
     python trainyard.pyz container JOB_DIR NAME ARGV...  run a process in the job's image
     python trainyard.pyz script ARGV...          run a start script, and wait for its background processes
     python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
@@ -139,7 +139,7 @@ def main(argv: list[str]) -> int:
             "agent": execute.run_agent,
             "rank": execute.run_rank,
             "mpi-rank": execute.run_mpi_rank,
-            "mpi-lost": execute.print_lost_peer,
+            "mpi-end": execute.print_end,
         }
         run = commands.get(command)
     if run is None:

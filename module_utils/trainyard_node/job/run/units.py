@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...machine.programs import english
 from .rank_exits import Exit, from_unit, lost
 
 SYSTEMD_RUNNING = Path("/run/systemd/system")
@@ -50,7 +51,7 @@ def unit_name(job_id: str, name: str) -> str:
 
 
 def _run(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, capture_output=True, text=True, check=False, **options)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=english(), **options)
 
 
 def _error(argv: Sequence[str], status: int, message: str) -> str:
@@ -129,7 +130,8 @@ def start(
     for name in names:
         properties = _properties(job_id, name, user, _process_properties(job_id, runtime, job_dir, name, timeout_s))
         argv = _systemd_run(job_id, name, properties, [*runtime, "exec", str(job_dir), name])
-        running.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": english()}
+        running.append(subprocess.Popen(argv, text=True, **pipes))
     messages = [process.communicate()[1] for process in running]
     errors = [_error(monitor, each.returncode, message) for each, message in zip(running, messages)]
     return "; ".join(filter(None, errors))
@@ -275,7 +277,8 @@ def stop(job_id: str, finished: Callable[[], bool]) -> str:
     It also returns when all is `finished`, as systemd may notice that late, see main_exit.
     """
     error = ""
-    stopping = subprocess.Popen(["systemctl", "stop", slice_name(job_id)], stderr=subprocess.PIPE, text=True)
+    argv = ["systemctl", "stop", slice_name(job_id)]
+    stopping = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=english())
     while True:
         try:
             _, error = stopping.communicate(timeout=0.1)

@@ -224,6 +224,34 @@ def test_the_rank_that_an_error_names_is_reported():
         assert "; it names rank 1 as that peer: " in cause["reason"]
 
 
+# The fields of a failure that has lost no peer for sure, and whether it is a victim while a node is away.
+DOUBTED = {
+    "a download's error, or a peer's": ({"error": "ConnectionResetError: [Errno 104] Connection reset by peer"}, True),
+    "no route": ({"doubt": "OSError: [Errno 113] No route to host"}, True),
+    "an agent's rendezvous": ({"error": "RendezvousConnectionError: The connection has failed."}, True),
+    "a daemon of mpirun": ({"rank": None, "process": "mpirun", "reason": "mpirun lost its daemon on 10.77.0.3"}, True),
+    "no error": ({}, True),
+    "its own error": ({"error": "ValueError: no picture 17", "doubt": "Connection reset by peer"}, False),
+    "its own abort": ({"exit_code": None, "signal": 6}, False),
+    "its own reason": ({"reason": f"it could not write; {FULL_DISK}"}, False),
+    "a kill that a shell reports": ({"exit_code": 137}, False),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTED)
+def test_who_fails_by_a_connection_is_a_victim_only_while_a_node_is_away(name):
+    """`exit code 1` of such a rank was named first where a node went off."""
+    more, victim = DOUBTED[name]
+    found = [failed(0, 0.0, lost="", **more)]
+    silent = {"kind": "silent", "host": "n3", "after_s": 16}
+    assert causes.blame(found) == found[0]
+    assert causes.lost_unknown(causes.blame(found, away=True)) == victim
+    for given in ({"gone": ["n3"]}, {"silent": silent}):
+        cause = causes.blame(found, away=True, **given)
+        assert (cause["host"], cause["kind"]) == (("n3", next(iter(given))) if victim else ("n1", "exit"))
+        assert not victim or "then lost its peer: " in cause["reason"]
+
+
 def summary(cause):
     nodes = [{"host": f"n{rank + 1}", "ranks": [rank]} for rank in range(4)]
     return {"failure": cause, "nodes": nodes, "rank_log": "rank_{rank}.log"}
@@ -352,6 +380,17 @@ def test_a_monitor_that_is_killed_is_blamed_for_those_that_lose_its_ranks(cluste
     assert cause["reason"].startswith("rank 1 on n2 then lost its peer: RuntimeError: ")
 
 
+def test_a_node_that_is_only_silent_is_blamed_for_those_that_lose_its_ranks(cluster):
+    job = cluster(["wait"], ["lost"], ["wait"]).start()
+    os.kill(job.nodes[2].monitor.pid, signal.SIGSTOP)
+    job.nodes[1].go()
+    cause = job.over()["failure"]
+    assert (cause["kind"], cause["host"]) == ("silent", "n3")
+    assert cause["reason"].startswith("rank 1 on n2 then lost its peer: RuntimeError: ")
+    assert cause["reason"] in job_text.cause(summary(cause), "/jobs/x")
+    job.all_ended(but=("n3",))
+
+
 MPIRUN = f"""
 touch up-1
 until [ -e go ]; do sleep 0.1; done
@@ -362,10 +401,12 @@ exit 1
 """
 
 
-def under_mpirun(cluster, program, world_size):
+def under_mpirun(cluster, program, world_size, **more):
     """Return a job whose ranks mpirun starts on the head, with only its own log there."""
     process = {"name": "mpirun", "ranks": list(range(world_size)), "argv": ["sh", "-c", program]}
-    job = cluster([""], *([] for _ in range(world_size - 1)), n1={"world_size": world_size, "processes": [process]})
+    job = cluster(
+        [""], *([] for _ in range(world_size - 1)), n1={"world_size": world_size, "processes": [process], **more}
+    )
     process.update(env={"PATH": os.defpath}, log=str(job.head.dir / "logs/mpirun.log"))
     write_json(job.head.dir / "node_plan.json", job.head.spec)
     return job.start()

@@ -91,6 +91,32 @@ def test_the_cause_may_be_reported_second():
     assert job.end["failure"] == cause
 
 
+def test_a_node_that_went_off_is_the_cause_of_those_that_lose_its_ranks():
+    """Its connection stays open, and its ranks' peers fail long before it counts as silent."""
+    for more in ({"lost": "gloo: Connection reset by peer"}, {"error": "OSError: No route to host"}, {}):
+        for budget in (0, 1):
+            job = SimulatedJob(3, max_restarts=budget).run(5)
+            job.silent.add("n3")
+            job.run(3)
+            job.changes["n1"] = {"failures": [failed("n1", 0, **more)], **ENDED}
+            job.run(3)
+            assert not job.end and not job.history
+            job.run(15)
+            cause = job.history[-1]["failure"] if budget else job.end["failure"]
+            assert (cause["kind"], cause["host"]) == ("silent", "n3")
+            assert cause["reason"].startswith("rank 0 on n1 then lost its peer: ")
+    # A rank's own error needs no node's report; and a node that reports again was not the cause.
+    job = SimulatedJob().run(5)
+    job.silent.add("n2")
+    job.run(3).changes["n1"] = {"failures": [failed("n1", 0, error="ValueError: no picture")]}
+    assert job.run(3).end["failure"]["host"] == "n1"
+    job = SimulatedJob().run(5)
+    job.silent.add("n2")
+    job.run(3).changes["n1"] = {"failures": [failed("n1", 0, lost="gloo: Connection reset by peer")]}
+    job.run(3).silent.clear()
+    assert job.run(3).end["failure"]["host"] == "n1"
+
+
 def test_only_a_rank_that_was_killed_from_outside_is_blamed_at_once():
     """Survivors die of SIGABRT, and perhaps of SIGSEGV; an agent knows of no rank."""
     agent = {"rank": None, "ranks": [0, 1]}

@@ -1,20 +1,24 @@
 """The counters of the kernel's OOM killer: which are read, and what a failure says of them."""
 
+import json
 import signal
 
 import pytest
 from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard_node.job.run import execute, node_runner, oom_kills
 from ansible.module_utils.trainyard_node.job.run import failures as ends
-from ansible.module_utils.trainyard_node.job.run import node_runner, oom_kills
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.tree import Tree
+from test_causes import under_mpirun
 
 SLICE = "trainyard-digits_1.slice"
 UNIFIED = f"0::/trainyard.slice/{SLICE}/trainyard-digits-1-monitor.service\n"
 
 
-def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\n"):
+def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\n", container=None):
     files = {"proc/self/cgroup": group, "proc/vmstat": vmstat}
+    if container is not None:
+        files["sys/fs/cgroup/memory.events"] = f"oom_kill {container}\n"
     if events is not None:
         files[f"sys/fs/cgroup/trainyard.slice/{SLICE}/memory.events"] = f"low 0\noom 9\noom_kill {events}\n"
     for name, text in files.items():
@@ -26,12 +30,16 @@ def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\
 @pytest.mark.parametrize(
     ("given", "slice_name", "found"),
     [
-        ({"group": UNIFIED, "events": 2}, SLICE, {"machine": 4, "job": 2}),
+        ({"group": UNIFIED, "events": 2}, SLICE, {"machine": 2, "job": 2}),
         # No controller of memory there, the old hierarchy, no slice, an old kernel.
         ({"group": UNIFIED}, SLICE, {"machine": 4}),
         ({"group": f"4:memory:/trainyard.slice/{SLICE}\n0::/\n", "events": 2}, SLICE, {"machine": 4}),
         ({"group": "0::/user.slice\n", "events": 2}, "", {"machine": 4}),
         ({"group": UNIFIED, "vmstat": "nr_free_pages 17\n"}, SLICE, {}),
+        # In a container that counts, the machine's counter has the kills of all other containers, too.
+        ({"group": UNIFIED, "events": 2, "container": 3}, SLICE, {"machine": 2, "job": 2}),
+        ({"group": UNIFIED, "container": 3}, SLICE, {"machine": 3}),
+        ({"group": "0::/\n", "container": 3}, "", {"machine": 3}),
     ],
 )
 def test_the_counters_that_a_kernel_has(tmp_path, given, slice_name, found):
@@ -53,10 +61,59 @@ def test_a_failure_counts_from_the_start_of_its_attempt(cluster, tmp_path, monke
     machine(tmp_path / "machine", vmstat="oom_kill 5\n")
     failed = part.failure(process, from_status(-signal.SIGKILL))
     assert (failed["oom_kills"], failed["oom_of_job"]) == (1, False)
-    # This node knows nothing about ranks that mpirun started on other nodes.
+    # This node's counters say nothing about ranks that mpirun started on other nodes.
     node.spec["ranks_of"] = {"n2": [0]}
     part.node_plan.update(node.spec)
     assert "oom_kills" not in part.failure(process, from_status(-signal.SIGKILL))
+
+
+@pytest.mark.parametrize(("printed", "kills"), [("1", 1), ("0", 0), ("", None)])
+def test_the_counters_of_another_node_under_mpirun_come_with_the_log(cluster, printed, kills):
+    program = "touch up-1; until [ -e go ]; do sleep 0.1; done; echo trainyard: rank 1 ended with status 137; "
+    program += f"echo trainyard: rank 1 oom kills: {printed}; exit 1"
+    job = under_mpirun(cluster, program, 2, ranks_of={"n2": [1]})
+    job.head.go()
+    cause = job.over()["failure"]
+    assert (cause["host"], cause["rank"], cause.get("oom_kills"), cause.get("oom_of_job")) == (
+        ("n2", 1, kills, None if kills is None else True)
+    )
+    lines = job_text.cause(
+        {"failure": cause, "nodes": [{"host": "n2", "ranks": [1]}], "rank_log": "rank_{rank}.log"}, ""
+    )
+    assert ("of this job on n2 while the job ran" in lines[1]) == (kills is not None)
+
+
+LOGIN = "user.slice/user-7.slice/session-12.scope"
+
+
+@pytest.mark.parametrize(
+    ("group", "kills"), [(f"0::/{LOGIN}\n", 2), (f"0::/{LOGIN}/x\n", 2), ("0::/system.slice/ssh.service\n", None)]
+)
+def test_a_rank_under_mpirun_counts_in_its_login(tmp_path, group, kills):
+    here = machine(tmp_path, group, container=7)
+    (tmp_path / "sys/fs/cgroup" / LOGIN).mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup" / LOGIN / "memory.events").write_text("oom_kill 2\n")
+    assert oom_kills.of_login(here) == kills
+
+
+@pytest.mark.parametrize(
+    ("status", "kills", "container", "printed"),
+    [
+        ("137", 1, None, ["oom kills: 1"]),
+        ("137", 0, None, ["oom kills: 0"]),
+        # The group of a container may lie elsewhere.
+        ("137", 0, {"program": "podman"}, []),
+        ("137", None, None, []),
+        ("1", 1, None, ["error: ValueError: no picture", "oom kills: 1"]),
+    ],
+)
+def test_a_rank_under_mpirun_prints_its_counters(tmp_path, monkeypatch, capsys, status, kills, container, printed):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/rank_3.log").write_text("ValueError: no picture\n")
+    (tmp_path / "node_plan.json").write_text(json.dumps({"container": container}))
+    monkeypatch.setattr(oom_kills, "of_login", lambda _: kills)
+    execute.print_end(str(tmp_path), "3", status)
+    assert capsys.readouterr().out == "".join(f"trainyard: rank 3 {line}\n" for line in printed)
 
 
 KILLED = {"exit_code": None, "signal": signal.SIGKILL}
@@ -69,7 +126,15 @@ FAILED = {"exit_code": 1, "signal": None}
         (KILLED, 2, True, "the kernel's OOM killer ended 2 processes of this job on n2"),
         (KILLED, 0, False, "SIGKILL comes from outside: a person or a program sent it,"),
         # A child of the rank was ended, for example a data loader.
-        (FAILED, 1, False, "the kernel's OOM killer ended 1 process on n2 while the job ran: more memory,"),
+        (FAILED, 1, True, "the kernel's OOM killer ended 1 process of this job on n2 while the job ran: more memory,"),
+        # It may have been a process of another container.
+        (FAILED, 1, False, None),
+        (
+            KILLED,
+            1,
+            False,
+            "SIGKILL comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl",
+        ),
         (FAILED, 0, False, None),
     ],
 )

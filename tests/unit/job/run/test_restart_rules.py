@@ -8,7 +8,7 @@ from pathlib import Path
 from ansible.module_utils.trainyard.job.run import causes, failure, messages, restart_rules
 from ansible.module_utils.trainyard.job.run.restart_rules import decide, evidence
 from ansible.module_utils.trainyard.job.run.restarts import SHORT_S, Restarts, gave_up
-from ansible.module_utils.trainyard_node.job.run import execute
+from ansible.module_utils.trainyard_node.job.run import execute, oom_kills
 from ansible.module_utils.trainyard_node.job.run.failures import Failures
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from hypothesis import given
@@ -313,10 +313,11 @@ def test_a_node_reports_the_end_of_its_own_ranks_log(tmp_path):
     assert lost["lost"] and "error" not in lost
 
 
-def test_a_rank_of_mpirun_on_another_node_writes_the_end_of_its_log_into_mpiruns(tmp_path, capsys):
+def test_a_rank_of_mpirun_on_another_node_writes_the_end_of_its_log_into_mpiruns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(oom_kills, "of_login", lambda _: None)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/rank_2.log").write_text(trace("KeyError: 'lr'"))
-    execute.print_lost_peer(str(tmp_path), "2")
+    execute.print_end(str(tmp_path), "2", "1")
     printed = capsys.readouterr().out
     assert printed == "trainyard: rank 2 error: KeyError: 'lr'\ntrainyard: rank 2 stack: job/train.py:12 main\n"
     log = f"trainyard: rank 2 ended with status 1\n{printed}"
