@@ -157,7 +157,7 @@ class Interrupts:
 
     def failed(self, action: str) -> None:
         """End the phase of a task that failed; the playbook ends with its message."""
-        if not self._drills and action in ("job_start", "job_report"):
+        if not self._drills and action in ("job_start", "job_watch", "job_report"):
             self._phase = self._done()
 
     def ok(self, action: str, result: Mapping[str, Any]) -> None:
@@ -177,7 +177,7 @@ class Interrupts:
                 self._end(interrupted.goes_on(self._job_id, self._how(), result["lost"]))
             if noted():
                 self._show(f"Job {self._job_id} has ended already. Bringing its logs and its result.")
-            self._phase = Phase.ENDING if result["lost"] else Phase.ENDED
+            self._phase = Phase.WATCHING if result["lost"] else Phase.ENDED
         elif action == "job_report":
             self._phase = self._done()
             if noted() and not self._one_job:

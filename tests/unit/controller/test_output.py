@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import PATIENCE_S, wait_for
 from job_samples import make_job, make_plan, member
-from plays import PROJECT, command
+from plays import PROJECT, command, patched
 from plays import play as run_play
 
 
@@ -229,20 +229,15 @@ SLOW = """
 """
 # ansible-playbook, where half a second counts as long.
 IMPATIENT = """
-import runpy, sys
-import ansible.module_utils
-ansible.module_utils.__path__.append(sys.argv.pop(1))
 from ansible.module_utils.trainyard_controller import running_task
 running_task.CHECK_S, running_task.SILENT_S, running_task.ANNOUNCE_AFTER_S = 0.1, 0.5, 0.2
-sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def test_a_long_task_is_shown_while_it_runs_and_what_it_did_once_for_all_hosts(tmp_path):
     (tmp_path / "archive.tar").write_bytes(bytes(3 << 20))
-    (program, *argv), options = command(tmp_path, SLOW, {name: {"here": str(tmp_path)} for name in ("n1", "n2")})
-    argv = [sys.executable, "-c", IMPATIENT, str(PROJECT / "module_utils"), program, *argv]
+    argv, options = command(tmp_path, SLOW, {name: {"here": str(tmp_path)} for name in ("n1", "n2")})
+    argv = patched(argv, IMPATIENT)
     # As for a user, whose output to a pipe is not written line by line.
     options["env"].pop("PYTHONUNBUFFERED", None)
     lines = []

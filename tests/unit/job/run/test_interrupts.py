@@ -16,6 +16,7 @@ from ansible.module_utils.trainyard.job.run.interrupts import NOT_STARTED, Phase
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import PATIENCE_S, wait_for
+from plays import patched
 
 PROJECT = Path(__file__).resolve().parents[4]
 HOW = commands("digits-1", "-i inventories/lab")
@@ -43,8 +44,10 @@ def test_a_second_signal_leaves_at_once():
     assert stop.split(maxsplit=1)[1] == "ansible-playbook playbooks/stop.yml -i 'inv/my lab' -i b -e job_id=a-1"
 
 
-# A Python that a node has for the agent: a visit waits here while `hold` is there and `when` is so.
+# A Python that a node has for the agent: a visit fails while `down` is there, and waits here while `hold` is there and
+# `when` is so.
 HELD = """#!/bin/sh
+[ ! -e {down} ] || exit 1
 if [ -e {hold} ] && {when}; then
     touch {held}
     while [ -e {hold} ]; do sleep 0.05; done
@@ -64,12 +67,13 @@ compute:
 _number = itertools.count()
 
 
-def play(playbook, inventory, screen, variables, *options):
-    """Start a playbook in a session of its own, whose output goes to the file `screen`."""
+def play(playbook, inventory, screen, variables, *options, patch=""):
+    """Start a playbook in a session of its own, whose output goes to the file `screen`; `patch` as for `patched`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     argv = [program, playbook, "-i", str(inventory), "-e", json.dumps(variables), *options]
+    argv = patched(argv, patch) if patch else argv
     files = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with screen.open("w") as output:
         return subprocess.Popen(argv, cwd=PROJECT, env=env, stdout=output, **files, start_new_session=True)
@@ -78,11 +82,11 @@ def play(playbook, inventory, screen, variables, *options):
 class Launch:
     """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
 
-    def __init__(self, folder, when):
+    def __init__(self, folder, when, patch=""):
         self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
         self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
-        python = folder / "python"
-        python.write_text(HELD.format(hold=self.hold, held=self.held, when=when, python=sys.executable))
+        self.down, python = folder / "down", folder / "python"
+        python.write_text(HELD.format(down=self.down, hold=self.hold, held=self.held, when=when, python=sys.executable))
         python.chmod(0o755)
         self.hold.touch()
         (folder / "inventory.yml").write_text(INVENTORY.format(python=python))
@@ -95,7 +99,7 @@ class Launch:
             **{"trainyard_runs": str(self.runs), "trainyard_state": str(self.state)},
         }
         self.screen = folder / "screen"
-        self.process = play("launch.yml", folder / "inventory.yml", self.screen, job)
+        self.process = play("launch.yml", folder / "inventory.yml", self.screen, job, patch=patch)
 
     @property
     def said(self):
@@ -126,8 +130,8 @@ class Launch:
 def launch(tmp_path):
     made = []
 
-    def make(when):
-        made.append(Launch(tmp_path, when))
+    def make(when, patch=""):
+        made.append(Launch(tmp_path, when, patch))
         return made[0]
 
     yield make
@@ -180,3 +184,34 @@ def test_a_job_that_has_ended_does_not_go_on_and_has_its_result(launch, tmp_path
     assert run.end() == 0
     assert f"Job {run.job_id} succeeded in 0:00:0" in run.said and "goes on" not in run.said
     assert json.loads((run.runs / run.job_id / "summary.json").read_text())["state"] == "succeeded"
+
+
+IMPATIENT = """
+from ansible.module_utils.trainyard_controller import watching
+watching.TELL_S, watching.GIVE_UP_S = 0.5, 1.0
+"""
+AT_ITS_END = "watching.may_live_until = lambda plan: 0.0"
+
+
+def test_a_job_whose_node_gives_no_answer_for_a_while_is_watched_to_its_end(launch):
+    run = launch("false", IMPATIENT)
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    run.down.touch()
+    wait_for(lambda: run.said.count("gave no answer for") > 1, "two lines about the silence")
+    assert run.process.poll() is None and processes.of_job(run.job_id)
+    run.down.unlink()
+    wait_for(lambda: "head node here answers again" in run.said, "an answer")
+    run.go.touch()
+    assert run.end() == 0, run.said
+    assert f"Job {run.job_id} succeeded in" in run.said
+
+
+def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
+    run = launch("false", IMPATIENT + AT_ITS_END)
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    run.down.touch()
+    assert run.end() == 2, run.said
+    assert f"No longer watching. Job {run.job_id} goes on, as far as is known: here: " in run.said
+    for name in ("watch", "status", "logs", "stop"):
+        assert f"ansible-playbook playbooks/{name}.yml -i " in run.said
+    assert processes.of_job(run.job_id) and not (run.runs / run.job_id / "summary.json").exists()
