@@ -42,7 +42,7 @@ class ActionModule(Documented):
             return OverSsh(plan, fan_out.ask, fan_out.forget)
 
         try:
-            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupted=interrupts.noted)
+            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupted=interrupts.leaves)
         except LeftError:
             # The connection to the head is still in use: this takes another one.
             found = watched(self.fan_out()).read(0.0)
