@@ -82,7 +82,7 @@ def play(playbook, inventory, screen, variables, *options, patch=""):
 class Launch:
     """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
 
-    def __init__(self, folder, when, patch=""):
+    def __init__(self, folder, when, patch="", **variables):
         self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
         self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
         self.down, python = folder / "down", folder / "python"
@@ -97,6 +97,7 @@ class Launch:
             **{"job_launcher": "direct", "job_ranks_per_node": 1, "job_devices": "none", "job_venv": ""},
             **{"job_packages": [], "job_min_disk_mib": 1, "job_command": [sys.executable, "-c", program]},
             **{"trainyard_runs": str(self.runs), "trainyard_state": str(self.state)},
+            **variables,
         }
         self.screen = folder / "screen"
         self.process = play("launch.yml", folder / "inventory.yml", self.screen, job, patch=patch)
@@ -130,8 +131,8 @@ class Launch:
 def launch(tmp_path):
     made = []
 
-    def make(when, patch=""):
-        made.append(Launch(tmp_path, when, patch))
+    def make(when, patch="", **variables):
+        made.append(Launch(tmp_path, when, patch, **variables))
         return made[0]
 
     yield make
@@ -215,3 +216,36 @@ def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
     for name in ("watch", "status", "logs", "stop"):
         assert f"ansible-playbook playbooks/{name}.yml -i " in run.said
     assert processes.of_job(run.job_id) and not (run.runs / run.job_id / "summary.json").exists()
+
+
+# As a file system that becomes read-only: nothing below `runs` can be made, written or removed.
+READ_ONLY = """
+import errno, os, sys
+from ansible.module_utils.trainyard_controller import live_page
+live_page.EVERY_S = 0.2
+def refuse(event, given):
+    write = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+    changes = event in ("os.mkdir", "os.remove", "os.rename") or (event == "open" and given[2] & write)
+    if changes and os.path.exists({flag!r}) and str(given[0]).startswith({runs!r}):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), given[0])
+sys.addaudithook(refuse)
+"""
+
+
+def test_a_read_only_folder_of_runs_does_not_end_a_watch_or_its_job(launch, tmp_path):
+    flag = tmp_path / "read-only"
+    run = launch("false", READ_ONLY.format(flag=str(flag), runs=f"{tmp_path}/runs/"), live=True)
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    flag.touch()
+    shown = run.said.count("ranks running")
+    wait_for(lambda: run.said.count("ranks running") > shown or run.process.poll() is not None, "another line")
+    assert run.process.poll() is None and processes.of_job(run.job_id), run.said
+    run.go.touch()
+    assert run.end() == 2, run.said
+    text = " ".join(run.said.split())
+    assert f"cannot write {run.runs}/{run.job_id}/" in text and ": Read-only file system" in text
+    assert "the job itself is not touched by this" in text and "Errno" not in text
+    for name in ("watch", "status", "logs", "stop"):
+        assert f"ansible-playbook playbooks/{name}.yml -i " in text
+    cluster = json.loads((run.state / "jobs" / run.job_id / "cluster.json").read_text())
+    assert cluster["end"]["state"] == "succeeded"
