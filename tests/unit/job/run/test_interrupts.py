@@ -45,9 +45,14 @@ def test_a_second_signal_leaves_at_once():
 
 
 # A Python that a node has for the agent: a visit fails while `down` is there, and waits here while `hold` is there and
-# `when` is so.
+# `when` is so. The answer of one such visit is lost where `lost` is there.
 HELD = """#!/bin/sh
 [ ! -e {down} ] || exit 1
+if [ -e {lost} ] && {when}; then
+    rm {lost}
+    {python} "$@" >/dev/null
+    exit 1
+fi
 if [ -e {hold} ] && {when}; then
     touch {held}
     while [ -e {hold} ]; do sleep 0.05; done
@@ -82,13 +87,15 @@ def play(playbook, inventory, screen, variables, *options, patch=""):
 class Launch:
     """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
 
-    def __init__(self, folder, when, patch="", **variables):
+    def __init__(self, folder, when, patch="", loses=False, **variables):
         self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
         self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
-        self.down, python = folder / "down", folder / "python"
-        python.write_text(HELD.format(down=self.down, hold=self.hold, held=self.held, when=when, python=sys.executable))
+        self.down, lost, python = folder / "down", folder / "lost", folder / "python"
+        python.write_text(
+            HELD.format(down=self.down, lost=lost, hold=self.hold, held=self.held, when=when, python=sys.executable)
+        )
         python.chmod(0o755)
-        self.hold.touch()
+        (lost if loses else self.hold).touch()
         (folder / "inventory.yml").write_text(INVENTORY.format(python=python))
         program = f"import pathlib, time\nprint('step 1/2 loss 0.5', flush=True)\ngo = pathlib.Path({str(self.go)!r})\n"
         program += "while not go.exists(): time.sleep(0.05)"
@@ -216,6 +223,14 @@ def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
     for name in ("watch", "status", "logs", "stop"):
         assert f"ansible-playbook playbooks/{name}.yml -i " in run.said
     assert processes.of_job(run.job_id) and not (run.runs / run.job_id / "summary.json").exists()
+
+
+def test_a_node_whose_answer_to_the_start_is_lost_has_started(launch, tmp_path):
+    runs = f"{tmp_path}/runs/*"
+    run = launch(f"ls {runs}/plan.json >/dev/null 2>&1 && ! ls {runs}/not-started >/dev/null 2>&1", loses=True)
+    run.go.touch()
+    assert run.end() == 0, run.said
+    assert f"Job {run.job_id} succeeded in" in run.said and not (tmp_path / "lost").exists()
 
 
 # As a file system that becomes read-only: nothing below `runs` can be made, written or removed.
