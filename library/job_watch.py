@@ -10,8 +10,8 @@ module: job_watch
 short_description: Watch a job until it ends
 description:
   - Prints progress from the head node or the job's scheduler, and from another node after it has taken over as head.
-    Gives up after 20 seconds (60 for a scheduler) without an answer beyond the time for a lost node to come back.
-    Interrupting the command does not affect the job.
+    Without answers it asks as long as the job's monitors may live (60 seconds for a scheduler), and then fails with the
+    commands for a job that goes on. It ends nothing, and interrupting the command does not affect the job.
 options:
   follow:
     description: >-
@@ -23,6 +23,10 @@ options:
     description: >-
       Write C(report.html) anew every 10 seconds, as a page that reloads itself; of at most 64 nodes. Not for jobs of
       Slurm or Kubernetes.
+    type: bool
+    default: false
+  record:
+    description: Return RV(lost) where nobody answers, and do not fail.
     type: bool
     default: false
 extends_documentation_fragment: [job.run_dir, read_only]
@@ -40,7 +44,9 @@ goes_on:
   returned: always
   type: bool
 lost:
-  description: Why the head node or the scheduler gave no more answers, or an empty string.
+  description: >-
+    Why it is not known whether the job has ended, as the nodes or the scheduler gave no more answers; or an empty
+    string.
   returned: always
   type: str
 """

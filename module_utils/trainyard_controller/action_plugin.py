@@ -63,7 +63,8 @@ class OnceForAll(ActionBase):  # type: ignore[misc]
         except UnusableError as error:
             return {**result, "failed": True, "msg": str(error)}
         except NotWrittenError as error:
-            return {**result, **error.failure(Path(self._task.args["run_dir"]))}
+            run_dir = self._task.args.get("run_dir") or Path(error.filename).parent
+            return {**result, **error.failure(Path(run_dir))}
 
 
 class Documented(OnceForAll):

@@ -24,7 +24,7 @@ from .reporting import read_series
 from .run_folder import write_whole
 from .saved_state import read_plan, read_record
 from .scheduler_clients import Ask
-from .watching import GIVE_UP_S
+from .watching import may_live_until
 
 # Seconds between two polls of the head, and between two lines of progress.
 POLL_S, SHOW_S = 0.5, 3.0
@@ -43,17 +43,17 @@ def watch(
     """Poll the head until the run has done what it is for; return `killed` and `why` it was given up, or ""."""
     head, job = plan["head"]["host"], {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
     killed: dict[str, Any] | None = None
-    answered = read = time.monotonic()
+    until, read = may_live_until(plan), time.monotonic()
     shown = ("", 0.0)
     while not interrupted():
         found = ask("state", {head: {**job, "wait_s": POLL_S}}, limit_s=POLL_S + LIMIT_S)[head]
         now = time.monotonic()
         if "known" not in found:
-            if now - answered > GIVE_UP_S:
+            if now > until:
                 return {"killed": killed, "why": f"no answer of {head}: {reason(found) or 'none'}"}
             time.sleep(1)
             continue
-        answered, cluster = now, found.get("cluster") or {}
+        cluster = found.get("cluster") or {}
         line = found.get("line", "")
         if line and line != shown[0] and now - shown[1] >= SHOW_S:
             show(f"  {line}")

@@ -2,7 +2,8 @@
 """Ask the hosts that lead jobs over ssh, and find the new one where a head was replaced.
 
 The head alone is asked while it leads. All hosts that may lead (`candidates` in plan.json) are asked when it does not
-answer, ended without an end of the job, or follows another one.
+answer, ended without an end of the job, or follows another one. A few other nodes are asked where too few of these
+answer: the controller may be cut off from a job that goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from .scheduler_clients import Answer, Ask
 LIMIT_S, ONE_OF_MANY_S = 30.0, 10.0
 # Seconds for which a host that gave no answer is not asked again while others answer.
 SILENT_S = 10.0
+# Upper bound for the nodes that are asked beside those that may lead.
+MAX_OTHERS = 4
 
 
 class Head:
@@ -27,10 +30,11 @@ class Head:
     def __init__(self, plan: Mapping[str, Any], ask: Ask, forget: Callable[[str], None] = lambda _: None) -> None:
         """Begin with the planned head. `forget` closes the connection to a host that gave no answer."""
         self._plan, self._ask, self._forget = plan, ask, forget
-        self._hosts = leader.hosts(plan)
+        self._hosts, self._others = leader.hosts(plan), leader.others(plan)[:MAX_OTHERS]
+        self._alone = len(self._hosts) + len(self._others) == 1
         self.host = self._hosts[0]
         self._job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
-        self._limit_s = ONE_OF_MANY_S if len(self._hosts) > 1 else LIMIT_S
+        self._limit_s = LIMIT_S if self._alone else ONE_OF_MANY_S
         self._silent_until: dict[str, float] = {}
         self._reported: tuple[str, object] = "", None
         self.stalled = False
@@ -38,6 +42,7 @@ class Head:
     def states(self, wait_s: float) -> dict[str, Answer]:
         """Return the answer of the head after `wait_s` or at its job's end; if it does not lead, of all candidates.
 
+        Where too few of them answer, others are asked.
         They are also asked when the head is stalled: its monitor may have been suspended.
         """
         answers = self._of([self.host] if self._is_due(self.host) else [], wait_s)
@@ -47,6 +52,8 @@ class Head:
             return answers
         others = [host for host in self._hosts if host not in answers]
         answers.update(self._of([host for host in others if self._is_due(host)], 0.0))
+        if leader.phase(self._plan, answers) == leader.SILENT:
+            answers.update(self._of([host for host in self._others if self._is_due(host)], 0.0))
         if not any("known" in answer for answer in answers.values()):
             self._silent_until.clear()
         found = leader.find(self._plan, answers).host
@@ -70,7 +77,7 @@ class Head:
         asked = {host: {**self._job, "wait_s": wait_s} for host in hosts}
         answers = dict(self._ask("state", asked, limit_s=wait_s + self._limit_s)) if asked else {}
         for host, answer in answers.items():
-            if "known" not in answer and len(self._hosts) > 1:
+            if "known" not in answer and not self._alone:
                 self._silent_until[host] = time.monotonic() + SILENT_S
                 self._forget(host)
         return answers

@@ -25,14 +25,20 @@ from ..trainyard.job.run.interrupts import Phase
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The first phase of each playbook; in others no job is under way at first.
 BEGINS = {"launch.yml": Phase.PREPARING, "drill.yml": Phase.PREPARING, "watch.yml": Phase.FINDING}
-# One byte that the processes of tasks share with their parent.
-_noted = mmap.mmap(-1, 1)
+# Bytes that the processes of tasks share with their parent: whether there was a signal, and whether a watch of one job
+# has lost its output.
+_noted = mmap.mmap(-1, 2)
 _early: list[int] = []
 
 
 def noted() -> bool:
     """Tell, in the process of any task, whether this command was interrupted."""
     return _noted[0] == 1
+
+
+def leaves() -> bool:
+    """Tell, in the process of any task, whether a watch leaves its job: it was interrupted, or nobody can read it."""
+    return noted() or _noted[1] == 1
 
 
 def answer_early() -> None:
@@ -68,7 +74,7 @@ def _print(text: str) -> None:
 class Interrupts:
     """Follows the phase of a playbook's job, and handles signals, for the callback that prints."""
 
-    def __init__(self, playbook: str, inventory: str, show: Callable[[str], None], tidy: Callable[[], None]) -> None:
+    def __init__(self, playbook: str, inventory: str, show: Callable[..., None], tidy: Callable[[], None]) -> None:
         """Install the handlers. `show` prints outside of them; `tidy` removes Ansible's temporary files."""
         self._phase = BEGINS.get(playbook)
         self._one_job = playbook in BEGINS
@@ -120,10 +126,15 @@ class Interrupts:
         self._tidy()
         os._exit(128 + number)
 
+    def output_lost(self) -> None:
+        """Have a watch leave its job, as after a signal; what else this command does, it does to its end."""
+        if self._one_job and not self._drills:
+            _noted[1] = 1
+
     def _end(self, text: str) -> None:
         self._leaving = True
-        self._show(text)
-        raise SystemExit(128 + self._number)
+        self._show(text, stderr=_noted[1] == 1)
+        raise SystemExit(128 + (self._number if noted() else signal.SIGPIPE))
 
     def task(self, action: str) -> None:
         """Enter the phase of a task that begins."""
@@ -157,7 +168,7 @@ class Interrupts:
 
     def failed(self, action: str) -> None:
         """End the phase of a task that failed; the playbook ends with its message."""
-        if not self._drills and action in ("job_start", "job_report"):
+        if not self._drills and action in ("job_start", "job_watch", "job_report"):
             self._phase = self._done()
 
     def ok(self, action: str, result: Mapping[str, Any]) -> None:
@@ -173,11 +184,11 @@ class Interrupts:
                 self._end(f"Job {self._job_id} has started on all its nodes, and goes on.\n{self._how()}")
             self._phase = Phase.ENDING if result["not_started"] else Phase.WATCHING
         elif action == "job_watch":
-            if noted() and result["goes_on"]:
+            if leaves() and result["goes_on"]:
                 self._end(interrupted.goes_on(self._job_id, self._how(), result["lost"]))
             if noted():
                 self._show(f"Job {self._job_id} has ended already. Bringing its logs and its result.")
-            self._phase = Phase.ENDING if result["lost"] else Phase.ENDED
+            self._phase = Phase.WATCHING if result["lost"] else Phase.ENDED
         elif action == "job_report":
             self._phase = self._done()
             if noted() and not self._one_job:

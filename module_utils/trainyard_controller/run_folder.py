@@ -23,6 +23,7 @@ from ..trainyard.job.plan import witness
 from ..trainyard.job.record import job_id as ids
 from ..trainyard.job.record import runs
 from ..trainyard.job.record.runs import SavedRun
+from ..trainyard.job.run.interrupts import commands
 from ..trainyard_node.job.run import processes
 from ..trainyard_node.machine.json_files import write_json
 from ..trainyard_node.machine.tree import size_of
@@ -46,9 +47,12 @@ class StoppedError(Exception):
 def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
     """Write logs that a node sent, in base64 by name; with `keep`, an earlier and longer log stays.
 
-    The node chose names and contents: anything but a plain name and base64 is ignored.
+    The node chose names and contents: anything but a plain name and base64 is ignored. Raises NotWrittenError.
     """
-    (run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    try:
+        (run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotWrittenError(run_dir / "logs", error) from error
     for name, content in logs.items():
         if not _LOG.fullmatch(name):
             continue
@@ -109,12 +113,14 @@ class NotWrittenError(OSError):
         super().__init__(error.errno, error.strerror or str(error), str(path))
 
     def failure(self, run_dir: Path) -> dict[str, Any]:
-        """Return the result of the task that fails with this error."""
+        """Return the result of the task that fails with this error, with the commands for the job."""
         logs = playbook("playbooks/logs.yml", inventory_given(), {"job_id": run_dir.name})
-        found, expected = f"cannot write {self.filename}: {self.strerror}", "room for the job's logs and report"
-        finding = Finding("run folder", found, expected, f"make room, then: {logs}", host="localhost")
+        found = f"cannot write {self.filename}: {self.strerror}"
+        expected = "a folder that can be written, with room for the job's logs and report"
+        action = f"make room, or the folder writable, then: {logs}"
         headline = "{count} {findings}: the report is not complete; the job itself is not touched by this."
-        return failure([finding], headline)
+        failed = failure([Finding("run folder", found, expected, action, host="localhost")], headline)
+        return {**failed, "msg": f"{failed['msg']}\n{commands(run_dir.name, inventory_given())}"}
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -124,8 +130,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
         aside.write_bytes(content.encode() if isinstance(content, str) else content)
         aside.replace(path)
     except OSError as error:
-        # Half a file would only take up room.
-        aside.unlink(missing_ok=True)
+        # Half a file would only take up room. A read-only file system removes nothing, not even what is not there.
+        with contextlib.suppress(OSError):
+            aside.unlink()
         raise NotWrittenError(path, error) from error
 
 

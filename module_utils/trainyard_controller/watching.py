@@ -14,18 +14,22 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
-from ..trainyard.job.run import leader
+from ..trainyard.job.run import leader, saving
 from ..trainyard.job.run.log_lines import folded
+from ..trainyard.job.run.progress import clock
 from .heads import LIMIT_S, Head
 from .live_page import EVERY_S, LivePage
 from .scheduler_clients import Answer, Ask, external_job
 
-# Maximum silence of a head, in seconds; its nodes give up earlier (SILENT_AFTER_S).
-GIVE_UP_S = 20.0
+# Seconds for which a silent job is asked in any case, and those between its plan and its start at most.
+GIVE_UP_S, START_S = 20.0, 600.0
+# Seconds after the job's time and the time to save after which systemd ends a monitor.
+MONITOR_S = 60.0
 # Seconds beyond the requested wait after which silence is shown.
 TELL_S = 20.0
 # Seconds between two polls for lines of ranks, and the longest wait for a slow node.
@@ -48,6 +52,13 @@ def pause(elapsed_s: float) -> float:
     return 2.0 if elapsed_s < 60 else 9.0 if elapsed_s < 1800 else 30.0
 
 
+def may_live_until(plan: Mapping[str, Any]) -> float:
+    """Return the time of time.monotonic() after which no monitor of this plan can still run."""
+    created = datetime.strptime(plan["created"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    lives_s = START_S + float(plan["timeout_s"]) + saving.grace_s(plan) + MONITOR_S
+    return time.monotonic() + max(GIVE_UP_S, created + lives_s - time.time())
+
+
 class LeftError(Exception):
     """The user interrupted watching."""
 
@@ -55,17 +66,17 @@ class LeftError(Exception):
 class OverSsh:
     """A job over ssh: its head answers as soon as the job ends.
 
-    `host`, shown as `title`, is queried; `then` follows after a silence of `patience_s`. Where the head can be replaced
-    by another host, the watch goes on with that one.
+    `host`, shown as `title`, is queried until `until`, and at least for `patience_s` after its last answer; `then` says
+    what follows. Where the head can be replaced by another host, the watch goes on with that one.
     """
 
-    then = "then the other nodes are asked how the job ended, and end what still runs"
+    patience_s, then = GIVE_UP_S, "the watch ends nothing"
 
     def __init__(self, plan: Mapping[str, Any], ask: Ask, forget: Callable[[str], None] = lambda _: None) -> None:
         """Take the plan; a lost head may come back while restarts are left. `forget` as for Head."""
         self._plan, self._head = plan, Head(plan, ask, forget)
         self._rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
-        self.patience_s = GIVE_UP_S + self._rejoin_s
+        self.until = may_live_until(plan)
         self._alive = self._led = time.monotonic()
         if len(leader.hosts(plan)) > 1:
             self.then = "meanwhile the other nodes may choose a new head, which is watched then"
@@ -115,7 +126,8 @@ class OverSsh:
 class ExternalWatch:
     """A job of an external scheduler, which serves all users, so it is polled less often than a monitor."""
 
-    patience_s = GIVE_UP_SCHEDULER_S
+    # Nobody knows how long a job waits in the queue.
+    until, patience_s = 0.0, GIVE_UP_SCHEDULER_S
     then = "then it is not watched any more, and goes on"
 
     def __init__(self, plan: dict[str, Any], run_dir: Path, ask: Ask) -> None:
@@ -130,7 +142,8 @@ class ExternalWatch:
         self._polled = True
         found = self._job.state(waits=True)
         if "state" not in found and not found.get("unreachable"):
-            return {"state": "unknown", "line": "", "why": reason(found) or "no answer"}
+            # Its logs are collected from there, which reports why.
+            return {"state": "unknown", "line": ""}
         return found
 
 
@@ -203,7 +216,7 @@ def follow(
     page: LivePage | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Show the progress of a job until it ends; return why its end is not known, or "".
+    """Show the progress of a job until it ends; return "", or why nobody answers who knows whether it has ended.
 
     `lines` are shown about every second, and the `page` is written every 10 s. Raises LeftError when `interrupted`.
     """
@@ -219,7 +232,7 @@ def follow(
             view.write_page()
             if "state" not in found:
                 if view.no_answer():
-                    return reason(found) or "no answer"
+                    return f"{job.host}: {reason(found) or 'no answer'}"
                 forget(job.host)
                 time.sleep(1)
                 continue
@@ -232,7 +245,7 @@ def follow(
                     show(line)
             view.show_progress(found)
             if ended:
-                return str(found.get("why", ""))
+                return ""
     finally:
         stop.set()
 
@@ -265,9 +278,10 @@ class _View:
                 reason = f"answers, but its monitor reported nothing for {silent_s:.0f} s; ranks may still run"
                 action = "It may be stopped, or its disk full: look there, or end the job with stop.yml"
             else:
-                left_s = max(0.0, max(self._job.patience_s, self._wait_s + LIMIT_S) - silent_s)
+                patience_s = max(self._job.patience_s, self._wait_s + LIMIT_S)
+                left_s = max(patience_s - silent_s, self._job.until - time.monotonic(), 0.0)
                 reason = f"gave no answer for {silent_s:.0f} s; ranks may still run"
-                action = f"It is asked for up to {left_s:.0f} s more; {then}"
+                action = f"It is asked for up to {clock(left_s)} more; {then}"
             self._show(f"  {title} {reason}. {action}")
             self._silence_due_s, self._silences = 3 * self._silence_due_s, self._silences + 1
 
@@ -281,7 +295,7 @@ class _View:
         """Note that there was no answer; return whether patience has ended."""
         if self._stalled:
             self._stalled, self._silence_due_s = False, 0.0
-        return time.monotonic() - self._answered_at > self._job.patience_s
+        return time.monotonic() > max(self._job.until, self._answered_at + self._job.patience_s)
 
     def answered(self, found: Mapping[str, Any]) -> None:
         """Note an answer, and show that a silence has ended."""

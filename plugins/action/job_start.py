@@ -20,6 +20,7 @@ from ansible.module_utils.trainyard.job.run import leader
 from ansible.module_utils.trainyard.job.schedulers.plan_shape import TO_START
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
+from ansible.module_utils.trainyard_controller.fan_out import Answer, FanOut
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import StoppedError, note_submitted, starting
 from ansible.module_utils.trainyard_controller.saved_state import read_plan
@@ -69,8 +70,9 @@ class ActionModule(OnceForAll):
         if "witness" in plan:
             # It runs nothing of the job, so it gets none of its files and secrets.
             own[witness.host(plan)] |= {"files": [], "source_archive": "", "secret_env": {}, "secret_files": {}}
-        answers = self.fan_out().ask("start", own, shared, limit_s=180)
-        not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
+        nodes = self.fan_out()
+        answers = nodes.ask("start", own, shared, limit_s=180)
+        not_started = _not_started(plan, nodes, answers)
         if not given["wait"] and not not_started:
             self._show_next("Started", plan["job_id"])
         return {"changed": not given.get("record"), "not_started": not_started}
@@ -100,3 +102,14 @@ class ActionModule(OnceForAll):
             for name in ("watch", "status", "stop")
         ]
         self._display.display("\n".join([f"{done}; not waiting for its end (job_wait: false).", *lines]))
+
+
+def _not_started(plan: dict[str, Any], nodes: FanOut, answers: dict[str, Answer]) -> dict[str, Answer]:
+    """Return the answers of hosts that have not started their part, without those whose answer was lost on its way."""
+    silent = {host: answer for host, answer in answers.items() if "known" not in answer}
+    for host in silent:
+        nodes.forget(host)
+    job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
+    again = [host for host, answer in silent.items() if not answer.get("taken")]
+    states = nodes.ask("state", dict.fromkeys(again, job)) if again else {}
+    return {host: answer for host, answer in silent.items() if not states.get(host, {}).get("monitor_alive")}

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.findings import FindingsError
+from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
+from ansible.module_utils.trainyard.job.run import interrupts as interrupted
 from ansible.module_utils.trainyard.job.run import log_lines
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
+from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.live_page import LivePage
 from ansible.module_utils.trainyard_controller.saved_state import read_plan
 from ansible.module_utils.trainyard_controller.watching import ExternalWatch, LeftError, Lines, OverSsh, Watched, follow
@@ -40,7 +42,7 @@ class ActionModule(Documented):
             return OverSsh(plan, fan_out.ask, fan_out.forget)
 
         try:
-            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupted=interrupts.noted)
+            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupted=interrupts.leaves)
         except LeftError:
             # The connection to the head is still in use: this takes another one.
             found = watched(self.fan_out()).read(0.0)
@@ -48,4 +50,7 @@ class ActionModule(Documented):
             if "state" not in found:
                 return {"goes_on": True, "lost": reason(found) or "no answer"}
             return {"goes_on": found["state"] in ("pending", "running"), "lost": ""}
+        if lost and not given["record"]:
+            how = interrupted.commands(plan["job_id"], inventory_given())
+            raise UnusableError(interrupted.goes_on(plan["job_id"], how, lost))
         return {"goes_on": False, "lost": lost}

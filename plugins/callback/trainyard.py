@@ -79,6 +79,7 @@ class CallbackModule(Default):
 
         name = Path(playbook._file_name).name
         self._interrupts = interrupts.Interrupts(name, inventory_given(), self._display.display, tidy)
+        terminal.when_lost(self._interrupts.output_lost)
         self._running.watch()
         super().v2_playbook_on_start(playbook)
 

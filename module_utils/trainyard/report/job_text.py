@@ -282,7 +282,9 @@ def _lost(nodes: Sequence[Mapping[str, Any]]) -> str:
         return "its processes run, but no monitor of it is known; it may have renamed its folder"
     if states and set(states) == {"unreachable"}:
         return "none of its nodes could be asked"
-    return f"no node {'that could be asked ' if 'unreachable' in states else ''}knows of it any more"
+    if "unreachable" in states:
+        return "no node that could be asked tells whether it still runs"
+    return "no node knows of it any more"
 
 
 _HEADLINES = {

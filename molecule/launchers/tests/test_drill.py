@@ -18,7 +18,7 @@ PATIENCE_S = 1800
 # The checks that fail, and a part of the text.
 MISSING = {
     "healthy": (set(), "survives: yes, a killed node costs"),
-    "handler": ({"signal"}, "no rank handles SIGTERM"),
+    "handler": ({"signal", "saves"}, "no rank handles SIGTERM"),
     "rank": ({"saves"}, "a rank on n2 saved step_"),
     "torn": ({"saves", "step"}, "is not complete: its archive has no end: it was cut off"),
     "seed": ({"data"}, "other data than without the fault"),

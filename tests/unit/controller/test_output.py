@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import PATIENCE_S, wait_for
 from job_samples import make_job, make_plan, member
-from plays import PROJECT, command
+from plays import PROJECT, command, patched
 from plays import play as run_play
 
 
@@ -114,8 +115,23 @@ def test_findings_are_printed_once_after_changes_and_without_ansibles_message_fo
     assert shown == "1 finding: stop. 1. disk on n1, n2 found 1 MiB expected more do make room"
 
 
-def test_ctrl_c_ends_the_watching_and_names_the_next_commands(tmp_path):
-    job_dir, run_dir, screen = tmp_path / "job", tmp_path / "runs" / "digits-1", tmp_path / "screen"
+WATCH = """
+- name: Watch
+  hosts: n1
+  gather_facts: false
+  vars: {{trainyard_quiet: true}}
+  tasks:
+    - name: Find
+      job_run_info: {{runs_dir: {folder}/runs, job_id: digits-1}}
+    - name: Watch
+      job_watch: {{run_dir: {folder}/runs/digits-1}}
+"""
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Return the command that watches a job, and its options; the job must go on."""
+    job_dir, run_dir = tmp_path / "job", tmp_path / "runs" / "digits-1"
     plan = {**make_plan(make_job(), [member(0)]).as_dict(), "job_id": "digits-1", "job_name": "digits"}
     run_dir.mkdir(parents=True)
     write_json(run_dir / "plan.json", {**plan, "job_dir": str(job_dir)})
@@ -126,26 +142,32 @@ def test_ctrl_c_ends_the_watching_and_names_the_next_commands(tmp_path):
     cluster = {"end": None, "started": 1, "ranks_running": 4, "world_size": 4, "elapsed_s": 62}
     cluster |= {"metrics": {"step": 7.0}, "restarts": {"history": [restart]}}
     write_json(job_dir / "cluster.json", cluster)
-    argv, options = command(
-        tmp_path,
-        f"""
-- name: Watch
-  hosts: n1
-  gather_facts: false
-  vars: {{trainyard_quiet: true}}
-  tasks:
-    - name: Find
-      job_run_info: {{runs_dir: {tmp_path}/runs, job_id: digits-1}}
-    - name: Watch
-      job_watch: {{run_dir: {run_dir}}}
-""",
-        {"n1": {}},
-    )
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as monitor, screen.open("w") as output:
+    argv, options = command(tmp_path, WATCH.format(folder=tmp_path), {"n1": {}})
+    # Its name chooses what an interrupt does.
+    (tmp_path / "play.yml").rename(tmp_path / "watch.yml")
+    argv = [str(tmp_path / "watch.yml") if word.endswith("play.yml") else word for word in argv]
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as monitor:
         running = {"pid": monitor.pid, "start_time": processes.start_time(monitor.pid), "started": 1.0, "end": None}
         write_json(job_dir / "monitor.json", running)
-        options |= {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        watcher = subprocess.Popen(argv, **options, start_new_session=True)
+        try:
+            yield argv, {**options, "stdin": subprocess.DEVNULL, "start_new_session": True}
+            assert monitor.poll() is None
+        finally:
+            monitor.kill()
+
+
+def names_the_next_commands(text):
+    return text.count("No longer watching. Job digits-1 goes on.") == 1 and all(
+        f"ansible-playbook playbooks/{name}.yml -i hosts.json -e job_id=digits-1" in text
+        for name in ("watch", "status", "logs", "stop")
+    )
+
+
+def test_ctrl_c_ends_the_watching_and_names_the_next_commands(watched, tmp_path):
+    argv, options = watched
+    screen = tmp_path / "screen"
+    with screen.open("w") as output:
+        watcher = subprocess.Popen(argv, **options, stdout=output, stderr=subprocess.STDOUT)
         try:
             line = "  0:01:02   4/4 ranks running   step 7"
             wait_for(lambda: line in screen.read_text().splitlines(), "a line of progress")
@@ -153,16 +175,52 @@ def test_ctrl_c_ends_the_watching_and_names_the_next_commands(tmp_path):
             assert screen.read_text().splitlines().count(again) == 1
             # A terminal sends it to all processes of the command.
             os.killpg(watcher.pid, signal.SIGINT)
-            assert watcher.wait(PATIENCE_S) != 0
-            text = screen.read_text()
-            assert text.count("No longer watching. Job digits-1 goes on.") == 1
-            for name in ("watch", "status", "logs", "stop"):
-                assert f"ansible-playbook playbooks/{name}.yml -i hosts.json -e job_id=digits-1" in text
-            assert monitor.poll() is None
+            assert watcher.wait(PATIENCE_S) == 130
+            assert names_the_next_commands(screen.read_text())
         finally:
-            monitor.kill()
             watcher.kill()
             watcher.wait()
+
+
+@pytest.mark.parametrize("to", ['"$@" | head -n 1; exit ${PIPESTATUS[0]}', '"$@" > /dev/full'])
+def test_a_watch_whose_output_is_gone_leaves_and_the_job_goes_on(watched, to):
+    """`| head -1` ends after a line; a log on a full disk takes none."""
+    argv, options = watched
+    done = subprocess.run(
+        ["bash", "-c", to, "-", *argv], **options, capture_output=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 128 + signal.SIGPIPE, done.stderr
+    assert names_the_next_commands(done.stderr) and "Traceback" not in done.stderr, done.stderr
+
+
+SHOUT = """
+from ansible.plugins.action import ActionBase
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        for line in range(3):
+            self._display.display(f"line {line} of a task")
+        return {"changed": False}
+"""
+
+
+@pytest.mark.parametrize("gone", ["stdout", "all"])
+def test_other_plays_whose_output_is_gone_run_to_their_end(tmp_path, gone):
+    """As with Ansible's own callback. The lines of a task come from a process of its own."""
+    (tmp_path / "action_plugins").mkdir()
+    (tmp_path / "action_plugins/shout.py").write_text(SHOUT)
+    text = (
+        CHANGES
+        + f"""
+    - shout:
+    - ansible.builtin.file: {{path: {tmp_path}/end, state: touch}}
+"""
+    )
+    argv, options = command(tmp_path, text, {"n1": {}})
+    with Path("/dev/full").open("w") as full:
+        outputs = {"stdout": full, "stderr": full if gone == "all" else subprocess.PIPE}
+        done = subprocess.run(argv, **options, **outputs, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, (tmp_path / "end").exists()) == (0, True), done.stderr
+    assert gone == "all" or done.stderr.count("No space left on device") == 1, done.stderr
 
 
 def test_rescued_failures_are_not_shown_and_repeated_ones_once(play):
@@ -229,20 +287,15 @@ SLOW = """
 """
 # ansible-playbook, where half a second counts as long.
 IMPATIENT = """
-import runpy, sys
-import ansible.module_utils
-ansible.module_utils.__path__.append(sys.argv.pop(1))
 from ansible.module_utils.trainyard_controller import running_task
 running_task.CHECK_S, running_task.SILENT_S, running_task.ANNOUNCE_AFTER_S = 0.1, 0.5, 0.2
-sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def test_a_long_task_is_shown_while_it_runs_and_what_it_did_once_for_all_hosts(tmp_path):
     (tmp_path / "archive.tar").write_bytes(bytes(3 << 20))
-    (program, *argv), options = command(tmp_path, SLOW, {name: {"here": str(tmp_path)} for name in ("n1", "n2")})
-    argv = [sys.executable, "-c", IMPATIENT, str(PROJECT / "module_utils"), program, *argv]
+    argv, options = command(tmp_path, SLOW, {name: {"here": str(tmp_path)} for name in ("n1", "n2")})
+    argv = patched(argv, IMPATIENT)
     # As for a user, whose output to a pipe is not written line by line.
     options["env"].pop("PYTHONUNBUFFERED", None)
     lines = []

@@ -34,8 +34,14 @@ def losses(first, last, *, weight=None, batch=None, seed=0.0):
     return points
 
 
-def checkpoint(step, **more):
-    return {"name": f"step_{step:06}.pt", "step": step, "epoch": None, "time": 1.0, "size": 9, **more}
+# When the job is stopped, in seconds since the epoch.
+SIGNAL = 1795342500.0
+
+
+def checkpoint(step, after_s=1.0, **more):
+    """Return a checkpoint that was finished so many seconds after the signal."""
+    made = {"name": f"step_{step:06}.pt", "step": step, "epoch": None, "time": SIGNAL + after_s, "size": 9}
+    return {**made, **more}
 
 
 def saving(after, **more):
@@ -44,7 +50,7 @@ def saving(after, **more):
 
 
 def run(name, points, **changes):
-    summary = {"state": "stopped", "failure": None, "restarts": [], "saving": None,
+    summary = {"state": "stopped", "finished": SIGNAL, "failure": None, "restarts": [], "saving": None,
                "checkpoints": {"newest": None, "unfinished": None}}  # fmt: skip
     own = {"killed": None, "elsewhere": {}, "why": ""}
     own.update({key: changes.pop(key) for key in list(changes) if key in own})

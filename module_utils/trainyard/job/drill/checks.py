@@ -67,10 +67,11 @@ def reacts(saving: Mapping[str, Any] | None, signal: str, grace_s: float) -> Res
 class Stopped:
     """A stopped job: `saving` and `checkpoints` of its summary.json, the steps that it printed, the node of rank 0.
 
-    `elsewhere` has newer checkpoints by the nodes that alone have them. `loaded`: the next launch began behind the
-    newest one.
+    `signal_at` is when it was stopped, in seconds since the epoch. `elsewhere` has newer checkpoints by the nodes that
+    alone have them. `loaded`: the next launch began behind the newest one.
     """
 
+    signal_at: float
     saving: Mapping[str, Any] | None
     checkpoints: Mapping[str, Any]
     steps: Series
@@ -80,35 +81,34 @@ class Stopped:
 
 
 def saves_at_signal(job: Stopped) -> Result:
-    """Check that a stopped job has saved."""
-    state, saving = job.checkpoints, job.saving
-    newest, unfinished = state.get("newest"), state.get("unfinished")
+    """Check that a stopped job has saved: only a checkpoint that was finished after the signal counts."""
+    newest, unfinished = job.checkpoints.get("newest"), job.checkpoints.get("unfinished")
     if unfinished and not is_temporary(unfinished["name"]):
         name, reason = unfinished["name"], unfinished["reason"]
         if not written_last(reason):
             return Result("fail", f"{name} is not complete: {reason}")
-        if job.loaded:
+        if _saved(job, unfinished) and job.loaded:
             return Result("pass", f"{name} was saved at the signal, and loaded")
-        return Result("unknown", f"{name} may not be complete: {reason}")
+        if _saved(job, unfinished):
+            return Result("unknown", f"{name} may not be complete: {reason}")
     if job.elsewhere:
         other, name = next(iter(job.elsewhere.items()))
         where = f"a rank on {other} saved {name}, which {job.host}, the node of rank 0, does not have"
         return Result("fail", f"{where}: let rank 0 save, or save on a disk that all nodes share")
     if newest is None:
         return Result("fail", f"no checkpoint came into the drill's folder on {job.host}")
-    if not saving:
-        return Result("pass", f"{newest['name']} came before the signal, and nothing was saved at it")
-    last, step = job.steps[-1].step if job.steps else None, newest["step"]
-    if last is None or step is None:
-        saved = saving["after"] not in (None, saving["before"])
-    else:
-        # A periodic save of just this step has the same name.
-        saved = step >= last - stride(job.steps)
-    if not saved:
-        reached = "" if last is None else f" at step {number(last)}"
-        what = f"ranks handled the signal{reached}, but saved nothing"
-        return Result("fail", f"{what}: the newest checkpoint is {newest['name']}")
-    return Result("pass", f"{newest['name']} was saved at the signal")
+    if _saved(job, newest):
+        return Result("pass", f"{newest['name']} was saved at the signal")
+    reached = f" at step {number(job.steps[-1].step)}" if job.steps else ""
+    what = f"ranks handled the signal{reached}, but saved nothing" if job.saving else "nothing was saved at the signal"
+    return Result("fail", f"{what}: the newest checkpoint is {newest['name']}")
+
+
+def _saved(job: Stopped, checkpoint: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint was finished after the signal, and is one of the last step as far as is known."""
+    last, step = job.steps[-1].step if job.steps else None, checkpoint["step"]
+    late = last is None or step is None or step >= last - stride(job.steps)
+    return bool(checkpoint["time"] > job.signal_at and late)
 
 
 def saves_before_kill(name: str | None, steps: int) -> Result:

@@ -153,10 +153,16 @@ def _signal(by_run: Mapping[str, Data], plan: Data) -> Result:
     run = by_run.get("stopped")
     if run is None:
         return _NOT_RUN
-    if run["summary"]["state"] not in ("stopped", "running"):
-        return Result("unknown", f"the job had ended before the stop: {run['summary']['state']}")
+    if ended := _ended_before(run["summary"]):
+        return ended
     stop = plan.get("stop") or {}
     return checks.reacts(run["summary"].get("saving"), str(stop.get("signal", "TERM")), float(stop.get("grace_s", 0)))
+
+
+def _ended_before(summary: Data) -> Result | None:
+    if summary["state"] in ("stopped", "running"):
+        return None
+    return Result("unknown", f"the job had ended before the stop: {summary['state']}")
 
 
 def _saves(fault: str, by_run: Mapping[str, Data], plan: Data, drill: Drill, step: Result) -> Result:
@@ -165,9 +171,7 @@ def _saves(fault: str, by_run: Mapping[str, Data], plan: Data, drill: Drill, ste
         return _NOT_RUN
     state = run["summary"].get("checkpoints") or {}
     if fault == "stopped":
-        saving, host = run["summary"].get("saving"), plan["head"]["host"]
-        loaded = step.state == "pass"
-        return checks.saves_at_signal(checks.Stopped(saving, state, _steps(run), host, run["elsewhere"], loaded))
+        return _ended_before(run["summary"]) or _saves_at_signal(run, plan, step)
     if not run["killed"] and run["why"]:
         return Result("unknown", run["why"])
     if not run["killed"] and state.get("newest"):
@@ -175,6 +179,15 @@ def _saves(fault: str, by_run: Mapping[str, Data], plan: Data, drill: Drill, ste
     restarts = run["summary"]["restarts"]
     name = restarts[0].get("checkpoint") if restarts else (state.get("newest") or {}).get("name")
     return checks.saves_before_kill(name, drill.steps)
+
+
+def _saves_at_signal(run: Data, plan: Data, step: Result) -> Result:
+    summary, host, loaded = run["summary"], plan["head"]["host"], step.state == "pass"
+    signal_at, state = summary.get("finished"), summary.get("checkpoints") or {}
+    if signal_at is None:
+        return Result("unknown", "it is not known when the job was stopped")
+    stopped = checks.Stopped(signal_at, summary.get("saving"), state, _steps(run), host, run["elsewhere"], loaded)
+    return checks.saves_at_signal(stopped)
 
 
 def _worst(states: Iterable[str]) -> str:

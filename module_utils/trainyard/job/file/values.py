@@ -15,6 +15,7 @@ from .variables import ONE_COPY, VARIABLES
 # More devices than any node has: a range beyond it is a typo.
 _MAX_DEVICES = 1024
 
+
 class Values:
     """The `job_*` variables of a job file; what cannot be used becomes a finding in `findings`."""
 

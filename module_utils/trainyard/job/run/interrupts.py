@@ -26,7 +26,7 @@ class Phase(Enum):
     WATCHING = "watching"
     # It has ended; its logs and its result are being collected.
     ENDED = "ended"
-    # It could not be started everywhere, or its head is lost: all nodes end it.
+    # It could not be started everywhere: all nodes end it.
     ENDING = "ending"
     # The result has been printed.
     REPORTED = "reported"

@@ -32,9 +32,21 @@ def hosts(plan: Data) -> list[str]:
     return list(plan.get("candidates") or [plan["head"]["host"]])
 
 
+def others(plan: Data) -> list[str]:
+    """Return the hosts that run ranks or may have to, and may not lead: they speak where too few others answer."""
+    taking_part = (node["host"] for node in (*plan.get("nodes", ()), *plan.get("spares", ())))
+    return [host for host in taking_part if host not in hosts(plan)]
+
+
 def ends_job(end: Data | None) -> bool:
     """Return whether the end in a node's record is that of the whole job where the head can be replaced."""
     return bool(end) and ((end or {}).get("failure") or {}).get("kind") not in _OF_PART
+
+
+def ends_for_all(plan: Data, end: Data | None) -> bool:
+    """Return whether no other host goes on after the end in the record of a node that does not lead."""
+    may_go_on = plan.get("candidates") or plan.get("min_nodes")
+    return ends_job(end) if may_go_on else bool(end)
 
 
 def end_of_job(plan: Data, end: Data | None) -> Data | None:
@@ -74,20 +86,24 @@ def find(plan: Data, answers: Answers) -> Leader:
 
 
 def phase(plan: Data, answers: Answers) -> str:
-    """Return what the answers of candidates say about the job.
+    """Return what the answers say about the job: those of candidates, or of `others` where too few of them answered.
 
     LED: the leader's monitor runs. ELECTION: monitors run, and none of those that answered leads. OVER: the job has
-    ended, or no monitor can go on. SILENT: too few answered to know.
+    ended, or no monitor can go on. SILENT: too few answered to know, so it may go on.
     """
-    head = find(plan, answers).host
-    known = [answers[host] for host in hosts(plan) if "known" in (answers.get(host) or {})]
+    head, known = find(plan, answers).host, _known(hosts(plan), answers)
     if has_ended(plan, answers):
         return OVER
     if head and answers[head]["monitor_alive"]:
         return LED
     if any(answer["monitor_alive"] for answer in known):
         return ELECTION
-    return OVER if suffice(plan, known) else SILENT
+    if suffice(plan, known) or not _majority_without(plan, [answer for answer in known if _end(answer)]):
+        return OVER
+    rest = _known(others(plan), answers)
+    if any(answer["monitor_alive"] for answer in rest):
+        return ELECTION
+    return OVER if any(ends_for_all(plan, _end(answer)) for answer in rest) else SILENT
 
 
 def has_ended(plan: Data, answers: Answers) -> bool:
@@ -111,11 +127,29 @@ def election_text(plan: Data, host: str, answers: Answers) -> str:
     elsewhere = sorted(followed.intersection(hosts(plan)) - {host})
     if elsewhere:
         return f"{elsewhere[0]} leads the job now, and gives no answer; the job goes on"
+    alive = [name for name, answer in known.items() if answer["monitor_alive"]]
+    if alive and not set(alive).intersection(hosts(plan)):
+        return f"{host} gives no answer; {alive[0]} still takes part in the job"
     if host in known and known[host]["monitor_alive"]:
         return f"{host} no longer leads the job; the nodes choose a new head"
     if host in known or not followed:
         return f"{host} is lost; the other nodes choose a new head"
     return f"{host} gives no answer; if it is lost, the other nodes choose a new head"
+
+
+def _known(names: Collection[str], answers: Answers) -> list[Data]:
+    return [answers[host] for host in names if "known" in (answers.get(host) or {})]
+
+
+def _end(answer: Data) -> Data | None:
+    end: Data | None = (answer.get("monitor") or {}).get("end")
+    return end
+
+
+def _majority_without(plan: Data, ended: Collection[Data]) -> bool:
+    """Return whether the hosts that vote are a majority without those that have `ended` their part: these stay away."""
+    voters = len(hosts(plan)) + bool(plan.get("witness"))
+    return voters - len(ended) > voters // 2
 
 
 def _has_state(plan: Data, host: str, answer: Data) -> bool:

@@ -148,22 +148,25 @@ def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
 
 
 def _end(plan: Data, results: Mapping[str, Data], head: str, cluster: Data, by_stop: bool) -> dict[str, Any]:
-    """Return the end of the job by the head node, or by a node that lost the head; or that it still runs."""
+    """Return the end of the job by the head node, or by a node that lost the head; or that it still runs.
+
+    Nodes that cannot be asked may go on, so an end of a part is that of the job only where none of them can.
+    """
     # A witness can neither lead nor train.
     results = {host: result for host, result in results.items() if host != witness.host(plan)}
     alive, replaceable = any(result.get("monitor_alive") for result in results.values()), bool(plan.get("candidates"))
+    goes_on = (replaceable and alive) or leader.phase(plan, results) != leader.OVER
     end = leader.end_of_job(plan, cluster.get("end"))
     if end:
         return dict(end)
     lost = (results.get(head) or {}).get("monitor_lost")
-    goes_on = replaceable and alive
     if cluster and lost and not (by_stop or goes_on) and not (lost["restarted"] and plan["max_restarts"]):
         # With restarts, the head may return. The reports of other nodes are consequences.
         reason = _OF_LAST_HEAD if replaceable else _OF_HEAD
         failure = {"kind": "rebooted", "host": head} if lost["restarted"] else _gone(head, lost, reason)
         return {"state": "failed", "finished": cluster["started"] + cluster["elapsed_s"], "failure": failure}
     ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
-    of_job = [end for end in ends if leader.end_of_job(plan, end)]
+    of_job = [end for end in ends if leader.ends_for_all(plan, end)]
     # While other nodes go on, a node that ended its own part says nothing about the job.
     ends = of_job if of_job or goes_on else ends
     if ends:

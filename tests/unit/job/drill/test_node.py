@@ -1,6 +1,7 @@
 """The folder of a drill on a node, and the watching of its runs by the controller."""
 
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard.job.drill import result
@@ -11,8 +12,8 @@ from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from drill_samples import PLAN
 
 NAME = "mine.drill-20261126-101500-3f9c"
-JOB = {**PLAN, "job_dir": "/jobs/mine-1", "nodes": [{"host": "n1"}, {"host": "n2"}], "spares": [],
-       "checkpoints": "/shared/x"}  # fmt: skip
+JOB = {**PLAN, "created": "2026-11-26T10:15:00+0000", "timeout_s": 1800, "job_dir": "/jobs/mine-1",
+       "nodes": [{"host": "n1"}, {"host": "n2"}], "spares": [], "checkpoints": "/shared/x"}  # fmt: skip
 
 
 def test_the_folder_of_a_drill_is_made_and_removed(tmp_path):
@@ -88,9 +89,14 @@ def test_an_interrupt_ends_the_watching():
     assert watched(Nodes(state(3)), Goal(10), lambda: True)[0]["why"] == "interrupted"
 
 
-def test_a_silent_head_is_given_up(monkeypatch):
-    monkeypatch.setattr(drilling, "GIVE_UP_S", -1.0)
-    assert watched(Nodes({"msg": "no route"}), Goal(10))[0]["why"] == "no answer of n1: no route"
+def test_a_silent_head_is_asked_as_long_as_the_run_may_live(monkeypatch):
+    passed = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=lambda s: passed.append(passed.pop() + s))
+    monkeypatch.setattr(drilling, "time", clock)
+    monkeypatch.setattr(drilling, "may_live_until", lambda plan: float(plan["timeout_s"]))
+    silent = {"msg": "no route"}
+    assert watched(Nodes(*[silent] * 99, state(10)), Goal(10))[0] == {"killed": None, "why": ""}
+    assert watched(Nodes(silent), Goal(10))[0]["why"] == "no answer of n1: no route" and passed[0] > 1800
 
 
 def test_a_program_of_which_nothing_is_read_is_given_up(monkeypatch):

@@ -66,6 +66,13 @@ def test_a_healthy_job_survives_and_nothing_is_left(call, tmp_path):
     assert [path.name for path in tmp_path.glob("saved*")] == []
 
 
+def test_a_checkpoint_of_the_last_step_from_before_the_signal_is_no_save_at_it(call, tmp_path):
+    run_ansible(*call("early")).expect(2, "survives: no, missing: saves", "but saved nothing: the newest checkpoint is")
+    found, _ = drilled(tmp_path)
+    failed = [check["name"] for check in found["checks"] if check["state"] == "fail"]
+    assert failed == ["saves"]
+
+
 def test_a_job_that_cannot_be_drilled_starts_nothing(call, tmp_path):
     done = run_ansible(*call(job_checkpoints="saved", drill_steps=2))
     done.expect(2, "2 findings: the job cannot be drilled, and nothing was started.", "below the folder of each run")

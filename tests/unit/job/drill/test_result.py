@@ -4,7 +4,10 @@ import dataclasses
 
 import pytest
 from ansible.module_utils.trainyard.job.drill import checks, result, series
-from drill_samples import PLAN, checkpoint, drill, killed, losses, run, runs, saving
+from drill_samples import PLAN, SIGNAL, checkpoint, drill, killed, losses, run, runs, saving
+
+LAST = {**checkpoint(0), "name": "last.pt", "step": None}
+AS_RANKS_ENDED = "it was written as the ranks ended"
 
 
 def found(of_runs, **settings):
@@ -42,15 +45,41 @@ def test_without_a_fixed_seed_the_order_of_data_is_not_comparable_and_the_rest_i
 
 
 def test_a_missing_handler_is_named():
-    missing = runs({"saving": None, "checkpoints": {"newest": checkpoint(8), "unfinished": None}}, losses(9, 20))
-    assert {name for name, state in states(missing).items() if state == "fail"} == {"signal"}
+    missing = runs({"saving": None, "checkpoints": {"newest": checkpoint(8, -0.8), "unfinished": None}}, losses(9, 20))
+    assert {name for name, state in states(missing).items() if state == "fail"} == {"signal", "saves"}
     assert text(missing, "signal") == "no rank handles SIGTERM (job_stop_signal): all ended at once by it"
-    assert found(missing)["headline"] == "survives: no, missing: reacts to the signal"
-    assert text(missing, "saves") == "step_000008.pt came before the signal, and nothing was saved at it"
+    assert found(missing)["headline"] == "survives: no, missing: reacts to the signal, saves"
+    assert text(missing, "saves") == "nothing was saved at the signal: the newest checkpoint is step_000008.pt"
+
+
+@pytest.mark.parametrize(("changes", "state"), [
+    ({"newest": checkpoint(12, 0.001)}, "pass"),
+    # A periodic save of the last step, which the poll before the signal had not seen yet.
+    ({"newest": checkpoint(12, -0.001)}, "fail"), ({"newest": checkpoint(12, 0.0)}, "fail"),
+    # One of an earlier step, which took until after the signal.
+    ({"newest": checkpoint(8)}, "fail"),
+    # The last one as the ranks ended, which the next launch has loaded.
+    ({"newest": checkpoint(8, -9.0), "unfinished": checkpoint(12, reason=AS_RANKS_ENDED)}, "pass"),
+    ({"newest": checkpoint(8, -9.0), "unfinished": checkpoint(12, -0.1, reason=AS_RANKS_ENDED)}, "fail"),
+    # A file that is always written anew has the name that it had before the signal.
+    ({"newest": LAST}, "pass"), ({"newest": {**LAST, "time": SIGNAL - 1}}, "fail"),
+])  # fmt: skip
+@pytest.mark.parametrize("handles", [saving("step_000012.pt"), saving("last.pt", before="last.pt"), None])
+def test_only_a_checkpoint_that_was_finished_after_the_signal_counts(changes, state, handles):
+    state_of = {"newest": None, "unfinished": None, **changes}
+    assert states(runs({"checkpoints": state_of, "saving": handles}))["saves"] == state
+
+
+@pytest.mark.parametrize(("summary", "why"), [
+    ({"state": "succeeded"}, "the job had ended before the stop: succeeded"),
+    ({"state": "running", "finished": None}, "it is not known when the job was stopped"),
+])  # fmt: skip
+def test_a_run_without_a_stop_tells_nothing_about_a_save_at_it(summary, why):
+    assert states(runs(summary))["saves"] == "unknown" and text(runs(summary), "saves") == why
 
 
 def test_a_save_by_the_wrong_rank_is_named_with_its_node():
-    state = {"newest": checkpoint(8), "unfinished": None}
+    state = {"newest": checkpoint(8, -0.8), "unfinished": None}
     wrong = runs({"elsewhere": {"n2": "step_000012.pt"}, "checkpoints": state, "saving": saving(None)}, losses(9, 20))
     assert {name for name, state in states(wrong).items() if state == "fail"} == {"saves"}
     silent = runs({"checkpoints": state, "saving": saving("step_000008.pt")}, losses(9, 20))

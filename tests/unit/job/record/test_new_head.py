@@ -54,6 +54,22 @@ def summary(run, answers, **changes):
     return reported.summary, reported.text.splitlines(), reported.left
 
 
+@pytest.mark.parametrize("only", [
+    {"n3": node(alive=False, end=CUT_OFF)}, {"n3": node(alive=False, end=MINORITY), "n4": node(alive=False)},
+    {"n1": head(alive=False, monitor_lost={"restarted": False, "how": "killed by SIGKILL"})},
+])  # fmt: skip
+def test_a_job_has_no_end_while_hosts_that_may_lead_it_cannot_be_asked(run, only):
+    """A final record would keep a later watch from its nodes."""
+    silent = dict.fromkeys(("n1", "n2", "n3", "n4"), SILENT)
+    answers = {**silent, **{host: collected(answer) for host, answer in only.items()}}
+    found, text, _ = summary(run, answers)
+    assert (found["state"], found["failure"]) == ("lost", None)
+    assert text[0].endswith(" is lost: no node that could be asked tells whether it still runs.")
+    # With the others it has one.
+    rest = {host: collected(node(alive=False, end=CUT_OFF)) for host in silent if host not in only}
+    assert summary(run, {**answers, **rest})[0]["state"] == "failed"
+
+
 @pytest.mark.parametrize(
     "n1",
     [

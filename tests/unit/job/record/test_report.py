@@ -219,7 +219,7 @@ def test_a_lost_job():
     summary, text = explained({"n1": nothing, "n2": nothing})
     assert text[0] == f"Job {JOB} is lost: no node knows of it any more." and summary["state"] == "lost"
     _, text = explained({"n1": nothing}, unreachable={"n2": ""})
-    assert text[0] == f"Job {JOB} is lost: no node that could be asked knows of it any more."
+    assert text[0] == f"Job {JOB} is lost: no node that could be asked tells whether it still runs."
     _, text = explained({}, unreachable={"n1": "", "n2": ""})
     assert text[0] == f"Job {JOB} is lost: none of its nodes could be asked."
     assert text[1:] == ["  n1 could not be asked: no answer", "  n2 could not be asked: no answer", *LAST]

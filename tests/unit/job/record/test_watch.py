@@ -1,11 +1,12 @@
 """How a job is watched: what is shown of it, and when its watcher gives up."""
 
-import time as real_time
+import time
 
 import pytest
 from ansible.module_utils.trainyard_controller import heads, watching
 from test_leader import CUT_OFF, FAILED, WELL, head, node
 
+CREATED = 1790000000.0
 GONE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: timed out"}
 
 
@@ -17,6 +18,9 @@ class Clock:
 
     def monotonic(self):
         return self.now
+
+    def time(self):
+        return CREATED + self.now - 1000.0
 
     def sleep(self, seconds):
         self.now += seconds
@@ -33,7 +37,8 @@ def clock(monkeypatch):
 class Says:
     """A job of which these answers come, one after the other; the last one again and again."""
 
-    host, title, patience_s, then = "n1", "head node n1", 20.0, "then the others are asked"
+    host, title, then = "n1", "head node n1", "the watch ends nothing"
+    until, patience_s = 1320.0, 20.0
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -69,18 +74,19 @@ def test_a_silent_head_is_queried_until_patience_ends(clock):
     lost, shown, forgotten = followed(Says(GONE, GONE, runs("step 1"), GONE, runs("", state="over")))
     assert (lost, shown, forgotten) == ("", ["  step 1"], ["n1"] * 3)
     began = clock.now
-    lost, shown, _ = followed(Says(GONE))
-    assert (lost, shown) == ("timed out", []) and 20 < clock.now - began <= 22
+    late = Says(runs("step 1"), GONE)
+    late.until = began
+    lost, shown, _ = followed(late)
+    assert (lost, shown) == ("n1: timed out", ["  step 1"]) and 20 < clock.now - began <= 22
 
 
 def test_a_silent_head_is_named_less_and_less_often(clock):
     job = Says(*[GONE] * 100, runs("step 9"), GONE, runs("", state="over"))
-    job.patience_s = 320.0
     _, shown, _ = followed(job)
     words = "ranks may still run. It is asked for up to"
     assert shown == [
-        f"  head node n1 gave no answer for 22 s; {words} 298 s more; then the others are asked",
-        f"  head node n1 gave no answer for 66 s; {words} 254 s more; then the others are asked",
+        f"  head node n1 gave no answer for 22 s; {words} 0:04:58 more; the watch ends nothing",
+        f"  head node n1 gave no answer for 66 s; {words} 0:04:14 more; the watch ends nothing",
         "  head node n1 answers again after 100 s",
         "  step 9",
     ]
@@ -93,16 +99,18 @@ def test_a_head_that_freezes_during_a_query_is_named(clock):
     def read(wait_s):
         # As ssh does, whose connection stays open.
         while not shown:
-            real_time.sleep(0.01)
+            time.sleep(0.01)
         return at_once(wait_s)
 
     def interrupted():
         clock.now += 10
         return False
 
-    job.read, shown = read, []
+    job.read, job.until, shown = read, 0.0, []
     assert watching.follow(job, lambda _: None, shown.append, interrupted=interrupted) == ""
-    assert shown[0].startswith("  head node n1 gave no answer for 30 s; ranks may still run. It is asked for up to 2 s")
+    assert shown[0].startswith(
+        "  head node n1 gave no answer for 30 s; ranks may still run. It is asked for up to 0:00:02 "
+    )
 
 
 @pytest.fixture
@@ -135,9 +143,10 @@ def test_a_head_whose_monitor_reports_nothing_new_is_named_until_it_does(clock, 
     assert set(shown[:at] + shown[at + 3 :]) == {"  l"}
 
 
-def plan(max_restarts=0):
-    head = {"host": "n1"}
-    return {"job_id": "a", "job_dir": "/x/a", "head": head, "rejoin_s": 300, "max_restarts": max_restarts}
+def plan(max_restarts=0, hosts=("n1",)):
+    head, created = {"host": "n1"}, time.strftime("%Y-%m-%dT%H:%M:%S+0000", time.gmtime(CREATED))
+    limits = {"created": created, "timeout_s": 3600, "rejoin_s": 300, "max_restarts": max_restarts}
+    return {"job_id": "a", "job_dir": "/x/a", "head": head, **limits, "nodes": [{"host": host} for host in hosts]}
 
 
 def known(alive, end=None, restarted=True):
@@ -163,7 +172,6 @@ def test_a_head_that_comes_back_is_waited_for_while_restarts_are_left(clock, res
     assert job.read(2)["state"] == "over"
     answers[0] = known(True, {"state": "failed"})
     assert job.read(2)["state"] == "over"
-    assert job.patience_s == watching.GIVE_UP_S + over_after_s
 
 
 def test_a_scheduler_without_the_job_is_queried_once(clock, tmp_path, monkeypatch):
@@ -177,7 +185,39 @@ def test_a_scheduler_without_the_job_is_queried_once(clock, tmp_path, monkeypatc
     monkeypatch.setattr(watching, "external_job", lambda *_: Job())
     job = watching.ExternalWatch({"engine": {"submit_host": "login"}}, tmp_path, None)
     lost, shown, forgotten = followed(job)
-    assert (lost, shown, forgotten, answers) == ("no such job", [], ["login"], [])
+    # Its logs are asked for next, which reports why.
+    assert (lost, shown, forgotten, answers) == ("", [], ["login"], [])
+    answers[:] = [{"state": "pending", "line": ""}, *[GONE] * 99]
+    lost, _, _ = followed(watching.ExternalWatch({"engine": {"submit_host": "login"}}, tmp_path, None))
+    assert lost == "login: timed out" and answers
+
+
+def beside(answer, *of_n2, hosts=("n1", "n2")):
+    """Return a watch of a job with one host that may lead, and what it has asked; the last answer of n2 is repeated."""
+    asked, of_n2 = [], list(of_n2)
+
+    def ask(question, own, limit_s):
+        asked.extend(own)
+        found = {"n1": answer, "n2": of_n2.pop(0) if "n2" in own and len(of_n2) > 1 else of_n2[0]}
+        return {host: found.get(host, GONE) for host in own}
+
+    return watching.OverSsh(plan(hosts=hosts), ask), asked
+
+
+def test_a_head_that_cannot_be_asked_ends_no_job_that_another_node_reports(clock):
+    """Its sshd is down, and the other node answers for the job, until it knows of an end."""
+    job, asked = beside(GONE, *[node()] * 300, node(alive=False, end=CUT_OFF))
+    began = clock.now
+    lost, shown, _ = followed(job)
+    assert (lost, set(shown)) == ("", {"  n1 gives no answer; n2 still takes part in the job"})
+    assert clock.now - began > 500 and asked.count("n1") > 10
+
+
+def test_of_many_nodes_a_few_answer_for_the_job(clock):
+    job, asked = beside(GONE, node(), hosts=[f"n{number}" for number in range(1, 100)])
+    assert job.read(2.0)["state"] == "running" and sorted(asked) == ["n1", "n2", "n3", "n4", "n5"]
+    job, asked = beside(known(True), node())
+    assert job.read(2.0)["state"] == "running" and asked == ["n1"]
 
 
 # ---- the head is replaced by another host
@@ -191,7 +231,7 @@ class Nodes:
 
     def __init__(self, clock, *rounds):
         self.clock, self.rounds, self.visits, self.forgotten = clock, list(rounds), [], []
-        self.plan = {**plan(3), "candidates": ["n1", "n2", "n3"]}
+        self.plan = {**plan(3, ("n1", "n2", "n3")), "candidates": ["n1", "n2", "n3"]}
 
     def ask(self, question, own, limit_s):
         assert question == "state"
@@ -334,10 +374,14 @@ def test_the_third_head_is_found_as_well(clock):
     assert shown[-2:] == ["n3 leads the job now, in the place of n2", "step 9"]
 
 
-def test_a_watch_ends_where_no_host_that_may_lead_answers(clock):
+def test_a_watch_asks_silent_hosts_as_long_as_the_job_may_live(clock):
     nodes = Nodes(clock, at(n1=lead(1.0, 1)), at(n2=GONE, n3=GONE))
     began = clock.now
-    assert nodes.followed()[0] == "timed out" and 320 < clock.now - began < 360
+    assert nodes.followed()[0] == "n1: timed out"
+    assert 3600 < clock.now - began < 3600 + watching.START_S + watching.MONITOR_S + 60
+
+
+def test_a_watch_ends_where_no_host_that_may_lead_goes_on(clock):
     # All have ended their part, without an end of the job.
     ended = node(alive=False)
     assert Nodes(clock, at(n1=lead(1.0, 1)), at(n2=ended, n3=ended)).followed() == ("", ["step 1"])

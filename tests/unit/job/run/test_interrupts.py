@@ -16,6 +16,7 @@ from ansible.module_utils.trainyard.job.run.interrupts import NOT_STARTED, Phase
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import PATIENCE_S, wait_for
+from plays import patched
 
 PROJECT = Path(__file__).resolve().parents[4]
 HOW = commands("digits-1", "-i inventories/lab")
@@ -43,8 +44,15 @@ def test_a_second_signal_leaves_at_once():
     assert stop.split(maxsplit=1)[1] == "ansible-playbook playbooks/stop.yml -i 'inv/my lab' -i b -e job_id=a-1"
 
 
-# A Python that a node has for the agent: a visit waits here while `hold` is there and `when` is so.
+# A Python that a node has for the agent: a visit fails while `down` is there, and waits here while `hold` is there and
+# `when` is so. The answer of one such visit is lost where `lost` is there.
 HELD = """#!/bin/sh
+[ ! -e {down} ] || exit 1
+if [ -e {lost} ] && {when}; then
+    rm {lost}
+    {python} "$@" >/dev/null
+    exit 1
+fi
 if [ -e {hold} ] && {when}; then
     touch {held}
     while [ -e {hold} ]; do sleep 0.05; done
@@ -64,12 +72,13 @@ compute:
 _number = itertools.count()
 
 
-def play(playbook, inventory, screen, variables, *options):
-    """Start a playbook in a session of its own, whose output goes to the file `screen`."""
+def play(playbook, inventory, screen, variables, *options, patch=""):
+    """Start a playbook in a session of its own, whose output goes to the file `screen`; `patch` as for `patched`."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     argv = [program, playbook, "-i", str(inventory), "-e", json.dumps(variables), *options]
+    argv = patched(argv, patch) if patch else argv
     files = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with screen.open("w") as output:
         return subprocess.Popen(argv, cwd=PROJECT, env=env, stdout=output, **files, start_new_session=True)
@@ -78,13 +87,15 @@ def play(playbook, inventory, screen, variables, *options):
 class Launch:
     """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
 
-    def __init__(self, folder, when):
+    def __init__(self, folder, when, patch="", loses=False, **variables):
         self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
         self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
-        python = folder / "python"
-        python.write_text(HELD.format(hold=self.hold, held=self.held, when=when, python=sys.executable))
+        self.down, lost, python = folder / "down", folder / "lost", folder / "python"
+        python.write_text(
+            HELD.format(down=self.down, lost=lost, hold=self.hold, held=self.held, when=when, python=sys.executable)
+        )
         python.chmod(0o755)
-        self.hold.touch()
+        (lost if loses else self.hold).touch()
         (folder / "inventory.yml").write_text(INVENTORY.format(python=python))
         program = f"import pathlib, time\nprint('step 1/2 loss 0.5', flush=True)\ngo = pathlib.Path({str(self.go)!r})\n"
         program += "while not go.exists(): time.sleep(0.05)"
@@ -93,9 +104,10 @@ class Launch:
             **{"job_launcher": "direct", "job_ranks_per_node": 1, "job_devices": "none", "job_venv": ""},
             **{"job_packages": [], "job_min_disk_mib": 1, "job_command": [sys.executable, "-c", program]},
             **{"trainyard_runs": str(self.runs), "trainyard_state": str(self.state)},
+            **variables,
         }
         self.screen = folder / "screen"
-        self.process = play("launch.yml", folder / "inventory.yml", self.screen, job)
+        self.process = play("launch.yml", folder / "inventory.yml", self.screen, job, patch=patch)
 
     @property
     def said(self):
@@ -126,8 +138,8 @@ class Launch:
 def launch(tmp_path):
     made = []
 
-    def make(when):
-        made.append(Launch(tmp_path, when))
+    def make(when, patch="", **variables):
+        made.append(Launch(tmp_path, when, patch, **variables))
         return made[0]
 
     yield make
@@ -180,3 +192,75 @@ def test_a_job_that_has_ended_does_not_go_on_and_has_its_result(launch, tmp_path
     assert run.end() == 0
     assert f"Job {run.job_id} succeeded in 0:00:0" in run.said and "goes on" not in run.said
     assert json.loads((run.runs / run.job_id / "summary.json").read_text())["state"] == "succeeded"
+
+
+IMPATIENT = """
+from ansible.module_utils.trainyard_controller import watching
+watching.TELL_S, watching.GIVE_UP_S = 0.5, 1.0
+"""
+AT_ITS_END = "watching.may_live_until = lambda plan: 0.0"
+
+
+def test_a_job_whose_node_gives_no_answer_for_a_while_is_watched_to_its_end(launch):
+    run = launch("false", IMPATIENT)
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    run.down.touch()
+    wait_for(lambda: run.said.count("gave no answer for") > 1, "two lines about the silence")
+    assert run.process.poll() is None and processes.of_job(run.job_id)
+    run.down.unlink()
+    wait_for(lambda: "head node here answers again" in run.said, "an answer")
+    run.go.touch()
+    assert run.end() == 0, run.said
+    assert f"Job {run.job_id} succeeded in" in run.said
+
+
+def test_a_job_of_which_no_node_answers_any_more_is_left_alone(launch):
+    run = launch("false", IMPATIENT + AT_ITS_END)
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    run.down.touch()
+    assert run.end() == 2, run.said
+    assert f"No longer watching. Job {run.job_id} goes on, as far as is known: here: " in run.said
+    for name in ("watch", "status", "logs", "stop"):
+        assert f"ansible-playbook playbooks/{name}.yml -i " in run.said
+    assert processes.of_job(run.job_id) and not (run.runs / run.job_id / "summary.json").exists()
+
+
+def test_a_node_whose_answer_to_the_start_is_lost_has_started(launch, tmp_path):
+    runs = f"{tmp_path}/runs/*"
+    run = launch(f"ls {runs}/plan.json >/dev/null 2>&1 && ! ls {runs}/not-started >/dev/null 2>&1", loses=True)
+    run.go.touch()
+    assert run.end() == 0, run.said
+    assert f"Job {run.job_id} succeeded in" in run.said and not (tmp_path / "lost").exists()
+
+
+# As a file system that becomes read-only: nothing below `runs` can be made, written or removed.
+READ_ONLY = """
+import errno, os, sys
+from ansible.module_utils.trainyard_controller import live_page
+live_page.EVERY_S = 0.2
+def refuse(event, given):
+    write = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+    changes = event in ("os.mkdir", "os.remove", "os.rename") or (event == "open" and given[2] & write)
+    if changes and os.path.exists({flag!r}) and str(given[0]).startswith({runs!r}):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), given[0])
+sys.addaudithook(refuse)
+"""
+
+
+def test_a_read_only_folder_of_runs_does_not_end_a_watch_or_its_job(launch, tmp_path):
+    flag = tmp_path / "read-only"
+    run = launch("false", READ_ONLY.format(flag=str(flag), runs=f"{tmp_path}/runs/"), live=True)
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    flag.touch()
+    shown = run.said.count("ranks running")
+    wait_for(lambda: run.said.count("ranks running") > shown or run.process.poll() is not None, "another line")
+    assert run.process.poll() is None and processes.of_job(run.job_id), run.said
+    run.go.touch()
+    assert run.end() == 2, run.said
+    text = " ".join(run.said.split())
+    assert f"cannot write {run.runs}/{run.job_id}/" in text and ": Read-only file system" in text
+    assert "the job itself is not touched by this" in text and "Errno" not in text
+    for name in ("watch", "status", "logs", "stop"):
+        assert f"ansible-playbook playbooks/{name}.yml -i " in text
+    cluster = json.loads((run.state / "jobs" / run.job_id / "cluster.json").read_text())
+    assert cluster["end"]["state"] == "succeeded"

@@ -95,6 +95,39 @@ def test_a_head_that_cannot_be_replaced(answer, found, phase):
     assert (leader.find(ALONE, answers).host, leader.phase(ALONE, answers)) == (found, phase)
 
 
+PAIR = {"head": {"host": "n1"}, "candidates": [], "nodes": [{"host": "n1"}, {"host": "n2"}, {"host": "n3"}]}
+FIVE = {**PLAN, "nodes": [{"host": host} for host in ("n1", "n2", "n3", "n4")], "spares": [{"host": "n5"}]}
+FOUR = {**FIVE, "candidates": ["n1", "n2", "n3", "n4"], "spares": []}
+GONE = {"n1": SILENT, "n2": SILENT, "n3": node(alive=False, end=CUT_OFF)}
+STOPPED = {"state": "stopped", "finished": 1790000100.0}
+ENDED = {"n2": node(alive=False, end=CUT_OFF)}
+
+
+@pytest.mark.parametrize(("plan", "answers", "phase"), [
+    # Nobody can be asked, or nobody that answers knows.
+    (PAIR, {"n1": SILENT, "n2": SILENT}, "silent"), (PAIR, {"n1": SILENT, "n2": node(alive=False)}, "silent"),
+    # Another node takes part in it, or does after one has given its own part up.
+    (PAIR, {"n1": SILENT, "n2": node()}, "election"), (PAIR, {"n1": SILENT, **ENDED, "n3": node()}, "election"),
+    # No node goes on without a head that cannot be replaced, unless the job may have fewer nodes.
+    (PAIR, {"n1": SILENT, **ENDED}, "over"), ({**PAIR, "min_nodes": 1}, {"n1": SILENT, **ENDED}, "silent"),
+    ({**PAIR, "min_nodes": 1}, {"n1": SILENT, "n2": node(alive=False, end=STOPPED)}, "over"),
+    # The head speaks for itself.
+    (PAIR, {"n1": head(alive=False), "n2": node()}, "over"),
+    # Most of those that may lead cannot be asked.
+    (FIVE, GONE, "silent"), (FIVE, {**GONE, "n4": node()}, "election"), (FIVE, {**GONE, "n5": node()}, "election"),
+    (FIVE, {**GONE, "n4": node(alive=False, end=CUT_OFF)}, "silent"),
+    (FIVE, {**GONE, "n4": node(alive=False, end=WELL)}, "over"),
+    # Two of four that vote have ended their part, so the others are no majority, unless a witness votes with them.
+    (FOUR, {"n3": node(alive=False, end=CUT_OFF), "n4": node(alive=False, end=MINORITY)}, "over"),
+    (FOUR, {"n3": node(alive=False, end=CUT_OFF), "n4": node(alive=False)}, "silent"),
+    ({**FOUR, "witness": {"host": "w"}}, {**dict.fromkeys(("n3", "n4"), node(alive=False, end=CUT_OFF))}, "silent"),
+    # A witness runs nothing of the job.
+    (FIVE, {**GONE, "w": node()}, "silent"), (PAIR, {"n1": SILENT, "w": node(alive=False, end=WELL)}, "silent"),
+])  # fmt: skip
+def test_other_nodes_answer_for_a_job_whose_heads_cannot_be_asked(plan, answers, phase):
+    assert leader.phase(plan, answers) == phase
+
+
 @given(st.permutations(range(4)), st.sets(st.sampled_from(["n1", "n2", "n3"])))
 def test_the_highest_term_that_answers_leads(terms, silent):
     answers = {f"n{number}": head(f"n{number}", terms[number], follows=f"n{number}") for number in (1, 2, 3)}
@@ -121,6 +154,8 @@ def test_why_nobody_leads():
     assert text(n1=head(alive=False), n2=node()) == text(n1=SILENT, n2=node(follows="")) == lost
     assert text(n1=head(follows=""), n2=node(follows="")) == "n1 no longer leads the job; the nodes choose a new head"
     assert text(n1=SILENT, n2=node(follows="n2")) == lost
+    others = {"n1": SILENT, "n2": SILENT, "n3": node(alive=False), "n4": node()}
+    assert leader.election_text(FIVE, "n1", others) == "n1 gives no answer; n4 still takes part in the job"
     there = "n2 leads the job now, and gives no answer; the job goes on"
     assert text(n1=SILENT, n2=SILENT, n3=node(follows="n2")) == text(n1=head(follows="n2"), n2=SILENT) == there
 

@@ -14,9 +14,9 @@ from test_leader import SILENT
 class Controller:
     """Asks the agents of a cluster on this machine; hosts that are `down` give no answer."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, max_restarts=2, spares=1):
         self.nodes = {node.spec["host"]: node for node in cluster.nodes}
-        job = make_job(launcher="direct", max_restarts=2, spares=1)
+        job = make_job(launcher="direct", max_restarts=max_restarts, spares=spares)
         plan = make_plan(job, [member(number) for number in range(len(self.nodes))]).as_dict()
         self.plan = {**plan, "job_id": "job", "job_dir": "/job"}
         self.down, self.shown = set(), []
@@ -78,3 +78,23 @@ def test_a_job_whose_head_is_lost_is_watched_to_its_end(cluster):
     controller.down.clear()
     found = controller.ask("state", {host: {} for host in controller.nodes})
     assert summary_of(controller.plan, found)["state"] == "succeeded"
+
+
+def test_a_job_whose_head_alone_cannot_be_asked_is_watched_to_its_end(cluster):
+    """As with a controller without a way to it: the monitors have one, and nothing is ended by that."""
+    job = cluster(["train"], ["train"]).start()
+    controller = Controller(job, max_restarts=0, spares=0)
+    with ThreadPoolExecutor(1) as pool:
+        watch = pool.submit(controller.watch)
+        wait_for(lambda: controller.saw("2/2 ranks running"), "progress")
+        controller.down.add("n1")
+        wait_for(lambda: controller.saw("n1 gives no answer; n2 still takes part in the job"), "the other node")
+        assert job.head.end() is None
+        for node in job.nodes:
+            node.go()
+        assert watch.result() == ""
+    job.all_ended()
+    found = controller.ask("state", {host: {} for host in controller.nodes})
+    found.pop("n1")
+    summary = summary_of(controller.plan, found, {"n1": "down"})
+    assert (summary["state"], [node["state"] for node in summary["nodes"]]) == ("succeeded", ["unreachable", "ended"])
