@@ -258,6 +258,11 @@ _CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
 }
 
 
+def _lost_logs(summary: Data) -> list[str]:
+    """Say which logs shrank, or were removed or replaced, while their ranks ran."""
+    return [f"{node['host']}: {node['lost_logs']}" for node in summary["nodes"] if node.get("lost_logs")]
+
+
 def _unwritten(summary: Data, job_dir: str) -> list[str]:
     """Say where the folder of the job could not be written, so that its record has gaps."""
     hosts = grouped((node["unwritten"], node["host"]) for node in summary["nodes"] if node.get("unwritten"))
@@ -390,7 +395,7 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
         lines += [f"world size: {sizes}"] if sizes else []
         lines += _moved_rendezvous(summary)
         lines += gave_up(summary)
-    return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
+    return [*lines, *_lost_logs(summary), *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
 
 
 def _takeover(summary: Data) -> list[str]:

@@ -171,12 +171,13 @@ class Monitor:
         processes.ask_to_end(pid for pid in runner.terminator.left() if processes.stopped(pid))
         runner.supervisor.end()
         container.remove_all(self.job_dir)
+        runner.read_last_lines()
         try:
             forget_secrets(self.job_dir)
         except OSError as error:
             # Nothing can be removed from a file system that has become read-only.
             runner.unwritten = error.strerror or str(error)
-        if runner.unsaved:
+        if runner.unsaved or runner.tails.loss:
             # What has ended may have left room.
             runner.save()
 

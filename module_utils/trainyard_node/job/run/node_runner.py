@@ -129,7 +129,7 @@ class NodeRunner:
         """Inspect this node's processes and logs; return whether something changed that the head must know at once."""
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
-        self.tails.read(time.monotonic() - self.started)
+        self.tails.read(time.monotonic() - self.started, self._ended_ranks(exits), bool(self.end))
         # Nothing starts any more once the job has ended or the node goes down, while its ranks may still save.
         step = Step(ready=False) if self.end or self.leaving else self.next.advance(exits)
         if step.start is not None:
@@ -141,6 +141,19 @@ class NodeRunner:
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
         return any(self.report[key] != before.get(key) for key in NEWS)
+
+    def _ended_ranks(self, exits: Mapping[str, Exit]) -> dict[int, bool]:
+        """Return the ranks that have ended, and whether they ended well."""
+        ended: dict[int, bool] = {}
+        for process in self.node_plan["processes"]:
+            if process["name"] in exits:
+                ended.update(dict.fromkeys(process["ranks"], exits[process["name"]].get("result") == "success"))
+        return ended
+
+    def read_last_lines(self) -> None:
+        """Read the logs to their ends, and put those that were removed back, once no rank is left here."""
+        ended = dict.fromkeys(range(self.node_plan["world_size"]), False)
+        self.tails.read(time.monotonic() - self.started, ended, over=True)
 
     def _note_save(self, exits: Mapping[str, Exit]) -> None:
         """Poll the checkpoints when rank 0 has ended by itself: what it has saved is complete now."""
@@ -194,7 +207,7 @@ class NodeRunner:
             "excluded": excluded,
             "suspect": obstacle.suspect,
             "time": time.time(),
-            "progress": tail.report(),
+            "progress": self.tails.report(),
             "progress_rank": self.tails.rank,
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
@@ -269,6 +282,7 @@ class NodeRunner:
                 "end": self.end or None,
                 "carried": {"before": self._carried_before, "now": self._carried()},
                 "unwritten": self.unwritten,
+                "lost_logs": self.tails.loss,
                 "meeting": self.meeting.state(),
                 "follows": self.follows,
                 "term": self.term,
