@@ -171,7 +171,8 @@ class Monitor:
         processes.ask_to_end(pid for pid in runner.terminator.left() if processes.stopped(pid))
         runner.supervisor.end()
         container.remove_all(self.job_dir)
-        runner.read_last_lines()
+        all_ranks = dict.fromkeys(range(runner.node_plan["world_size"]), False)
+        runner.tails.read(time.monotonic() - runner.started, all_ranks, over=True)
         try:
             forget_secrets(self.job_dir)
         except OSError as error:

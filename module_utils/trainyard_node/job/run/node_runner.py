@@ -29,7 +29,7 @@ from .failures import Failures
 from .log_tail import RankTails
 from .next_attempt import NextAttempt, Step
 from .rank_connections import Meeting
-from .rank_exits import ROOM, Exit
+from .rank_exits import ROOM, Exit, ranks_ended
 from .slow_ranks import Sampler
 from .stacks import Taker
 from .supervisors import Children, Supervisor, Terminator, Units
@@ -55,7 +55,7 @@ class NodeRunner:
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
         self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
-        self.checkpoints = self._watch_checkpoints()
+        self.checkpoints = Watch(job_dir, self._checkpoints_here())
         hidden = forms(node_plan)
         self.tails = RankTails(job_dir, node_plan, hidden)
         self.started, self.started_at = time.monotonic(), time.time()
@@ -89,10 +89,9 @@ class NodeRunner:
         machine = Tree()
         return {**read_traffic(machine), **read_interface(machine, str(self.node_plan.get("interface") or ""))}
 
-    def _watch_checkpoints(self) -> Watch:
-        """Watch what rank 0 saves where it is a process of this node."""
-        has_rank_0 = any(0 in process["ranks"] for process in self.node_plan["processes"])
-        return Watch(self.job_dir, self.node_plan.get("checkpoints", "") if has_rank_0 else "")
+    def _checkpoints_here(self) -> str:
+        """Return where rank 0 saves if it is a process of this node, else ""."""
+        return str(self.node_plan.get("checkpoints", "")) if self.next.has_rank_0() else ""
 
     # ---- what the head wants
 
@@ -101,10 +100,8 @@ class NodeRunner:
         self._stacks_order = message.get("stacks", self._stacks_order)
         if "attempts" in message:
             self.sampler.sample_stacks = message.get("sample_stacks", False)
-        place = self.next.place
         changed = self.next.request(message)
-        if self.next.place != place:
-            self.checkpoints = self._watch_checkpoints()
+        self.checkpoints.watch(self._checkpoints_here())
         self.checkpoints.set_aside(message.get("aside"))
         return changed
 
@@ -129,7 +126,9 @@ class NodeRunner:
         """Inspect this node's processes and logs; return whether something changed that the head must know at once."""
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
-        self.tails.read(time.monotonic() - self.started, self._ended_ranks(exits), bool(self.end))
+        self.tails.read(
+            time.monotonic() - self.started, ranks_ended(self.node_plan["processes"], exits), bool(self.end)
+        )
         # Nothing starts any more once the job has ended or the node goes down, while its ranks may still save.
         step = Step(ready=False) if self.end or self.leaving else self.next.advance(exits)
         if step.start is not None:
@@ -141,19 +140,6 @@ class NodeRunner:
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
         return any(self.report[key] != before.get(key) for key in NEWS)
-
-    def _ended_ranks(self, exits: Mapping[str, Exit]) -> dict[int, bool]:
-        """Return the ranks that have ended, and whether they ended well."""
-        ended: dict[int, bool] = {}
-        for process in self.node_plan["processes"]:
-            if process["name"] in exits:
-                ended.update(dict.fromkeys(process["ranks"], exits[process["name"]].get("result") == "success"))
-        return ended
-
-    def read_last_lines(self) -> None:
-        """Read the logs to their ends, and put those that were removed back, once no rank is left here."""
-        ended = dict.fromkeys(range(self.node_plan["world_size"]), False)
-        self.tails.read(time.monotonic() - self.started, ended, over=True)
 
     def _note_save(self, exits: Mapping[str, Exit]) -> None:
         """Poll the checkpoints when rank 0 has ended by itself: what it has saved is complete now."""
