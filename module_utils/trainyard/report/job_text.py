@@ -232,6 +232,11 @@ _TEXTS: Mapping[str, Sequence[str]] = {
         "{host} could not start its ranks again: {folder} cannot be written: {reason}",
         "make room there, or choose another folder with trainyard_state; then start the job again",
     ),
+    "folder_gone": (
+        "the job's folder {folder} is gone on {host}: something removed or renamed it while the job ran",
+        "its logs and the state of its processes went with it. See what did that, such as a cleanup of old files or "
+        "another user's rm; then start the job again",
+    ),
     "held": (
         "the devices of {host} were not free for the restart within {after_s} s (job_rejoin_timeout): {reason}",
         "see what that is (ps -fp PID on {host}) and end it, then start the job again",

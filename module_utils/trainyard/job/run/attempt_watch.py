@@ -103,6 +103,10 @@ class AttemptWatch:
 
     def _ranks(self, now: Now, local: Local) -> Result | None:
         """Find out whether all ranks have ended, or one has failed."""
+        no_folder = self._nodes.folder_gone()
+        if no_folder and self._restarts.gathering_since is None:
+            # Ranks that fail there, or lose a peer there, are not to blame.
+            return Result("failed", no_folder)
         current = self._nodes.current()
         reports = list(current.values())
         pace = leading(reports).get("pace")

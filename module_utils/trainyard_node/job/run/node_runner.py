@@ -15,6 +15,7 @@ from typing import Any
 from ....trainyard.job.record import metrics as prometheus
 from ....trainyard.job.record.secrets import forms
 from ....trainyard.job.run import progress
+from ....trainyard.job.run.failure import text
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.node_reports import NEWS
 from ....trainyard.job.run.restarts import WHOLE
@@ -24,7 +25,7 @@ from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
 from .checkpoint_poll import LAST_POLL_S, Watch
-from .disk_space import full
+from .disk_space import full, gone
 from .failures import Failures
 from .log_tail import RankTails
 from .next_attempt import NextAttempt, Step
@@ -78,6 +79,8 @@ class NodeRunner:
         self._awaits_exit = False
         # Why the last state could not be written, or ""; the same of any file at any time.
         self.unsaved = self.unwritten = ""
+        # The failure of this node if the job's folder is gone. Then nothing starts here any more.
+        self.gone: Message | None = None
 
     def _term_before(self) -> int:
         """Return the highest term that this node had followed before it was rebooted."""
@@ -124,11 +127,13 @@ class NodeRunner:
 
     def inspect(self) -> bool:
         """Inspect this node's processes and logs; return whether something changed that the head must know at once."""
+        self.gone = self.gone or gone(self.job_dir, self.host)
+        if self.gone and self.report:
+            return self._report_gone(self.gone)
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
-        self.tails.read(
-            time.monotonic() - self.started, ranks_ended(self.node_plan["processes"], exits), bool(self.end)
-        )
+        ended = ranks_ended(self.node_plan["processes"], exits)
+        self.tails.read(time.monotonic() - self.started, ended, over=bool(self.end))
         # Nothing starts any more once the job has ended or the node goes down, while its ranks may still save.
         step = Step(ready=False) if self.end or self.leaving else self.next.advance(exits)
         if step.start is not None:
@@ -140,6 +145,14 @@ class NodeRunner:
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
         return any(self.report[key] != before.get(key) for key in NEWS)
+
+    def _report_gone(self, failure: Message) -> bool:
+        """Report no more than that: how ranks end is unknown, and this monitor can load no more of its own modules."""
+        now, before, excluded = time.monotonic(), self.report, {"reason": text(failure), "temporary": False}
+        if self.next.requested != self.next.attempts and not self.terminator.saving(now):
+            self.terminator.terminate(now)
+        self.report = {**before, "folder_gone": failure, "excluded": excluded, "ready_for": None, "time": time.time()}
+        return "folder_gone" not in before
 
     def _note_save(self, exits: Mapping[str, Exit]) -> None:
         """Poll the checkpoints when rank 0 has ended by itself: what it has saved is complete now."""

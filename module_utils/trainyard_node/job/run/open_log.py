@@ -2,7 +2,7 @@
 """Hold the log of a rank open, and read on where it shrinks, or is removed or replaced while its rank writes.
 
 `truncate -s 0` and logrotate's copytruncate shrink a log to which its rank appends: it begins anew. A rank goes on
-writing into a log that was removed or renamed; whoever has it open can read all of it.
+writing into a log that was removed or renamed, and a process that has it open can read all of it.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def test_a_job_whose_log_shrinks_or_vanishes_does_not_hang(cluster, how):
     monitor = job.head.read("monitor.json")
     assert not misfit(monitor, answers.MONITOR)
     assert monitor["lost_logs"].startswith(f"rank_0.log was {how}: ")
-    # What is collected has the last step.
+    # The log under its name, which is collected, has the last step.
     steps = [line for line in log.read_text().splitlines() if line.startswith("step ")]
     assert steps[-1].startswith(f"step {job.state()['metrics']['step']:g} ")
     assert (steps[0].startswith("step 1 ")) == (how == "removed")
