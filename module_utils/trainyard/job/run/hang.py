@@ -95,14 +95,15 @@ class Watch:
         """Take the settings of hang_variables.parse(); `now` is on a monotonic clock, as everywhere here."""
         self.settings = settings
         self._lines, self._points, self._changes, self._pausing = 0, 0, 0, False
-        # Saves that were announced, and how many there were when the last checkpoint was finished.
-        self._saves, self._finished = 0, 0
+        # Saves that were announced; begin() has how many there were when the last checkpoint was finished.
+        self._saves = 0
         self.begin(now)
 
     def begin(self, now: float) -> None:
         """Note that an attempt begins. Its steps may take another time, on other nodes."""
         self._alive_at, self._progress_at, self._seen = now, now, 0
-        self._longest_s, self._unread = 0.0, 0
+        # Another rank may count from now on, which has announced as many saves.
+        self._longest_s, self._unread, self._finished = 0.0, 0, 0
 
     def see(self, lines: int, points: int, pausing: bool, now: float, changes: int = 0, saves: int = 0) -> None:
         """Take how many lines, lines of progress, lines with other numbers and announced saves there are."""

@@ -76,6 +76,12 @@ def test_a_finished_checkpoint_is_progress_and_ends_the_pause_of_its_save():
     watch.see(6, 2, True, 62, saves=0)
     watch.finish_save(63)
     assert watch.limit() == (60.0, hang.PAUSE)
+    # In the next attempt another rank may count, which has announced as many saves.
+    watch.see(7, 3, True, 64, saves=3)
+    watch.finish_save(65)
+    watch.begin(70)
+    watch.see(8, 4, True, 71, saves=3)
+    assert watch.limit() == (60.0, hang.PAUSE)
 
 
 def report(host, rank, points, **progress):
