@@ -87,7 +87,7 @@ def test_a_removed_folder_is_named_and_nothing_starts_in_it(cluster, host, how):
     assert end["state"] == "failed" and failure.items() <= end["failure"].items()
     job.all_ended()
     assert [failure.items() <= each.end()["failure"].items() for each in job.nodes] == [True, True]
-    # Whoever asks the node learns it, and the folder has no secrets.
+    # The node answers with that, and its folder has no secrets.
     found = node_job.status(node.dir, node.job_id)
     assert found["known"] and found["monitor"]["end"]["failure"] == end["failure"] and not misfit(found, answers.STATUS)
     assert node.read("node_plan.json")["token"] == "" and not (node.dir / "source").exists()
