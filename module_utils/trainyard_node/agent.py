@@ -139,6 +139,9 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
             result["note"] = noted_text(noted)
         elif printing and not cluster["end"]:
             result["note"] = PATTERN_NOTE if printing["unread"] else ""
+        lost = (result["monitor"] or {}).get("lost_logs")
+        if lost and not cluster["end"] and not result.get("note"):
+            result["note"] = f"on this node, the head: {lost}"
         history = cluster["restarts"]["history"]
         result["restarts"] = [text for each in history for text in watched_texts(each)]
     return result

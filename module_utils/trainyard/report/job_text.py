@@ -233,6 +233,11 @@ _TEXTS: Mapping[str, Sequence[str]] = {
         "{host} could not start its ranks again: {folder} cannot be written: {reason}",
         "make room there, or choose another folder with trainyard_state; then start the job again",
     ),
+    "folder_gone": (
+        "the job's folder {folder} is gone on {host}: something removed or renamed it while the job ran",
+        "its logs and the state of its processes went with it. See what did that, such as a cleanup of old files or "
+        "another user's rm; then start the job again",
+    ),
     "held": (
         "the devices of {host} were not free for the restart within {after_s} s (job_rejoin_timeout): {reason}",
         "see what that is (ps -fp PID on {host}) and end it, then start the job again",
@@ -257,6 +262,11 @@ _CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
     "not_back": _not_back,
     "engine": _engine,
 }
+
+
+def _lost_logs(summary: Data) -> list[str]:
+    """Say which logs shrank, or were removed or replaced, while their ranks ran."""
+    return [f"{node['host']}: {node['lost_logs']}" for node in summary["nodes"] if node.get("lost_logs")]
 
 
 def _unwritten(summary: Data, job_dir: str) -> list[str]:
@@ -393,7 +403,7 @@ def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str
         lines += [f"world size: {sizes}"] if sizes else []
         lines += _moved_rendezvous(summary)
         lines += gave_up(summary)
-    return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
+    return [*lines, *_lost_logs(summary), *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
 
 
 def _takeover(summary: Data) -> list[str]:

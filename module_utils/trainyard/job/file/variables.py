@@ -280,6 +280,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             _DAY,
         ),
         "job_hang_first_step": _number("Seconds until the first line of progress, in each attempt.", 1800, 5, _DAY),
+        # An evaluation, or a save of a large model to a shared file system, takes many minutes. A limit that is too
+        # short costs a healthy job, one that is too long only time.
         "job_hang_pause": _number("Seconds that an announced pause may take, such as an evaluation.", 1800, 5, _DAY),
         "job_hang_pause_pattern": _text(
             "Regular expression that finds the line before such a pause. Empty means lines "

@@ -70,7 +70,7 @@ _NODE = {
     "ranks": [int],
     "processes": [_PROCESS],
     "?carried": (answers.PORTS, NOTHING),
-    **dict.fromkeys(("?unwritten", "?role"), str),
+    **dict.fromkeys(("?unwritten", "?lost_logs", "?role"), str),
 }
 _NCCL = {"networks": [str], **dict.fromkeys(("channels", "inside"), Each(int)), "devices": Each([str]), "gdrdma": int}
 _ENGINE = {"kind": str, **dict.fromkeys(("?id", "?reason", "?submit_host"), str)}

@@ -135,7 +135,7 @@ MONITOR = {
     "started": TIME,
     "end": (END, NOTHING),
     "?carried": {"before": PORTS, "now": PORTS},
-    "?unwritten": str,
+    **dict.fromkeys(("?unwritten", "?lost_logs"), str),
     # The present head as this node knows it, empty while it looks for one, and the highest term that it has followed.
     "?follows": MAYBE_TEXT,
     "?term": Whole(_MAX_TERM),

@@ -103,6 +103,10 @@ class AttemptWatch:
 
     def _ranks(self, now: Now, local: Local) -> Result | None:
         """Find out whether all ranks have ended, or one has failed."""
+        no_folder = self._nodes.folder_gone()
+        if no_folder and self._restarts.gathering_since is None:
+            # Ranks that fail there, or lose a peer there, are not to blame.
+            return Result("failed", no_folder)
         current = self._nodes.current()
         reports = list(current.values())
         pace = leading(reports).get("pace")
@@ -166,14 +170,16 @@ class AttemptWatch:
     def _progress(self, reports: Sequence[Message], pace: goodput.Pace | None, now: Now) -> Result | None:
         """Find out which ranks are slow, and whether the job hangs."""
         elapsed_s = now.s - self._started_s
-        if self._restarts.gathering_since is not None or self._nodes.absent():
-            self._hang.begin(now.s)
+        gathers = self._restarts.gathering_since is not None
+        if gathers or self._nodes.absent():
+            self._hang.begin(now.s, list(self._nodes.of_members().values()) if gathers else ())
             self._slow_ranks.begin(now.s, elapsed_s)
             return None
         points = leading(reports).get("progress", {}).get("points", 0)
         self._slow_ranks.evaluate(now.s, elapsed_s, points=points, step_s=goodput.step_s(pace) if pace else None)
         self._hang.world_size = self._restarts.fewer.world_size or self._plan["world_size"]
-        hung = self._hang.decide(reports, self._restarts.members, now, self.time_up(now.s))
+        saved, members = self._restarts.saved, self._restarts.members
+        hung = self._hang.decide(reports, members, now, self.time_up(now.s), saved)
         if not hung:
             return None
         failure = {**hung, "step": self._nodes.metrics().get("step")}

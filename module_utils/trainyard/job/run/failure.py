@@ -128,6 +128,7 @@ _TEXTS = {
     "excluded": "node {host}: does not pass the health check",
     "replaced": "node {host}: {by} has taken its place",
     "cannot_write": "node {host}: cannot write to {folder}",
+    "folder_gone": "the job's folder {folder} is gone on {host}",
     "not_a_number": "no loss after checkpoint {checkpoint} is a number",
 }
 

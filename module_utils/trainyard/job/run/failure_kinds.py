@@ -43,6 +43,7 @@ KINDS: dict[str, dict[str, Shape]] = {
     "hung": _STACKS,
     "timed_out": _STACKS,
     "cannot_write": {"host": str, "folder": str, "reason": str},
+    "folder_gone": {"host": str, "folder": str},
     "replaced": {"host": str, "by": str},
     "not_a_number": {"host": str, "checkpoint": str},
 }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decide when a job hangs: no new progress in the logs of ranks for too long.
 
-A line of progress is a sign of life, and so is a line that comes again with other numbers, which may be progress that
-no rule reads; before the first progress of an attempt any line is. Three limits apply in turn: until the first
-progress; after a line that announces a pause (an evaluation, a checkpoint) until the next progress; and otherwise.
+A line of progress of any rank is a sign of life, and so are a finished checkpoint and a line that comes again with
+other numbers, which may be progress that no rule reads; before the first progress of an attempt any line is. Three
+limits apply in turn: until the first progress; after a line that announces a pause (an evaluation, a checkpoint) until
+the next progress, or until the announced checkpoint is finished; and otherwise.
 `auto` derives the last one from the run, ten times the longest time between two lines of progress and at least a
 minute, and ends nothing: after it the stacks are taken and shown once. Times are seconds.
 """
@@ -18,8 +19,9 @@ from ...findings.shapes import Exact, Text, Whole
 from ...findings.visible import visible
 from . import framework_log, progress_forms
 
-# Lines before which training often pauses.
-DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"
+# Lines before which training often pauses. "Saved checkpoint 5" comes after the pause.
+DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|saving|checkpointing)|^(?!.*\bsaved\b).*\bcheckpoint"
+_SAVE = re.compile(r"(?i)\b(?:sav(?:e|es|ing)|writ(?:e|es|ing)|checkpointing)\b")
 # For `auto`: multiple of the longest time between two lines of progress, and its lower bound.
 AUTO_TIMES, AUTO_MIN_S = 10.0, 60
 # How long lines with other numbers must come without progress until that is said, where no limit is set, in seconds.
@@ -27,9 +29,16 @@ UNREAD_S = 300.0
 # Upper bounds: the last line of rank 0 in a report, in characters; the places of ranks in a note on a silence.
 MAX_LAST, MAX_PLACES = 160, 3
 # The report of the node that has the log of rank 0: its number of lines, of lines of progress, and of lines that came
-# again with other numbers; whether a pause was announced since the last progress; and the last line.
+# again with other numbers; whether a pause was announced since the last progress; the last line; how many saves were
+# announced, 0 where the last pause is none; and the lines of progress of all ranks of the node.
 _LINES = Whole(1 << 53)
-PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing": bool, "last": Text(MAX_LAST)})
+PROGRESS = Exact(
+    {
+        **dict.fromkeys(("lines", "points", "changes", "?saves", "?steps"), _LINES),
+        "pausing": bool,
+        "last": Text(MAX_LAST),
+    }
+)
 PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
 # Kinds of lines that are remembered, and how many lines with other numbers show that a job prints progress.
 MAX_KINDS, ENOUGH_CHANGES = 64, 3
@@ -51,6 +60,11 @@ _CLOCKS_AND_SIZES = re.compile(
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Lines that a program repeats while it waits.
 _WAITS = re.compile(r"(?i)wait|retry|retries|attempt|time[d ]?-?out|heartbeat|watchdog")
+
+
+def announces_save(line: str) -> bool:
+    """Return whether a line that announces a pause announces a save, which ends with a finished checkpoint."""
+    return bool(_SAVE.search(line))
 
 
 class Changes:
@@ -83,15 +97,18 @@ class Watch:
         """Take the settings of hang_variables.parse(); `now` is on a monotonic clock, as everywhere here."""
         self.settings = settings
         self._lines, self._points, self._changes, self._pausing = 0, 0, 0, False
+        # Saves that were announced; begin() has how many there were when the last checkpoint was finished.
+        self._saves = 0
         self.begin(now)
 
     def begin(self, now: float) -> None:
         """Note that an attempt begins. Its steps may take another time, on other nodes."""
         self._alive_at, self._progress_at, self._seen = now, now, 0
-        self._longest_s, self._unread = 0.0, 0
+        # Another rank may count from now on, which has announced as many saves.
+        self._longest_s, self._unread, self._finished = 0.0, 0, 0
 
-    def see(self, lines: int, points: int, pausing: bool, now: float, changes: int = 0) -> None:
-        """Take how many lines, lines of progress, and lines with other numbers the log of rank 0 has."""
+    def see(self, lines: int, points: int, pausing: bool, now: float, changes: int = 0, saves: int = 0) -> None:
+        """Take how many lines, lines of progress, lines with other numbers and announced saves there are."""
         self._unread = 0 if points != self._points else self._unread + max(0, changes - self._changes)
         if points != self._points:
             if self._seen and not self._pausing:
@@ -101,6 +118,11 @@ class Watch:
         elif changes != self._changes or (lines != self._lines and not self._seen) or (pausing and not self._pausing):
             self._alive_at = now
         self._lines, self._points, self._changes, self._pausing = lines, points, changes, pausing
+        self._saves = saves
+
+    def finish_save(self, now: float) -> None:
+        """Note that a checkpoint is finished: the job lives, and the pause that was announced for it is over."""
+        self._alive_at, self._finished = now, self._saves
 
     def unread(self, now: float) -> bool:
         """Return whether rank 0 prints lines with other numbers, none of which is read as progress, for long enough."""
@@ -120,7 +142,7 @@ class Watch:
         after_s = float(settings["after_s"]) if self.ends else self._unusual_s()
         if not self._seen:
             return float(settings.get("first_s", 0)), FIRST
-        if self._pausing:
+        if self._pausing and not 0 < self._saves == self._finished:
             return max(float(settings.get("pause_s", 0)), after_s), PAUSE
         return after_s, STEP
 

@@ -29,6 +29,9 @@ class HangWatch:
         """Take the node plan of the head; `previous` is `recorded` before a reboot."""
         self._own, self.world_size = node_plan["host"], node_plan["world_size"]
         self._watch = Watch(node_plan.get("hang"), now)
+        # The newest finished checkpoint, and the lines of progress of each node.
+        self._saved: Any = None
+        self._steps: dict[str, int] = {}
         # The last line of rank 0 where no progress is read, and whether such lines look like progress.
         self.printing: Message | None = None
         # The number of the last order to take stacks, since when it is open, and the stacks that arrived for it.
@@ -40,8 +43,10 @@ class HangWatch:
         # A silence that ends nothing (answers.NO_PROGRESS).
         self.noted: Message | None = None
 
-    def begin(self, now: float) -> None:
-        """Note that an attempt begins, or is about to."""
+    def begin(self, now: float, reports: Collection[Message] = ()) -> None:
+        """Note that an attempt begins, or is about to. What `reports` of the nodes have is of earlier attempts."""
+        if reports:
+            self._watch_progress(reports, now)
         self._watch.begin(now)
         self._since = self.noted = None
 
@@ -60,13 +65,22 @@ class HangWatch:
             self._stacks[host] = ranks
 
     def decide(
-        self, reports: Collection[Message], members: Sequence[str], now: Now, time_up: bool = False
+        self,
+        reports: Collection[Message],
+        members: Sequence[str],
+        now: Now,
+        time_up: bool = False,
+        saved: Mapping[str, Any] | None = None,
     ) -> Message | None:
         """Return the failure of a job that hangs once it is known where its ranks are; None as long as it does not.
 
-        A job whose time is up counts as one that hangs. Where no limit ends the job, its stacks are noted once.
+        A job whose time is up counts as one that hangs. Where no limit ends the job, its stacks are noted once. `saved`
+        is the newest finished checkpoint.
         """
         self._watch_progress(reports, now.s)
+        if saved and saved != self._saved:
+            self._watch.finish_save(now.s)
+        self._saved = saved
         overdue = self._watch.overdue(now.s, time_up)
         if overdue is None:
             self._since = self.noted = None
@@ -94,8 +108,12 @@ class HangWatch:
         # Before any progress is read, what rank 0 prints is a sign of life.
         chosen = leading(reports)
         progress = [report["progress"] for report in ([chosen] if chosen else reports) if "progress" in report]
-        lines, points, changes = (sum(each[name] for each in progress) for name in ("lines", "points", "changes"))
-        self._watch.see(lines, points, any(each["pausing"] for each in progress), now, changes)
+        lines, changes, saves = (sum(each.get(name, 0) for each in progress) for name in ("lines", "changes", "saves"))
+        # Whichever rank prints a step: the log of another one may be gone.
+        every = {report["host"]: report["progress"] for report in reports if "progress" in report}
+        self._steps.update({host: each.get("steps", each["points"]) for host, each in every.items()})
+        steps = sum(self._steps.values())
+        self._watch.see(lines, steps, any(each["pausing"] for each in progress), now, changes, saves)
         unread, last = self._watch.unread(now), next((each["last"] for each in progress if each["last"]), "")
         shown = last and (unread or not chosen)
         self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None

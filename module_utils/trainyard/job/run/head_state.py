@@ -25,7 +25,7 @@ from .hang_watch import HangWatch
 from .messages import Message
 from .node_reports import NodeReports
 from .orders import Disconnect, End, Inform, Now, Order, PollCheckpoints, Replace
-from .restarts import Restarts, leave_out, take_back, unanswered
+from .restarts import Restarts, cannot_go_on, leave_out, take_back, unanswered
 from .slow_ranks import SlowRanks
 
 # Where there are spares, no node has longer than this to get its devices free, or through the health check.
@@ -209,9 +209,9 @@ class HeadState:
 
     def _restart_or_end(self, now: Now, local: Local) -> None:
         """Answer a failure: start again while restarts are left, else end the job."""
-        failure, found = self._pending or ({}, [])
-        elapsed_s, back = now.s - self.started.s, self.nodes.waiting(now.s, local.connected)
-        if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
+        (failure, found), back = self._pending or ({}, []), self.nodes.waiting(now.s, local.connected)
+        known = now.s, now.s - self.started.s, self.nodes.metrics(), failure, now.epoch_s
+        if cannot_go_on(self.restarts, failure) or not self.restarts.take(found or [failure], *known):
             self._end_failed(now, {**failure, **unanswered(self.restarts)}, found)
             return
         take_back(self.restarts, back)

@@ -203,6 +203,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
     """Return the shapes of messages from `host` to the head of a job with this many ranks and restarts, by name."""
     attempts = _attempts(_process(world_size), budget)
     stuck = Exact({"kind": Is(("cannot_write",)), "host": Is((host,)), "folder": _TEXT, "reason": _TEXT})
+    gone = Exact({"kind": Is(("folder_gone",)), "host": Is((host,)), "folder": _TEXT})
     report = {
         "host": Is((host,)),
         "ranks_running": Whole(world_size),
@@ -220,6 +221,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "attempts": attempts,
         "ready_for": (attempts, NOTHING),
         "cannot_write": (stuck, NOTHING),
+        "?folder_gone": gone,
         "?held": _TEXT,
         "?suspect": _TEXT,
         "?time": TIME,

@@ -149,6 +149,10 @@ class NodeReports:
         """Return the first value that a report has for this field; None where none has one."""
         return next(filter(None, (report.get(name) for report in self.last.values())), None)
 
+    def folder_gone(self) -> Message | None:
+        """Return the failure of a member that has lost the job's folder; None where none has."""
+        return next(filter(None, (self.last.get(host, {}).get("folder_gone") for host in self._restarts.members)), None)
+
     def checkpoints(self) -> Message | None:
         """Return the state of the job's checkpoints, from the node of rank 0; None where they are not watched."""
         place = str(self._plan.get("checkpoints") or "")

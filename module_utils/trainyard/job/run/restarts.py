@@ -273,7 +273,7 @@ class Restarts:
         The restart that answers the failure is the last one of the history.
         """
         host = str(failure.get("host") or "")
-        if failure.get("kind") in ("silent", "gone", "not_back"):
+        if failure.get("kind") in ("silent", "gone", "not_back", "folder_gone"):
             return host
         last = self.history[-2]["failure"] if len(self.history) > 1 else {}
         return host if last.get("kind") == failure.get("kind") == "exit" and last.get("host") == host else ""
@@ -323,7 +323,7 @@ class Restarts:
         self.fruitless = 0 if answer == rollback.BACK else self.fruitless
         if not left or answer == rollback.END or (self.fruitless >= MAX_FRUITLESS and not answer):
             return False
-        always = answer or self._restart_on == "always"
+        always = answer or self._restart_on == "always" or first.get("kind") == "folder_gone"
         last = self._whole_restarts()[-1] if self._whole_restarts() else {}
         self.not_restarted = "" if always else _for_good(first, failures, step, last, len(self.spares))
         if self.not_restarted:
@@ -397,6 +397,13 @@ def unanswered(restarts: Restarts) -> dict[str, Any]:
     """Return why the last failure was not answered by a restart, for the record of that failure."""
     why = {"not_restarted": restarts.not_restarted, "rolled_back": restarts.rollback.not_the_cause}
     return {"fruitless": restarts.fruitless, **{name: text for name, text in why.items() if text}}
+
+
+def cannot_go_on(restarts: Restarts, failure: Failure) -> bool:
+    """Return whether a node without the job's folder is needed: no spare is left, and the job needs all nodes."""
+    may_leave_out = restarts.fewer.may_leave_out
+    needed = not restarts.spares and not may_leave_out([str(failure.get("host"))], restarts.members)
+    return failure.get("kind") == "folder_gone" and needed
 
 
 def leave_out(restarts: Restarts, reasons: Mapping[str, str], now_s: float, time_s: float) -> bool:

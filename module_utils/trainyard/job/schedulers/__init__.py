@@ -179,7 +179,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "ranks": list(node["ranks"]),
             "processes": list(node["processes"]),
             "carried": node.get("carried"),
-            **{key: node[key] for key in ("unwritten", "role") if node.get(key)},
+            **{key: node[key] for key in ("unwritten", "lost_logs", "role") if node.get(key)},
         }
         for number, node in enumerate(state.get("nodes") or ())
     ]

@@ -101,7 +101,7 @@ def _node(node: Data, result: Data | None) -> dict[str, Any]:
         "ranks": node["ranks"],
         "processes": _processes(node, result),
         "carried": node_traffic(monitor.get("carried")),
-        "unwritten": monitor.get("unwritten") or "",
+        **{name: monitor.get(name) or "" for name in ("unwritten", "lost_logs")},
         "role": node["role"],
     }
 

@@ -40,10 +40,8 @@ class Watch:
 
     def __init__(self, job_dir: Path, pattern: str) -> None:
         """Poll `pattern`, relative to the job's folder; "" polls nothing."""
-        self._pattern = str(job_dir / pattern) if pattern else ""
-        self._history = History()
-        self._known: dict[str, Any] = {"newest": None, "unfinished": None, "problem": ""}
-        self._polled = False
+        self._job_dir, self._pattern, self._polls = job_dir, "", False
+        self._begin()
         self._began: float | None = None
         self._requested = threading.Event()
         self._done = threading.Event()
@@ -54,7 +52,23 @@ class Watch:
         self._to_restore: Sequence[Mapping[str, Any]] = ()
         # The current attempt, its begin (seconds since the epoch), whether it runs, and whether rank 0 ended by itself.
         self.attempt, self.attempt_began, self.running, self.left_well = 0, 0.0, False, False
-        if pattern:
+        self.watch(pattern)
+
+    def _begin(self) -> None:
+        self._history = History()
+        self._known: dict[str, Any] = {"newest": None, "unfinished": None, "problem": ""}
+        self._polled = False
+
+    def watch(self, pattern: str) -> None:
+        """Poll `pattern` from now on: another node may have rank 0 now, or this one."""
+        place = str(self._job_dir / pattern) if pattern else ""
+        if place == self._pattern:
+            return
+        self._begin()
+        self._pattern = place
+        self._requested.set()
+        if not self._polls:
+            self._polls = True
             threading.Thread(target=self._watch, name="checkpoints", daemon=True).start()
 
     def state(self) -> dict[str, Any] | None:
@@ -64,7 +78,7 @@ class Watch:
         if waits_s > LATE_S:
             late = f"{self._pattern} does not answer: a poll waits for {round(waits_s)} s"
             return {**self._known, "problem": late}
-        return self._known if self._polled else None
+        return self._known if self._polled and self._pattern else None
 
     def poll_now(self, seconds: float) -> None:
         """Poll now, and wait for that at most `seconds`."""
@@ -103,6 +117,9 @@ class Watch:
     def _watch(self) -> None:
         while True:
             self._requested.clear()
+            if not self._pattern:
+                self._requested.wait()
+                continue
             self._began = begun = time.monotonic()
             self._obey()
             now = self.attempt, self.attempt_began, self.running, self.left_well

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check whether a job can write into its folder and into shared memory on this node."""
+"""Check whether a job has its folder on this node, and can write into it and into shared memory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
+
+from ....trainyard.job.run.messages import Message
+from ...machine.json_files import write_json
+from ..record.node_plan import path as plan_path
 
 SHARED = "/dev/shm"  # noqa: S108 - as the system has it
 # Messages of PyTorch, NCCL and Python about shared memory.
@@ -48,3 +53,22 @@ def _full_folder(job_dir: Path, host: str, unsaved: str) -> str:
         do = "make room there, or choose another folder with trainyard_state"
         return f"found {short} under {job_dir} on {host}, expected room for what the job writes: {do}"
     return f"{job_dir} on {host} cannot be written: {unsaved}" if unsaved else ""
+
+
+def gone(job_dir: Path, host: str) -> Message | None:
+    """Return the failure of a node on which somebody removed or renamed the job's folder; None where it is there."""
+    try:
+        os.stat(plan_path(job_dir))  # noqa: PTH116 (the path is text)
+    except (FileNotFoundError, NotADirectoryError):
+        return {"kind": "folder_gone", "host": host, "folder": str(job_dir)}
+    except OSError:
+        # A network file system that does not answer may have it still.
+        return None
+    return None
+
+
+def make_again(job_dir: Path, node_plan: Message) -> None:
+    """Make the folder of a job again, with its plan and no secrets: how it ended is written there."""
+    with contextlib.suppress(OSError):
+        job_dir.mkdir(mode=0o750, exist_ok=True)
+        write_json(plan_path(job_dir), {**node_plan, "token": "", "secret_env": {}}, 0o600)

@@ -95,6 +95,8 @@ class HeadLoop:
         self.server.close()
         await self._let_ranks_save()
         self._runner.restore_checkpoints(self.state.restarts.rollback.trial)
+        # All that its ranks have printed counts.
+        self._monitor.inspect()
         self._poll_checkpoints()
         if newest := self.state.nodes.checkpoints():
             self.state.restarts.note_checkpoint(newest["newest"])

@@ -5,23 +5,32 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
+import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ....trainyard.job.record.secrets import Forms, mask
 from ....trainyard.job.run import checkpoints, goodput, hang, progress
 from ....trainyard.job.run.messages import Message
 from ...machine.regex_limit import TooLongError, cpu_at_most
+from .open_log import OpenLog
 
 MAX_METRICS = 5000
-READ_AT_ONCE = 1 << 20
+# Bytes that are parsed at once, and how often that is done while a rank runs.
+READ_AT_ONCE, OFTEN = 1 << 18, 4
 # Bytes that are read at once of logs whose progress does not count, and points of it that are kept.
 GLANCE, MAX_KEPT = 1 << 16, 500
-# Upper bound for parsing these bytes, in seconds of CPU. The built-in expression takes a tenth on usual lines.
+# Upper bound for parsing READ_AT_ONCE bytes, in seconds of CPU. The built-in expression takes a quarter of that where
+# each line is progress.
 PARSE_S = 1.0
+# Seconds in which the log of a rank that has ended is read to its end, and then as many in which its last step is
+# searched from there. Meanwhile the monitor sends nothing.
+DRAIN_S = 2.0
+# Upper bound for the logs whose loss is named.
+MAX_NAMED = 3
 
 
 class Tail:
@@ -39,13 +48,17 @@ class Tail:
         # Lines for metrics.jsonl.
         self._new: deque[str] = deque(maxlen=MAX_METRICS if writes else MAX_KEPT)
         self._hidden = hidden
-        self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
+        self._name, self._series = log, job_dir / "metrics.jsonl"
+        self.log = OpenLog(job_dir / "logs" / log)
         self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
-        self._offset, self._rest, self._saved = 0, b"", 0
+        # The begin of the next line, whether the begin of that is missing, and how many points were kept.
+        self._rest, self._torn, self._saved = b"", False, 0
         self.last: progress.Metrics = {}
         self._pause = progress.compile_pattern(pause) if pause else None
         # Lines, lines of progress, and whether a pause was announced since the last progress.
         self.lines, self.points, self.pausing = 0, 0, False
+        # Saves that were announced, and whether the last pause is one.
+        self._saves, self._saving = 0, False
         # Lines other than progress that came again with other numbers, and the last line that is not empty.
         self.changes, self.last_line = 0, ""
         self._repeated = hang.Changes()
@@ -64,23 +77,74 @@ class Tail:
             "points": self.points,
             "changes": self.changes,
             "pausing": self.pausing,
+            "saves": self._saves if self._saving else 0,
             "last": self.last_line,
         }
 
     def read(self, elapsed_s: float, glance: bool = False) -> None:
         """Read what was written since the last time; at a `glance` only the end of much text."""
+        for _ in range(OFTEN):
+            behind = self._behind()
+            if glance and behind > GLANCE:
+                self._skip(behind - GLANCE)
+            if not behind:
+                return
+            self._take(self.log.read(READ_AT_ONCE), elapsed_s)
+
+    def drain(self, elapsed_s: float, complete: bool) -> None:
+        """Read the log of a rank that has ended to its end; of very much text only the last step and the end.
+
+        With `complete` its last line is complete, also without the end of a line.
+        """
+        until = time.monotonic() + DRAIN_S
+        while (behind := self._behind()) and time.monotonic() < until:
+            self._take(self.log.read(READ_AT_ONCE), elapsed_s)
+        if behind > READ_AT_ONCE:
+            end = self.log.offset + behind
+            for place in filter(None, (self._last_step(end, until + DRAIN_S), end - READ_AT_ONCE)):
+                self._skip(place - self.log.offset)
+                self._take(self.log.read(READ_AT_ONCE + progress.MAX_LINE), elapsed_s)
+        if complete and self._rest:
+            self._take(b"\n", elapsed_s)
+
+    def _last_step(self, end: int, until: float) -> int | None:
+        """Return the place of the bytes with the last step before `end`; None where none is found in time."""
+        for place in range(end - READ_AT_ONCE, self.log.offset, -READ_AT_ONCE):
+            # The begin of the first line belongs to what is before it, and may have no end there.
+            lines = re.split(rb"[\r\n]", self.log.at(place, READ_AT_ONCE + progress.MAX_LINE))
+            if self._pattern is None or self._has_step(lines[1:], self._pattern):
+                return place
+            if time.monotonic() > until:
+                print(f"{self._name}: no step in its last {end - place >> 20} MiB: more was not read", flush=True)
+                break
+        return None
+
+    def _has_step(self, lines: Sequence[bytes], pattern: re.Pattern[str]) -> bool:
         try:
-            with self._log.open("rb") as log:
-                behind = log.seek(0, os.SEEK_END) - self._offset
-                if glance and behind > GLANCE:
-                    self._offset, self._rest = self._offset + behind - GLANCE, b""
-                log.seek(self._offset)
-                new = log.read(READ_AT_ONCE)
-        except OSError:
-            return
-        self._offset += len(new)
+            with cpu_at_most(PARSE_S):
+                found = (progress.parse_line(line.decode("utf-8", "replace"), pattern) for line in lines)
+                return any(each and ("step" in each or "step" not in self.last) for each in found)
+        except TooLongError:
+            return False
+
+    def _behind(self) -> int:
+        behind = self.log.behind()
+        if self.log.anew:
+            self._rest, self._torn, self.log.anew = b"", False, False
+        return behind
+
+    def _skip(self, size: int) -> None:
+        if size > 0:
+            self.log.skip(size)
+            self._rest, self._torn = b"", True
+
+    def _take(self, new: bytes, elapsed_s: float) -> None:
+        """Take what was read."""
         # A progress bar overwrites itself; it is complete when the next one begins.
         *lines, self._rest = re.split(rb"[\r\n]", self._rest + new)
+        if self._torn and lines:
+            del lines[0]
+            self._torn = False
         # One byte more than a line may have: the end of a longer one must not count as a line.
         self._rest = self._rest[-progress.MAX_LINE - 1 :]
         found = self._parse(lines)
@@ -145,14 +209,17 @@ class Tail:
                         found.append(metrics)
                         # An evaluation, a checkpoint or the end follows the last step of an epoch.
                         self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)
+                        self._saving = False
                     elif len(text) <= progress.MAX_LINE:
-                        self.pausing = self.pausing or bool(self._pause and self._pause.search(text))
+                        if self._pause and self._pause.search(text):
+                            self.pausing, self._saving = True, hang.announces_save(text)
+                            self._saves += self._saving
                         self.changes += self._repeated.add(text)
         except TooLongError:
             self._pattern = None
             either = " or job_hang_pause_pattern" if self._pause else ""
             print(
-                f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} "
+                f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 10} KiB of {self._name} "
                 "or less: progress is no longer read. Expected: an expression without nested repetitions "
                 "such as (a+)+",
                 flush=True,
@@ -189,18 +256,39 @@ class RankTails:
         """Return the rank whose progress counts; None before any has printed some."""
         return self._rank if self.shown.points else None
 
+    def report(self) -> Message:
+        """Return what the head must know of these logs (hang.PROGRESS)."""
+        return {**self.shown.report(), "steps": sum(tail.points for tail in self._tails.values())}
+
     @property
     def unwritten(self) -> str:
         """Return why metrics could not be written, or ""."""
         return next((tail.unwritten for tail in self._tails.values() if tail.unwritten), "")
 
-    def read(self, elapsed_s: float) -> None:
-        """Read what was written since the last time, and choose the rank whose progress counts."""
+    @property
+    def loss(self) -> str:
+        """Return what became of logs that shrank, or were removed or replaced; "" for nothing."""
+        lost = [tail.log.loss for tail in self._tails.values() if tail.log.loss]
+        more = [f"and {len(lost) - MAX_NAMED} more logs"] if len(lost) > MAX_NAMED else []
+        return "; ".join([*lost[:MAX_NAMED], *more])
+
+    def read(self, elapsed_s: float, ended: Mapping[int, bool] = MappingProxyType({}), over: bool = False) -> None:
+        """Read what was written since the last time, and choose the rank whose progress counts.
+
+        `ended` has the ranks that have ended, and whether they ended well. Once the job is `over`, all is read.
+        """
         for rank in self._appeared():
             self._tails[rank] = self._made(rank, writes=False)
         for rank, tail in self._tails.items():
             # What rank 0 prints is shown where no progress is read.
             tail.read(elapsed_s, glance=rank not in (0, self._rank))
+        self._choose()
+        if over or self._rank in ended:
+            self.shown.drain(elapsed_s, ended.get(self._rank, False))
+        for rank in self._tails.keys() & ended.keys():
+            self._tails[rank].log.restore()
+
+    def _choose(self) -> None:
         leading = progress.leading({rank: tail.points for rank, tail in self._tails.items()})
         if leading not in (None, self._rank):
             self.shown.end_series()

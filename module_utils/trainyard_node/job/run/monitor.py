@@ -36,6 +36,7 @@ from ....trainyard.job.run.messages import Message
 from ...machine.json_files import read_object, write_json
 from ..record.secrets import forget_secrets
 from . import container, processes, units
+from .disk_space import gone, make_again
 from .execute import redirect
 from .head_loop import HeadLoop
 from .node_loop import NodeLoop
@@ -117,11 +118,17 @@ class Monitor:
 
     def finish(self, state: str, **details: Any) -> None:
         """End this monitor, and with it the node's processes."""
+        self.runner.gone = self.runner.gone or gone(self.job_dir, self.runner.host)
+        if self.runner.gone and state == "stopped":
+            # A watch that finds no folder ends what is left.
+            state, details = "failed", {"failure": self.runner.gone}
         self.end({"state": state, "finished": time.time(), **details})
 
     def end(self, record: Message) -> None:
         """End with this record of the job's end. The first one stays."""
         if not self.runner.end:
+            if self.runner.gone:
+                make_again(self.job_dir, self.runner.node_plan)
             self.runner.end = self.loop.ended(record)
             # The job does not go on after a reboot.
             self.leaving = False
@@ -171,12 +178,14 @@ class Monitor:
         processes.ask_to_end(pid for pid in runner.terminator.left() if processes.stopped(pid))
         runner.supervisor.end()
         container.remove_all(self.job_dir)
+        all_ranks = dict.fromkeys(range(runner.node_plan["world_size"]), False)
+        runner.tails.read(time.monotonic() - runner.started, all_ranks, over=True)
         try:
             forget_secrets(self.job_dir)
         except OSError as error:
             # Nothing can be removed from a file system that has become read-only.
             runner.unwritten = error.strerror or str(error)
-        if runner.unsaved:
+        if runner.unsaved or runner.tails.loss:
             # What has ended may have left room.
             runner.save()
 

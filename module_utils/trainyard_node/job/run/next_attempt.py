@@ -64,6 +64,15 @@ class NextAttempt:
         self.requested, self.go = requested
         return changed or took_place
 
+    def has_rank_0(self) -> bool:
+        """Return whether rank 0 is one of this node in the attempt that the head wants."""
+        if "fewer" not in self.node_plan:
+            return any(0 in process["ranks"] for process in self.node_plan["processes"])
+        # Few monitors ever need it, and all would load it.
+        from ....trainyard.job.run import node_numbers
+
+        return 0 in node_numbers.ranks_of(self.node_plan, self._absent)
+
     def advance(self, exits: Mapping[str, Exit]) -> Step:
         """Go towards the requested attempt; `exits` are how processes have ended."""
         if self.requested == self.attempts:

@@ -15,6 +15,7 @@ from typing import Any
 from ....trainyard.job.record import metrics as prometheus
 from ....trainyard.job.record.secrets import forms
 from ....trainyard.job.run import progress
+from ....trainyard.job.run.failure import text
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.node_reports import NEWS
 from ....trainyard.job.run.restarts import WHOLE
@@ -24,12 +25,12 @@ from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
 from .checkpoint_poll import LAST_POLL_S, Watch
-from .disk_space import full
+from .disk_space import full, gone
 from .failures import Failures
 from .log_tail import RankTails
 from .next_attempt import NextAttempt, Step
 from .rank_connections import Meeting
-from .rank_exits import ROOM, Exit
+from .rank_exits import ROOM, Exit, ranks_ended
 from .slow_ranks import Sampler
 from .stacks import Taker
 from .supervisors import Children, Supervisor, Terminator, Units
@@ -55,7 +56,7 @@ class NodeRunner:
         self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
         self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
-        self.checkpoints = self._watch_checkpoints()
+        self.checkpoints = Watch(job_dir, self._checkpoints_here())
         hidden = forms(node_plan)
         self.tails = RankTails(job_dir, node_plan, hidden)
         self.started, self.started_at = time.monotonic(), time.time()
@@ -78,6 +79,8 @@ class NodeRunner:
         self._awaits_exit = False
         # Why the last state could not be written, or ""; the same of any file at any time.
         self.unsaved = self.unwritten = ""
+        # The failure of this node if the job's folder is gone. Then nothing starts here any more.
+        self.gone: Message | None = None
 
     def _term_before(self) -> int:
         """Return the highest term that this node had followed before it was rebooted."""
@@ -89,10 +92,9 @@ class NodeRunner:
         machine = Tree()
         return {**read_traffic(machine), **read_interface(machine, str(self.node_plan.get("interface") or ""))}
 
-    def _watch_checkpoints(self) -> Watch:
-        """Watch what rank 0 saves where it is a process of this node."""
-        has_rank_0 = any(0 in process["ranks"] for process in self.node_plan["processes"])
-        return Watch(self.job_dir, self.node_plan.get("checkpoints", "") if has_rank_0 else "")
+    def _checkpoints_here(self) -> str:
+        """Return where rank 0 saves if it is a process of this node, else ""."""
+        return str(self.node_plan.get("checkpoints", "")) if self.next.has_rank_0() else ""
 
     # ---- what the head wants
 
@@ -101,10 +103,8 @@ class NodeRunner:
         self._stacks_order = message.get("stacks", self._stacks_order)
         if "attempts" in message:
             self.sampler.sample_stacks = message.get("sample_stacks", False)
-        place = self.next.place
         changed = self.next.request(message)
-        if self.next.place != place:
-            self.checkpoints = self._watch_checkpoints()
+        self.checkpoints.watch(self._checkpoints_here())
         self.checkpoints.set_aside(message.get("aside"))
         return changed
 
@@ -127,9 +127,13 @@ class NodeRunner:
 
     def inspect(self) -> bool:
         """Inspect this node's processes and logs; return whether something changed that the head must know at once."""
+        self.gone = self.gone or gone(self.job_dir, self.host)
+        if self.gone and self.report:
+            return self._report_gone(self.gone)
         # In this order: when a process has ended, all that it wrote is there to be read.
         exits = self.failures.corrected(self.supervisor.exits())
-        self.tails.read(time.monotonic() - self.started)
+        ended = ranks_ended(self.node_plan["processes"], exits)
+        self.tails.read(time.monotonic() - self.started, ended, over=bool(self.end))
         # Nothing starts any more once the job has ended or the node goes down, while its ranks may still save.
         step = Step(ready=False) if self.end or self.leaving else self.next.advance(exits)
         if step.start is not None:
@@ -141,6 +145,14 @@ class NodeRunner:
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
         return any(self.report[key] != before.get(key) for key in NEWS)
+
+    def _report_gone(self, failure: Message) -> bool:
+        """Report no more than that: how ranks end is unknown, and this monitor can load no more of its own modules."""
+        now, before, excluded = time.monotonic(), self.report, {"reason": text(failure), "temporary": False}
+        if self.next.requested != self.next.attempts and not self.terminator.saving(now):
+            self.terminator.terminate(now)
+        self.report = {**before, "folder_gone": failure, "excluded": excluded, "ready_for": None, "time": time.time()}
+        return "folder_gone" not in before
 
     def _note_save(self, exits: Mapping[str, Exit]) -> None:
         """Poll the checkpoints when rank 0 has ended by itself: what it has saved is complete now."""
@@ -194,7 +206,7 @@ class NodeRunner:
             "excluded": excluded,
             "suspect": obstacle.suspect,
             "time": time.time(),
-            "progress": tail.report(),
+            "progress": self.tails.report(),
             "progress_rank": self.tails.rank,
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
@@ -269,6 +281,7 @@ class NodeRunner:
                 "end": self.end or None,
                 "carried": {"before": self._carried_before, "now": self._carried()},
                 "unwritten": self.unwritten,
+                "lost_logs": self.tails.loss,
                 "meeting": self.meeting.state(),
                 "follows": self.follows,
                 "term": self.term,

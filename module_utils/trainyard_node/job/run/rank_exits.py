@@ -20,7 +20,7 @@ from ...machine.json_files import MAX_EXIT, keep_json, read_object
 # Every rank imports this module: typing and pathlib would double its time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     Exit = dict[str, Any]
@@ -105,6 +105,12 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
         if not attempts or ended.get("attempt", 0) == turn(attempts, name):
             exits[name] = ended
     return exits
+
+
+def ranks_ended(processes: Sequence[Mapping[str, Any]], exits: Mapping[str, Exit]) -> dict[int, bool]:
+    """Return the ranks of processes that have ended, and whether they ended well."""
+    ended = [process for process in processes if process["name"] in exits]
+    return {rank: exits[each["name"]]["result"] == "success" for each in ended for rank in each["ranks"]}
 
 
 def turn(attempts: Mapping[str, int], name: str) -> int:

@@ -39,7 +39,7 @@ _COMPILED = {
     "trainyard_node.job.record": "event_sender metrics_file node_plan secrets",
     "trainyard_node.job.run": (
         "agent_ranks checkpoint_aside checkpoint_poll connections container device_holders disk_space evidence "
-        "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills "
+        "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills open_log "
         "port_holder processes rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks "
         "start_script stop_grace supervisors units"
     ),

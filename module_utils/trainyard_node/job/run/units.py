@@ -61,7 +61,10 @@ def _error(argv: Sequence[str], status: int, message: str) -> str:
 
 # Units in this folder come back after a reboot, see systemd.unit(5).
 LASTING = Path("/etc/systemd/system")
-_OF_UNIT = ("Description", "After", "Before", "BindsTo", "Wants", "StartLimitIntervalSec", "CollectMode")
+_OF_UNIT = (
+    *("Description", "After", "Before", "BindsTo", "Wants", "ConditionPathExists", "StartLimitIntervalSec"),
+    "CollectMode",
+)
 
 
 def _properties(job_id: str, name: str, user: str, own: Sequence[str], stop_s: int = STOP_TIMEOUT_S) -> list[str]:
@@ -184,6 +187,8 @@ def start_lasting(
             "Restart=always",
             "RestartSec=100ms",
             "StartLimitIntervalSec=0",
+            # Without the job's folder nothing could start, again and again.
+            f"ConditionPathExists={runtime[-1]}",
         ]
         properties = _properties(job_id, name, user, own)
         path.write_text(_unit_file(properties, [*runtime, "exec", str(job_dir), name], False))

@@ -11,6 +11,7 @@ from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard_node.job.run import log_tail
 from job_samples import job_file, make_job
+from simulated_job import SimulatedJob
 
 FIXED = {"after_s": 20, "first_s": 100, "pause_s": 60, "pause_pattern": hang.DEFAULT_PAUSE}
 AUTO = {**FIXED, "after_s": None}
@@ -57,6 +58,74 @@ def test_the_limits_hold_in_turn(settings, seen, expected):
     watch = run(settings, *seen)
     begin = int(seen[-1][0]) if seen else 0
     assert overdue_from(watch, begin, begin + 2000) == expected
+
+
+def test_a_finished_checkpoint_is_progress_and_ends_the_pause_of_its_save():
+    """A job was ended as hung with a checkpoint that was 0 s old; another one was silent for half an hour."""
+    watch = run(FIXED, (10, 1, 1, False))
+    watch.finish_save(25)
+    assert overdue_from(watch, 25, 100) == (46, hang.STEP)
+    watch.see(2, 1, True, 40, saves=1)
+    assert overdue_from(watch, 40, 200) == (101, hang.PAUSE)
+    watch.finish_save(50)
+    assert overdue_from(watch, 50, 200) == (71, hang.STEP)
+    # The next save is a pause again, and so is an evaluation, which no checkpoint ends.
+    watch.see(4, 2, False, 60)
+    watch.see(5, 2, True, 61, saves=2)
+    assert watch.limit() == (60.0, hang.PAUSE)
+    watch.see(6, 2, True, 62, saves=0)
+    watch.finish_save(63)
+    assert watch.limit() == (60.0, hang.PAUSE)
+    # In the next attempt another rank may count, which has announced as many saves.
+    watch.see(7, 3, True, 64, saves=3)
+    watch.finish_save(65)
+    watch.begin(70)
+    watch.see(8, 4, True, 71, saves=3)
+    assert watch.limit() == (60.0, hang.PAUSE)
+
+
+def report(host, rank, points, **progress):
+    """A node's report of its progress."""
+    progress = {"lines": points, "points": points, "changes": 0, "pausing": False, "last": "", **progress}
+    return {"host": host, "progress": progress, "progress_rank": rank if points else None}
+
+
+def test_a_step_of_any_rank_is_progress():
+    """The log of rank 0 was removed: its steps came no more, and those of the others did not count."""
+    job = HangWatch({"host": "n1", "world_size": 4, "hang": FIXED}, 0.0)
+
+    def ends(now, of_rank_1, of_rank_3):
+        reports = [report("n1", 0, 9, steps=9 + of_rank_1), report("n2", 3, of_rank_3)]
+        return job.decide(reports, ("n1", "n2"), Now(now, now)) or job.number
+
+    assert [ends(now, 0, 0) for now in (1.0, 20.0)] == [0, 0]
+    assert [ends(20.0 + 10 * step, step, 0) for step in range(1, 9)] == [0] * 8
+    assert [ends(100.0 + 10 * step, 8, step) for step in range(1, 5)] == [0] * 4
+    assert ends(200.0, 8, 4) == 1
+
+
+def test_a_node_that_is_not_there_for_a_moment_has_made_no_step():
+    job, gone = HangWatch({"host": "n1", "world_size": 4, "hang": FIXED}, 0.0), report("n2", 3, 5)
+    for now, reports in ((1.0, [gone]), (15.0, []), (19.0, [gone])):
+        assert job.decide([report("n1", 0, 9), *reports], ("n1", "n2"), Now(now, now)) is None
+    job.decide([report("n1", 0, 9), gone], ("n1", "n2"), Now(22.0, 22.0))
+    assert job.number == 1
+
+
+def test_steps_that_were_read_after_an_attempt_are_none_of_the_next():
+    """Otherwise the limit of a step would hold while the program loads."""
+    job = SimulatedJob(max_restarts=1, hang={**FIXED, "first_s": 1000})
+    for points in (5, 6):
+        job.changes["n1"] = {"progress": report("n1", 0, points)["progress"], "progress_rank": 0}
+        job.step()
+    job.kill()
+    job.step()
+    job.changes["n1"]["progress"]["points"] = 7
+    job.changes["n2"] = {}
+    job.run(15)
+    assert job.starts == [1]
+    job.run(100)
+    assert job.state.end == {} and job.state.hang.number == 0
 
 
 CHANGES = [("iter 10: ppl 20.1", "iter 20: ppl 19.3"), ("[10:00:01] it 5", "[10:00:09] it 6")]
@@ -234,13 +303,28 @@ def test_mindspores_own_log_is_shown_in_short_and_is_no_progress(tail):
     assert read(f"{own}ppl 7\n{own}ppl 6\n").changes == 1 and found.last_line == f"{own}ppl 6"
 
 
-@pytest.mark.parametrize("line", ["Evaluating on 5000 samples", "running validation", "Saving checkpoint to x"])
+PAUSES = {"Evaluating on 5000 samples": 0, "running validation": 0, "checkpoint 5 next": 0, "Saving checkpoint to x": 1}
+
+
+@pytest.mark.parametrize("line", PAUSES)
 def test_lines_that_often_announce_a_pause(line, tail):
     read = tail(r"step (?P<step>\d+)")
     found = read(f"step 1\n{line}\n")
     assert (found.lines, found.points, found.pausing) == (2, 1, True)
+    assert found.report()["saves"] == PAUSES[line]
     found = read("step 2\n")
     assert (found.lines, found.points, found.pausing) == (3, 2, False)
+
+
+def test_a_save_that_is_over_announces_no_pause(tail):
+    """Megatron-LM prints such a line after each save."""
+    read = tail(r"step (?P<step>\d+)")
+    assert not read("step 1\nsuccessfully saved checkpoint at iteration 1\n").pausing
+    # Nor is it another pause than that of its save, which a finished checkpoint ends.
+    found = read("saving checkpoint at iteration 1\nsuccessfully saved checkpoint at iteration 1\n")
+    assert (found.pausing, found.report()["saves"]) == (True, 1)
+    assert read("step 2\nsaving checkpoint\n").report()["saves"] == 2
+    assert read("evaluating\n").report()["saves"] == 0
 
 
 def test_a_pause_may_follow_the_last_step(tail):

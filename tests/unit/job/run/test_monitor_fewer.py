@@ -15,6 +15,7 @@ from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.job.run.supervisors import Children, Units
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import attempt, wait_for
+from test_job_checkpoints import archive
 
 
 def lose(node):
@@ -93,6 +94,34 @@ def test_the_first_node_is_left_out_too_and_takes_part_again(cluster):
     for node in job.nodes:
         node.monitor.wait()
         assert node.left() == []
+
+
+def test_checkpoints_are_watched_where_rank_0_is_now(cluster, tmp_path):
+    """They were watched no more, so that neither a rollback nor the hang rule knew of them."""
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    watched = {"checkpoints": str(saved), "checkpoint_rollback": True}
+    job = cluster(
+        *(["wait"], ["wait"], ["wait"]), max_restarts=3, rejoin_s=8, min_nodes=2, n1=watched, n2=watched, n3=watched
+    ).start()
+    first, second, _ = job.nodes
+
+    def newest(node):
+        found = (node.read("cluster.json") or {}).get("checkpoints") or {}
+        return found.get("host"), (found.get("newest") or {}).get("step")
+
+    (saved / "step_10.pt").write_bytes(archive())
+    wait_for(lambda: newest(first) == ("n1", 10), "the first checkpoint")
+    lose(first)
+    assert runs(job, 1, n2=0, n3=1) == {"n2": ("0", "2"), "n3": ("1", "2")}
+    (saved / "step_20.pt").write_bytes(archive())
+    wait_for(lambda: newest(second) == ("n2", 20), "the checkpoint that n2 saves")
+    first.start()
+    wait_for(lambda: (first.read("attempts.json") or {}).get("") == 1, "n1 to follow")
+    os.kill(second.pid("rank0"), signal.SIGKILL)
+    assert runs(job, 2, n1=0, n2=1, n3=2)["n1"] == ("0", "3")
+    (saved / "step_30.pt").write_bytes(archive())
+    wait_for(lambda: newest(second) == ("n1", 30), "the checkpoint that n1 saves")
 
 
 def test_too_few_nodes_end_the_job(cluster):

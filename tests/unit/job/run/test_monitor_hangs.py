@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard_node import agent
 from job_cluster import wait_for
+from test_job_checkpoints import archive
 from test_stacks_live import hanging
 
 SOON = {"after_s": 1, "first_s": 30, "pause_s": 30, "pause_pattern": "evaluat"}
@@ -69,6 +70,32 @@ def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
     assert (job.state()["metrics"]["step"], job.state()["end"]) == (1, None)
     (job.nodes[0].dir / "source" / "enough").touch()
     assert job.over()["failure"]["kind"] == "hung"
+
+
+def test_a_save_that_is_over_silences_nothing_and_any_rank_s_step_is_progress(cluster):
+    limits = {"hang": {"after_s": 6, "first_s": 600, "pause_s": 600, "pause_pattern": hang.DEFAULT_PAUSE}}
+    job = cluster(["wait"], ["steps"], n1={**limits, "checkpoints": "saved"}, n2=limits)
+    folder, log = job.head.dir / "saved", job.head.dir / "logs" / "rank_0.log"
+    folder.mkdir()
+    job.start()
+    job.nodes[1].go()
+    # The steps of rank 0 are those that count, and it makes no more.
+    with log.open("a") as more:
+        more.writelines(f"step {step} loss 0.5\n" for step in range(1, 1001))
+    wait_for(lambda: job.state()["metrics"].get("step") == 1000, "the steps of rank 0")
+    wait_for(lambda: job.state()["end"] or steps(job.nodes[1], 1) > 30, "steps of rank 1 beyond the limit")
+    assert job.state()["end"] is None
+    with log.open("a") as more:
+        more.write("Saving checkpoint step_1000.pt\n")
+    (folder / "step_1000.pt").write_bytes(archive())
+    wait_for(lambda: (job.state()["checkpoints"] or {}).get("newest"), "the checkpoint")
+    os.kill(job.nodes[1].pid("rank1"), signal.SIGSTOP)
+    failure = job.over()["failure"]
+    assert (failure["kind"], failure["limit"]) == ("hung", hang.STEP)
+
+
+def steps(node, rank):
+    return (node.dir / "logs" / f"rank_{rank}.log").read_text().count("step")
 
 
 def test_a_stopped_rank_is_named_and_ended(hangs):

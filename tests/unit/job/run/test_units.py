@@ -57,6 +57,15 @@ def test_a_rank_that_the_oom_killer_ends_does_not_end_the_monitor_whose_child_it
         assert ("OOMPolicy=continue" in monitor) == (not names)
 
 
+def test_systemd_starts_nothing_again_and_again_from_a_folder_that_is_gone(called, tmp_path):
+    """It did so 46 times. A monitor without its folder ends, and its unit removes all files of units."""
+    assert units.start_lasting(*ABOUT) == ""
+    condition = "ConditionPathExists=/jobs/digits-1/trainyard.pyz"
+    rank = (tmp_path / "trainyard-digits-1-rank0.service").read_text()
+    assert condition in rank.partition("[Service]")[0].splitlines()
+    assert condition not in (tmp_path / "trainyard-digits-1-monitor.service").read_text()
+
+
 def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
     """systemd would wait for it, for as long as ranks may save, before it stops the ranks."""
     alive = iter([True, False])
