@@ -208,7 +208,8 @@ def test_words_for_the_limit():
 
 def test_a_silence_that_ends_nothing_is_noted_once_with_the_stacks():
     watch = HangWatch({"host": "n1", "world_size": 1, "hang": AUTO}, 0.0)
-    report = {"ranks_running": 1, "progress": {"lines": 1, "points": 1, "changes": 0, "pausing": False, "last": ""}}
+    report = {"host": "n1", "ranks_running": 1}
+    report["progress"] = {"lines": 1, "points": 1, "changes": 0, "pausing": False, "last": ""}
 
     def decide(now):
         return watch.decide([report], ["n1"], Now(now, 1000.0 + now))
