@@ -145,7 +145,10 @@ def launch_unwatched(site, **variables):
 def older(site, ended, tmp_path_factory):
     """The folder of a run that goes on until it is stopped."""
     gate = str(tmp_path_factory.mktemp("gate") / "never")
-    return launch_unwatched(site, job_command=[sys.executable, "-c", GATE.format(file=gate)])
+    folder = launch_unwatched(site, job_command=[sys.executable, "-c", GATE.format(file=gate)])
+    yield folder
+    # The test that stops it may run in another worker.
+    processes.end(folder.name, grace_s=0.0)
 
 
 @pytest.fixture(scope="module")
