@@ -93,10 +93,12 @@ def _powers(low: float, high: float) -> list[float]:
 def nice(low: float, high: float, most: int = 5) -> list[float]:
     """Return at most about `most` round numbers that cover the range from `low` to `high`."""
     rough = max((high - low) or abs(high) or 1.0, 1e-90) / most
-    power = 10.0 ** math.floor(math.log10(rough))
+    exponent = math.floor(math.log10(rough))
+    power = 10.0**exponent
     width = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.floor(low / width), math.ceil(high / width)
-    return [round(number * width, 12) for number in range(first, max(last, first + 1) + 1)]
+    digits = max(12, 2 - exponent)
+    return [round(number * width, digits) for number in range(first, max(last, first + 1) + 1)]
 
 
 def short(value: float) -> str:

@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.report.curves import curves, thinned
 from ansible.module_utils.trainyard.report.job_text import Story, tell
 from ansible.module_utils.trainyard.report.plot import BOTTOM, LEFT, RIGHT, TOP, nice
 from ansible.module_utils.trainyard_controller.pages import job_page
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
@@ -265,6 +265,7 @@ def test_a_job_without_a_curve_has_no_drawing(points):
     st.lists(st.fixed_dictionaries({"elapsed_s": st.floats(0, 1e6), "loss": st.floats()}), max_size=50),
     st.lists(st.floats(0, 1e6), max_size=3),
 )
+@example([{"elapsed_s": 0.0, "loss": 0.0}, {"elapsed_s": 0.0, "loss": 2.3e-12}], [])
 def test_any_series_is_drawn_within_its_frame(points, restarts):
     for curve in curves(points, None, restarts):
         for drawing in filter(None, (curve.linear, curve.logarithmic)):
