@@ -24,13 +24,14 @@ def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[s
     for host in hosts:
         outcome = outcomes.get(host)
         if outcome and outcome["fault"]:
-            # A message about all nodes names its nodes itself.
-            faults.setdefault(str(outcome["fault"]).strip(), []).extend([] if outcome.get("all") else [host])
+            # A message about all nodes names its nodes itself. Its findings, one below the other, are on one line here.
+            fault = " ".join(str(outcome["fault"]).split())
+            faults.setdefault(fault, []).extend([] if outcome.get("all") else [host])
     check = partial(Check, "software", role)
     expected = f"what the role {role} has installed, as it was verified then"
     action = f"fix what it names, or run the role again: {again} --tags {role}"
     checks = [
-        check("fail", tuple(named), fault, expected, fault.splitlines()[0] if fault else "", action, again)
+        check("fail", tuple(named), fault, expected, fault.partition(" 1. ")[0], action, again)
         for fault, named in faults.items()
     ]
     silent = tuple(host for host in hosts if host not in outcomes)

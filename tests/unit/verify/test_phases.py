@@ -151,14 +151,16 @@ def test_a_role_that_passes_everywhere_is_one_check():
 
 
 def test_equal_faults_of_nodes_are_one_check_that_names_them():
-    fault = {"fault": "pytorch: torch 2.12.0\nfound instead", "all": False}
+    # As an answer has it: the lines of findings are one line.
+    text = "PyTorch differs: 1 finding. 1. torch on n1 found     2.12.0 expected  2.13.0"
+    fault = {"fault": text, "all": False}
     results = {"n1": fault, "n2": PASSED, "n3": fault, "n4": {"fault": "no environment", "all": False}}
     checks = check_role("pytorch", list(results), results, AGAIN)
     assert [(check.state, check.hosts, check.reason) for check in checks] == [
-        ("fail", ("n1", "n3"), "pytorch: torch 2.12.0"),
+        ("fail", ("n1", "n3"), "PyTorch differs: 1 finding."),
         ("fail", ("n4",), "no environment"),
     ]
-    assert checks[0].found == "pytorch: torch 2.12.0\nfound instead"
+    assert checks[0].found == "PyTorch differs: 1 finding. 1. torch on n1 found 2.12.0 expected 2.13.0"
     assert checks[0].action.endswith(f"{AGAIN} --tags pytorch")
 
 
