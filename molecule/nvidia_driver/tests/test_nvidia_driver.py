@@ -196,11 +196,6 @@ def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
     expect_whole(last, OLD)
 
 
-def test_a_downgrade(run, first, node_names):
-    run("--limit", node_names[0], nvidia_driver_version=OLD).expect(0)
-    expect_whole(first, OLD)
-
-
 def test_an_installer_with_another_sum_changes_nothing(run, last, last_name):
     done = run(**VENDORS, nvidia_driver_replace=True, nvidia_driver_sha256="0" * 64)
     done.fails("has sha256 ", f"expected {'0' * 64}")
