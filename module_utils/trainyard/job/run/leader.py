@@ -98,7 +98,7 @@ def phase(plan: Data, answers: Answers) -> str:
         return LED
     if any(answer["monitor_alive"] for answer in known):
         return ELECTION
-    if suffice(plan, known) or not _majority_without(plan, [answer for answer in known if _end(answer)]):
+    if suffice(plan, known) or not _may_lead_elsewhere(plan, answers):
         return OVER
     rest = _known(others(plan), answers)
     if any(answer["monitor_alive"] for answer in rest):
@@ -146,10 +146,16 @@ def _end(answer: Data) -> Data | None:
     return end
 
 
-def _majority_without(plan: Data, ended: Collection[Data]) -> bool:
-    """Return whether the hosts that vote are a majority without those that have `ended` their part: these stay away."""
-    voters = len(hosts(plan)) + bool(plan.get("witness"))
-    return voters - len(ended) > voters // 2
+def _may_lead_elsewhere(plan: Data, answers: Answers) -> bool:
+    """Return whether a majority of those that vote may go on with a head that gives no answer.
+
+    A host that has ended its part does not, nor does a witness that looks for a head, or has ended.
+    """
+    witness = (plan.get("witness") or {}).get("host", "")
+    away = [answer for answer in _known(hosts(plan), answers) if _end(answer)]
+    away += [answer for answer in _known([witness], answers) if _end(answer) or not follows(answer)]
+    voters = len(hosts(plan)) + bool(witness)
+    return voters - len(away) > voters // 2
 
 
 def _has_state(plan: Data, host: str, answer: Data) -> bool:

@@ -152,10 +152,11 @@ def _end(plan: Data, results: Mapping[str, Data], head: str, cluster: Data, by_s
 
     Nodes that cannot be asked may go on, so an end of a part is that of the job only where none of them can.
     """
+    elsewhere = leader.phase(plan, results) != leader.OVER
     # A witness can neither lead nor train.
     results = {host: result for host, result in results.items() if host != witness.host(plan)}
     alive, replaceable = any(result.get("monitor_alive") for result in results.values()), bool(plan.get("candidates"))
-    goes_on = (replaceable and alive) or leader.phase(plan, results) != leader.OVER
+    goes_on = (replaceable and alive) or elsewhere
     end = leader.end_of_job(plan, cluster.get("end"))
     if end:
         return dict(end)
