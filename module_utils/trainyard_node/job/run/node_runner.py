@@ -147,11 +147,12 @@ class NodeRunner:
         return any(self.report[key] != before.get(key) for key in NEWS)
 
     def _report_gone(self, failure: Message) -> bool:
-        """Report no more than that: how ranks end is unknown, and this monitor can load no more of its own modules."""
+        """Report no more than that: how ranks end, and which may save, is unknown; no more modules can be loaded."""
         now, before, excluded = time.monotonic(), self.report, {"reason": text(failure), "temporary": False}
         if self.next.requested != self.next.attempts and not self.terminator.saving(now):
             self.terminator.terminate(now)
-        self.report = {**before, "folder_gone": failure, "excluded": excluded, "ready_for": None, "time": time.time()}
+        known = {"folder_gone": failure, "excluded": excluded, "ready_for": None, "left": True, "time": time.time()}
+        self.report = {**before, **known}
         return "folder_gone" not in before
 
     def _note_save(self, exits: Mapping[str, Exit]) -> None:

@@ -71,7 +71,8 @@ def test_a_file_system_that_does_not_answer_has_not_lost_the_folder(tmp_path, mo
 @pytest.mark.parametrize("host", ["n1", "n2"])
 @pytest.mark.parametrize("how", ["removed", "renamed", "emptied"])
 def test_a_removed_folder_is_named_and_nothing_starts_in_it(cluster, host, how):
-    job = cluster(["wait"], ["wait"], max_restarts=2).start()
+    # Nobody waits for a save there.
+    job = cluster(["wait"], ["wait"], max_restarts=2, stop={"signal": "TERM", "grace_s": 600}).start()
     node = next(each for each in job.nodes if each.spec["host"] == host)
     rank = node.pid("rank0" if host == "n1" else "rank1")
     if how == "renamed":
