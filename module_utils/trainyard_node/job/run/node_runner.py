@@ -148,12 +148,11 @@ class NodeRunner:
 
     def _report_gone(self, failure: Message) -> bool:
         """Report no more than that: how ranks end, and which may save, is unknown; no more modules can be loaded."""
-        now, old = time.monotonic(), self.report
+        now, before, why = time.monotonic(), self.report, {"reason": text(failure), "temporary": False}
         if self.next.requested != self.next.attempts and not self.terminator.saving(now):
             self.terminator.terminate(now)
-        known = {"folder_gone": failure, "excluded": {"reason": text(failure), "temporary": False}, "ready_for": None}
-        self.report = {**old, **known, "left": True, "time": time.time()}
-        return "folder_gone" not in old
+        self.report = dict(before, folder_gone=failure, excluded=why, ready_for=None, left=True, time=time.time())
+        return "folder_gone" not in before
 
     def _note_save(self, exits: Mapping[str, Exit]) -> None:
         """Poll the checkpoints when rank 0 has ended by itself: what it has saved is complete now."""
