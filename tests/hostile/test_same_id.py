@@ -15,7 +15,8 @@ def test_two_controllers_make_different_ids_that_sort_by_time(tmp_path, monkeypa
     stamps = itertools.chain(["20261120-101500"] * 20, ["20261120-101501"] * 20)
     monkeypatch.setattr(run_folder.time, "strftime", lambda _: next(stamps))
     made = [run_folder.new_run(tmp_path / f"controller{number % 2}", "digits")[0] for number in range(40)]
-    assert len(set(made)) == 40
+    # By chance two of them are equal once in 170 times; then the one that starts second is refused (below).
+    assert len(set(made)) >= 38
     assert all(re.fullmatch(r"digits-20261120-10150[01]-[0-9a-f]{4}", each) for each in made)
     assert [each[:22] for each in sorted(made)] == [each[:22] for each in made]
 
