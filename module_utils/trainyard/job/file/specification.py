@@ -53,7 +53,9 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     values.findings += _home_paths(given)
     scheduler, launcher = values.text("job_scheduler"), values.text("job_launcher")
     name, command = _name(values), _command(values)
-    one_copy = _one_copy(values, scheduler, launcher) if given.get("job_ranks_per_node") == ONE_COPY else False
+    one_copy = given.get("job_ranks_per_node") == ONE_COPY
+    if one_copy:
+        _check_one_copy(values, scheduler, launcher)
     devices, ranks_per_node = _devices_and_ranks(values, one_copy)
     env, secret_env = _environment(values)
     if command:
@@ -174,19 +176,16 @@ def _command(values: Values) -> tuple[str, ...]:
     return ()
 
 
-def _one_copy(values: Values, scheduler: str, launcher: str) -> bool:
+def _check_one_copy(values: Values, scheduler: str, launcher: str) -> None:
     """Check job_ranks_per_node: node, one copy of a command that starts ranks by itself."""
     if launcher != "direct":
-        expected, action = (
-            "job_launcher: direct, which starts that one copy",
-            "choose it, or leave job_ranks_per_node out",
-        )
+        expected = "job_launcher: direct, which starts that one copy"
+        action = "choose it, or leave job_ranks_per_node out"
         values.wrong("job_ranks_per_node", f"{ONE_COPY} with job_launcher: {launcher}", expected, action)
     if scheduler == "kubernetes":
         expected = "a number: a pod gets a device for each of its ranks"
         action = "set job_ranks_per_node: 1, or use job_launcher: torchrun, which starts the ranks of a pod"
         values.wrong("job_ranks_per_node", f"{ONE_COPY} with job_scheduler: kubernetes", expected, action)
-    return True
 
 
 def _devices_and_ranks(values: Values, one_copy: bool) -> tuple[tuple[int, ...] | None, int | None]:

@@ -94,7 +94,10 @@ RESTART = {
     "?saving": (SAVING, NOTHING),
 }
 # A silence that ends nothing: since when it is known, how long it was, and where the ranks were.
-NO_PROGRESS = {"time": TIME, "after_s": DURATION, "limit": str, "host": str, "rank": MAYBE_INT, "groups": [str]}
+NO_PROGRESS = {
+    **{"time": TIME, "after_s": DURATION, "limit": str, "host": str, "rank": MAYBE_INT, "groups": [str]},
+    "?reason": str,
+}
 GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
 RECEIVER = {**dict.fromkeys(("to", "why"), str), **dict.fromkeys(("sent", "waiting", "lost"), int)}
 CLUSTER = {
@@ -112,7 +115,7 @@ CLUSTER = {
     "?left_s": MAYBE_DURATION,
     "?held": MAYBE_TEXT,
     "?silence": str,
-    "?no_progress": ({**NO_PROGRESS, "?reason": str}, NOTHING),
+    "?no_progress": (NO_PROGRESS, NOTHING),
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
     "?stacks": (RECORD, NOTHING),
