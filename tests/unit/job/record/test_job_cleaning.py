@@ -151,7 +151,8 @@ def test_folders_of_this_machine(tmp_path):
 
 
 def test_a_folder_of_slurm_has_the_age_of_its_last_write(tmp_path):
-    folder = tmp_path / "shared" / "jobs" / "digits-1"
+    job_id = "slurm-alone-1"  # processes are looked up on the whole machine, where other tests run jobs
+    folder = tmp_path / "shared" / "jobs" / job_id
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "rank_0.log").write_text("step 1/3")
     asked = (tmp_path, folder, tmp_path / "elsewhere")
@@ -159,9 +160,9 @@ def test_a_folder_of_slurm_has_the_age_of_its_last_write(tmp_path):
     for path in (folder / "logs" / "rank_0.log", folder):
         os.utime(path, (then, then))
     [found] = listed(*asked)
-    assert (found["job_id"], found["job_dir"], found["running"]) == ("digits-1", str(folder), False)
+    assert (found["job_id"], found["job_dir"], found["running"]) == (job_id, str(folder), False)
     assert 1000 <= found["age_s"] < 1000 + 600
-    with subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "digits-1"}) as rank:
+    with subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": job_id}) as rank:
         [found] = listed(*asked)
         rank.kill()
     assert found["running"] is True
