@@ -23,7 +23,10 @@ from job_samples import node_facts
 PAGES = {path.stem: path.read_text() for path in sorted((PROJECT / "docs").glob("guide-*.md"))}
 ALL_PAGES = [(PROJECT / "docs/guides.md").read_text(), *PAGES.values()]
 # The composed machine of nvidia_hosts for hosts with GPUs, its system and kernel, where GPUs decide.
-SYSTEMS = {"guide-mindspore-gpu": ("debian", "11"), "guide-pytorch-v100": ("ubuntu", "22.04")}
+SYSTEMS = {
+    "guide-mindspore-gpu": ("debian", "11", "5.10.0-30-amd64"),
+    "guide-pytorch-v100": ("ubuntu", "22.04", "5.15.0-113-generic"),
+}
 # The captured machine of `nodes`, and the version of the framework there, for the plan of the page's job.
 MACHINES = {
     "guide-ascend-ocr": ("ascend8", "2.10.0", "8 ranks on 1 node"),
@@ -113,9 +116,11 @@ OFFERED = {
 }
 
 
-def composed_gpus(page, tmp_path):
+def composed_gpus(page, tmp_path, kernel=""):
     """Return the environment in which the modules that read a machine for NVIDIA's stack read the composed one."""
-    tree = unfold("v100", tmp_path / "machine", PROJECT / "tests/fixtures/nvidia_hosts")
+    text = (PROJECT / "tests/fixtures/nvidia_hosts/v100.tree").read_text()
+    (tmp_path / "v100.tree").write_text(text.replace("5.4.0-216-generic", kernel or SYSTEMS[page][2]))
+    tree = unfold("v100", tmp_path / "machine", tmp_path)
     (tree / "etc/os-release").write_text('ID={}\nVERSION_ID="{}"\nID_LIKE=debian\n'.format(*SYSTEMS[page]))
     (tmp_path / "library").mkdir()
     for name in ("nvidia_host.py", "nvidia_driver_state.py"):
@@ -125,7 +130,10 @@ def composed_gpus(page, tmp_path):
     return {"ANSIBLE_LIBRARY": f"{tmp_path}/library:{PROJECT}/library"}
 
 
-def test_the_inventory_of_each_guide_fits_its_hosts(page, mine, index, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("page", "kernel"), [*((name, "") for name in PAGES), ("guide-pytorch-v100", "6.8.0-40-generic")]
+)
+def test_the_inventory_of_each_guide_fits_its_hosts(page, kernel, mine, index, tmp_path, monkeypatch):
     inventory, call = mine
     groups = yaml.safe_load(inventory.read_text())
     assert (page in SYSTEMS) == ("nvidia" in groups)
@@ -134,7 +142,7 @@ def test_the_inventory_of_each_guide_fits_its_hosts(page, mine, index, tmp_path,
     environment = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
     (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}/simple\n")
     if page in SYSTEMS:
-        environment |= composed_gpus(page, tmp_path)
+        environment |= composed_gpus(page, tmp_path, kernel)
     given = {"trainyard_become": False, "trainyard_free_gib": 0, "trainyard_root": f"{tmp_path}/root"}
     if "pytorch_builds_url" in groups["all"]["vars"]:
         given["pytorch_builds_url"] = f"{index}/whl"
@@ -146,7 +154,8 @@ def test_the_inventory_of_each_guide_fits_its_hosts(page, mine, index, tmp_path,
     stops = run.output.partition("These hosts cannot become nodes yet")[2]
     found = re.findall(r"^  \d+\. (.+)$", stops, re.MULTILINE)
     assert run.rc == (2 if found else 0), run.output
-    assert [check for check in found if not OF_THIS_MACHINE.match(check)] == [], run.output
+    ours = [check for check in found if not OF_THIS_MACHINE.match(check)]
+    assert ours == (["kernel on gpu1", "nvidia_stack on gpu1"] if kernel else []), run.output
 
 
 def test_the_job_of_each_guide_has_a_plan_on_its_hosts(page, mine, tmp_path):
