@@ -41,6 +41,10 @@ class InputRun:
         """Whether the playbook is one of the project's, and not a user's own."""
         return self.playbook.parent in (self.project, self.project / "playbooks")
 
+    def is_connection(self, name: str) -> bool:
+        """Tell whether a playbook of the project reaches hosts by this variable."""
+        return self.is_of_project and bool(value_sources.CONNECTION.fullmatch(name))
+
     @property
     def installs(self) -> bool:
         """Whether the playbook applies roles with `rolespec_validate: false`, so that their values are checked here."""

@@ -3,30 +3,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.vault import EncryptedString
+from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 from ansible.template import Templar
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.inputs import job_file
+from ..trainyard.inputs import inventories, job_file
 from ..trainyard.inputs import variables as inputs
 from ..trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from . import value_sources
+from . import input_files, value_sources
 from .input_run import InputRun, places
 from .value_sources import OF_A_PLAY, leaves, place_of
 
-# Variables by which Ansible reaches a host.
-_CONNECTION = (
-    "ansible_host",
-    "ansible_port",
-    "ansible_user",
-    "ansible_ssh_private_key_file",
-    "ansible_ssh_common_args",
-)
+# Variables that name plugins of Ansible, with the loaders of these, and two whose values it converts for each task.
+_PLUGINS: dict[str, Any] = {
+    "ansible_connection": connection_loader,
+    "ansible_become_method": become_loader,
+    "ansible_shell_type": shell_loader,
+    "ansible_port": None,
+    "ansible_become": None,
+}
 
 
 def convert_extra(run: InputRun) -> list[Finding]:
@@ -74,21 +77,42 @@ def convert_inventory(run: InputRun) -> list[Finding]:
 
 def undefined(run: InputRun) -> list[Finding]:
     """Find undefined names in templates of the inventory, except variables of roles, which are set later."""
-    connection = _CONNECTION if run.is_of_project else ()
     families = tuple({each.family for each in run.documented.values()} - {"job_", "trainyard_"})
     unset: dict[str, dict[str, Place]] = {}
     for entity, filed in run.entities():
         host = next(iter(run.hosts_of(entity)), None)
         given = {name: value for name, value in {**entity.vars, **filed}.items() if any(leaves(value))}
-        names = [name for name in given if host and (name in run.documented or name in connection)]
+        names = [name for name in given if host and (name in run.documented or run.is_connection(name))]
         variables = run.manager.get_vars(play=run.play, host=host) if names else {}
         templar = Templar(loader=run.loader, variables=variables)
         for name in names:
             for text in leaves(given[name]):
-                missing = value_sources.missing(text, templar)
+                missing = value_sources.missing(text, templar, name)
                 if missing and missing not in run.documented and not missing.startswith(families):
                     unset.setdefault(missing, {})[name] = place_of(text, INVENTORY)
     return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()]
+
+
+def connections(run: InputRun) -> list[Finding]:
+    """Find values of the inventory with which Ansible reaches no host: no plugin, no port, encrypted."""
+    findings = []
+    for entity, filed in run.entities():
+        host = next(iter(run.hosts_of(entity)), None)
+        variables = {**entity.vars, **filed}
+        for name in filter(run.is_connection, variables if host else ()):
+            place = place_of(next(key for key in variables if key == name), INVENTORY)
+            value = variables[name]
+            if isinstance(value, EncryptedString):
+                findings.append(input_files.locked_value(value, f"{name} {place.text}"))
+            elif name in _PLUGINS:
+                # An undefined name is a finding already.
+                with contextlib.suppress(AnsibleError, KeyError):
+                    value, loader = run.value(host, name) if any(leaves(value)) else value, _PLUGINS[name]
+                    if not (loader and loader.find_plugin_with_context(str(value)).resolved):
+                        plugins = loader.all(class_only=True) if loader else ()
+                        names = sorted(each._load_name.rpartition(".")[2] for each in plugins)
+                        findings.append(inventories.connection(name, value, place, names))
+    return list(dict.fromkeys(filter(None, findings)))
 
 
 def not_allowed(run: InputRun) -> list[Finding]:
