@@ -132,5 +132,7 @@ def unparsed(path: Path, name: str) -> Finding:
         if line:
             return inventories.not_ini(name, text, line, reason)
         wrong = job_file.read(name, text, lambda: DataLoader().load(text, file_name=str(path)), "inventory")[1]
+        if reason.startswith("Plugin configuration"):
+            reason = "the plugin that it names is missing, or failed"
         return wrong or inventories.unreadable(name, reason)
     return inventories.unreadable(name, "no plugin of Ansible could read it")

@@ -36,7 +36,7 @@ class InputRun:
         self.cluster_names = frozenset(self.specs[""]["all"]["options"])
         self.texts = value_sources.Texts(self.loader.get_text_file_contents)
 
-    @property
+    @cached_property
     def is_of_project(self) -> bool:
         """Whether the playbook is one of the project's, and not a user's own."""
         return self.playbook.parent in (self.project, self.project / "playbooks")

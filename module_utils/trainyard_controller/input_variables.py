@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -76,43 +76,52 @@ def convert_inventory(run: InputRun) -> list[Finding]:
 
 
 def undefined(run: InputRun) -> list[Finding]:
-    """Find undefined names in templates of the inventory, except variables of roles, which are set later."""
+    """Find undefined names in templates of the inventory, and values with which Ansible reaches no host.
+
+    Variables of roles are left out, as they are set later.
+    """
     families = tuple({each.family for each in run.documented.values()} - {"job_", "trainyard_"})
     unset: dict[str, dict[str, Place]] = {}
+    findings: dict[Finding, None] = {}
     for entity, filed in run.entities():
         host = next(iter(run.hosts_of(entity)), None)
-        given = {name: value for name, value in {**entity.vars, **filed}.items() if any(leaves(value))}
+        values = {**entity.vars, **filed}
+        given = {name: value for name, value in values.items() if any(leaves(value))}
         names = [name for name in given if host and (name in run.documented or run.is_connection(name))]
         variables = run.manager.get_vars(play=run.play, host=host) if names else {}
         templar = Templar(loader=run.loader, variables=variables)
         for name in names:
             for text in leaves(given[name]):
-                missing = value_sources.missing(text, templar, name)
+                missing, reason = value_sources.fault(text, templar, name)
                 if missing and missing not in run.documented and not missing.startswith(families):
                     unset.setdefault(missing, {})[name] = place_of(text, INVENTORY)
-    return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()]
+                elif reason and run.is_connection(name):
+                    findings[job_file.no_template(name, place_of(text, INVENTORY), text, reason)] = None
+        if host:
+            findings.update(dict.fromkeys(_connection(run, host, values)))
+    return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()] + [*findings]
 
 
-def connections(run: InputRun) -> list[Finding]:
-    """Find values of the inventory with which Ansible reaches no host: no plugin, no port, encrypted."""
-    findings = []
-    for entity, filed in run.entities():
-        host = next(iter(run.hosts_of(entity)), None)
-        variables = {**entity.vars, **filed}
-        for name in filter(run.is_connection, variables if host else ()):
-            place = place_of(next(key for key in variables if key == name), INVENTORY)
-            value = variables[name]
-            if isinstance(value, EncryptedString):
-                findings.append(input_files.locked_value(value, f"{name} {place.text}"))
-            elif name in _PLUGINS:
-                # An undefined name is a finding already.
-                with contextlib.suppress(AnsibleError, KeyError):
-                    value, loader = run.value(host, name) if any(leaves(value)) else value, _PLUGINS[name]
-                    if not (loader and loader.find_plugin_with_context(str(value)).resolved):
-                        plugins = loader.all(class_only=True) if loader else ()
-                        names = sorted(each._load_name.rpartition(".")[2] for each in plugins)
-                        findings.append(inventories.connection(name, value, place, names))
-    return list(dict.fromkeys(filter(None, findings)))
+def _connection(run: InputRun, host: Any, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield values with which Ansible reaches no host: no plugin, no port, encrypted without a password."""
+    for name in filter(run.is_connection, values):
+        value, finding = values[name], None
+        if isinstance(value, EncryptedString):
+            finding = input_files.locked_value(value, f"{name} {places(values)(name).text}")
+        elif name in _PLUGINS:
+            # Undefined names and damaged templates are findings already.
+            with contextlib.suppress(AnsibleError, KeyError):
+                value = run.value(host, name) if any(leaves(value)) else value
+                if not _is_plugin(_PLUGINS[name], value):
+                    plugins = _PLUGINS[name].all(class_only=True) if _PLUGINS[name] else ()
+                    names = sorted(each._load_name.rpartition(".")[2] for each in plugins)
+                    finding = inventories.connection(name, value, places(values), names)
+        if finding:
+            yield finding
+
+
+def _is_plugin(loader: Any, value: object) -> bool:
+    return bool(loader and loader.find_plugin_with_context(str(value)).resolved)
 
 
 def not_allowed(run: InputRun) -> list[Finding]:

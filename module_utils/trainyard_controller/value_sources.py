@@ -93,16 +93,15 @@ def undefined_name(error: AnsibleUndefinedVariable, of: str = "") -> str:
     return "" if OF_A_PLAY.fullmatch(found[1]) else found[1]
 
 
-def missing(text: str, templar: Templar, of: str = "") -> str:
-    """Return the undefined variable of a template, that of the variable `of`, or ""."""
+def fault(text: str, templar: Templar, of: str = "") -> tuple[str, str]:
+    """Return the undefined variable of a template, that of the variable `of`, or another fault of it."""
     try:
         templar.template(text)
     except AnsibleUndefinedVariable as error:
-        return undefined_name(error, of)
-    except AnsibleError:
-        # Ansible reports it when the value is needed.
-        return ""
-    return ""
+        return undefined_name(error, of), ""
+    except AnsibleError as error:
+        return "", str(error)
+    return "", ""
 
 
 class Texts:

@@ -81,9 +81,8 @@ def check(run: InputRun) -> list[Finding]:
     input_options.resolve_beside_job_file(run)
     findings += input_variables.convert_extra(run) + input_variables.convert_inventory(run)
     written, by_default = input_cluster.written(run), input_cluster.set_defaults(run)
-    findings += input_variables.undefined(run) + input_variables.connections(run)
-    findings += input_cluster.share_with_controller(run, by_default) + input_cluster.node_names(run)
-    findings += input_cluster.values(run, written)
+    findings += input_variables.undefined(run) + input_cluster.share_with_controller(run, by_default)
+    findings += input_cluster.node_names(run) + input_cluster.values(run, written)
     if not findings:
         findings = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
     if not findings and run.is_of_project and run.playbook.name in ("launch.yml", "drill.yml"):

@@ -137,7 +137,7 @@ def sections(text: str) -> list[Section]:
     return [
         each
         for tool, arguments, lines in found
-        for each in (_passes(*arguments, lines) if tool == "loop" else [_section(tool, arguments, lines)])
+        for each in (_passes(arguments, lines) if tool == "loop" else [_section(tool, arguments, lines)])
     ]
 
 
@@ -159,8 +159,12 @@ def _with_loops(lines: Sequence[str]) -> Iterator[str]:
         at = end
 
 
-def _passes(name: str, values: str, body: str, lines: Sequence[str]) -> list[Section]:
-    """Return the outputs of a loop, one for each value; one of unknown devices where their number differs."""
+def _passes(loop: Sequence[str], lines: Sequence[str]) -> list[Section]:
+    """Return the outputs of a loop, one for each value; one of unknown devices where their number differs.
+
+    `loop` is the name, the values and the command.
+    """
+    name, values, body = loop
     span = _RANGE.fullmatch(values)
     first, last = (int(each) for each in span.groups() if each is not None) if span else (0, -1)
     numbers = list(map(str, range(first, last + 1))) if span else values.split()
@@ -360,7 +364,7 @@ def _add_memory(found: acc.Accelerators, known: Sequence[Section]) -> None:
 def networks(text: str) -> Networks:
     """Return the RDMA ports of the machine. Raises ValueError without any output that lists them."""
     known = sections(text)
-    read = {name: parse(text) for name, parse in _PORT_TOOLS.items() if (text := _text(known, name))}
+    read = {name: parse(output) for name, parse in _PORT_TOOLS.items() if (output := _text(known, name))}
     if not read:
         raise ValueError(f"no output of a tool that names RDMA ports: give one of {', '.join(_PORT_TOOLS)}")
     netdevs = read.pop("ibdev2netdev", None)

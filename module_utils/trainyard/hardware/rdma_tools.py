@@ -146,7 +146,7 @@ def parse_rdma_link(output: str) -> Ports:
     for row in filter(None, map(LINK.match, lines_of(output))):
         port = _port(row["device"], int(row["port"]))
         physical = "".join(part.capitalize() for part in row["physical"].split("_"))
-        port.update(state=row["state"], physical_state=physical, netdev=row["netdev"])
+        port.update({"state": row["state"], "physical_state": physical, "netdev": row["netdev"]})
         port["active"] = (port["state"], physical) == ("ACTIVE", "LinkUp")
         ports.append(port)
     return ports, []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..findings.findings import Finding
 from .job_file import similar
@@ -74,6 +74,8 @@ def half_read(name: str, line: int, found: str, expected: str) -> Finding:
 def not_ini(name: str, text: str, line: int, reason: str) -> Finding:
     """Return the finding about an inventory in INI that Ansible could not read past a line."""
     written = dict(enumerate(text.splitlines(), 1)).get(line, "").strip()
+    if line == 1 and text.startswith("\ufeff"):
+        reason, written = "no byte order mark before the first line", "[...]"
     # A line may hold a password.
     shown = f": {written}" if written.startswith("[") else ""
     action = "correct that line; sections are [GROUP], [GROUP:vars] and [GROUP:children], hosts NAME VARIABLE=VALUE"
@@ -86,10 +88,10 @@ def unreadable(name: str, reason: str) -> Finding:
     return Finding("inventory", f"{name}: {reason}", "an inventory that Ansible reads whole", action)
 
 
-def connection(name: str, value: object, place: Place, known: Sequence[str] = ()) -> Finding | None:
+def connection(name: str, value: object, place_of: Callable[[str], Place], known: Sequence[str] = ()) -> Finding | None:
     """Find that ansible_port is no port, or ansible_become no truth value.
 
-    Another variable names none of the plugins that Ansible has for it: `known`.
+    Another variable names none of the plugins that Ansible has for it: `known`. `place_of` returns where it stands.
     """
     text = str(value)
     if name == "ansible_port":
@@ -98,6 +100,8 @@ def connection(name: str, value: object, place: Place, known: Sequence[str] = ()
         right, expected = text.lower() in _TRUTHS, "true or false"
     else:
         right, expected = False, f"a plugin of Ansible: {', '.join(known)}"
+    if right:
+        return None
     near = difflib.get_close_matches(text, known, n=1)
     action = f"did you mean {near[0]}?" if near else f"correct {name}"
-    return None if right else Finding("inventory", f"{name}: {text[:80]} {place.text}", expected, action)
+    return Finding("inventory", f"{name}: {text[:80]} {place_of(name).text}", expected, action)

@@ -102,6 +102,8 @@ def unparsed(path):
     ("name", "text", "found", "expected"),
     [
         ("hosts", INI, "hosts, line 5: [compute:var]", "an inventory in INI: Section [compute:var] has unknown"),
+        ("hosts", f"\ufeff{INI}", "hosts, line 1", "no byte order mark before the first line"),
+        ("hosts.yml", "plugin: no_such\n", "hosts.yml: the plugin that it names is missing", "an inventory that"),
         ("hosts.ini", "[all:children]\ngone\n", "hosts.ini, line 2", "includes undefined group 'gone'"),
         ("hosts.ini", "[compute]\nn1 password = x\n", "hosts.ini, line 2", "Expected key=value"),
         ("hosts.yml", FLOW, "hosts.yml, line 5: gpus: {hosts: { gpu[01:04]: {} }}", "YAML: "),
@@ -127,13 +129,14 @@ def test_wrong_values_for_a_connection_are_findings_on_all_hosts(call, write, he
     lines = [
         "compute:", "  vars:", '    ansible_become_password: "{{ vaulted }}"', '    ansible_host: "10.0.0.{{ item }}"',
         "    ansible_connection: shh", "    ansible_become_method: sodo", "  hosts:", "    n1: {ansible_port: 22a}",
-        "    n2: {ansible_become: perhaps, ansible_shell_type: sh}", "    n3:", "      ansible_password: !vault |",
+        "    n2: {ansible_become: perhaps, ansible_shell_type: sh, ansible_user: '{{ 1/0 }}'}",
+        "    n3:", "      ansible_password: !vault |",
     ]  # fmt: skip
     write({"hosts.yml": "\n".join([*lines, *(f"        {line}" for line in ciphertext.splitlines())]) + "\n"})
     file = f"in {here}/hosts.yml, line"
     call("playbooks/status.yml", "-i", f"{here}/hosts.yml").expect(
         2,
-        "7 findings in what was given. Nothing was done.",
+        "8 findings in what was given. Nothing was done.",
         f"no variable vaulted, which stands in ansible_become_password {file} 3",
         "in an encrypted file of group_vars, or leave ansible_become_password out and add -K",
         f"no variable item, which stands in ansible_host {file} 4",
@@ -141,5 +144,6 @@ def test_wrong_values_for_a_connection_are_findings_on_all_hosts(call, write, he
         f"ansible_become_method: sodo {file} 6",
         f"ansible_port: 22a {file} 8 expected a port, 1 to 65535",
         f"ansible_become: perhaps {file} 9 expected true or false",
+        f"{{{{ 1/0 }}}} {file} 9: Error rendering template: division by zero",
         f"ansible_password {file} 11 is encrypted, and there is no password",
     )
