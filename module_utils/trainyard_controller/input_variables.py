@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -83,6 +84,7 @@ def undefined(run: InputRun) -> list[Finding]:
     families = tuple({each.family for each in run.documented.values()} - {"job_", "trainyard_"})
     unset: dict[str, dict[str, Place]] = {}
     findings: dict[Finding, None] = {}
+    encrypted = itertools.count()
     for entity, filed in run.entities():
         host = next(iter(run.hosts_of(entity)), None)
         values = {**entity.vars, **filed}
@@ -98,16 +100,16 @@ def undefined(run: InputRun) -> list[Finding]:
                 elif reason and run.is_connection(name):
                     findings[job_file.no_template(name, place_of(text, INVENTORY), text, reason)] = None
         if host:
-            findings.update(dict.fromkeys(_connection(run, host, values)))
+            findings.update(dict.fromkeys(_connection(run, host, values, encrypted)))
     return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()] + [*findings]
 
 
-def _connection(run: InputRun, host: Any, values: Mapping[str, Any]) -> Iterator[Finding]:
+def _connection(run: InputRun, host: Any, values: Mapping[str, Any], encrypted: Iterator[int]) -> Iterator[Finding]:
     """Yield values with which Ansible reaches no host: no plugin, no port, encrypted without a password."""
     for name in filter(run.is_connection, values):
         value, finding = values[name], None
         if isinstance(value, EncryptedString):
-            finding = input_files.locked_value(value, f"{name} {places(values)(name).text}")
+            finding = input_files.locked_value(value, f"{name} {places(values)(name).text}", next(encrypted))
         elif name in _PLUGINS:
             # Undefined names and damaged templates are findings already.
             with contextlib.suppress(AnsibleError, KeyError):

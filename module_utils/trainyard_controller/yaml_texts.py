@@ -53,7 +53,7 @@ def inventory_faults(text: str) -> list[tuple[int, str, str]]:
     """Return line, what is found and what is expected, of each part of an inventory in YAML that Ansible leaves out."""
     try:
         root = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return []
     if not isinstance(root, yaml.MappingNode) or any(key.value == "plugin" for key, _ in root.value):
         return []
