@@ -175,7 +175,7 @@ def reject(module: AnsibleModule, headline: str, problems: list[Finding], **more
 def warn(module: AnsibleModule, path: Path, problems: list[Finding]) -> None:
     """Warn of problems that HCCL accepts."""
     warned = [each for each in problems if isinstance(each, Warned)]
-    if warned:
+    if warned and not faults(problems):
         module.warn(render(warned, f"{path}: HCCL takes it, but".replace("{", "{{").replace("}", "}}")))
 
 

@@ -7,15 +7,23 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.inventory.data import InventoryData
+from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.vault import VaultLib, VaultSecretsContext
+from ansible.plugins.loader import inventory_loader
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.inputs import inventories, job_file
+from . import yaml_texts
 
 _ENCRYPTED = b"$ANSIBLE_VAULT"
-# Upper bound for files that are decrypted: each takes 0.05 s, and one password mostly opens all.
+# Upper bound for files, and for single values, that are decrypted: each takes 0.05 s, and one password opens most.
 _MAX_DECRYPTED = 3
+# Upper bound for findings about one inventory.
+_MAX_FAULTS = 10
 _FOLDERS = ("group_vars", "host_vars")
 _SUFFIXES = ("", ".yml", ".yaml", ".json")
 
@@ -47,6 +55,14 @@ def _locked(content: bytes, name: str, check: str, decrypt: bool) -> Finding | N
         return None
     action += " --ask-vault-pass, or --vault-password-file FILE"
     return Finding(check, found, "its password of Ansible Vault", action)
+
+
+def locked_value(value: Any, name: str, earlier: int) -> Finding | None:
+    """Find that no given password decrypts a value of the inventory; `name` says where it stands.
+
+    `earlier` is the number of values before it: one password mostly opens all.
+    """
+    return _locked(str(value._ciphertext).encode(), name, "inventory", decrypt=earlier < _MAX_DECRYPTED)
 
 
 def _opens(content: bytes, secrets: list[tuple[str, object]]) -> bool:
@@ -84,4 +100,43 @@ def inventory_findings(sources: Iterable[str], shown: Callable[[str], str]) -> l
             left -= file.read(len(_ENCRYPTED)) == _ENCRYPTED
         wrong = file_finding(path, shown(str(path)), "inventory", decrypt=left >= 0)
         found += [wrong] if wrong else []
+        if not wrong and {*_FOLDERS}.isdisjoint(path.parts):
+            with contextlib.suppress(OSError):
+                faults = yaml_texts.inventory_faults(path.read_text(errors="replace"))
+                found += [inventories.half_read(shown(str(path)), *fault) for fault in faults[:_MAX_FAULTS]]
     return found
+
+
+def unparsed(path: Path, name: str) -> Finding:
+    """Return the finding about an inventory that no plugin of Ansible could read whole."""
+    if not _is_text(path) or path.suffix == ".toml":
+        return inventories.unreadable(name, "no plugin of Ansible could read it")
+    text = path.read_text(errors="replace")
+    lines = [line.strip() for line in text.splitlines()]
+    first = next((line for line in lines if line and line[0] not in "#;"), "")
+    is_yaml = path.suffix in _SUFFIXES[1:] or (path.suffix == "" and first[:1] != "[" and first.endswith(("---", ":")))
+    plugin, line = inventory_loader.get("yaml" if is_yaml else "ini"), 0
+    if not is_yaml:
+        parse = plugin._parse
+
+        def noted(lines: list[str]) -> None:
+            # The plugin forgets the line when it raises its error.
+            nonlocal line
+            try:
+                parse(lines)
+            finally:
+                line = plugin._origin.line_num
+
+        plugin._parse = noted
+    try:
+        plugin.parse(InventoryData(), DataLoader(), str(path), cache=False)
+    except Exception as error:
+        # Ansible, too, takes any exception of a plugin for its answer.
+        reason = " ".join(str(error).split()).rpartition("Failed to parse inventory: ")[2]
+        if line:
+            return inventories.not_ini(name, text, line, reason)
+        wrong = job_file.read(name, text, lambda: DataLoader().load(text, file_name=str(path)), "inventory")[1]
+        if reason.startswith("Plugin configuration"):
+            reason = "the plugin that it names is missing, or failed"
+        return wrong or inventories.unreadable(name, reason)
+    return inventories.unreadable(name, "no plugin of Ansible could read it")

@@ -36,10 +36,14 @@ class InputRun:
         self.cluster_names = frozenset(self.specs[""]["all"]["options"])
         self.texts = value_sources.Texts(self.loader.get_text_file_contents)
 
-    @property
+    @cached_property
     def is_of_project(self) -> bool:
         """Whether the playbook is one of the project's, and not a user's own."""
         return self.playbook.parent in (self.project, self.project / "playbooks")
+
+    def is_connection(self, name: str) -> bool:
+        """Tell whether a playbook of the project reaches hosts by this variable."""
+        return self.is_of_project and bool(value_sources.CONNECTION.fullmatch(name))
 
     @property
     def installs(self) -> bool:

@@ -3,30 +3,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.vault import EncryptedString
+from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 from ansible.template import Templar
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.inputs import job_file
+from ..trainyard.inputs import inventories, job_file
 from ..trainyard.inputs import variables as inputs
 from ..trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from . import value_sources
+from . import input_files, value_sources
 from .input_run import InputRun, places
 from .value_sources import OF_A_PLAY, leaves, place_of
 
-# Variables by which Ansible reaches a host.
-_CONNECTION = (
-    "ansible_host",
-    "ansible_port",
-    "ansible_user",
-    "ansible_ssh_private_key_file",
-    "ansible_ssh_common_args",
-)
+# Variables that name plugins of Ansible, with the loaders of these, and two whose values it converts for each task.
+_PLUGINS: dict[str, Any] = {
+    "ansible_connection": connection_loader,
+    "ansible_become_method": become_loader,
+    "ansible_shell_type": shell_loader,
+    "ansible_port": None,
+    "ansible_become": None,
+}
 
 
 def convert_extra(run: InputRun) -> list[Finding]:
@@ -73,22 +77,53 @@ def convert_inventory(run: InputRun) -> list[Finding]:
 
 
 def undefined(run: InputRun) -> list[Finding]:
-    """Find undefined names in templates of the inventory, except variables of roles, which are set later."""
-    connection = _CONNECTION if run.is_of_project else ()
+    """Find undefined names in templates of the inventory, and values with which Ansible reaches no host.
+
+    Variables of roles are left out, as they are set later.
+    """
     families = tuple({each.family for each in run.documented.values()} - {"job_", "trainyard_"})
     unset: dict[str, dict[str, Place]] = {}
+    findings: dict[Finding, None] = {}
+    encrypted = itertools.count()
     for entity, filed in run.entities():
         host = next(iter(run.hosts_of(entity)), None)
-        given = {name: value for name, value in {**entity.vars, **filed}.items() if any(leaves(value))}
-        names = [name for name in given if host and (name in run.documented or name in connection)]
+        values = {**entity.vars, **filed}
+        given = {name: value for name, value in values.items() if any(leaves(value))}
+        names = [name for name in given if host and (name in run.documented or run.is_connection(name))]
         variables = run.manager.get_vars(play=run.play, host=host) if names else {}
         templar = Templar(loader=run.loader, variables=variables)
         for name in names:
             for text in leaves(given[name]):
-                missing = value_sources.missing(text, templar)
+                missing, reason = value_sources.fault(text, templar, name)
                 if missing and missing not in run.documented and not missing.startswith(families):
                     unset.setdefault(missing, {})[name] = place_of(text, INVENTORY)
-    return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()]
+                elif reason and run.is_connection(name):
+                    findings[job_file.no_template(name, place_of(text, INVENTORY), text, reason)] = None
+        if host:
+            findings.update(dict.fromkeys(_connection(run, host, values, encrypted)))
+    return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()] + [*findings]
+
+
+def _connection(run: InputRun, host: Any, values: Mapping[str, Any], encrypted: Iterator[int]) -> Iterator[Finding]:
+    """Yield values with which Ansible reaches no host: no plugin, no port, encrypted without a password."""
+    for name in filter(run.is_connection, values):
+        value, finding = values[name], None
+        if isinstance(value, EncryptedString):
+            finding = input_files.locked_value(value, f"{name} {places(values)(name).text}", next(encrypted))
+        elif name in _PLUGINS:
+            # Undefined names and damaged templates are findings already.
+            with contextlib.suppress(AnsibleError, KeyError):
+                value = run.value(host, name) if any(leaves(value)) else value
+                if not _is_plugin(_PLUGINS[name], value):
+                    plugins = _PLUGINS[name].all(class_only=True) if _PLUGINS[name] else ()
+                    names = sorted(each._load_name.rpartition(".")[2] for each in plugins)
+                    finding = inventories.connection(name, value, places(values), names)
+        if finding:
+            yield finding
+
+
+def _is_plugin(loader: Any, value: object) -> bool:
+    return bool(loader and loader.find_plugin_with_context(str(value)).resolved)
 
 
 def not_allowed(run: InputRun) -> list[Finding]:

@@ -26,6 +26,11 @@ except ImportError:  # Without this internal class, findings name no files and l
 
 # Known only once a play runs.
 OF_A_PLAY = re.compile(r"ansible_\w+|__\w+|hostvars|vars|item|role_\w+|omit")
+# Variables by which Ansible reaches a host and becomes root; each task needs them, before any loop.
+CONNECTION = re.compile(
+    r"ansible_(?:host|port|user|password|connection|private_key_file|remote_tmp|timeout|pipelining|host_key_checking"
+    r"|python_interpreter|(?:become|ssh|scp|sftp|shell)\w*)"
+)
 
 
 def shown(path: str | Path) -> str:
@@ -80,22 +85,23 @@ def leaves(value: Any) -> Iterator[str]:
         yield value
 
 
-def undefined_name(error: AnsibleUndefinedVariable) -> str:
-    """Return the undefined variable of a template; "" if only a play sets it."""
+def undefined_name(error: AnsibleUndefinedVariable, of: str = "") -> str:
+    """Return the undefined variable of a template, that of the variable `of`; "" if only a play sets it."""
     found = re.search(r"'(\w+)' is undefined", str(error))
-    return found[1] if found and not OF_A_PLAY.fullmatch(found[1]) else ""
+    if not found or (found[1] == "item" and CONNECTION.fullmatch(of)):
+        return found[1] if found else ""
+    return "" if OF_A_PLAY.fullmatch(found[1]) else found[1]
 
 
-def missing(text: str, templar: Templar) -> str:
-    """Return the undefined variable of a template, or ""."""
+def fault(text: str, templar: Templar, of: str = "") -> tuple[str, str]:
+    """Return the undefined variable of a template, that of the variable `of`, or another fault of it."""
     try:
         templar.template(text)
     except AnsibleUndefinedVariable as error:
-        return undefined_name(error)
-    except AnsibleError:
-        # Ansible reports it when the value is needed.
-        return ""
-    return ""
+        return undefined_name(error, of), ""
+    except AnsibleError as error:
+        return "", str(error)
+    return "", ""
 
 
 class Texts:

@@ -52,7 +52,7 @@ class InventoryModule(BaseInventoryPlugin):
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
         findings = [*self._inventories(), *filter(None, map(_option_finding, options))]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
-        findings += input_files.inventory_findings(sources, shown)
+        findings = findings or input_files.inventory_findings(sources, shown)
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)

@@ -36,6 +36,18 @@ _READ = frozenset(
     {"version", "status", "server_count", "server_id", "host_ip", "rank_id", "device_id", "device_ip", "device_port",
      "device_vnic_port", "host_port", "super_device_id", "super_pod_id"}
 )  # fmt: skip
+# Tables of other programs and generations, by the list that they have instead of server_list; what to do with each.
+_OTHER_FORMS = {
+    "rank_list": (
+        "a rank table of version 2.0, for the generation after A3 (rank_list, level_list)",
+        "give it to programs of that generation only; for 910, 910B and A3 write one with library/rank_table",
+    ),
+    "server_group_list": (
+        "the table of a service of MindIE, with its groups of servers (server_group_list)",
+        "give it to MindIE; for a job write one with library/rank_table, or the server_list of one group",
+    ),
+    "group_list": ("a rank table of the form before 1.0 (group_list, instance_list)", WRITE_ANEW),
+}
 _RENUMBER = "number the devices of all servers through, from 0"
 
 
@@ -272,6 +284,12 @@ def validate(table: object, chip: str = "") -> list[Finding]:
         version_of(chip)
     if not isinstance(table, dict):
         return [Finding("structure", shown(table), "a JSON object", WRITE_ANEW, host="table")]
+    if "server_list" not in table:
+        for name in _OTHER_FORMS.keys() & table.keys():
+            found, action = _OTHER_FORMS[name]
+            return [
+                Finding("structure", found, "a table of version 1.0 or 1.2, with server_list", action, host="table")
+            ]
     view = View(table, chip)
     skipped = () if view.version == "1.2" else rank_table_super_pods.RULES
     return [problem for rule in RULES if rule not in skipped for problem in rule(view)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..findings.adhoc import ansible
@@ -49,6 +50,54 @@ _BECOME = (
     (_WRONG_PASSWORD, "the password for {tool} is wrong", "the connecting user's password", "correct it (-K)"),
 )
 
+_ANSWERS, REPAIR = "a node that answers over ssh", "repair it, or leave it out"
+# ssh names the host of ProxyJump in no other way than by this.
+_JUMP = "UNKNOWN port 65535"
+# What ssh reports: a pattern, what is expected, and what to do. {address} is that of the host, or in the report.
+_SSH = tuple(
+    (re.compile(pattern, re.IGNORECASE), expected, action)
+    for pattern, expected, action in (
+        (
+            r"REMOTE HOST IDENTIFICATION HAS CHANGED|host key for (?P<address>\S+) has changed",
+            "the host key that the controller has in known_hosts",
+            "if the host was installed anew: ssh-keygen -R {address}, then log in once: ssh {address}; else find out "
+            "who answers there",
+        ),
+        (
+            r"(?:host key is known for (?P<address>\S+) and .{0,100})?Host key verification failed",
+            "a host key that the controller knows",
+            "log in once: ssh {address}; compare the key that it shows, and answer yes",
+        ),
+        (
+            r"Too many authentication failures",
+            "a key that the host accepts",
+            "set ansible_ssh_private_key_file, and ansible_ssh_common_args: -o IdentitiesOnly=yes",
+        ),
+        (
+            r"Invalid/incorrect (?:username/)?password|Permission denied, please try again",
+            "the password of the connecting user",
+            "correct it (-k, or ansible_password) and ansible_user",
+        ),
+        (
+            r"(?:@(?P<address>[^\s@]{1,255}): )?Permission denied \([a-z,-]{1,100}\)",
+            "a key that the host accepts",
+            "set ansible_user and ansible_ssh_private_key_file, or bring the key there: ssh-copy-id USER@{address}; "
+            "with a password add -k",
+        ),
+        (
+            r"open failed: |stdio forwarding failed",
+            "a node that the jump host reaches",
+            "check ansible_host and ansible_port, as the jump host knows them",
+        ),
+        (
+            rf"connect to host (?P<address>\S+) port.{{1,200}}{_JUMP}|{_JUMP}",
+            "a jump host that answers",
+            "log in there once by itself, and check ProxyJump in ansible_ssh_common_args",
+        ),
+    )
+)
+_NO_SSHPASS = re.compile(r"(?:you must|please) install the sshpass program", re.IGNORECASE)
+
 
 def cause(answer: Answer, connect: str = "") -> Finding | None:
     """Return why there is no answer, or None for the result of a module and for an empty result.
@@ -59,6 +108,9 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
     if answer.get("unreachable"):
         return _unreachable(message, connect)
     outputs = [_cut(str(answer.get(name) or "")) for name in ("module_stderr", "stderr", "module_stdout", "stdout")]
+    if _NO_SSHPASS.search(message):
+        action = "install sshpass on the controller, or log in by a key: ansible_ssh_private_key_file"
+        return Finding("reach", "a password for ssh, and no sshpass on the controller", _ANSWERS, action)
     # A command that a module ran, and the other messages of modules, are answers.
     from_shell = message.startswith(UNREADABLE) or (message == _STATUS and "cmd" not in answer)
     found = _privileges("\n".join([*(outputs if from_shell else ()), message if message.startswith(_OUTSIDE) else ""]))
@@ -92,10 +144,25 @@ def _unreachable(message: str, connect: str) -> Finding:
         action = "check its owner and space, or set ansible_remote_tmp"
         return Finding("home folder", "no temporary folder can be created there", expected, action)
     reason = connection_reason(message)
+    expected, action = _ANSWERS, REPAIR
+    for pattern, better, remedy in _SSH:
+        match = pattern.search(reason)
+        if match:
+            named, unnamed = ("", "JUMP_HOST") if _JUMP in reason else (connect, "HOST")
+            login = _login(match.groupdict().get("address") or named) or unnamed
+            expected, action = better, remedy.format(address=login)
+            break
     if connect:
         reason = reason.replace(f"@{connect}", "").replace(f"connect to host {connect} port", "connect to port")
         reason = re.sub(rf"(?: for| to| by)? {re.escape(connect)}(?![\w-]|\.\w)", "", reason)
-    return Finding("reach", reason, "a node that answers over ssh", "repair it, or leave it out")
+    return Finding("reach", reason, expected, action)
+
+
+def _login(address: str) -> str:
+    """Return the arguments of ssh for an address as ssh names it, `[10.0.0.1]:2222` with another port."""
+    match = re.fullmatch(r"\[([0-9A-Za-z.:_-]{1,255})\]:(\d{1,5})", address.rstrip("."))
+    plain = re.fullmatch(r"[0-9A-Za-z_][0-9A-Za-z.:%_-]{0,254}", address)
+    return f"-p {match[2]} {match[1]}" if match else address if plain else ""
 
 
 def _privileges(output: str) -> Finding | None:
@@ -162,24 +229,30 @@ def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[
     """Return a finding for each host that gave no answer, unreachable hosts first.
 
     Findings with the same cause differ in the host only. Unreachable hosts share expectation and action, whatever ssh
-    reports for each. `connect` has the known addresses. The message of a failed module counts as a cause, too.
+    reports for each, unless ssh's report has a remedy of its own: this names the first host that needs it.
+    `connect` has the known addresses. The message of a failed module counts as a cause, too.
     """
     answered: list[Finding] = []
+    silent: list[Finding] = []
     unreachable: dict[str, str] = {}
+    remedies: dict[str, str] = {}
     for host, answer in answers.items():
         found = cause(answer, connect.get(host, "")) or _own(answer)
-        if found.check == "reach":
+        if found.check == "reach" and found.expected == _ANSWERS and found.action == REPAIR:
             unreachable[host] = found.found
+        elif found.check == "reach":
+            action = remedies.setdefault(found.expected, found.action)
+            silent.append(replace(found, host=host, action=action))
         else:
             answered.append(found.on(host))
     if not unreachable:
-        return answered
-    others = [connect[host] for host in unreachable if connect.get(host, host) != host]
-    expected = f"a node that answers over ssh{f', at {host_list(others)}' if others else ''}"
+        return silent + answered
+    addresses = [connect[host] for host in unreachable if connect.get(host, host) != host]
+    expected = f"{_ANSWERS}{f', at {host_list(addresses)}' if addresses else ''}"
     more = ansible([next(iter(unreachable))], "-i INVENTORY", "ansible.builtin.ping")
-    action = f"repair it, or leave it out; to see more: {more} -vvv"
-    silent = [Finding("reach", found, expected, action, host=host) for host, found in unreachable.items()]
-    return silent + answered
+    action = f"{REPAIR}; to see more: {more} -vvv"
+    others = [Finding("reach", found, expected, action, host=host) for host, found in unreachable.items()]
+    return others + silent + answered
 
 
 def _own(answer: Answer) -> Finding:

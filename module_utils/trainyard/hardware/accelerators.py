@@ -178,14 +178,18 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
 
 def nvidia_failure(status: int, output: str, on_the_bus: int) -> str:
     """Explain an nvidia-smi that failed; on_the_bus is the number of NVIDIA GPUs that PCI shows."""
-    text = output.lower()
-    advice = "Run nvidia-smi on the node and look for `NVRM` in the kernel log"
-    if "version mismatch" in text:
-        advice = "The driver was upgraded under a running kernel module: restart the node"
-    elif "couldn't communicate" in text:
-        advice = "The kernel module is not loaded: check `dkms status`, `mokutil --sb-state` and `modprobe nvidia`"
     ended = f"nvidia-smi exited with status {status}: {excerpt(output)}"
-    return f"{ended} (the PCI bus shows {on_the_bus} NVIDIA GPU(s)). {advice}"
+    return f"{ended} (the PCI bus shows {on_the_bus} NVIDIA GPU(s)). {nvidia_advice(output)}"
+
+
+def nvidia_advice(output: str) -> str:
+    """Return what to do about an nvidia-smi that printed this instead of GPUs."""
+    text = output.lower()
+    if "version mismatch" in text:
+        return "The driver was upgraded under a running kernel module: restart the node"
+    if "couldn't communicate" in text:
+        return "The kernel module is not loaded: check `dkms status`, `mokutil --sb-state` and `modprobe nvidia`"
+    return "Run nvidia-smi on the node and look for `NVRM` in the kernel log"
 
 
 def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:

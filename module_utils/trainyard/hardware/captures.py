@@ -2,27 +2,38 @@
 """Parse pasted outputs of a machine's tools, one after the other, into the records that the machine itself would give.
 
 Outputs are recognized by their first lines, or by the command lines before them (`root@n1:~# npu-smi info -l`). Those
-of hccn_tool and `npu-smi info -t` need their command line, which names the device. An unknown value is None, never a
-guess; contradictions are problems.
+of hccn_tool and `npu-smi info -t` need their command line, which names the device; it may be a loop over devices. An
+output whose device is not known is named. An unknown value is None, never a guess; contradictions are problems.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..findings.findings import counted
 from . import accelerators as acc
 from . import npu, nvidia_smi, nvidia_topology, rdma_tools
 from .interfaces import Networks
-from .pasted import lines_of, number
+from .pasted import excerpt, lines_of, number
 
 _COMMAND = re.compile(
     r"\s*(?:.*[#$%>] *)?(?:sudo +)?(?:[^\s#$%>]*/)?"
-    r"(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev)"
+    r"(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev|rdma)"
     r"(?P<arguments>(?: +-?[\w-]+)*) *"
 )
+# `for i in {0..7}; do hccn_tool -i $i -ip -g; done`, also on several lines.
+_BEGIN = r"\s*(?:.*[#$%>] *)?for +(?P<name>\w{1,40}) +in +(?P<values>[^;]{1,200}?) *"
+_FOR = re.compile(rf"{_BEGIN}(?:; *do(?: +[^;]{{1,300}})?)?;? *")
+_LOOP = re.compile(rf"{_BEGIN}; *do;? +(?P<body>[^;]{{1,300}}?) *;? *done;? *")
+_RANGE = re.compile(r"\{(\d{1,3})\.\.(\d{1,3})\}|(?:\$\(|`) *seq +(\d{1,3}) +(\d{1,3}) *[)`]")
+_MAX_DEVICES, _MAX_LOOP_LINES = 64, 6
+# A call that is no command line, and the first lines of answers that name no device.
+_CALL = re.compile(r"[^|]*\b(?:hccn_tool|npu-smi)\b.*\s-[a-z].*")
+_ANSWER = re.compile(r"\s*(?:ipaddr|link status|net health status)\s*:", re.IGNORECASE)
+_FAULT = re.compile(r"\s*(?:link status\s*:\s*DOWN|net health status\s*:\s*[a-z ]{0,40}fault)\b.*", re.IGNORECASE)
+_UNKNOWN = "of a device that is not named"
 _PROMPT = re.compile(r"\[?\w[\w.-]*@[\w.-]+[ :][^#$]*[#$](?: .*)?")
 _LSPCI = re.compile(
     r"(?P<pci>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (?P<kind>[^:]+): (?P<name>.*)", re.IGNORECASE
@@ -31,6 +42,7 @@ _LSPCI = re.compile(
 _FORMS = (
     ("nvidia-smi", re.compile(r"\|\s*NVIDIA-SMI\s+\d")),
     ("nvidia-smi", nvidia_smi.ROW),
+    ("nvidia-smi", nvidia_smi.FAILED),
     ("nvidia-smi -L", nvidia_smi.LISTED),
     ("nvidia-smi topo -m", re.compile(r"\s*GPU0\s+(?:GPU1\s|(?:NIC0|mlx\d_0|CPU Affinity)\b)")),
     ("npu-smi info", re.compile(r"\|\s*npu-smi \S+\s+Version:|\|\s*NPU\s+Name\s+\|")),
@@ -40,6 +52,7 @@ _FORMS = (
     ("ibstat", rdma_tools.CA),
     ("ibstatus", rdma_tools.STATUS),
     ("ibdev2netdev", re.compile(r".*\sport\s+\d+\s.*==>\s")),
+    ("rdma link", rdma_tools.LINK),
     ("lspci", _LSPCI),
 )
 # Characters before each line of an output that is indented, or quoted in a mail.
@@ -55,6 +68,15 @@ _NUMBERS = re.compile(
 _FIELD = re.compile(r"\s*(?:\[device \d+\])?\s*(?P<name>[A-Za-z][\w ()%/.-]*?)\s*:\s*(?P<value>.*)")
 # Kunpeng's own engines have the same class, and are no NPUs.
 _NPU = re.compile(r"Huawei Technologies Co\., Ltd\. (?!HiSilicon)")
+
+
+# The tools that name RDMA ports; the first ones know most.
+_PORT_TOOLS = {
+    "ibstat": rdma_tools.parse_ibstat,
+    "ibstatus": rdma_tools.parse_ibstatus,
+    "rdma link": rdma_tools.parse_rdma_link,
+    "ibdev2netdev": rdma_tools.parse_ibdev2netdev,
+}
 
 
 class Section(NamedTuple):
@@ -79,11 +101,15 @@ def sections(text: str) -> list[Section]:
     found: list[tuple[str, tuple[str, ...], list[str]]] = []
     lost: list[str] = []
     margin = ""
-    for raw in lines_of(text):
+    for raw in _with_loops(lines_of(text)):
         line = raw.removeprefix(margin) if found else raw
-        command = _COMMAND.fullmatch(line)
-        if command:
+        command, loop = _COMMAND.fullmatch(line), _LOOP.fullmatch(line)
+        if command or loop:
             margin = raw[: len(raw) - len(raw.lstrip(_MARGIN))]
+        if loop:
+            found.append(("loop", (loop["name"], loop["values"], loop["body"]), []))
+            continue
+        if command:
             found.append((_named(command["tool"], command["arguments"]), tuple(command["arguments"].split()), []))
             continue
         form = _form(line)
@@ -97,13 +123,68 @@ def sections(text: str) -> list[Section]:
             # nvidia-smi prints GPUs that do not answer first.
             lost.append(line)
             continue
+        elif not form and _CALL.fullmatch(line):
+            found.append((_UNKNOWN, (line.strip(),), []))
+            continue
         elif not form and _PROMPT.fullmatch(line.lstrip(_MARGIN)):
             found.append(("another", (), []))
+        elif _ANSWER.match(line) and not (found and found[-1][0] in ("hccn_tool", "loop", _UNKNOWN)):
+            found.append((_UNKNOWN, (), []))
         if found:
             found[-1][2].append(line)
     if lost:
         found.append((_LISTING[0], (), lost))
-    return [Section(tool, arguments, "\n".join(lines) + "\n") for tool, arguments, lines in found]
+    return [
+        each
+        for tool, arguments, lines in found
+        for each in (_passes(arguments, lines) if tool == "loop" else [_section(tool, arguments, lines)])
+    ]
+
+
+def _section(tool: str, arguments: Sequence[str], lines: Sequence[str]) -> Section:
+    return Section(tool, tuple(arguments), "\n".join(lines) + "\n")
+
+
+def _with_loops(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines, those of a loop that was typed on several lines as one."""
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        if _FOR.fullmatch(lines[at]):
+            typed = [line.lstrip(_MARGIN).rstrip("; ") for line in lines[at + 1 : at + _MAX_LOOP_LINES]]
+            end += typed.index("done") + 1 if "done" in typed else 0
+        first = lines[at].rstrip("; ")
+        rest = [line.lstrip(_MARGIN).rstrip("; ") for line in lines[at + 1 : end]]
+        yield re.sub(r"; *do; *", "; do ", "; ".join([first, *rest])) if rest else lines[at]
+        at = end
+
+
+def _passes(loop: Sequence[str], lines: Sequence[str]) -> list[Section]:
+    """Return the outputs of a loop, one for each value; one of unknown devices where their number differs.
+
+    `loop` is the name, the values and the command.
+    """
+    name, values, body = loop
+    span = _RANGE.fullmatch(values)
+    first, last = (int(each) for each in span.groups() if each is not None) if span else (0, -1)
+    numbers = list(map(str, range(first, last + 1))) if span else values.split()
+    answers: list[list[str]] = []
+    start = None
+    for line in filter(str.strip, lines):
+        field = _FIELD.fullmatch(line)
+        start = start or (field["name"] if field else line)
+        if not answers or (field and field["name"] == start):
+            answers.append([])
+        answers[-1].append(line)
+    found = []
+    for value, answer in zip(numbers, answers):
+        call = re.sub(rf"\"?\$(?:{name}\b|\{{{name}\}})\"?", value.replace("\\", "\\\\"), body)
+        command = _COMMAND.fullmatch(call)
+        if command:
+            found.append(_section(_named(command["tool"], command["arguments"]), command["arguments"].split(), answer))
+    if 0 < len(found) == len(numbers) == len(answers) <= _MAX_DEVICES:
+        return found
+    return [_section(_UNKNOWN, (f"for {name} in {values}; do {body}; done",), lines)]
 
 
 def _form(line: str) -> str | None:
@@ -115,9 +196,26 @@ def _named(tool: str, arguments: str) -> str:
     for known in _KNOWN:
         if known.split() == [tool, *words]:
             return known
+    if words[:1] == ["link"] and tool == "rdma":
+        return "rdma link"
     if words[:2] == ["info", "-t"] and len(words) > 2:
         return f"npu-smi {words[2]}"
     return tool if tool != "nvidia-smi" or not words else "another"
+
+
+def _unread(known: Sequence[Section], tool: str = "") -> tuple[list[str], list[str]]:
+    """Return notes on outputs that name no device, only those of a tool if one is given, and the faults in them."""
+    notes, faults = [], []
+    for section in known:
+        unnamed = section.tool == _UNKNOWN or (section.tool == "hccn_tool" and section.number("-i") is None)
+        of_npu_smi = "npu-smi" in " ".join(section.arguments)
+        if unnamed and section.text.strip() and of_npu_smi == (tool == "npu-smi"):
+            given = f"`{' '.join(section.arguments)[:120]}`: " if section.arguments else ""
+            shown = f"{given}`{excerpt(section.text)}` was not read"
+            notes.append(f"{shown}, as it does not say which device it is about; give one command for each device")
+            lines = filter(_FAULT.fullmatch, lines_of(section.text))
+            faults += [f"`{line.strip()[:120]}` of a device that the output does not name" for line in lines]
+    return notes, faults
 
 
 def _text(known: Sequence[Section], tool: str) -> str | None:
@@ -203,6 +301,7 @@ def _ascend(known: Sequence[Section]) -> acc.Accelerators | None:
     else:
         return None
     found["problems"].extend(problems)
+    found["notes"].extend(_unread(known, "npu-smi")[0])
     _add_memory(found, known)
     return found
 
@@ -265,11 +364,13 @@ def _add_memory(found: acc.Accelerators, known: Sequence[Section]) -> None:
 def networks(text: str) -> Networks:
     """Return the RDMA ports of the machine. Raises ValueError without any output that lists them."""
     known = sections(text)
-    ibstat, ibstatus, netdevs = (_text(known, tool) for tool in ("ibstat", "ibstatus", "ibdev2netdev"))
-    if ibstat is None and ibstatus is None and netdevs is None:
-        raise ValueError("no output of a tool that names RDMA ports: give one of ibstat, ibstatus, ibdev2netdev")
-    states = rdma_tools.parse_ibstat(ibstat) if ibstat else rdma_tools.parse_ibstatus(ibstatus) if ibstatus else None
-    ports, problems = rdma_tools.joined(states, rdma_tools.parse_ibdev2netdev(netdevs) if netdevs else None)
+    read = {name: parse(output) for name, parse in _PORT_TOOLS.items() if (output := _text(known, name))}
+    if not read:
+        raise ValueError(f"no output of a tool that names RDMA ports: give one of {', '.join(_PORT_TOOLS)}")
+    netdevs = read.pop("ibdev2netdev", None)
+    states = next(iter(read.values()), None)
+    link = read.get("rdma link")
+    ports, problems = rdma_tools.joined(states, netdevs or (link if link is not states else None))
     return {"interfaces": [], "rdma": ports, "nccl_conf": [], "nccl_settings": {}, "problems": problems}
 
 
@@ -305,7 +406,9 @@ def npus(text: str) -> tuple[npu.Npu | None, dict[str, dict[str, dict[str, str]]
         ports={number: npu.Port(**given) for number, given in answers.items()},
         conf=npu.parse_hccn_conf(text),
         spods=spods,
+        pasted=True,
     )
-    record["problems"] = [*found["problems"], *record["problems"], *problems]
-    record["notes"] = [*found["notes"], *record["notes"]]
+    notes, faults = _unread(known)
+    record["problems"] = [*found["problems"], *record["problems"], *problems, *faults]
+    record["notes"] = [*found["notes"], *record["notes"], *notes]
     return record, queries

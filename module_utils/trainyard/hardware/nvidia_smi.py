@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 
 from ..findings.spans import spans
-from .accelerators import Accelerators, Device, device, first_missing, no_accelerators, pci_address
+from .accelerators import Accelerators, Device, device, first_missing, no_accelerators, nvidia_advice, pci_address
 from .pasted import excerpt, lines_of
 
 ROW = re.compile(
     r"\|\s+(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?:On|Off|N/A)\s*\|\s*(?P<pci>[0-9A-Fa-f]{4,8}(?::[0-9A-Fa-f]{2}){2}\.\d)"
 )
+# Printed instead of the table.
+FAILED = re.compile(r"\s*(?:Failed to initialize NVML|NVIDIA-SMI has failed because|No devices were found)")
 HEAD = re.compile(r"NVIDIA-SMI\s+\d.*Driver Version:\s*(?P<driver>\S+)")
 LISTED = re.compile(r"GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[^)]*)\)")
 # The first cell of a GPU's own row has its temperature or an error, that of a slice of MIG numbers or nothing.
@@ -58,7 +60,7 @@ def parse_table(output: str) -> Accelerators:
             )
     _memory_missing(found, gpu)
     if not found["devices"]:
-        found["problems"].append(f"nvidia-smi's table lists no GPU: {excerpt(output)}")
+        found["problems"].append(f"nvidia-smi's table lists no GPU: {excerpt(output)}. {nvidia_advice(output)}")
     elif not head:
         found["problems"].append("nvidia-smi's table has no head: it begins in the middle, and GPUs may be missing")
     elif not ended:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people paste of RDMA ports: `ibstat`, `ibstatus` and `ibdev2netdev` (also -v). Pure parsing, rates in Gb/s.
+"""What people paste of RDMA ports: `ibstat`, `ibstatus`, `ibdev2netdev` (also -v), `rdma link`. Rates in Gb/s.
 
 Nodes read sysfs (trainyard_node/hardware/interfaces.py). An interface that ibdev2netdev calls Down says nothing of the
 port: with InfiniBand alone nobody gives it an address.
@@ -19,6 +19,10 @@ STATUS = re.compile(r"Infiniband device '(?P<device>[^']+)' port (?P<port>\d{1,3
 NETDEV = re.compile(
     r"(?P<device>\w+)\s+(?:\(.*\)\s+.*)?port\s+(?P<port>\d{1,3})\s+(?:\((?P<state>\w+)\s*\)\s+)?==>\s+(?P<netdev>\S+)\s+"
     r"\((?:Up|Down)\)"
+)
+LINK = re.compile(
+    r"link (?P<device>[\w.-]+)/(?P<port>\d{1,3}) (?:subnet_prefix .{1,200} )?state (?P<state>\w+) "
+    r"physical_state (?P<physical>\w+)(?: netdev (?P<netdev>\S+))?"
 )
 _PORT = re.compile(r"\s+Port (?P<port>\d{1,3}):$")
 _FIELD = re.compile(r"\s+(?P<name>[A-Za-z_ ]+?):\s*(?P<value>.*)")
@@ -136,6 +140,18 @@ def parse_ibdev2netdev(output: str) -> Ports:
     return ports, problems
 
 
+def parse_rdma_link(output: str) -> Ports:
+    """Parse `rdma link`, which knows neither rate nor link layer."""
+    ports = []
+    for row in filter(None, map(LINK.match, lines_of(output))):
+        port = _port(row["device"], int(row["port"]))
+        physical = "".join(part.capitalize() for part in row["physical"].split("_"))
+        port.update({"state": row["state"], "physical_state": physical, "netdev": row["netdev"]})
+        port["active"] = (port["state"], physical) == ("ACTIVE", "LinkUp")
+        ports.append(port)
+    return ports, []
+
+
 def joined(states: Ports | None, netdevs: Ports | None) -> Ports:
     """Return the ports with the interfaces that ibdev2netdev names; a port that only one tool knows is a problem."""
     ports, problems = states or ([], [])
@@ -151,7 +167,7 @@ def joined(states: Ports | None, netdevs: Ports | None) -> Ports:
         problems.append("a port stands there more than once: give the output of one machine")
     for port in ports:
         other = known.pop(port_name(port), None)
-        port["netdev"] = other["netdev"] if other else None
+        port["netdev"] = other["netdev"] if other else port["netdev"]
     if known:
         problems.append(f"ibdev2netdev has {', '.join(known)}, of which nothing else says a state")
     return ports, problems

@@ -40,16 +40,18 @@ def no_path(value: Any) -> Finding:
     return Finding("job file", f"{kind} as the variable job: {value}"[:200], expected, action)
 
 
-def read(path: str, text: str, load: Callable[[], Any]) -> tuple[Mapping[str, Any], Finding | None]:
-    """Return the variables of a job file whose text `load` reads, and what is wrong with it as a file."""
+def read(
+    path: str, text: str, load: Callable[[], Any], of: str = "job file"
+) -> tuple[Mapping[str, Any], Finding | None]:
+    """Return the variables of a job file, or an inventory (`of`), whose text `load` reads, and what is wrong."""
     try:
         data = load()
     except Exception as error:
         # Ansible's errors have the place in `obj` and the reason in `message`.
         line = getattr(getattr(error, "obj", None), "line_num", None)
         reason = str(getattr(error, "message", "") or error).removeprefix("YAML parsing failed: ").splitlines()
-        return {}, not_yaml(path, text, line, reason[0] if reason else type(error).__name__)
-    wrong = not_a_job(path, data)
+        return {}, not_yaml(path, text, line, reason[0] if reason else type(error).__name__, of)
+    wrong = not_a_job(path, data) if of == "job file" else None
     return ({}, wrong) if wrong else (data, None)
 
 
@@ -63,21 +65,21 @@ def not_a_job(path: str, data: Any) -> Finding | None:
     return Finding("job file", f"{found} in {path}", "lines such as job_name: digits", action)
 
 
-def not_yaml(path: str, text: str, line: int | None, reason: str) -> Finding:
-    """Return the finding about a job file that is no YAML."""
+def not_yaml(path: str, text: str, line: int | None, reason: str, of: str = "job file") -> Finding:
+    """Return the finding about a job file, or an inventory (`of`), that is no YAML."""
     lines = text.splitlines()
     tabs = [str(number) for number, each in enumerate(lines, 1) if re.match(r" *\t\s*\S", each)]
     if tabs:
         found, expected = f"a tab at the beginning of {path}, line {tabs[0]}", "blanks: YAML knows no tabs there"
-        return Finding("job file", found, expected, f"put blanks instead into line {host_list(tabs)}")
+        return Finding(of, found, expected, f"put blanks instead into line {host_list(tabs)}")
     if not line:
-        expected = f"a job file that can be read: {reason}"
-        return Finding("job file", path, expected, "correct it, or name another file")
+        expected = f"{'a job file' if of == 'job file' else f'an {of}'} that can be read: {reason}"
+        return Finding(of, path, expected, "correct it, or name another file")
     found = f"{path}, line {line}{f': {lines[line - 1].strip()}' if line <= len(lines) else ''}"
     action = (
         "correct that line, or the one before it: NAME: value, with text that holds ': ', ' #', {, [ or % in quotes"
     )
-    return Finding("job file", found, f"YAML: {reason}", action)
+    return Finding(of, found, f"YAML: {reason}", action)
 
 
 def no_job(files: Sequence[str]) -> Finding:
@@ -117,11 +119,17 @@ def undefined(name: str, where: Mapping[str, Place], names: Iterable[str], of: s
     The users are in the job file or in the inventory: `of`.
     """
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.8)
+    write = f"did you mean {near[0]}? Else write" if near else "write"
+    write += f" {name}: VALUE in the {of}, or -e {name}=VALUE"
+    secret = next((user for user in where if user.startswith("ansible_") and "pass" in user), "")
+    if secret:
+        ask = "-K" if "become" in secret else "-k"
+        write = f"write {name}: VALUE in an encrypted file of group_vars, or leave {secret} out and add {ask}"
     found = ", ".join(f"{user} {place.text}" for user, place in where.items())
     sources = "variables of the inventory, of the job file, or given with -e"
     return Finding(
         of,
         f"no variable {name}, which stands in {found}",
         sources if of == "job file" else sources.replace(" of the job file,", ""),
-        f"{f'did you mean {near[0]}? Else write' if near else 'write'} {name}: VALUE in the {of}, or -e {name}=VALUE",
+        "write a value for each host: only a loop of tasks has an item" if name == "item" else write,
     )

@@ -179,6 +179,9 @@ def choose_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rule
     for node in nodes:
         facts, host = node["facts"], node["facts"]["host"]
         parts, wrong = choose(host, catalog, node["stack"], node["overrides"])
+        if not (node["stack"] or node["overrides"] or facts["gpus"]) and str(node["settings"]["gpus"]) != "0":
+            action = "leave it out of the group nvidia, or set nvidia_stack if it gets one"
+            wrong = [Finding("nvidia_stack", "no NVIDIA GPU found", "a host with one", action, host=host)]
         stops = wrong
         hints: list[Finding] = []
         if not wrong:

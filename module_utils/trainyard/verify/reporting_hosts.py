@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..cluster.unreachable import cause
+from ..cluster.unreachable import REPAIR, cause
 from ..cluster.unreachable import reason as failure_reason
 from ..findings.adhoc import ansible
 from ..findings.checks import Check
@@ -32,6 +32,7 @@ def check_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
         if why.check == "reach":
             found, expected, reason = why.found, "an answer to the controller", "no answer"
             action = "see that the node runs, and check its address in the inventory"
+            action = action if why.action == REPAIR else why.action
         else:
             found, expected, reason = f"{why.check}: {why.found}", why.expected, "modules do not work there"
             action = why.action

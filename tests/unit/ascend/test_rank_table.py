@@ -133,6 +133,37 @@ def test_super_pods_are_written(call, tmp_path):
     assert "hccl.json: HCCL takes it, but\n\n  1. version on table\n" in older["warnings"][0]["event"]["msg"]
 
 
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (
+            {"version": "2.0", "rank_count": 1, "rank_list": [{"rank_id": 0, "level_list": []}]},
+            "a rank table of version 2.0",
+        ),
+        (
+            {"version": "1.0", "server_group_list": [{"group_id": "0", "server_list": []}]},
+            "the table of a service of MindIE",
+        ),
+        ({"group_count": "1", "group_list": [{"instance_list": []}]}, "a rank table of the form before 1.0"),
+    ],
+)
+def test_a_table_of_another_form_is_named(call, tmp_path, table, found):
+    (tmp_path / "hccl.json").write_text(json.dumps(table))
+    checked = call(state="validated")
+    assert [each["found"][: len(found)] for each in checked["problems"]] == [found] and not checked["valid"]
+    for ways in ({"repair": True}, {"merge": [str(tmp_path / "hccl.json")]}):
+        assert found in call(**ways)["msg"]
+
+
+def test_no_table_with_errors_is_called_one_that_hccl_takes(call, tmp_path):
+    table = {"version": "3", "status": "completed", "server_list": [{"server_id": "a", "device": []}]}
+    (tmp_path / "hccl.json").write_text(json.dumps(table))
+    checked = call(state="validated")
+    assert {each["level"] for each in checked["problems"]} == {"error", "warning"}
+    # Warnings of other tests of this process come along.
+    assert str(tmp_path) not in str(checked.get("warnings"))
+
+
 def test_a_table_with_errors_is_not_written(call, tmp_path):
     path = tmp_path / "hccl.txt"
     servers = [{**SERVERS[0], "devices": [{"device_id": 3}, {"device_id": 4}]}, SERVERS[1]]

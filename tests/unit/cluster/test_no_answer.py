@@ -26,8 +26,8 @@ CAUSES = {
     "name unknown": ("reach", "ssh: Could not resolve hostname: Name or service not known", ""),
     "port refused": ("reach", "ssh: connect to port 9: Connection refused", ""),
     "no route": ("reach", "ssh: connect to port 22: No route to host", ""),
-    "key refused": ("reach", "noaccess: Permission denied (publickey).", ""),
-    "host key unknown": ("reach", STRICT, ""),
+    "key refused": ("reach", "noaccess: Permission denied (publickey).", "set ansible_user and ansible_ssh_private"),
+    "host key unknown": ("reach", STRICT, "log in once: ssh 10.84.0.12; compare"),
     "profile that ends": ("answer", "This account is currently not available. (exit status 1)", ""),
 }
 ONLY_MODULES = {
@@ -99,6 +99,44 @@ def test_a_broken_python_is_the_cause(stderr, rc, check, found):
     text = "Module result deserialization failed: No start of json char found"
     why = cause({"msg": text, "rc": rc, "module_stderr": stderr, "module_stdout": ""})
     assert (why.check, why.found) == (check, found)
+
+
+JUMP = "Connection closed by UNKNOWN port 65535"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected", "action"),
+    [
+        ("Host key verification failed.", "a host key that the controller knows", "log in once: ssh 10.0.0.1; "),
+        (f"Host key verification failed.\r\n{JUMP}", "a host key", "log in once: ssh JUMP_HOST; "),
+        (STRICT.replace("known", "known for [10.0.0.1]:2222"), "a host key", "log in once: ssh -p 2222 10.0.0.1; "),
+        (STRICT.replace("known", "known for -oProxyCommand=x"), "a host key", "log in once: ssh HOST; "),
+        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "the host key that the",
+         "if the host was installed anew: ssh-keygen -R 10.0.0.1, then log in once: ssh 10.0.0.1"),
+        ("bob@10.0.0.1: Permission denied (publickey,password).", "a key that the host accepts",
+         "set ansible_user and ansible_ssh_private_key_file, or bring the key there: ssh-copy-id USER@10.0.0.1"),
+        (f"bob@10.0.0.9: Permission denied (publickey).\n{JUMP}", "a key that the host accepts",
+         "set ansible_user and ansible_ssh_private_key_file, or bring the key there: ssh-copy-id USER@10.0.0.9"),
+        ("Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures", "a key", "set ansible_ssh_"),
+        ("Invalid/incorrect password: Permission denied, please try again.", "the password of the", "correct it (-k"),
+        (f"ssh: connect to host 10.0.0.9 port 22: Connection timed out\r\n{JUMP}", "a jump host that answers",
+         "log in there once by itself, and check ProxyJump in ansible_ssh_common_args"),
+        (f"channel 0: open failed: connect failed: No route to host\nstdio forwarding failed\n{JUMP}",
+         "a node that the jump host reaches", "check ansible_host and ansible_port"),
+        ("Connection closed by 10.0.0.1 port 22", "a node that answers over ssh", "repair it, or leave it out"),
+    ],
+)  # fmt: skip
+def test_a_failure_of_ssh_says_what_to_do(message, expected, action):
+    answer = {"unreachable": True, "msg": f"Failed to connect to the host via ssh: {message}"}
+    found, other = findings({"n1": answer, "n2": answer}, {"n1": "10.0.0.1", "n2": "10.0.0.2"})
+    assert found.expected.startswith(expected) and found.action.startswith(action)
+    # Hosts with one cause are one block; it names the first of them.
+    assert (found.check, found.action, other.host) == ("reach", other.action, "n2")
+
+
+def test_a_password_without_sshpass_is_a_cause():
+    text = "Task failed: to use the password_mechanism=sshpass, you must install the sshpass program"
+    assert cause({"msg": text}).found == "a password for ssh, and no sshpass on the controller"
 
 
 def test_the_reason_is_one_line_with_the_action():

@@ -171,6 +171,97 @@ def test_npus_from_list_map_memory_and_hccn_tool():
     assert {(device["model"], device["memory_mib"]) for device in devices} == {("Ascend 910B3", 65536)}
 
 
+NPUS = (
+    "| npu-smi 24.1.0  Version: 24.1.0 |\n| NPU Name | Health | Power |\n| Chip | Bus-Id | AICore |\n"
+    "| 0 910B2 | OK | 92.0 |\n| 0 | 0000:C1:00.0 | 0 3314 / 65536 |\n"
+    "| 1 910B2 | OK | 92.0 |\n| 0 | 0000:01:00.0 | 0 3314 / 65536 |\n| NPU Chip | Process id | Process name |\n"
+)
+IPS = "ipaddr:10.0.0.1\nnetmask:255.255.255.0\nipaddr:10.0.0.2\nnetmask:255.255.255.0\n"
+LINKS = "link status: UP\nlink status: DOWN\n"
+
+
+def loop(query, values="{0..1}", form="root@n1:~# for i in %s; do hccn_tool -i $i -%s -g; done\n"):
+    return form % (values, query)
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        loop("ip") + IPS + loop("link") + LINKS,
+        loop("ip", "0 1", "for i in %s;do hccn_tool -i ${i} -%s -g ;done\n") + IPS + loop("link", "$(seq 0 1)") + LINKS,
+        loop("ip", "`seq 0 1`", "$ for i in %s\n> do\n> /usr/bin/hccn_tool -i \"$i\" -%s -g\n> done\n") + IPS
+        + loop("link", form="for i in %s; do\n  hccn_tool -i $i -%s -g\ndone\n") + LINKS,
+    ],
+)  # fmt: skip
+def test_a_loop_over_devices_is_as_many_commands(loops):
+    found, _ = captures.npus(NPUS + loops)
+    assert [(each["device_ip"], each["link"]) for each in found["devices"]] == [
+        ("10.0.0.1", "up"),
+        ("10.0.0.2", "down"),
+    ]
+    assert [problem[:50] for problem in found["problems"]] == [
+        "the link of device 1 (physical id) is down, expected up"[:50]
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        loop("link", "{0..7}") + LINKS,
+        "$ seq 0 1 | xargs -I{} hccn_tool -i {} -link -g\n" + LINKS,
+        loop("link", "\\\\1 \\\\g") + LINKS,
+        "$ hccn_tool -link -g\n" + LINKS,
+        LINKS,
+    ],
+)
+def test_an_answer_of_unknown_devices_is_named_and_never_taken_as_absent(text):
+    found, _ = captures.npus(NPUS + text)
+    assert {each["link"] for each in found["devices"]} == {"unknown"}
+    assert found["problems"] == ["`link status: DOWN` of a device that the output does not name"]
+    assert "was not read, as it does not say which device" in found["notes"][-1] and "LINK" not in str(found["notes"])
+    assert any("address of device" in note and "was not given" in note for note in found["notes"])
+
+
+def test_what_was_not_pasted_is_unknown_and_no_problem():
+    text = NPUS.replace("910B2", "Ascend910")
+    two = text.replace("| 1 Ascend910 ", "| 0 Ascend910 ").replace("| 0 | 0000:01", "| 1 | 0000:01")
+    found, _ = captures.npus(two)
+    assert (found["chip"], found["problems"]) == ("a3", [])
+    assert found["notes"][-1].startswith(
+        "the super device id of devices 0, 1 (physical id) is unknown: spod-info was not"
+    )
+    memory = "$ for i in 0 1; do npu-smi info -t memory -i $i; done\nHBM Capacity(MB) : 65536\n"
+    assert "was not read" in captures.accelerators(NPUS + memory)["notes"][-1]
+
+
+@pytest.mark.parametrize("prompt", ["", "root@n1:~# nvidia-smi\n"])
+def test_a_failed_nvidia_smi_has_its_remedy(prompt):
+    text = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.107\n"
+    found = captures.accelerators(prompt + text)
+    assert found["vendor"] == "nvidia" and found["problems"][0].endswith("kernel module: restart the node")
+
+
+def test_ports_of_rdma_link():
+    text = (
+        "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev ens1f0np0 \n"
+        "link mlx5_1/1 state DOWN physical_state DISABLED netdev ens1f1np1\n"
+        "link ib0/1 subnet_prefix fe80:0000:0000:0000 lid 1 sm_lid 1 lmc 0 state ACTIVE physical_state LINK_UP \n"
+    )
+    for capture in (text, f"[root@n1 ~]# rdma link show\n{text}"):
+        found = captures.networks(capture)
+        names = ("device", "state", "physical_state", "netdev", "active")
+        assert found["problems"] == [] and [tuple(port[name] for name in names) for port in found["rdma"]] == [
+            ("mlx5_0", "ACTIVE", "LinkUp", "ens1f0np0", True),
+            ("mlx5_1", "DOWN", "Disabled", "ens1f1np1", False),
+            ("ib0", "ACTIVE", "LinkUp", None, True),
+        ]
+    both = captures.networks(text.replace("ib0/1", "mlx5_10/1") + "$ ibstat\n" + part("rdma", "ibstat"))
+    assert [(port["device"], port["netdev"]) for port in both["rdma"]][:2] == [
+        ("mlx5_0", "ens1f0np0"),
+        ("mlx5_1", "ens1f1np1"),
+    ]
+
+
 def test_contradictions_of_the_list_of_npus_are_problems():
     listing = part("ascend_2", "npu-smi info -l")
     assert captures.accelerators(listing)["problems"] == []

@@ -85,3 +85,65 @@ def test_an_empty_option_is_left_out_of_the_commands(arguments, empty):
     assert inventories.is_empty(arguments) is empty
     if empty:
         assert "''" not in inventories.not_named(arguments, "inventories/localhost").action
+
+
+INI = "[compute]\nn1\nn2\n\n[compute:var]\nansible_user=admin\n"
+FLOW = "compute:\n  hosts:\n    w[01:08]: {}\n  children:\n    gpus: {hosts: { gpu[01:04]: {} }}\n"
+
+
+def unparsed(path):
+    """Return the finding for a file; this needs a process that is a controller."""
+    from ansible.module_utils.trainyard_controller.input_files import unparsed
+
+    return unparsed(path, path.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found", "expected"),
+    [
+        ("hosts", INI, "hosts, line 5: [compute:var]", "an inventory in INI: Section [compute:var] has unknown"),
+        ("hosts", f"\ufeff{INI}", "hosts, line 1", "no byte order mark before the first line"),
+        ("hosts.yml", "plugin: no_such\n", "hosts.yml: the plugin that it names is missing", "an inventory that"),
+        ("hosts.ini", "[all:children]\ngone\n", "hosts.ini, line 2", "includes undefined group 'gone'"),
+        ("hosts.ini", "[compute]\nn1 password = x\n", "hosts.ini, line 2", "Expected key=value"),
+        ("hosts.yml", FLOW, "hosts.yml, line 5: gpus: {hosts: { gpu[01:04]: {} }}", "YAML: "),
+        ("hosts", "---\nall: {hosts: {'n[3:1': }}\n", "hosts: ", "an inventory that Ansible reads whole"),
+        ("hosts.toml", "[", "hosts.toml: no plugin of Ansible could read it", "an inventory that Ansible reads whole"),
+    ],
+)  # fmt: skip
+def test_an_inventory_that_cannot_be_read_whole_is_a_finding(controller, tmp_path, name, text, found, expected):
+    (tmp_path / name).write_text(text)
+    finding = controller.submit(unparsed, tmp_path / name).result()
+    assert finding.found.startswith(found) and expected in finding.expected and "password" not in finding.found
+
+
+def test_half_an_inventory_ends_a_playbook(call, tmp_path):
+    (tmp_path / "hosts").write_text(INI)
+    run = call("playbooks/status.yml", "-i", str(tmp_path))
+    run.expect(2, "1 finding in what was given. Nothing was done.", "hosts, line 5: [compute:var] expected")
+    assert "WARNING" not in run.text
+
+
+def test_wrong_values_for_a_connection_are_findings_on_all_hosts(call, write, here):
+    ciphertext = "\n".join(["$ANSIBLE_VAULT;1.1;AES256", *["3133"] * 4])
+    lines = [
+        "compute:", "  vars:", '    ansible_become_password: "{{ vaulted }}"', '    ansible_host: "10.0.0.{{ item }}"',
+        "    ansible_connection: shh", "    ansible_become_method: sodo", "  hosts:", "    n1: {ansible_port: 22a}",
+        "    n2: {ansible_become: perhaps, ansible_shell_type: sh, ansible_user: '{{ 1/0 }}'}",
+        "    n3:", "      ansible_password: !vault |",
+    ]  # fmt: skip
+    write({"hosts.yml": "\n".join([*lines, *(f"        {line}" for line in ciphertext.splitlines())]) + "\n"})
+    file = f"in {here}/hosts.yml, line"
+    call("playbooks/status.yml", "-i", f"{here}/hosts.yml").expect(
+        2,
+        "8 findings in what was given. Nothing was done.",
+        f"no variable vaulted, which stands in ansible_become_password {file} 3",
+        "in an encrypted file of group_vars, or leave ansible_become_password out and add -K",
+        f"no variable item, which stands in ansible_host {file} 4",
+        f"ansible_connection: shh {file} 5 expected a plugin of Ansible: local, psrp, ssh, winrm do did you mean ssh?",
+        f"ansible_become_method: sodo {file} 6",
+        f"ansible_port: 22a {file} 8 expected a port, 1 to 65535",
+        f"ansible_become: perhaps {file} 9 expected true or false",
+        f"{{{{ 1/0 }}}} {file} 9: Error rendering template: division by zero",
+        f"ansible_password {file} 11 is encrypted, and there is no password",
+    )

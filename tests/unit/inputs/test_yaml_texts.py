@@ -80,3 +80,27 @@ def test_the_projects_job_files_and_documents_have_no_such_text():
                 checked += 1
                 assert list(yaml_texts.changed(node)) == [], path
     assert checked > 30
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("compute: {hosts: {n1: }}\nall:\n  var: {a: 1}\n", [(3, "var in group all")]),
+        ("compute:\n  hosts: [n1, n2]\n", [(2, "a list as hosts of group compute")]),
+        ("compute:\n  hosts:\n    n1: 10.0.0.1\n", [(3, "a text as host n1")]),
+        ("compute: {hosts: {n1: }}\ncompute: {vars: {a: 1}}\n", [(2, "compute in the inventory again, after line 1")]),
+        ("all: {hosts: {n1: {a: 1,\n a: 2}}}\n", [(2, "a in host n1 again, after line 1")]),
+        ("- n1\n- n2\n", []),
+        ("plugin: aws_ec2\nregions: [x]\n", []),
+        ("[compute]\nn1\n", []),
+        ("a: &a {hosts: n1}\nb: {<<: *a, <<: *a, children: {a: *a}}\nc:\n", []),
+        ("a: &a {children: {a: *a}}\n", []),
+    ],
+)
+def test_parts_of_an_inventory_that_ansible_leaves_out(text, faults):
+    assert [fault[:2] for fault in yaml_texts.inventory_faults(text)] == faults
+
+
+def test_the_projects_inventories_are_complete():
+    paths = [path for path in (PROJECT / "inventories").glob("*/hosts.yml") if path.is_file()]
+    assert len(paths) > 2 and not any(yaml_texts.inventory_faults(path.read_text()) for path in paths)

@@ -303,6 +303,11 @@ def test_a_wrong_choice_is_a_finding(node, stack, overrides, found, expected):
     assert judged.findings[0].expected.startswith(expected) and judged.warnings == []
 
 
+def test_a_host_without_a_gpu_does_not_belong_to_the_group(node):
+    [finding] = judge(node("none", "", settings={"gpus": "auto"})).findings
+    assert (finding.found, finding.action[:31]) == ("no NVIDIA GPU found", "leave it out of the group nvidi")
+
+
 def test_parts_of_a_stack_with_overrides():
     """Address and sum belong to one version."""
     parts, wrong = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"version": "470.256.02"}})

@@ -86,7 +86,7 @@ def table_findings(placement: Placement, given: GivenTable | None, mindspore: bo
         for each in _problems(given.table, chip(placement))
     ]
     findings = _as_findings(problems, _places(given.table, hosts), f" of {given.path}")
-    return [*findings, *_fit_findings(placement, given)]
+    return [*findings, *(_fit_findings(placement, given) if given.servers else ())]
 
 
 def _problems(table: object, of_chip: str) -> list[Finding]:

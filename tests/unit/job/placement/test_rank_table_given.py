@@ -65,6 +65,15 @@ def test_the_only_server_of_a_given_table_may_be_127_0_0_1():
     assert ("", f"8 ranks on 1 server in {PATH}") in [(item.host, item.found) for item in findings]
 
 
+def test_a_table_of_another_form_is_one_finding():
+    def of_a_later_generation(table):
+        table["rank_list"] = table.pop("server_list")
+
+    _, findings = planned(given_job([server(3)], of_a_later_generation), [server(3)])
+    [finding] = [each for each in findings if each.check == "rank table"]
+    assert f"of {PATH}: a rank table of version 2.0" in finding.found and "server_list" in finding.expected
+
+
 def changed_table(number, device, **values):
     """Return a change of the table's server `number`, or of one of its devices."""
 
