@@ -1,6 +1,7 @@
 """Processes that a job leaves beyond its own are counted or reported, and never missed."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard.job.run import strays as not_ended
 from ansible.module_utils.trainyard_node.job.run import job, processes, strays, units
 from job_cluster import wait_for
+from job_samples import make_job, make_plan, member
 from test_job_folders import IS_ROOT, ask, job_id, start  # noqa: F401 (a fixture)
 
 HOUR_S = 3600.0
@@ -123,6 +125,21 @@ def test_a_process_of_any_job_is_no_stray(place, mark):
         for pid in family:
             os.kill(pid, signal.SIGKILL)
     assert found & family == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "program"), [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")]
+)
+def test_the_daemons_of_a_scripts_own_mpirun_are_no_strays(place, name, program):
+    """ssh starts them on other nodes, by the words in these variables in place of orted and prted."""
+    (process,) = make_plan(make_job(launcher="direct", ranks_per_node=1), [member(0)]).processes["n1"]
+    *mark, daemon = process.env[name].split()
+    assert daemon == program
+    with by_sshd(place, "/bin/sh", "-c", shlex.join(["exec", *mark, "/bin/sleep", "1235"])) as shell:
+        wait_for(lambda: processes.command_line(shell.pid) == "/bin/sleep 1235", "the daemon")
+        found = named(place.user)
+        shell.kill()
+    assert shell.pid not in found
 
 
 def test_a_child_that_a_job_starts_during_the_search_is_no_stray(place, monkeypatch):

@@ -250,6 +250,7 @@ _TEXTS: Mapping[str, Sequence[str]] = {
         "node {host} never reported to the head within {after_s} s of the start",
         "read {job_dir}/logs/monitor_*.log on {host}, and check the firewall between the nodes",
     ),
+    "apart": ("{reason}", "{action}"),
     "not_started": ("{host} could not start its ranks: {text}",),
 }
 # Failures whose text depends on more than fields.

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ...findings.findings import Finding
+from ..run.worlds import ONE_NODE
 from . import launcher_programs
 
 HOW = "docs/job-file.md, A launcher of your own"
@@ -146,6 +147,10 @@ def _launchers(
     if inner is None:
         return []
     called, options = inner.called, inner.program.nodes_options
+    if called == "sbatch":
+        found, expected = "sbatch, which puts a job into Slurm's queue and ends at once", "the program of the ranks"
+        action = "write what the file of sbatch runs in job_command, with job_scheduler: slurm"
+        return [Finding("job_command", found, expected, action)]
     several = ranks_per_node not in (None, 1)
     keep = ["job_ranks_per_node: node"] if several else []
     if launcher != "direct":
@@ -158,9 +163,10 @@ def _launchers(
     elif not one_node and not options:
         found = f"{called} on each node of job_launcher: direct, and each would start ranks on all hosts"
         keep = ["job_nodes: 1"]
-    elif not one_node and not inner.joins_nodes() and "PET_NNODES" not in env:
+    elif not one_node and not inner.joins_nodes() and not {*ONE_NODE} & env.keys():
         found = f"{called} without --{options[0]} on each node of job_launcher: direct"
-        keep = [f"--{options[0]} in its options, or job_nodes: 1"]
+        alone = "or job_env: {NNODES: 1} if each node is to train alone"
+        keep = [f"--{options[0]} in its options, or job_nodes: 1; {alone}"]
     else:
         return []
     return [Finding("job_command", found, TWICE, replacement(inner, f"set {', '.join(keep)}"))]

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -20,6 +18,8 @@ class Program:
 
     launcher: str
     nodes_options: tuple[str, ...] = ()
+    # Whether its own environment tells it of the other nodes.
+    by_environment: bool = False
 
 
 # Each program with its names (and first words), and its modules for `python -m`.
@@ -47,7 +47,9 @@ _KNOWN = (
         "horovod.runner.launch",
     ),
     (Program("", ("nnodes", "ips")), "fleetrun", "paddle.distributed.launch, paddle.distributed.launch.main"),
-    (Program(""), "ray job submit", ""),
+    (Program(""), "ray job submit, sbatch", ""),
+    # They read NNODES, NODE_RANK and MASTER_ADDR themselves.
+    (Program("torchrun", ("nnodes",), by_environment=True), "llamafactory-cli train, lmf train", ""),
 )
 PROGRAMS: Mapping[str, Program] = {name: program for program, names, _ in _KNOWN for name in names.split(", ") if name}
 MODULES: Mapping[str, Program] = {
@@ -63,17 +65,15 @@ _ALSO = {
     "slurm": "srun sbatch",
     "kubernetes": "k8s kube kubectl kubeflow",
 }
-SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 # These start the program that follows their own options.
 _WRAPPERS = frozenset(
     ("nice", "ionice", "nohup", "time", "timeout", "numactl", "taskset", "stdbuf", "setsid", "chrt", "strace",
      "conda", "mamba", "micromamba", "poetry", "pipenv", "uv", "apptainer", "singularity", "nsys", "ncu")
 )  # fmt: skip
+# Upper bound for the words that are read of a command: any process may have thousands.
+_MAX_WORDS = 400
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "exec", "command", "time"))
-_BREAKS = frozenset((";", "&&", "||", "|", "&", "(", ")", ";;", "|&"))
-_JOINED, _SIGNS = re.compile(r"[();<>|&]*[()][();<>|&]*"), re.compile(r"[()]|[^()]+")
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,15 @@ class Found:
                 value = value if equals else "".join(self.words[at + 1 : at + 2])
                 return value != "1" or name.replace("_", "-") in ("node-rank", "world-size")
         before = ("", *self.words)
-        return any(
+        return self.program.by_environment or any(
             word.startswith("$") and (not last.startswith("-") or "=" in last) for last, word in zip(before, self.words)
         )
 
 
 def meant(name: str, names: Sequence[str]) -> str:
     """Return which of the names the user probably meant, or ""."""
+    import difflib
+
     written = name.strip().lower()
     also = [each for each, others in _ALSO.items() if written in others.split() and each in names]
     near = also or difflib.get_close_matches(written, names, n=1)
@@ -106,14 +108,12 @@ def meant(name: str, names: Sequence[str]) -> str:
 
 
 def find(command: Sequence[str]) -> Found | None:
-    """Return the launcher that a command starts, also behind env, python -m, a shell's -c and the like."""
-    words = list(command)
+    """Return the launcher that a command starts, also behind env, python -m and the like."""
+    words = list(command[:_MAX_WORDS])
     name = PurePosixPath(words[0]).name if words else ""
     found = _program(words)
     if found or not name:
         return found
-    if name in SHELLS:
-        return _in_shell(words)
     if _PYTHON.fullmatch(name):
         return _by_python(words)
     if name == "env":
@@ -132,7 +132,7 @@ def find(command: Sequence[str]) -> Found | None:
 
 def _is_known(name: str) -> bool:
     firsts = {each.partition(" ")[0] for each in PROGRAMS}
-    return name in (*firsts, *SHELLS, *_WRAPPERS, "env") or bool(_PYTHON.fullmatch(name))
+    return name in (*firsts, *_WRAPPERS, "env") or bool(_PYTHON.fullmatch(name))
 
 
 def _program(words: Sequence[str]) -> Found | None:
@@ -154,42 +154,3 @@ def _by_python(words: Sequence[str]) -> Found | None:
             return None
         at += 2 if words[at] in ("-W", "-X") else 1
     return _program(words[at:])
-
-
-def _in_shell(command: Sequence[str]) -> Found | None:
-    for at, word in enumerate(command[1:], start=1):
-        if re.fullmatch(r"-[A-Za-z]*c", word):
-            simple = simple_commands("".join(command[at + 1 : at + 2])) or []
-            return next(filter(None, (find(words[program_at(words) :]) for _, words in simple)), None)
-        if not word.startswith("-") and not re.fullmatch(r"-[A-Za-z]*o", command[at - 1]):
-            return None
-    return None
-
-
-def simple_commands(text: str) -> list[tuple[str, list[str]]] | None:
-    """Split a line of shell into its simple commands, each with the separator before it; None with an open quote."""
-    text = text.replace("\\\n", " ").replace("\n", " ; ")
-    # A command substitution is a word of unknown value.
-    for inner in (r"\$\(\([^()]*\)\)", r"\$\([^()]*\)", r"`[^`]*`"):
-        text = re.sub(inner, "$_", text)
-    text = re.sub(r"\bfor\s*\(\(\s*(\w*).*?\)\)", r"for \1 in $_", text)
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    try:
-        # The lexer joins signs, such as the end of a subshell and what follows it.
-        tokens = [part for token in lexer for part in (_SIGNS.findall(token) if _JOINED.fullmatch(token) else [token])]
-    except ValueError:
-        return None
-    simple: list[tuple[str, list[str]]] = [("", [])]
-    for token in tokens:
-        if token in _BREAKS:
-            simple.append((token, []))
-        else:
-            simple[-1][1].append(token)
-    return simple
-
-
-def program_at(words: Sequence[str]) -> int:
-    """Return where the program of a simple command is, behind keywords and assignments."""
-    before = (at for at, word in enumerate(words) if word not in _KEYWORDS and not _ASSIGNMENT.fullmatch(word))
-    return next(before, len(words))

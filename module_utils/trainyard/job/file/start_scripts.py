@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # `&` behind a command, and no part of &&, &>, 2>&1 or |&.
-_BACKGROUND = re.compile(r"(?<![&><|])&(?=\s|$|\))", re.MULTILINE)
+BACKGROUND = r"(?<![&><|])&(?=\s|$|\))"
+_BACKGROUND = re.compile(BACKGROUND, re.MULTILINE)
 
 
 def waits_for_nothing(text: str) -> bool:

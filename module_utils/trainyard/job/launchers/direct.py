@@ -14,7 +14,10 @@ from ..placement.process import Process
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """Return a process per rank of the node."""
-    common = {"NODE_RANK": str(node.node_rank), **common_environment(job, placement, node)}
+    # A script may call mpirun: its daemons on other nodes get the mark of the job by these, in Open MPI 4 and 5.
+    mark = f"env TRAINYARD_JOB_ID={placement.job_id}"
+    agents = {"OMPI_MCA_orte_launch_agent": f"{mark} orted", "PRTE_MCA_prte_launch_agent": f"{mark} prted"}
+    common = {"NODE_RANK": str(node.node_rank), **agents, **common_environment(job, placement, node)}
     if all(each.rank_count == 1 for each in placement.nodes):
         # With it some programs start a launcher by themselves, which must be the only one on its node.
         common = {"NNODES": str(len(placement.nodes)), **common}

@@ -18,7 +18,7 @@ from ..file.start_scripts import code_in
 from ..launchers import Launcher
 from ..placement.placement import Node, Placement
 from ..placement.process import File, Process
-from .nested_launchers import calls
+from .nested_launchers import in_scripts
 
 _COUNT = r"(?:nnodes|num[_-]?nodes|n?procs|world[_-]?size|rank[_-]?size|(?:ms[_-])?worker[_-]num|num[_-]machines)"
 # NNODES=4, --nnodes 4, --world-size=8.
@@ -51,8 +51,8 @@ def _fixed(job: Job, text_of: Callable[[str], str]) -> Iterator[str]:
     inner = launcher_programs.find(job.command)
     if inner:
         yield f"{inner.called} in job_command, which starts the ranks itself"
-    for call in calls(job.command, text_of, job.env):
-        yield f"{call.found.called} in {call.file}, line {call.line}, which starts the ranks itself"
+    for name, called in in_scripts(job, text_of).items():
+        yield f"{called} in {name}, which starts the ranks itself"
     for name, value in job.env.items():
         if re.fullmatch(_COUNT, name, re.IGNORECASE):
             yield f"{name}={value} in job_env"

@@ -30,7 +30,7 @@ Change = tuple[str, str, Mapping[str, Any]]
 
 KINDS = (
     *("started", "first_step", "progress", "checkpoint", "not_a_number"),
-    *("hang", "restart", "spare", "left_out", "taken_back", "slow_rank", "ended"),
+    *("hang", "apart", "restart", "spare", "left_out", "taken_back", "slow_rank", "ended"),
 )
 # A receiver that missed earlier events of these kinds needs only the newest.
 _SUPERSEDED = ("progress", "checkpoint")
@@ -141,6 +141,12 @@ def _no_progress(before: State, now: State) -> Iterator[Change]:
         yield "hang", noted_text(noted), {**noted, "reason": noted_text(noted)}
 
 
+def _apart(before: State, now: State) -> Iterator[Change]:
+    found = _part(now, "apart")
+    if found and not _part(before, "apart"):
+        yield "apart", found["text"], {"host": found["hosts"][0], "reason": found["action"]}
+
+
 def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
     if failure.get("kind") == "hung":
         yield "hang", failure_text(failure), {**failure, "reason": failure_text(failure)}
@@ -149,7 +155,7 @@ def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
 # One rule for each fact of cluster.json, in the order of the events.
 RULES: tuple[Callable[[State, State], Iterable[Change]], ...] = (
     *(_started, _first_step, _checkpoint, _not_a_number),
-    *(_restarts, _spares, _fewer_nodes, _slow_ranks, _no_progress),
+    *(_restarts, _spares, _fewer_nodes, _slow_ranks, _no_progress, _apart),
 )
 
 

@@ -96,7 +96,7 @@ SHAPE: Shape = {
     "?slow_ranks": [SLOW_RANK],
     "?saving": (SAVING, NOTHING),
     "?stacks": (STACKS, NOTHING),
-    "?apart": ({"head": str, "hosts": [str], "looks": int, "launchers": [str]}, NOTHING),
+    "?apart": ({"head": str, "hosts": [str], "looks": int, "launchers": [str], "?text": str, "?action": str}, NOTHING),
     "?events": [answers.RECEIVER],
     "?engine": _ENGINE,
     "?nccl": (_NCCL, NOTHING),

@@ -39,6 +39,7 @@ from .messages import STATES
 from .saving import SAVING
 from .slow_ranks import SLOW_RANK
 from .stacks import MAX_RANKS, RECORD, rank_shape
+from .worlds import NOTED as APART
 
 
 def address(value: Any) -> None:
@@ -119,6 +120,7 @@ CLUSTER = {
     "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
     "?stacks": (RECORD, NOTHING),
+    "?apart": (APART, NOTHING),
     "?saving": (SAVING, NOTHING),
     "?events": [RECEIVER],
     "?witness_lost": ({"host": str, "silent_s": DURATION}, NOTHING),
@@ -353,6 +355,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
         "?checkpoints": ({"host": nobody}, NOTHING),
         "?progress_rank": (rank, NOTHING),
         "?saving": (saving, NOTHING),
+        "?apart": ({"hosts": [host]}, NOTHING),
         "?slow_ranks": [{"host": host, "ranks": [rank]}],
         "?stacks": ({"groups": [{"hosts": [host], "ranks": [rank]}]}, NOTHING),
         "?witness_lost": ({"host": host}, NOTHING),

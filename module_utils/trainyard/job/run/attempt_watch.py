@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import causes, goodput
+from . import causes, goodput, worlds
 from . import failure as failures
 from .hang_watch import HangWatch
 from .messages import Message
@@ -72,6 +73,10 @@ class AttemptWatch:
         # The last decision, the end of the last suspension, and how long that was.
         self._decided_at: float | None = None
         self._woke_at, self._suspended_s = 0.0, 0.0
+        self._asked_for_worlds = worlds.asked_for(node_plan)
+        # How nodes train each for itself (worlds.NOTED), since when, and when the first loss came after that.
+        self.apart: Message | None = None
+        self._apart_since, self._loss_at = 0.0, math.inf
         self.begin()
 
     def begin(self) -> None:
@@ -122,7 +127,8 @@ class AttemptWatch:
             over = not rankless or now.s - self._ranks_done_at >= RANKLESS_S
             return Result("succeeded", {}, final=True) if over else None
         self.begin()
-        return self._absence(now.s) or self._bad_loss() or self._progress(reports, pace, now)
+        ends = self._absence(now.s) or self._bad_loss() or self._progress(reports, pace, now)
+        return ends or self._worlds(current, now.s)
 
     def _cause(
         self, now: float, found: Sequence[Message], current: Mapping[str, Message], local: Local, over: bool
@@ -166,6 +172,25 @@ class AttemptWatch:
         left = restarts.gathering_since is None and len(restarts.history) < restarts.budget
         failure = restarts.rollback.bad_loss(self._plan["host"]) if left else None
         return Result("failed", failure) if failure else None
+
+    def _worlds(self, current: Mapping[str, Message], now: float) -> Result | None:
+        """Find nodes that train each for itself. Without a loss they may still prepare the data, or evaluate."""
+        if self._asked_for_worlds or len(current) < len(self._restarts.members):
+            return None
+        found = worlds.apart(current, str(self._plan.get("launcher") or ""))
+        loss = any("loss" in (report.get("metrics") or {}) for report in current.values())
+        if found and not self.apart:
+            self._apart_since, self._loss_at = now, -math.inf if loss else math.inf
+        if loss:
+            self._loss_at = min(self._loss_at, now)
+        self.apart = {name: found[name] for name in ("hosts", "text", "action")} if found else None
+        if not found or not found["all"]:
+            return None
+        waits = found["fixed"] and now - self._apart_since > worlds.NODE_S
+        if not (waits or worlds.LOSS_S < now - self._loss_at < math.inf):
+            return None
+        why = {"host": found["hosts"][0], "hosts": found["hosts"], "reason": found["text"], "action": found["action"]}
+        return Result("failed", {"kind": "apart", **why}, final=True)
 
     def _progress(self, reports: Sequence[Message], pace: goodput.Pace | None, now: Now) -> Result | None:
         """Find out which ranks are slow, and whether the job hangs."""

@@ -129,6 +129,7 @@ _TEXTS = {
     "replaced": "node {host}: {by} has taken its place",
     "cannot_write": "node {host}: cannot write to {folder}",
     "folder_gone": "the job's folder {folder} is gone on {host}",
+    "apart": "{reason}",
     "not_a_number": "no loss after checkpoint {checkpoint} is a number",
 }
 

@@ -46,10 +46,11 @@ KINDS: dict[str, dict[str, Shape]] = {
     "folder_gone": {"host": str, "folder": str},
     "replaced": {"host": str, "by": str},
     "not_a_number": {"host": str, "checkpoint": str},
+    "apart": {"host": str, "hosts": [str], "reason": str, "action": str},
 }
 _TEXTS = (
     *("host", "process", "result", "seen_by", "reason", "lost", "error", "stack", "doubt", "who", "limit"),
-    *("not_restarted", "rolled_back"),
+    *("not_restarted", "rolled_back", "action"),
 )
 _DURATIONS = ("after_s", "least_s", "recover_after_s")
 _COUNTS = ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")

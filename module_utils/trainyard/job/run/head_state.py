@@ -350,6 +350,7 @@ def cluster_state(head: HeadState, now: Now) -> Message:
         "printing": head.hang.printing,
         "silence": _silence(head, now_s),
         "no_progress": None if head.end else head.hang.noted,
+        "apart": head.attempt.apart,
         "stacks": head.hang.recorded,
         "saving": head.saved() if head.end else None,
         "world_size": restarts.fewer.world_size or head.plan["world_size"],

@@ -54,6 +54,7 @@ from .saving import asked_shape
 from .slow_ranks import report_shape
 from .stacks import MAX_RANKS, rank_shape
 from .succession import MAX_TERM, copy_shape
+from .worlds import SHAPE as WORLDS
 
 Message = dict[str, Any]
 
@@ -235,6 +236,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?asked": (asked_shape(world_size), NOTHING),
         "?full": _TEXT,
         "?term": Whole(MAX_TERM),
+        "?worlds": WORLDS,
     }
     return {
         "report": Exact(report),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 
 class Connection(NamedTuple):
-    """A TCP connection with one of the addresses in question."""
+    """An open TCP connection with one of the addresses in question."""
 
     port: int
     remote_port: int
@@ -27,19 +27,19 @@ class Connection(NamedTuple):
 MEETING = ("torchrun", "mindspore", "msrun", "oneflow")
 # Minimum number of samples of a node, about a second apart, for a conclusion.
 MIN_SAMPLES = 10
-# Linux, include/net/tcp_states.h: sockets that listen, or are not connected yet.
-_NO_CONNECTION = ("0A", "02", "03", "0C")
+# Linux, include/net/tcp_states.h. One of an earlier job stays visible for a minute after its end.
+_ESTABLISHED = "01"
 # NFS.
 _OTHERS = frozenset((2049,))
 
 
 def connections(table: str, addresses: Iterable[str]) -> list[Connection]:
-    """Return the connections with these addresses in /proc/net/tcp or tcp6 (proc(5))."""
+    """Return the open connections with these addresses in /proc/net/tcp or tcp6 (proc(5))."""
     encoded = {form for address in addresses for form in _forms(address)}
     found = []
     for line in table.splitlines()[1:]:
         fields = line.split()
-        if len(fields) > 9 and fields[2].partition(":")[0] in encoded and fields[3] not in _NO_CONNECTION:
+        if len(fields) > 9 and fields[2].partition(":")[0] in encoded and fields[3] == _ESTABLISHED:
             port, remote = (int(field.partition(":")[2], 16) for field in fields[1:3])
             # Ports below 1024 belong to services of the system, such as ssh.
             if min(port, remote) >= 1024 and not _OTHERS & {port, remote}:
@@ -83,6 +83,8 @@ def texts(found: Mapping[str, Any]) -> list[str]:
     """Return the warning that the ranks did not meet, with the evidence and what to do."""
     from ...findings.findings import host_list
 
+    if found.get("text"):
+        return [f"WARNING: {found['text']}", str(found["action"])]
     hosts = [host for host in found["hosts"] if host != found["head"]]
     where = f"on {host_list(hosts)} had a connection with {found['head']}" if hosts else "had one with another"
     by = f", and each node ran {' and '.join(found['launchers'])} by itself" if found["launchers"] else ""

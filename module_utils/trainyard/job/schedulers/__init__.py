@@ -98,16 +98,9 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
         job = nested_launchers.with_one_copy(job, source.text)
     made, wrong = scheduler.plan(job, facts, source, where)
     if made is not None:
-        findings += nested_launchers.findings(job, source.text, *_size(made))
-        findings += fewer_nodes.findings(job, source.text, _size(made)[0])
+        nodes = len(made.placement.nodes) if isinstance(made, JobPlan) else made.nodes
+        findings += fewer_nodes.findings(job, source.text, nodes)
     return made, findings + wrong
-
-
-def _size(made: Plan) -> tuple[int, int]:
-    """Return the number of nodes of a planned job, and the most ranks of a node."""
-    if isinstance(made, JobPlan):
-        return len(made.placement.nodes), max(node.rank_count for node in made.placement.nodes)
-    return made.nodes, made.ranks_per_node
 
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:

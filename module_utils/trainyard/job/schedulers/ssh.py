@@ -76,7 +76,7 @@ def state(
         "finished": end.get("finished"),
         "ranks_running": cluster.get("ranks_running", 0),
         **{name: cluster.get(name) for name in _OF_CLUSTER},
-        "apart": _apart(plan, results, end, restarts),
+        "apart": _apart(plan, results, end, cluster),
         "failure": _with_names(plan, _killed_or_lost(end.get("failure"), results)),
         "kernel": _kernel(results, end),
         "restarts": restarts.get("history"),
@@ -112,11 +112,13 @@ def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
     return kernel_messages.of_failure(messages, failure, end.get("finished")) if failure else []
 
 
-def _apart(plan: Data, results: Mapping[str, Data], end: Data, restarts: Data) -> dict[str, Any] | None:
-    """Return the evidence that the ranks of a successful job did not communicate, or None."""
+def _apart(plan: Data, results: Mapping[str, Data], end: Data, cluster: Data) -> dict[str, Any] | None:
+    """Return the evidence that nodes train each for itself, or that ranks of a successful job never met, or None."""
+    hosts = [node["host"] for node in _current_nodes(plan, cluster.get("restarts") or {}) if not node["role"]]
+    if cluster.get("apart") and _kind(end) != "apart":
+        return {"head": hosts[0], "looks": 0, "launchers": [], **cluster["apart"]}
     if end["state"] != "succeeded":
         return None
-    hosts = [node["host"] for node in _current_nodes(plan, restarts) if not node["role"]]
     evidence = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
     return meeting.apart(plan["launcher"], plan["world_size"], hosts, evidence)
 

@@ -140,7 +140,7 @@ class NodeRunner:
             self._begin_attempt(step.start, step.whole)
             exits = self.failures.corrected(self.supervisor.exits())
         running = [process for process in self.node_plan["processes"] if process["name"] not in exits]
-        self.meeting.follow(self.supervisor.main("agent"), bool(running), len(exits))
+        self.meeting.follow(self.supervisor.main("agent"), bool(running), self.next.attempts)
         self.checkpoints.running = any(process["ranks"] for process in running)
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
@@ -177,7 +177,6 @@ class NodeRunner:
     def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
         processes, step, tail = self.node_plan["processes"], self.next, self.tails.shown
         obstacle, ended = step.obstacle, {**self.failures.by_rank(exits), **exits}
-        excluded = {"reason": obstacle.excluded, "temporary": obstacle.temporary} if obstacle.excluded else None
         return {
             "host": self.host,
             # A spare that has taken a place has not started its ranks yet.
@@ -203,13 +202,14 @@ class NodeRunner:
             "asked": self.terminator.grace.record(),
             "cannot_write": step.cannot_write,
             "held": obstacle.held,
-            "excluded": excluded,
+            "excluded": {"reason": obstacle.excluded, "temporary": obstacle.temporary} if obstacle.excluded else None,
             "suspect": obstacle.suspect,
             "time": time.time(),
             "progress": self.tails.report(),
             "progress_rank": self.tails.rank,
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
+            "worlds": self.meeting.worlds(),
             **({"term": self.term} if self.node_plan.get("candidates") else {}),
         }
 

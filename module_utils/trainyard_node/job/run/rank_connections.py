@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check while a job runs whether its ranks on this node have a connection with the head.
+"""Observe while a job runs whether its ranks on this node train with the others.
 
-It reads /proc/net/tcp and tcp6 once a second, until it has seen a connection. The sockets of the job's processes show
-the owner of a new one. A closed connection stays visible for a minute, without its process (TIME_WAIT).
+Once a second, until it has seen one, it looks for a connection of the job's processes with the head, by /proc/net/tcp
+and tcp6 and the sockets that these processes have open. Every few seconds it reads the environments of the job's own
+processes, for worlds that a rank has started below it (trainyard/job/run/worlds.py).
 """
 
 from __future__ import annotations
@@ -12,22 +13,30 @@ import os
 import time
 from pathlib import Path
 
+from ....trainyard.job.file import launcher_programs
 from ....trainyard.job.run import rank_connections as meeting
+from ....trainyard.job.run import worlds
 from . import processes, units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
-# Seconds between two reads of connections, of their owners, and of the running processes.
-CHECK_S, OWNERS_S, COMMANDS_S = 1.0, 2.0, 10.0
-# Where the ranks of one node may meet, too.
-_LOOPBACK = ("127.0.0.1", "::1")
+    Worlds = dict[tuple[int, str, int], tuple[int, str]]
+
+# Seconds between two reads of connections, and of their owners.
+CHECK_S, OWNERS_S = 1.0, 2.0
+# Seconds between two reads of environments, at first and later: less than worlds.LOSS_S.
+FIRST_S, LATER_S = 2.0, 10.0
+# Upper bound for the processes whose environments are read.
+MAX_PROCESSES = 4096
+# Where the ranks of one node may meet, too. Debian gives a host's own name the last one.
+_LOOPBACK = ("127.0.0.1", "::1", "127.0.1.1")
 
 
 class Meeting:
-    """Connections of this node's ranks with the head: was any seen, in how many checks, by which launcher."""
+    """What this node knows of its ranks: connections with the head, a launcher among them, and worlds below them."""
 
     def __init__(self, node_plan: Mapping[str, Any]) -> None:
         """Take the node plan."""
@@ -37,77 +46,121 @@ class Meeting:
         launchers: tuple[str, ...] = meeting.MEETING if self._alone else ()
         if node_plan["node_rank"] > 0:
             launchers = (*meeting.MEETING, "direct")
-        self._enabled = node_plan["world_size"] > 1 and node_plan.get("launcher", "") in launchers
+        self._several = node_plan["world_size"] > 1
+        self._enabled = self._several and node_plan.get("launcher", "") in launchers
         self._met, self._looks, self._launcher = False, 0, ""
-        # How many of the node's processes had ended at the last check.
-        self._exited = 0
-        self._checked_at = self._commands_read = self._owners_read = 0.0
-        # Local ports of connections that belong to what only starts ranks, and sockets of other programs.
-        self._of_agents: set[int] = set()
+        self._checked_at = self._owners_read = 0.0
+        # Sockets of other programs.
         self._others: set[int] = set()
+        self._begin({})
+
+    def _begin(self, attempts: Mapping[str, int]) -> None:
+        """Begin an attempt, in which ranks may start other worlds."""
+        self._attempts = {**attempts}
+        self._began = self._sampled = time.monotonic()
+        # Whether the job's own ranks have met; what is below them in the last sample, and in the two last ones.
+        self._own_met = False
+        self._before: Worlds = {}
+        self._found: Worlds = {}
 
     def state(self) -> dict[str, Any] | None:
-        """Return what was seen so far; None where connections are not checked."""
+        """Return what was seen of connections so far; None where they are not checked."""
         if not self._enabled:
             return None
         return {"met": self._met, "looks": self._looks, "launcher": self._launcher}
 
-    def follow(self, agent: Mapping[str, Any] | None, running: bool, exited: int) -> None:
-        """Check where it is time, or another process of the node has ended; `agent` is the one that starts ranks."""
-        self.check([agent["pid"]] if agent else [], running, exited > self._exited)
-        self._exited = exited
+    def worlds(self) -> dict[str, Any]:
+        """Return what the head compares (worlds.SHAPE): a world that was seen once may have ended on other nodes."""
+        entries = sorted(self._found.items())[: worlds.MAX_INNER]
+        inner = [
+            {"holder": holder, "by": by, "size": size, "number": number, "at": at}
+            for (holder, by, size), (number, at) in entries
+        ]
+        return {"met": self._own_met, "inner": inner}
 
-    def check(self, agents: list[int], running: bool, at_once: bool = False) -> None:
-        """Check where it is time. `agents` start ranks and are none; `at_once`: a process has just ended."""
+    def follow(self, agent: Mapping[str, Any] | None, running: bool, attempts: Mapping[str, int]) -> None:
+        """Observe where it is time; `agent` starts ranks, and its own connections are none of theirs."""
         now = time.monotonic()
-        if not self._enabled or self._met or not (at_once or (running and now - self._checked_at >= CHECK_S)):
+        if attempts != self._attempts:
+            self._begin(attempts)
+        if not running or not self._several:
             return
-        self._looks += now - self._checked_at >= CHECK_S
-        self._checked_at = now
-        # In this order: what an agent opens meanwhile is no rank's.
-        found = [each for table in ("tcp", "tcp6") for each in self._connections(table)]
-        sockets = {socket for pid in agents for socket in _sockets(pid) or ()}
-        self._of_agents |= {each.port for each in found if each.inode in sockets}
-        found = [each for each in found if each.port not in self._of_agents]
-        self._met = any(self._ended(each) for each in found) or self._of_job(found, now, at_once)
-        if (
-            self._node_plan.get("launcher") == "direct"
-            and now - self._commands_read >= COMMANDS_S
-            and not self._launcher
-        ):
-            self._commands_read = now
-            self._launcher = self._started()
+        if self._enabled and not self._met and now - self._checked_at >= CHECK_S:
+            self._looks, self._checked_at = self._looks + 1, now
+            self._met = self._of_job(self._sockets_to_head(), [agent["pid"]] if agent else [], now)
+        if now - self._sampled >= min(LATER_S, max(FIRST_S, (now - self._began) / 4)):
+            self._sampled = now
+            self._sample()
 
-    def _connections(self, table: str) -> list[meeting.Connection]:
+    def _sockets_to_head(self) -> set[int]:
+        """Return the sockets of this user that are connected with the head, but with no monitor of it."""
         addresses = (self._node_plan["head_address"], *(_LOOPBACK if self._alone else ()))
-        with contextlib.suppress(OSError, ValueError):
-            return meeting.connections(Path(processes.PROC, "net", table).read_text(encoding="ascii"), addresses)
-        return []
+        found = set()
+        for table in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError, ValueError):
+                text = Path(processes.PROC, "net", table).read_text(encoding="ascii")
+                found |= {
+                    each.inode
+                    for each in meeting.connections(text, addresses)
+                    if each.uid == os.geteuid() and self._node_plan["monitor_port"] not in (each.port, each.remote_port)
+                }
+        return found
 
-    def _ended(self, each: meeting.Connection) -> bool:
-        """Return whether this may have been one of a rank: on a node by itself other programs have theirs, too."""
-        ours = self._node_plan["monitor_port"] in (each.port, each.remote_port)
-        return not each.inode and not ours and (not self._alone or self._node_plan.get("port") == each.remote_port)
-
-    def _of_job(self, found: list[meeting.Connection], now: float, at_once: bool) -> bool:
-        """Return whether one of these connections is of a process of the job, or that cannot be known."""
-        new = {each.inode for each in found if each.inode and each.uid == os.geteuid()} - self._others
-        if not new or (now - self._owners_read < OWNERS_S and not at_once):
+    def _of_job(self, found: set[int], agents: list[int], now: float) -> bool:
+        """Return whether one of these sockets is of a process of the job, or that cannot be known."""
+        new = found - self._others
+        if not new or now - self._owners_read < OWNERS_S:
             return False
         self._owners_read = now
-        sockets = [_sockets(pid) for pid in processes.of_job(self._node_plan["job_id"], self._slice)]
-        if any(each is None or new.intersection(each) for each in sockets):
+        pids = set(processes.of_job(self._node_plan["job_id"], self._slice)) - {*agents}
+        if _have(pids, new):
             return True
-        self._others |= new
+        # An agent may hand a connection to a rank that it starts.
+        self._others |= new - {socket for pid in agents for socket in _sockets(pid) or ()}
         return False
 
-    def _started(self) -> str:
-        """Return the name of a launcher among the job's processes here; "" where there is none."""
-        from ....trainyard.job.file import launcher_programs
+    def _sample(self) -> None:
+        """Read the environments of the job's own processes, and compare each with that of the rank above it."""
+        uid = os.geteuid()
+        pids = processes.of_job(self._node_plan["job_id"], self._slice, uid)[:MAX_PROCESSES]
+        above = {pid: processes.parent(pid) for pid in pids if processes.user(pid) == uid}
+        places = {pid: found for pid in above if (found := worlds.place(processes.environment(pid)))}
+        commands = {pid: launcher_programs.find(processes.arguments(pid)) for pid in above}
+        launchers = {pid: each for pid, each in commands.items() if each}
+        if self._node_plan.get("launcher") == "direct":
+            self._launcher = self._launcher or next((each.called for each in launchers.values()), "")
+        before, self._before, own = self._before, {}, set()
+        for pid in {*places, *launchers}:
+            if (holder := _holder(pid, above, places)) is None:
+                continue
+            rank = next(number for number, _ in places[holder].numbers.values())
+            inner = worlds.inner(places[pid], places[holder]) if pid in places else []
+            if not inner and pid not in launchers:
+                own.add(pid)
+            if pid in launchers:
+                inner += worlds.of_launcher(launchers[pid].words, bool(launchers[pid].program.nodes_options))
+            for each in inner:
+                key, value = (rank, each.by, each.size), (each.number, each.at)
+                self._before[key] = min(value, self._before.get(key, value))
+        self._found = {key: value for key, value in self._before.items() if before.get(key) == value}
+        # The head's own ranks need none with it.
+        if self._found and not self._own_met and (self._alone or self._node_plan["node_rank"] > 0):
+            self._own_met = _have(own, self._sockets_to_head())
 
-        pids = processes.of_job(self._node_plan["job_id"], self._slice)
-        found = filter(None, (launcher_programs.find(processes.arguments(pid)) for pid in pids))
-        return next((each.called for each in found), "")
+
+def _holder(pid: int, above: Mapping[int, int], places: Mapping[int, worlds.Place]) -> int | None:
+    """Return the rank of the job that a process is or descends from: the topmost one with a number."""
+    found, passed = None, set[int]()
+    while pid in above and pid not in passed:
+        passed.add(pid)
+        found, pid = (pid if pid in places else found), above[pid]
+    return found
+
+
+def _have(pids: Iterable[int], wanted: set[int]) -> bool:
+    """Return whether one of these processes has one of these sockets, or that is hidden from us."""
+    sockets = (_sockets(pid) for pid in (pids if wanted else ()))
+    return any(each is None or wanted.intersection(each) for each in sockets)
 
 
 def _sockets(pid: int) -> list[int] | None:

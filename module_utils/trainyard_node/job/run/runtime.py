@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 # Modules by package, as text and compiled.
 _COMPILED = {
     "trainyard.findings": "shapes spans visible",
-    "trainyard.job.file": "start_scripts",
+    "trainyard.job.file": "launcher_programs start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
         "attempt_watch causes checkpoints containers failure failure_kinds fewer_nodes flight_recorder "
         "framework_log goodput guests hang hang_watch head_state messages node_reports orders progress progress_forms "
-        "rank_connections restart_rules restarts rollback saving slow_ranks stacks succession take_over"
+        "rank_connections restart_rules restarts rollback saving slow_ranks stacks succession take_over worlds"
     ),
     "trainyard.software": "container_flags",
     "trainyard_node.hardware": "rdma_traffic",
@@ -45,7 +45,7 @@ _COMPILED = {
     ),
     "trainyard_node.machine": "as_user json_files mounts private programs regex_limit tree users",
 }
-# Modules for restarts (health_gate.py) and jobs with `direct` (rank_connections.py), as text: compiled when needed.
+# Modules for restarts (health_gate.py), as text: compiled when needed.
 _TEXT_ONLY = {
     "trainyard.ascend": "rank_table_servers rank_table_view software",
     "trainyard.cluster": "clocks",
@@ -54,7 +54,6 @@ _TEXT_ONLY = {
         "accelerators device_checks device_health gpu_health gpu_links gpu_rules interfaces node_health npu "
         "pasted port_counters"
     ),
-    "trainyard.job.file": "launcher_programs",
     "trainyard.job.run": "moved_addresses node_numbers",
     "trainyard.nvidia": "local_collective nccl_tests_faults nccl_tests_output",
     "trainyard_node.hardware": "accelerators counters device_health interfaces npu",

@@ -22,6 +22,7 @@ def line(cluster: Mapping[str, Any]) -> str:
         progress_line(
             *ranks, cluster["elapsed_s"], cluster["metrics"], lost_loss, bool(cluster["end"]), cluster.get("left_s")
         ),
+        cluster["apart"]["text"] if cluster.get("apart") and not cluster["end"] else "",
         cluster.get("silence"),
         cluster.get("held"),
         "" if cluster["end"] else witness_line(cluster.get("witness_lost")),

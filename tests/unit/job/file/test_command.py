@@ -37,9 +37,8 @@ PROJECT = Path(__file__).resolve().parents[4]
         ("numactl --cpunodebind=0 python -m oneflow.distributed.launch t.py", "python -m oneflow.distributed.launch"),
         ("nice -n 5 torchrun t.py", "torchrun"),
         ("conda run -n ml torchrun t.py", "torchrun"),
-        ("env X=1 sh -c 'torchrun t.py'", "torchrun"),
-        ("bash -c 'source env.sh && exec torchrun t.py --lr=1'", "torchrun"),
-        ("bash -euo pipefail -c 'cd x\nOMP_NUM_THREADS=1 torchrun $OPTS t.py'", "torchrun"),
+        ("llamafactory-cli train run.yaml", "llamafactory-cli train"),
+        ("sbatch job.sh", "sbatch"),
     ],
 )
 def test_launchers_in_a_command(words, called):
@@ -51,7 +50,14 @@ def test_launchers_in_a_command(words, called):
     [
         *("python my_torchrun_like.py torchrun", "./mpirun.sh", "bash run.sh torchrun", "python -c 'import torchrun'"),
         *("python train.py --launcher mpirun", "env A=1 ./submit mpirun", "bash -c 'echo torchrun'", "accelerate env"),
-        *("ray start --head", 'bash -c "don\'t"', "env", "bash -c", "python -m"),
+        *(
+            "ray start --head",
+            "bash -c 'torchrun t.py'",
+            "env " * 5000,
+            "bash -c",
+            "python -m",
+            "llamafactory-cli export",
+        ),
     ],
 )
 def test_other_programs_scripts_and_arguments_with_the_name_of_a_launcher(words):
@@ -81,6 +87,12 @@ def test_ranks_that_only_their_own_launcher_joins_keep_it():
     assert finding.action.startswith("set job_launcher: direct, job_nodes: 1 (docs")
 
 
+def test_a_job_that_only_submits_to_slurm_is_a_finding():
+    for changes in ({}, {"launcher": "direct", "nodes": 1}):
+        (finding,) = wrong(command=["sbatch", "job.sh"], **changes)
+        assert finding.found.startswith("sbatch, which puts a job into Slurm's queue") and "slurm" in finding.action
+
+
 OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]
 
 
@@ -92,6 +104,8 @@ OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]
         {"command": ["torchrun", "train.py"], "nodes": 1},
         {"command": ["torchrun", "train.py"], "nodes": "1"},
         {"command": ["torchrun", "train.py"], "env": {"PET_NNODES": 2}},
+        {"command": ["torchrun", "train.py"], "env": {"NNODES": 1}},
+        {"command": ["llamafactory-cli", "train", "run.yaml"]},
         {"command": ["mpirun", "-n", "2", "./a.out"], "nodes": 1},
     ],
 )
@@ -112,12 +126,19 @@ def test_the_documented_launcher_of_ones_own_is_a_job():
     assert {process.env["CUDA_VISIBLE_DEVICES"] for process in planned} == {"0,1,2,3"}
 
 
+ALONE_EACH = "job_nodes: 1; or job_env: {NNODES: 1} if each node is to train alone"
+
+
 @pytest.mark.parametrize(
     ("changes", "found", "keep"),
     [
         ({"command": OWN, "ranks_per_node": 2}, "in each process of job_launcher: direct", "job_ranks_per_node: node"),
-        ({"command": ["torchrun", "train.py"], "ranks_per_node": 1}, "torchrun without --nnodes on", "job_nodes: 1"),
-        ({"command": ["torchrun", "--nnodes=1", "t.py"], "ranks_per_node": 1}, "torchrun without --nnodes on", "1"),
+        ({"command": ["torchrun", "train.py"], "ranks_per_node": 1}, "torchrun without --nnodes on", ALONE_EACH),
+        (
+            {"command": ["torchrun", "--nnodes=1", "t.py"], "ranks_per_node": 1},
+            "torchrun without --nnodes on",
+            ALONE_EACH,
+        ),
         ({"command": ["mpirun", "./a.out"], "ranks_per_node": 1, "nodes": 2}, "start ranks on all hosts", "nodes: 1"),
     ],
 )

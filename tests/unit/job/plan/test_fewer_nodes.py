@@ -207,7 +207,7 @@ STARTS = "which starts the ranks itself"
     [
         ({"min_nodes": 4}, "4"),
         ({"command": ["bash", "run.sh"]}, "1 with WORLD_SIZE=4 in run.sh"),
-        ({"command": ["bash", "nested.sh"]}, f"1 with torchrun in nested.sh, line 1, {STARTS}"),
+        ({"command": ["bash", "nested.sh"]}, f"1 with torchrun in nested.sh, {STARTS}"),
         ({"command": ["bash", "-c", "python train.py --num_nodes 3"]}, "1 with --num_nodes 3 in job_command"),
         ({"command": ["python", "train.py", "--world_size", "3"]}, "1 with --world_size 3 in job_command"),
         ({"command": ["torchrun", "--nnodes", "3", "train.py"]}, f"1 with torchrun in job_command, {STARTS}"),

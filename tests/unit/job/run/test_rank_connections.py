@@ -56,35 +56,33 @@ def looker(monkeypatch, port):
     def make(**changes):
         return node_meeting.Meeting({**SPEC, **changes})
 
-    # Looks in a test follow each other at once.
-    monkeypatch.setattr(node_meeting, "OWNERS_S", 0.0)
+    # Samples in a test follow each other at once.
+    for name in ("CHECK_S", "OWNERS_S", "LATER_S"):
+        monkeypatch.setattr(node_meeting, name, 0.0)
     return make
 
 
-def met(seen, pids=(), running=True, at_once=False):
+def met(seen, agent=None, running=True):
     """Take a sample, and return whether a connection of a rank was seen."""
-    seen.check(list(pids), running=running, at_once=at_once)
+    seen.follow(agent and {"pid": agent.pid}, running, {})
     return seen.state()["met"]
 
 
-def test_a_connection_of_a_rank_is_seen_also_when_it_has_ended(looker, port):
-    for then in (STAY, LEAVE):
-        seen = looker()
-        with connected(port, then):
-            assert met(seen)
-        assert seen.state() == {"met": True, "looks": 1, "launcher": ""}
+def test_an_open_connection_of_a_rank_is_seen(looker, port):
+    seen = looker()
+    with connected(port):
+        assert met(seen)
+    assert seen.state() == {"met": True, "looks": 1, "launcher": ""}
 
 
-def test_connections_of_agents_and_of_monitors_do_not_count(looker, port):
+def test_connections_of_agents_of_monitors_and_of_an_earlier_job_do_not_count(looker, port):
     assert not met(looker())
     with connected(port) as agent:
-        seen = looker()
-        assert not met(seen, [agent.pid])
-        agent.stdin.close()
-        agent.wait()
-        # Its connection still shows, without its process; and so may one of another monitor.
-        assert not met(seen, running=False, at_once=True)
+        assert not met(looker(), agent)
         assert not met(looker(monitor_port=port))
+    # For a minute it still shows, without its process (TIME_WAIT).
+    with connected(port, LEAVE):
+        assert not met(looker()) and not met(looker(node_rank=0, hosts=["n1"], port=port))
 
 
 def test_no_samples_are_taken_where_they_prove_nothing(looker):
@@ -92,34 +90,18 @@ def test_no_samples_are_taken_where_they_prove_nothing(looker):
     head, alone = {"node_rank": 0, "hosts": ["n1", "n2"]}, {"node_rank": 0, "hosts": ["n1"], "launcher": "direct"}
     for changes in ({"world_size": 1}, {"launcher": "mpirun"}, {"launcher": "rank_table"}, head, alone):
         seen = looker(**changes)
-        seen.check([], running=True)
+        seen.follow(None, True, {})
         assert seen.state() is None
     assert misfit({"started": 1.0, "end": None, "meeting": None}, MONITOR) == ""
 
 
 def test_a_connection_of_another_program_does_not_count(looker, port):
-    seen, alone = looker(), looker(node_rank=0, hosts=["n1"], port=port + 1)
+    seen = looker()
     with connected(port, job_id="other"):
-        met(seen)
+        assert not met(seen)
         # One of the job's that comes later is seen all the same.
         with connected(port):
-            assert met(seen, at_once=True)
-        met(alone)
-    with connected(port, LEAVE, job_id="other"):
-        assert not met(alone, at_once=True)
-    # What has ended has no owner: on a node by itself it counts at the job's own port.
-    assert met(looker(node_rank=0, hosts=["n1"], port=port))
-
-
-def test_a_sample_is_taken_as_a_process_ends(looker, port, monkeypatch):
-    monkeypatch.setattr(node_meeting.time, "monotonic", lambda: 100.0)
-    seen = looker()
-    seen.follow(None, running=True, exited=0)
-    with connected(port, LEAVE):
-        seen.follow({"pid": 1 << 22}, running=True, exited=0)
-        assert seen.state()["met"] is False
-        seen.follow({"pid": 1 << 22}, running=False, exited=1)
-    assert seen.state()["met"] is True
+            assert met(seen)
 
 
 def test_with_direct_a_launcher_among_the_processes_is_named(looker):
@@ -131,13 +113,12 @@ def test_with_direct_a_launcher_among_the_processes_is_named(looker):
         wait_for(lambda: _named(seen), "the launcher to be seen")
         process.stdin.close()
     alone = looker(launcher="direct", job_id=f"{job_id}-none")
-    alone.check([], running=True)
+    alone.follow(None, True, {})
     assert alone.state() == {"met": False, "looks": 1, "launcher": ""}
 
 
 def _named(seen):
-    seen._looked = seen._commands_read = 0.0
-    seen.check([], running=True)
+    seen.follow(None, True, {})
     return seen.state()["launcher"] == "torchrun"
 
 
@@ -148,14 +129,15 @@ V6 = "0000000000000000FFFF00000100007F"
     ("line", "address", "found"),
     [
         ("0: 0100007F:A2B4 0200000A:7530 01 0:0 00:0 0 1000 0 4711 1 x", "10.0.0.2", [(41652, 30000, 1000, 4711)]),
-        (f"0: {V6}:A2B4 {V6}:7530 06 0:0 03:1 0 0 0 0 3 x", "127.0.0.1", [(41652, 30000, 0, 0)]),
+        (f"0: {V6}:A2B4 {V6}:7530 01 0:0 03:1 0 0 0 9 3 x", "127.0.0.1", [(41652, 30000, 0, 9)]),
         ("0: 00:A2B4 B80D0120000000000000000001000000:7530 01 0:0 0:0 0 7 0 9", "2001:db8::1", [(41652, 30000, 7, 9)]),
-        # Another node; ssh; NFS; a listening socket; a socket that is not connected yet.
+        # Another node; ssh; NFS; a listening socket; one that is not connected yet; one of an earlier job.
         ("0: 0100007F:A2B4 0300000A:7530 01 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
         ("0: 0100007F:A2B4 0200000A:0016 01 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
         ("0: 0100007F:A2B4 0200000A:0801 01 0:0 00:0 0 0 0 0", "10.0.0.2", []),
         ("0: 0100007F:A2B4 0200000A:7530 0A 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
         ("0: 0100007F:A2B4 0200000A:7530 02 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
+        ("0: 0100007F:A2B4 0200000A:7530 06 0:0 03:0 0 0 0 0", "10.0.0.2", []),
         ("half a line", "10.0.0.2", []),
         ("0: 0100007F:A2B4 0200000A:7530 01 0:0 00:0 0 1000 0 4711", "no address", []),
     ],
