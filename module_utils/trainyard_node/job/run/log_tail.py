@@ -165,10 +165,9 @@ class Tail:
             self.lost = progress.follow(self.lost, {**metrics, **when})
             self.pace = goodput.follow(self.pace, {**progress.strict(metrics), **apart}, when["elapsed_s"])
             progress.merge(self.last, metrics)
-        # A bar that has nothing but its step is drawn ten times a second.
-        found = [each for each in found[:-1] if each.keys() - {"step", "steps", "epoch", "rate"}] + found[-1:]
         if self._saved >= MAX_METRICS:
-            found = found[-1:]
+            # A bar that states no loss is drawn ten times a second.
+            found = ([metrics for metrics in found if "loss" in metrics] or found)[-1:]
         self._saved += len(found)
         self._new.extend(json.dumps({**progress.strict(metrics), **when}) + "\n" for metrics in found)
         if self._writes:
