@@ -93,7 +93,7 @@ class Reader:
             return None
         line = self._unwrapped(self._row(line))
         reading = progress_forms.read(line)
-        values = self._training(reading)
+        values = in_place(self._training(reading))
         if not values:
             arguments = _EPOCHS.search(line)
             self._arguments = self._arguments or (float(arguments[1]) if arguments else None)

@@ -1,15 +1,16 @@
 """Progress as frameworks print it by themselves: a line of each, as it stands in a log, and lines that only look so."""
 
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import goodput
-from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN, compile_pattern, parse_line
+from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN, PLACES, compile_pattern, parse_line
 from ansible.module_utils.trainyard.job.run.progress_reader import merged, read_lines
 from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 PATTERN = compile_pattern(DEFAULT_PATTERN)
@@ -176,6 +177,10 @@ def test_a_bar_that_writes_over_itself_is_followed(tmp_path):
 
 
 @given(st.text(alphabet="{}'loss:epoch, %|[]<=it/s.0123456789\r\x1b[mstep\x08━ ", max_size=300))
-def test_any_line_can_be_read(line):
-    found = parse_line(line, PATTERN)
-    assert found is None or all(isinstance(value, float) for value in found.values())
+@example("{'loss': 1, 'epoch': inf, 'step': 5}\n{'loss': 1, 'epoch': nan, 'step': 5}")
+@example(f"Epoch 1/{'9' * 400}: 5/{'9' * 400} loss 1\nEpoch {'9' * 400}/2: 5/0 loss 1\nEpoch 0/0: 0/0 loss 1")
+def test_any_lines_can_be_read(lines):
+    for found in [parse_line(lines, PATTERN), *read_lines(lines.replace(" ", "\n"), DEFAULT_PATTERN)]:
+        assert found is None or all(isinstance(value, float) for value in found.values())
+    for found in read_lines(lines, DEFAULT_PATTERN):
+        assert all(math.isfinite(found.get(name, 0.0)) for name in PLACES)
