@@ -12,7 +12,8 @@ from typing import Any
 
 from ..trainyard.job.run.failure import root_cause
 from ..trainyard.job.run.hang import last_printed
-from ..trainyard.job.run.progress import DEFAULT_PATTERN, Metrics, compile_pattern, parse_line, progress_line, strict
+from ..trainyard.job.run.progress import DEFAULT_PATTERN, progress_line, strict
+from ..trainyard.job.run.progress_reader import Reader, merged, read_lines
 from ..trainyard.job.run.restarts import restart_text
 from ..trainyard.job.schedulers.kubernetes import state
 from ..trainyard.job.schedulers.kubernetes.manifests import objects
@@ -110,12 +111,9 @@ def _first_rank(cluster: Cluster, settings: Mapping[str, Any], pod: str) -> dict
 
 
 def _metrics(log: str, pattern: str) -> dict[str, float | None]:
-    compiled = compile_pattern(pattern or DEFAULT_PATTERN)
-    found: Metrics = {}
     with contextlib.suppress(TooLongError), cpu_at_most(2.0):
-        for line in log.splitlines():
-            found.update(parse_line(line, compiled) or {})
-    return strict(found)
+        return strict(merged(read_lines(log, pattern or DEFAULT_PATTERN)))
+    return {}
 
 
 def _line(found: Mapping[str, Any], settings: Mapping[str, Any], printed: str) -> str:
@@ -168,14 +166,14 @@ def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern:
 
 
 def _progress(stamped: list[tuple[str, str]], pattern: str) -> bytes:
-    compiled = compile_pattern(pattern or DEFAULT_PATTERN)
+    reader = Reader(pattern or DEFAULT_PATTERN)
     begun, lines = None, []
     with contextlib.suppress(TooLongError), cpu_at_most(10.0):
         for stamp, line in stamped:
             # Python before 3.11 cannot parse nanoseconds.
             at = state.seconds(stamp[:19] + "Z" if "." in stamp else stamp)
             begun = begun or at
-            metrics = parse_line(line, compiled)
+            metrics = reader.read(line)
             if metrics and at is not None and begun is not None:
                 lines.append(json.dumps({"elapsed_s": round(at - begun, 3), **strict(metrics)}))
     return "".join(f"{line}\n" for line in lines).encode()

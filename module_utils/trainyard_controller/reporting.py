@@ -18,7 +18,7 @@ from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
-from ..trainyard.job.run import leader, progress, saving
+from ..trainyard.job.run import leader, progress, progress_reader, saving
 from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
 from ..trainyard.job.schedulers import ssh
@@ -195,7 +195,7 @@ def _answer_of_scheduler(
             continue
         try:
             with cpu_at_most(PARSE_S):
-                by_rank[rank] = progress.read_lines(log.read_text(errors="replace"), plan["progress_pattern"])
+                by_rank[rank] = progress_reader.read_lines(log.read_text(errors="replace"), plan["progress_pattern"])
         except TooLongError:
             notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank {rank}: progress is not read")
     if by_rank:
@@ -207,7 +207,7 @@ def _answer_of_scheduler(
         grace_s = float(plan["engine"].get("settings", {}).get("stop_grace_s", 0))
         answer["saving"] = saving.of_slurm(end_of(run_dir / "logs/slurm.log"), grace_s, plan["world_size"])
     answer["loss_not_a_number"] = progress.followed(found)
-    answer["metrics"] = answer["metrics"] or progress.strict(found[-1] if found else {})
+    answer["metrics"] = answer["metrics"] or progress.strict(progress_reader.merged(found))
     return answer, series
 
 

@@ -109,7 +109,9 @@ def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
     metrics, found = summary["metrics"] or {}, []
     step, steps = metrics.get("step"), metrics.get("steps")
     if step is not None and steps:
-        found.append(("progress", f"{min(step / steps, 1):.0%}", f"step {step:g} of {steps:g}"))
+        # Many programs do not print their last step.
+        share = 1.0 if summary["state"] == "succeeded" else min(step / steps, 1)
+        found.append(("progress", f"{share:.0%}", f"step {step:g} of {steps:g}"))
     elif step is not None or metrics.get("epoch") is not None:
         name = "step" if step is not None else "epoch"
         found.append(("progress", f"{name} {metrics[name]:g}", ""))

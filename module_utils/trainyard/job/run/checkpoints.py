@@ -3,10 +3,12 @@
 
 A file or folder is complete if its format shows it (the end of a zip archive, which torch.save writes; the sizes in the
 header of safetensors; `.metadata`, which torch.distributed.checkpoint writes last; `latest` of DeepSpeed or
-`latest_checkpointed_iteration.txt` of Megatron-LM, written after all else), or if two polls found it unchanged while
-the ranks ran. A checkpoint that an attempt was writing as it ended may be incomplete. Sources of the formats:
-torch/distributed/checkpoint/filesystem.py, deepspeed/runtime/engine.py (save_checkpoint), the header of safetensors (8
-bytes of length, then JSON with data_offsets). Times are seconds since the epoch.
+`latest_checkpointed_iteration.txt` of Megatron-LM, written after all else; `trainer_state.json` of Hugging Face's
+Trainer, likewise), if a later one of the same attempt follows it, or if two polls found it unchanged while the ranks
+ran. A checkpoint that an attempt was writing as it ended may be incomplete. Sources of the formats:
+torch/distributed/checkpoint/filesystem.py, deepspeed/runtime/engine.py (save_checkpoint), transformers/trainer.py
+(_save_checkpoint), the header of safetensors (8 bytes of length, then JSON with data_offsets). Times are seconds since
+the epoch.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ _LOADS = re.compile(
 _LOADS_OTHER = re.compile(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|tokenizer", re.IGNORECASE)
 # Files that name the newest folder beside them, written when it is complete.
 MARKERS = ("latest", "latest_checkpointed_iteration.txt")
+# The file that Hugging Face's Trainer writes last into a checkpoint.
+STATE_FILE = "trainer_state.json"
 # Why a folder that a marker does not name counts as incomplete; a program that follows the marker does not load it.
 NOT_NAMED = "the file that names the newest one does not name it yet"
 # Why a checkpoint may be incomplete though nothing shows that it is: it was the last one that was written.
@@ -139,6 +143,8 @@ def file_problem(name: str, size: int, head: bytes, tail: bytes) -> tuple[str, b
         return "it is empty", True
     if head.startswith(b"PK\x03\x04"):
         return "" if b"PK\x05\x06" in tail[-TAIL_BYTES:] else "its archive has no end: it was cut off", True
+    if name.rpartition("/")[2] == STATE_FILE:
+        return "" if tail.rstrip().endswith(b"}") else "it was cut off", True
     if not name.endswith(".safetensors"):
         return "", False
     length = struct.unpack("<Q", head[:8])[0] if len(head) >= 8 else 0
@@ -164,7 +170,8 @@ def folder_problem(folders: Mapping[str, Collection[str]]) -> tuple[str, bool]:
             if ".metadata" not in names:
                 return f"no .metadata in {path or 'it'}, which is written last", True
             sure = True
-    return "", sure and all(not names or ".metadata" in names for names in folders.values())
+    last = STATE_FILE in folders.get("", ())
+    return "", last or (sure and all(not names or ".metadata" in names for names in folders.values()))
 
 
 def marked(names: Sequence[str], marker: str) -> tuple[set[str], set[str]]:
@@ -189,6 +196,8 @@ class History:
     def __init__(self) -> None:
         """Begin without checkpoints."""
         self._last: dict[str, Sample] = {}
+        # When attempts began.
+        self._begins: set[float] = set()
         self._complete: dict[str, Sample] = {}
         self._ran = False
 
@@ -202,7 +211,11 @@ class History:
         is the newest one that a program may load, with the name of the complete one `before` it.
         """
         found = {sample.name: sample for sample in sorted(samples, key=lambda sample: sample.time)}
+        self._begins.add(began)
         reasons = {name: self._reason(sample, attempt, began, running, left_well) for name, sample in found.items()}
+        for name, sample in found.items():
+            if not sample.problem and any(self._follows(later, sample) for later in found.values()):
+                reasons[name] = ""
         complete = {name: sample for name, sample in found.items() if not reasons[name]}
         before = {name: sample for name, sample in self._complete.items() if name in found}
         self._last, self._ran, self._complete = found, running, {**before, **complete}
@@ -221,6 +234,11 @@ class History:
         others = [sample for sample in self._complete.values() if group(sample.name) != group(last.name)]
         before = max(others, key=lambda sample: sample.time).name if others else None
         return {**_record(last), "complete": complete, "before": before}
+
+    def _follows(self, later: Sample, sample: Sample) -> bool:
+        """Return whether the same writer, in the same attempt, began `later` after it had finished this one."""
+        alike = _DIGITS.sub("", later.name) == _DIGITS.sub("", sample.name) and group(later.name) != group(sample.name)
+        return alike and later.time > sample.time and not any(sample.time < at <= later.time for at in self._begins)
 
     def _reason(self, sample: Sample, attempt: int, began: float, running: bool, left_well: bool) -> str:
         """Return why a checkpoint does not count as complete, "" if it does."""
@@ -268,7 +286,8 @@ def line(state: Mapping[str, Any], now: float) -> str:
     """Return the text for the progress line: `checkpoint step 100, 40 s ago`."""
     newest = state.get("newest")
     if newest is None:
-        return "no checkpoint yet"
+        unfinished = state.get("unfinished")
+        return f"checkpoint {unfinished['name']} may be incomplete" if unfinished else "no checkpoint yet"
     at = f"step {newest['step']}" if newest.get("step") is not None else newest["name"]
     aside = f" ({state['aside'][-1]} is set aside)" if state.get("aside") else ""
     return f"checkpoint {at}, {_age(now - newest['time'])} ago{aside}"

@@ -30,18 +30,19 @@ UNREAD_S = 300.0
 MAX_LAST, MAX_PLACES = 160, 3
 # The report of the node that has the log of rank 0: its number of lines, of lines of progress, and of lines that came
 # again with other numbers; whether a pause was announced since the last progress; the last line; how many saves were
-# announced, 0 where the last pause is none; and the lines of progress of all ranks of the node.
+# announced, 0 where the last pause is none; the lines of progress of all ranks of the node; and the most lines of one
+# form that came with other numbers since the last progress.
 _LINES = Whole(1 << 53)
 PROGRESS = Exact(
     {
-        **dict.fromkeys(("lines", "points", "changes", "?saves", "?steps"), _LINES),
+        **dict.fromkeys(("lines", "points", "changes", "?saves", "?steps", "?alike"), _LINES),
         "pausing": bool,
         "last": Text(MAX_LAST),
     }
 )
 PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
-# Kinds of lines that are remembered, and how many lines with other numbers show that a job prints progress.
-MAX_KINDS, ENOUGH_CHANGES = 64, 3
+# Kinds of lines that are remembered, and how many lines of one form show that a job prints progress that is not read.
+MAX_KINDS, ENOUGH_ALIKE = 64, 10
 # The line of progress counts a silence that is longer than this, or than half the limit.
 COUNT_AFTER_S = 10.0
 FIRST, PAUSE, STEP = "job_hang_first_step", "job_hang_pause", "job_hang_timeout"
@@ -72,22 +73,30 @@ class Changes:
 
     def __init__(self) -> None:
         """Begin without lines."""
-        self._numbers: dict[str, list[str]] = {}
+        # The last numbers of each form, and how often they changed since the last progress; the most of these counts.
+        self._forms: dict[str, tuple[list[str], int]] = {}
+        self.most = 0
+
+    def forget(self) -> None:
+        """Count anew, as progress was read."""
+        if self.most:
+            self._forms, self.most = {form: (numbers, 0) for form, (numbers, _) in self._forms.items()}, 0
 
     def add(self, line: str) -> bool:
         """Return whether a line like this one came before with other numbers, apart from times and sizes."""
         if _WAITS.search(line) or framework_log.level(line):
             return False
         line = _CLOCKS_AND_SIZES.sub("", line)
-        numbers = _NUMBER.findall(line)
+        numbers: list[str] = _NUMBER.findall(line)
         if not numbers:
             return False
         kind = _NUMBER.sub("0", line)
-        before = self._numbers.pop(kind, None)
-        self._numbers[kind] = numbers
-        if len(self._numbers) > MAX_KINDS:
-            del self._numbers[next(iter(self._numbers))]
-        return before is not None and before != numbers
+        before, count = self._forms.pop(kind, (numbers, 0))
+        self._forms[kind] = numbers, count + (before != numbers)
+        self.most = max(self.most, self._forms[kind][1])
+        if len(self._forms) > MAX_KINDS:
+            del self._forms[next(iter(self._forms))]
+        return before != numbers
 
 
 class Watch:
@@ -107,9 +116,11 @@ class Watch:
         # Another rank may count from now on, which has announced as many saves.
         self._longest_s, self._unread, self._finished = 0.0, 0, 0
 
-    def see(self, lines: int, points: int, pausing: bool, now: float, changes: int = 0, saves: int = 0) -> None:
-        """Take how many lines, lines of progress, lines with other numbers and announced saves there are."""
-        self._unread = 0 if points != self._points else self._unread + max(0, changes - self._changes)
+    def see(
+        self, lines: int, points: int, pausing: bool, now: float, changes: int = 0, saves: int = 0, alike: int = 0
+    ) -> None:
+        """Take how many lines, lines of progress, lines with other numbers, saves and lines of one form there are."""
+        self._unread = 0 if points != self._points else alike
         if points != self._points:
             if self._seen and not self._pausing:
                 self._longest_s = max(self._longest_s, now - self._alive_at)
@@ -126,10 +137,10 @@ class Watch:
 
     def unread(self, now: float) -> bool:
         """Return whether rank 0 prints lines with other numbers, none of which is read as progress, for long enough."""
-        if self._unread < ENOUGH_CHANGES:
-            return False
-        limit_s = self.limit()[0] if self.ends else max(UNREAD_S, self._unusual_s())
-        return not self._seen or now - self._progress_at > limit_s
+        limit_s = self._least_s()
+        if self._seen:
+            limit_s = max(limit_s, self.limit()[0] if self.ends else max(UNREAD_S, self._unusual_s()))
+        return self._unread >= ENOUGH_ALIKE and now - self._progress_at > limit_s
 
     @property
     def ends(self) -> bool:
@@ -146,8 +157,11 @@ class Watch:
             return max(float(settings.get("pause_s", 0)), after_s), PAUSE
         return after_s, STEP
 
+    def _least_s(self) -> float:
+        return float((self.settings or {}).get("least_s", AUTO_MIN_S))
+
     def _unusual_s(self) -> float:
-        return max(float((self.settings or {}).get("least_s", AUTO_MIN_S)), AUTO_TIMES * self._longest_s)
+        return max(self._least_s(), AUTO_TIMES * self._longest_s)
 
     def overdue(self, now: float, time_up: bool = False) -> dict[str, Any] | None:
         """Return for how long nothing came (`after_s`) and the variable whose limit that exceeds (`limit`), or None.

@@ -108,12 +108,13 @@ class HangWatch:
         # Before any progress is read, what rank 0 prints is a sign of life.
         chosen = leading(reports)
         progress = [report["progress"] for report in ([chosen] if chosen else reports) if "progress" in report]
-        lines, changes, saves = (sum(each.get(name, 0) for each in progress) for name in ("lines", "changes", "saves"))
+        names = ("lines", "changes", "saves", "alike")
+        lines, changes, saves, alike = (sum(each.get(name, 0) for each in progress) for name in names)
         # Whichever rank prints a step: the log of another one may be gone.
         every = {report["host"]: report["progress"] for report in reports if "progress" in report}
         self._steps.update({host: each.get("steps", each["points"]) for host, each in every.items()})
         steps = sum(self._steps.values())
-        self._watch.see(lines, steps, any(each["pausing"] for each in progress), now, changes, saves)
+        self._watch.see(lines, steps, any(each["pausing"] for each in progress), now, changes, saves, alike)
         unread, last = self._watch.unread(now), next((each["last"] for each in progress if each["last"]), "")
         shown = last and (unread or not chosen)
         self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None

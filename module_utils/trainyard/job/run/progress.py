@@ -59,7 +59,7 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
     if len(line) > MAX_LINE:
         return None
     if pattern.pattern == DEFAULT_PATTERN:
-        return _in_place(progress_forms.read(line) or {})
+        return in_place(progress_forms.read(line).values)
     match = pattern.search(line)
     digits, lost = _with_digits(line)
     if lost:
@@ -81,10 +81,10 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
         value = progress_forms.number_of(text.strip(), line, metric in PLACES)
         if value is not None:
             metrics.setdefault(metric, value)
-    return _in_place(metrics)
+    return in_place(metrics)
 
 
-def _in_place(metrics: Metrics) -> Metrics | None:
+def in_place(metrics: Metrics) -> Metrics | None:
     """Drop a step or an epoch that is not a number."""
     return {name: value for name, value in metrics.items() if math.isfinite(value) or name not in PLACES} or None
 
@@ -106,17 +106,20 @@ def _with_digits(line: str) -> tuple[str, list[range]]:
     return "".join([*parts, line[end:]]), lost
 
 
-def read_lines(log: str, pattern: str) -> list[Metrics]:
-    """Return all progress of a log without times."""
-    compiled = compile_pattern(pattern)
-    return [found for line in log.splitlines() for found in [parse_line(line, compiled)] if found]
-
-
 def rising(series: Sequence[Metrics]) -> Sequence[Metrics]:
     """Return the points of a curve without times: all if their steps rise over the whole run, else the last one."""
-    # Lines of another kind end the series.
-    steps = [point.get("step", math.nan) for point in series]
-    return series if all(later > earlier for earlier, later in zip(steps, steps[1:])) else series[-1:]
+    # A loss may be printed beside a bar, which has the steps.
+    steps = [point["step"] for point in series if "step" in point]
+    return series if steps and all(later >= earlier for earlier, later in zip(steps, steps[1:])) else series[-1:]
+
+
+def merge(known: Metrics, metrics: Metrics) -> None:
+    """Add the metrics of the next line to those of the lines before, in place."""
+    step = metrics.get("step")
+    if step is not None and "steps" in known and not known.get("step", 0.0) <= step <= known["steps"]:
+        # The known total is that of an epoch, or of an earlier attempt.
+        del known["steps"]
+    known.update(metrics)
 
 
 def is_number(value: float | None) -> bool:

@@ -14,11 +14,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Optional
+from typing import NamedTuple
 
 from ...findings.visible import ESCAPE_SEQUENCE
 
-Found = Optional[dict[str, float]]
+
+class Reading(NamedTuple):
+    """What one line states. Only progress_reader.py, which knows the lines before, can tell what some of it means."""
+
+    # Metrics, if the line is progress by itself.
+    values: dict[str, float]
+    # Step, steps and rate of a bar, whatever it counts, and the text before it.
+    bar: dict[str, float]
+    name: str
+    # The number of epochs, and whether the steps are those of one epoch, whose number the line has.
+    epochs: float | None
+    within: bool
 
 
 def _marked(*pairs: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
@@ -75,6 +86,9 @@ _STEP_NAMES = {
 _STEPS = _marked(
     *((mark, _NOT_A_STEP + name + _STEP_VALUE) for mark, name in _STEP_NAMES.items()),
     ("/", rf"(?<![\w/.,-]){_STEP_OF} (?:batches|steps|iterations|iters)\b"),
+    # [00100/2000] loss=0.1; loss: 2.3  [   64/60000]; in [1/5] [10/100] the first is an epoch.
+    ("/", rf"^\s{{0,8}}\[\s{{0,8}}{_STEP_OF}\s{{0,8}}\](?!\s{{0,8}}\[)"),
+    ("/", rf"(?<=\s)\[\s{{0,8}}{_STEP_OF}\s{{0,8}}\]$"),
     # XGBoost, LightGBM.
     ("]\t", r"^\[(?P<step>\d+)\]\t"),
 )
@@ -84,10 +98,10 @@ _EPOCHS = _marked(
     (
         "epoch",
         rf"(?<![\w/.-])(?:train(?:ing)?[ _])?epochs?(?:\s?\(train\))?{_IS}(?P<epoch>\d+(?:\.\d+)?)(?![\w%]|[.,]\d)"
-        rf"(?:{_OF}\d+)?[\"'\])]{{0,2}}(?:{_BEHIND})?",
+        rf"(?:{_OF}(?P<epochs>\d+))?[\"'\])]{{0,2}}(?:{_BEHIND})?",
     ),
-    ("train", rf"(?<![\w/.-])train(?:ing)?:?\s{{0,8}}\[?(?P<epoch>\d+)(?:/\d+)?\]?{_BEHIND}"),
-    ("/", rf"\[(?P<epoch>\d+)/\d+\]\s?\[\s{{0,8}}{_STEP_OF}\]"),
+    ("train", rf"(?<![\w/.-])train(?:ing)?:?\s{{0,8}}\[?(?P<epoch>\d+)(?:/(?P<epochs>\d+))?\]?{_BEHIND}"),
+    ("/", rf"\[(?P<epoch>\d+)/(?P<epochs>\d+)\]\s?\[\s{{0,8}}{_STEP_OF}\]"),
     # PyTorch's tutorial for CIFAR-10: [1,  2000] loss: 0.5.
     ("] loss", r"\[(?P<epoch>\d+),\s{0,8}(?P<step>\d+)\] loss"),
 )
@@ -99,24 +113,29 @@ _RATES = _marked(
     ("/s", rf"(?<![\w.,])(?P<rate>\d[\d.,]{{0,20}}) ?{_PER_SECOND}\b"),
 )
 
-# Bars; those with a name of training count without a loss, too.
-_BARS = _marked(
-    (
-        "%|",
-        r"^(?P<name>[^|]*?)\s{0,8}\d{1,3}%\|[^|]*\|\s{0,8}(?P<step>\d+)/(?P<steps>\d+) \[[^\],]*"
-        r"(?:, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>[\w.]*/s|s/\w+))?",
+# Bars: a count beside a percentage, a drawing or a time. Sizes of downloads are no counts.
+_DRAWN = "━─╸╺█"
+_BAR_COUNT = r"(?P<step>\d+)/(?P<steps>\d+)(?![\w/.,%]|\s?[kKMGT]?i?B\b)"
+_BARS = (
+    re.compile(
+        rf"(?:(?<!\d)\d{{1,3}}(?:\.\d+)?%(?:\|[^|]{{0,300}}\||\s?[{_DRAWN}]{{1,300}})?|"
+        rf"(?<![{_DRAWN}])[{_DRAWN}]{{1,300}})[\s\[]{{0,8}}{_BAR_COUNT}"
     ),
-    (
-        "•",
-        r"^(?P<name>[^━╸╺]*)[━╸╺]+ (?P<step>\d+)/(?P<steps>\d+) [\d:-]+ • [\d:-]+"
-        r"(?: +(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s))?",
+    re.compile(
+        rf"(?<![\w/.,-]){_BAR_COUNT}\]?\s{{1,8}}"
+        rf"(?:\[[=>.#-]{{3}}|[{_DRAWN}]|\d{{1,3}}%\||- \d+m?s |\[\d+:\d\d[<:])"
     ),
-    ("/", r"^ {0,8}(?P<step>\d+)/(?P<steps>\d+) (?: {0,8}(?:\[[=>.]+\]|[━╸╺]+) |- \d+m?s )"),
 )
-_TRAINS = re.compile(r"(?i)\b(?:train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)\b")
+# Without any of these a line has no bar.
+_BAR_SIGN = re.compile(rf"[%{_DRAWN}]|\ds |\[[=>.#\d-]")
+_BAR_RATE = re.compile(r"(?<![\w.])(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\b")
+# A name of training: bars of evaluations and of data have verbs and things of their own (`Building labels for train
+# dataset`).
+_TRAINS = re.compile(r"(?i)(?:\b|_)(?:(?:pre)?train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)(?:\b|_)")
 _NOT_TRAINING = re.compile(
-    r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ing|ion))?)?|eval(?:uat(?:e|ing|ion))?|test(?:ing)?|predict(?:ing|ion)?|sanity|"
-    r"download(?:ing)?|load(?:ing)?|map|filter|token(?:iz(?:e|ing))?|generat(?:e|ing)|fetch(?:ing)?|sav(?:e|ing))(?:\b|_)"
+    r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ion))?)?|eval(?:uat(?:e|ion))?|test|predict(?:ion)?|inference|sanity|"
+    r"download|load|map|filter|token(?:s|ize)?|generate|fetch|save|data(?:sets?)?|labels?|files?|samples|examples|"
+    r"splits?|(?!(?:pre)?train|(?:fine)?-?tun|learn|runn)[a-z]{2,30}ing)(?:\b|_)"
 )
 # DeepSpeed's timers, and the epochs of PyTorch's tutorial on DDP.
 _WITHOUT_LOSS = _marked(
@@ -196,48 +215,66 @@ def _loss(line: str) -> tuple[float | None, bool]:
     return (whole[0], False) if whole else (others[0] if len(others) == 1 else None, True)
 
 
-def _beside(line: str) -> dict[str, float]:
-    """Return the step, the epoch and the rate that stand beside a loss."""
+def _beside(line: str) -> tuple[dict[str, float], bool]:
+    """Return the step, the epoch and the rate that stand beside a loss, and whether the steps are those of an epoch."""
     line = _EACH_EPOCH.sub("", line)
     behind = _first(_EPOCHS, line)
     named = _first(_STEPS, line)
+    within = "epoch" in behind and ("step" in behind if not named else "batch" in line and "step" not in line)
     if named:
-        behind = {name: text for name, text in behind.items() if name == "epoch"}
-    return _numbers({**behind, **named, **_first(_RATES, line)}, line)
+        behind = {name: text for name, text in behind.items() if name in ("epoch", "epochs")}
+    return _numbers({**behind, **named, **_first(_RATES, line)}, line), within
 
 
 def _bar(line: str) -> tuple[dict[str, float], str]:
-    """Return the step and the rate of a bar, and its name."""
-    found = _first(_BARS, line)
-    bar: dict[str, float] = {name: float(found[name]) for name in ("step", "steps") if name in found}
-    rate, unit = float(found.get("rate", 0)), found.get("unit")
-    if rate and unit in ("it/s", "s/it"):
-        bar["rate"] = rate if unit == "it/s" else 1 / rate
-    return bar, found.get("name", "")
+    """Return the step and the rate of a bar, and the text before it."""
+    signs = "/" in line and _BAR_SIGN.search(line)
+    match = next(filter(None, (pattern.search(line) for pattern in _BARS)), None) if signs else None
+    if not match:
+        return {}, ""
+    bar = {"step": float(match["step"]), "steps": float(match["steps"])}
+    rate = _BAR_RATE.search(line, match.end(), match.end() + 80)
+    if rate and float(rate["rate"]):
+        bar["rate"] = float(rate["rate"]) if rate["unit"] == "it/s" else 1 / float(rate["rate"])
+    return bar, line[: match.start()].rstrip(f" |-[{_DRAWN}")
 
 
-def _dictionary(line: str) -> Found:
+def _dictionary(line: str) -> dict[str, float]:
     """Read a step of Hugging Face's Trainer. Those of an evaluation have eval_loss, and the last one train_loss."""
     found = next((each for each in _DICTIONARY.findall(line) if "'epoch': " in each), "")
     pairs = dict(_PAIR.findall(found))
     names = ("loss", "epoch", "step", "learning_rate", "grad_norm")
-    return _numbers({name: pairs[name] for name in names if name in pairs}, line) if "loss" in pairs else None
+    return _numbers({name: pairs[name] for name in names if name in pairs}, line) if "loss" in pairs else {}
 
 
-def read(line: str) -> Found:
-    """Return the metrics that a line states, by their names; None where it states no progress."""
+def is_aside(line: str) -> bool:
+    """Return whether a line is about an evaluation or a checkpoint."""
+    return bool(_NOT_NOW.search(line.lower()))
+
+
+def other_bar(name: str) -> bool:
+    """Return whether a bar of this name counts something other than training: an evaluation, data, a download."""
+    return bool(_NOT_TRAINING.search(name))
+
+
+def read(line: str) -> Reading:
+    """Return what a line states; its values are {} where it states no progress by itself."""
     if "'epoch': " in line:
-        return _dictionary(line)
+        return Reading(_dictionary(line), {}, "", None, False)
     bar, name = _bar(line)
     lower = line.lower()
     loss, named = _loss(lower) if "loss" in lower else (None, True)
-    found = _beside(lower) if loss is not None else {}
+    found, within = _beside(lower) if loss is not None else ({}, False)
+    epochs, values = found.pop("epochs", None), {}
     # The only loss of a line is the model's, whatever its name, if the line has a step or an epoch as well.
     if loss is not None and (not named or bar or "step" in found or "epoch" in found):
         if "step" in found and found["step"] != bar.get("step"):
-            bar = {name: value for name, value in bar.items() if name == "rate"}
-        return {**found, **bar, "loss": loss}
-    if bar and _TRAINS.search(name) and not _NOT_TRAINING.search(name):
-        epoch = {name: text for name, text in _first(_EPOCHS, name.lower()).items() if name == "epoch"}
-        return {**bar, **_numbers(epoch, name)}
-    return _numbers(_first(_WITHOUT_LOSS, line), line) or None
+            shown = {name: value for name, value in bar.items() if name == "rate"}
+        else:
+            shown, within = bar, within or ("epoch" in found and bool(bar))
+        values = {**found, **shown, "loss": loss}
+    elif bar and _TRAINS.search(name) and not other_bar(name):
+        texts = {each: text for each, text in _first(_EPOCHS, name.lower()).items() if each in ("epoch", "epochs")}
+        values = {**bar, **_numbers(texts, name)}
+        epochs, within = values.pop("epochs", None), "epoch" in values
+    return Reading(values or _numbers(_first(_WITHOUT_LOSS, line), line), bar, name, epochs, within)

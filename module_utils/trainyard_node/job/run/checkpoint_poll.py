@@ -239,7 +239,8 @@ def _inspect(path: Path, named: bool, not_named: bool) -> Sample:
     for at, name, known in _files(path, "", 0):
         if count >= MAX_FILES:
             break
-        folders.setdefault(at, []).append(name)
+        if known.st_size or name != checkpoints.STATE_FILE:
+            folders.setdefault(at, []).append(name)
         newest, size, count = max(newest, known.st_mtime), size + known.st_size, count + 1
         # Some files are empty on purpose.
         if known.st_size and stat.S_ISREG(known.st_mode) and len(forms) < MAX_FORMS:

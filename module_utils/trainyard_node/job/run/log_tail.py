@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 
 from ....trainyard.job.record.secrets import Forms, mask
 from ....trainyard.job.run import checkpoints, goodput, hang, progress
 from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.progress_reader import Reader
 from ...machine.regex_limit import TooLongError, cpu_at_most
 from .open_log import OpenLog
 
@@ -50,7 +51,8 @@ class Tail:
         self._hidden = hidden
         self._name, self._series = log, job_dir / "metrics.jsonl"
         self.log = OpenLog(job_dir / "logs" / log)
-        self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
+        # None once the pattern took too long.
+        self._reader: Reader | None = Reader(pattern)
         # The begin of the next line, whether the begin of that is missing, and how many points were kept.
         self._rest, self._torn, self._saved = b"", False, 0
         self.last: progress.Metrics = {}
@@ -76,6 +78,7 @@ class Tail:
             "lines": self.lines,
             "points": self.points,
             "changes": self.changes,
+            "alike": self._repeated.most,
             "pausing": self.pausing,
             "saves": self._saves if self._saving else 0,
             "last": self.last_line,
@@ -112,17 +115,17 @@ class Tail:
         for place in range(end - READ_AT_ONCE, self.log.offset, -READ_AT_ONCE):
             # The begin of the first line belongs to what is before it, and may have no end there.
             lines = re.split(rb"[\r\n]", self.log.at(place, READ_AT_ONCE + progress.MAX_LINE))
-            if self._pattern is None or self._has_step(lines[1:], self._pattern):
+            if self._reader is None or self._has_step(lines[1:], copy(self._reader)):
                 return place
             if time.monotonic() > until:
                 print(f"{self._name}: no step in its last {end - place >> 20} MiB: more was not read", flush=True)
                 break
         return None
 
-    def _has_step(self, lines: Sequence[bytes], pattern: re.Pattern[str]) -> bool:
+    def _has_step(self, lines: Sequence[bytes], reader: Reader) -> bool:
         try:
             with cpu_at_most(PARSE_S):
-                found = (progress.parse_line(line.decode("utf-8", "replace"), pattern) for line in lines)
+                found = (reader.read(line.decode("utf-8", "replace")) for line in lines)
                 return any(each and ("step" in each or "step" not in self.last) for each in found)
         except TooLongError:
             return False
@@ -149,24 +152,33 @@ class Tail:
         self._rest = self._rest[-progress.MAX_LINE - 1 :]
         found = self._parse(lines)
         # Once progress is no longer read, any line is a sign of life.
-        self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
+        self.lines, self.points = self.lines + len(lines), self.points + len(found if self._reader else lines)
         last = next((line for line in reversed(lines) if line.strip()), b"")[: progress.MAX_LINE]
         if last:
             self.last_line = self._shown(last)
         if not found:
             return
         when = {"elapsed_s": round(elapsed_s, 2)}
+        # Steps that count through the whole run may be compared over epochs.
+        apart = {"epoch": None} if self._reader and self._reader.whole else {}
         for metrics in found:
             self.lost = progress.follow(self.lost, {**metrics, **when})
-            self.pace = goodput.follow(self.pace, progress.strict(metrics), when["elapsed_s"])
+            self.pace = goodput.follow(self.pace, {**progress.strict(metrics), **apart}, when["elapsed_s"])
+            progress.merge(self.last, metrics)
         if self._saved >= MAX_METRICS:
-            found = found[-1:]
-        for metrics in found:
-            self.last.update(metrics)
+            # A bar that states no loss is drawn ten times a second.
+            found = ([metrics for metrics in found if "loss" in metrics] or found)[-1:]
         self._saved += len(found)
         self._new.extend(json.dumps({**progress.strict(metrics), **when}) + "\n" for metrics in found)
         if self._writes:
             self._write("a")
+
+    def begin_attempt(self) -> None:
+        """Forget the pace of the last attempt."""
+        self.pace, self.resumed = None, ""
+        self._repeated.forget()
+        if self._reader:
+            self._reader.begin()
 
     def begin_series(self, mode: str = "w") -> None:
         """Write the curve of this log to metrics.jsonl from now on, in place of that of another one."""
@@ -194,29 +206,30 @@ class Tail:
     def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
         """Read the metrics of lines; an expression that takes too long is not used again."""
         found: list[progress.Metrics] = []
-        pattern, begins = self._pattern, self.pace is None
-        if pattern is None:
+        reader, begins = self._reader, self.pace is None
+        if reader is None:
             return found
         try:
             with cpu_at_most(PARSE_S):
                 for line in lines:
                     text = line.decode("utf-8", "replace")
-                    metrics = progress.parse_line(text, pattern)
+                    metrics = reader.read(text)
                     if begins and len(text) <= progress.MAX_LINE and checkpoints.names_start(text):
                         self.resumed = self._shown(line)
                     if metrics:
                         begins = begins and "step" not in metrics
                         found.append(metrics)
                         # An evaluation, a checkpoint or the end follows the last step of an epoch.
-                        self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)
+                        self.pausing = reader.over
                         self._saving = False
+                        self._repeated.forget()
                     elif len(text) <= progress.MAX_LINE:
                         if self._pause and self._pause.search(text):
                             self.pausing, self._saving = True, hang.announces_save(text)
                             self._saves += self._saving
                         self.changes += self._repeated.add(text)
         except TooLongError:
-            self._pattern = None
+            self._reader = None
             either = " or job_hang_pause_pattern" if self._pause else ""
             print(
                 f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 10} KiB of {self._name} "
@@ -307,7 +320,7 @@ class RankTails:
     def begin_attempt(self, own: Collection[int] | None = None) -> None:
         """Forget the pace of the last attempt; `own` are the ranks of this node where these may change."""
         for rank, tail in self._tails.items():
-            tail.pace, tail.resumed = None, ""
+            tail.begin_attempt()
             if own is not None and rank not in own:
                 # Another node has this rank now. The curve goes on with a rank of this one.
                 tail.points, self._renumbered = 0, self._renumbered or rank == self._rank

@@ -11,7 +11,8 @@ from typing import Any
 
 from ....trainyard.findings.shapes import TIME, misfit
 from ....trainyard.job.run.hang import last_printed
-from ....trainyard.job.run.progress import clock, compile_pattern, parse_line, progress_line, strict
+from ....trainyard.job.run.progress import clock, progress_line, strict
+from ....trainyard.job.run.progress_reader import merged, read_lines
 from ....trainyard.slurm import state as slurm_state
 from ...machine.as_user import in_folder
 from ...machine.json_files import open_regular
@@ -137,11 +138,9 @@ def _end_of(job_dir: Path, name: str, engine_id: str, host: str, user: str) -> s
 
 
 def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
-    """Return the metrics in the last progress line of a log."""
-    compiled = compile_pattern(pattern)
-    lines = reversed(text.splitlines())
+    """Return the last value of each metric in the end of a log."""
     with contextlib.suppress(TooLongError), cpu_at_most(2.0):
-        return next((strict(found) for line in lines for found in [parse_line(line, compiled)] if found), {})
+        return strict(merged(read_lines(text, pattern)))
     return {}
 
 

@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.ascend import rank_table
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.plan.plan import describe
-from ansible.module_utils.trainyard.job.run import progress
+from ansible.module_utils.trainyard.job.run import progress_reader
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import briefly, captured_member, make_job, make_plan, node_facts, planned
@@ -177,7 +177,7 @@ def test_an_ocr_training_under_mpirun(tmp_path):
 
 
 def test_lines_of_an_ocr_training_are_progress():
-    assert progress.read_lines(MINDOCR_LINES, mindocr_job().progress_pattern) == [
+    assert progress_reader.read_lines(MINDOCR_LINES, mindocr_job().progress_pattern) == [
         {"epoch": 3.0, "loss": 1.372001, "rate": 31.34},
         {"epoch": 4.0, "step": 20.0, "steps": 63.0, "loss": 1.36, "rate": 33.3},
     ]

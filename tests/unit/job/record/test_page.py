@@ -154,6 +154,7 @@ def test_tiles_show_progress_time_left_and_a_smooth_rate():
     tiles = {name: value for name, value, _ in page.tiles(job, points)}
     assert (tiles["progress"], tiles["time left"], tiles["loss"]) == ("50%", "0:01:40", "0.04")
     assert 4900 < float(tiles["rate"]) < 5100
+    assert page.tiles({**job, "state": "succeeded"}, points)[0] == ("progress", "100%", "step 200 of 400")
 
 
 def test_the_timeline_has_attempts_and_marks():

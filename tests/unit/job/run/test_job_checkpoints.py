@@ -139,7 +139,7 @@ def test_folders_of_torch_distributed_checkpoint():
     assert checkpoints.folder_problem({"": ["__0_0.distcp", ".metadata.tmp"]})[0].startswith(".metadata.tmp")
     # As Hugging Face saves under FSDP: the states side by side, and files beside them.
     inside = {"optimizer_0": ["__0_0.distcp", ".metadata"], "": ["trainer_state.json"]}
-    assert checkpoints.folder_problem(inside) == ("", False)
+    assert checkpoints.folder_problem(inside) == ("", True)
     assert "model_0" in checkpoints.folder_problem({**inside, "model_0": ["__0_0.distcp"]})[0]
 
 
@@ -186,6 +186,40 @@ def test_a_checkpoint_written_as_an_attempt_ended_is_not_complete():
     again = NEW._replace(time=30.0, size=7)
     assert history.add([OLD, again], 1, 25.0, True)["newest"]["step"] == 1
     assert history.add([OLD, again], 1, 25.0, True)["newest"]["step"] == 2
+
+
+def test_a_checkpoint_that_a_later_one_of_its_attempt_follows_is_complete():
+    """A job that was killed after four seconds had three checkpoints, and named none."""
+    three = [Sample(f"checkpoint-{step}", float(step), 5, 7) for step in (20, 40, 60)]
+    known = History().add(three, 0, 0.0, False)
+    assert (known["newest"]["step"], known["unfinished"]["step"], known["last"]["before"]) == (40, 60, "checkpoint-40")
+    cut = [three[0]._replace(problem="cut"), *three[1:]]
+    assert History().add(cut[:2], 0, 0.0, False)["newest"] is None
+    # The later one is of another writer, the same checkpoint, or of another attempt.
+    for other, began in (("best-60", 0.0), ("checkpoint-40", 0.0), ("checkpoint-60", 50.0)):
+        history = History()
+        history.add([], 0, 0.0, True)
+        assert history.add([three[1], three[2]._replace(name=other)], 1, began, True)["newest"] is None
+    assert checkpoints.line({"newest": None, "unfinished": known["unfinished"]}, 61.0).endswith("60 may be incomplete")
+
+
+@pytest.mark.parametrize(
+    ("state", "complete", "problem"),
+    [
+        ('{"global_step": 20}\n', True, ""),
+        ('{"global_st', False, "trainer_state.json: it was cut off"),
+        ("", False, ""),
+        (None, False, ""),
+    ],
+)
+def test_the_trainer_writes_its_state_last(tmp_path, state, complete, problem):
+    folder = tmp_path / "checkpoint-20"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(safetensors())
+    if state is not None:
+        (folder / "trainer_state.json").write_text(state)
+    (found,) = checkpoint_poll.poll(str(tmp_path))
+    assert (found.complete, found.problem) == (complete, problem)
 
 
 SAMPLES = st.lists(

@@ -64,7 +64,7 @@ def test_a_job_that_hangs_without_a_limit_goes_on_and_says_where_its_ranks_are(h
 
 
 def test_a_job_that_prints_unknown_lines_does_not_hang(hangs):
-    job = hangs(["count"], ["barrier"]).start()
+    job = hangs(["count"], ["barrier"], hang={**SOON, "least_s": 1}).start()
     wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
     assert job.state()["printing"]["text"].startswith("printing, but no progress is read: it ")
     assert (job.state()["metrics"]["step"], job.state()["end"]) == (1, None)

@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from ansible.module_utils.trainyard.job.run import progress
+from ansible.module_utils.trainyard.job.run import progress, progress_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,7 +166,7 @@ def test_the_progress_line():
 
 def test_a_curve_needs_steps_that_rise():
     def losses(log):
-        return [point["loss"] for point in progress.rising(progress.read_lines(log, progress.DEFAULT_PATTERN))]
+        return [point["loss"] for point in progress.rising(progress_reader.read_lines(log, progress.DEFAULT_PATTERN))]
 
     assert losses("start\nstep 1/3 loss 0.5\nnoise\nstep 2/3 loss 0.25\n") == [0.5, 0.25]
     assert losses("epoch: 1 step: 2, loss is 2.3\nepoch: 2 step: 1, loss is 1.5\n") == [1.5]
