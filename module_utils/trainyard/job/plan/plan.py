@@ -144,6 +144,7 @@ class JobPlan:
             "min_disk_mib": job.min_disk_mib,
             "min_memory_mib": job.min_memory_mib,
             "health_gate": job.health_gate,
+            "busy_devices": job.busy_devices,
             "secret_env": list(job.secret_env),
             "progress_pattern": job.progress_pattern,
             "events": [dict(each) for each in job.events.receivers],
@@ -214,6 +215,7 @@ SHARED = (
     "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
     "max_restarts", "restart_on", "rejoin_s", "checkpoints", "checkpoint_rollback", "stop", "hang", "slow_ranks",
     "world_size", "progress_pattern", "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
+    "busy_devices",
 )  # fmt: skip
 
 

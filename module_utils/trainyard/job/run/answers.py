@@ -245,6 +245,7 @@ SHAPES: dict[str, Shape] = {
         "?clock": dict.fromkeys(("begun", "ended"), TIME),
         "?node": NODE,
     },
+    "busy": {"findings": [FINDING]},
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
     "running": {"running": Each(str), "?ended": [str]},
