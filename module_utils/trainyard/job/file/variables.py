@@ -225,8 +225,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             default=True,
         ),
         "job_busy_devices": _text(
-            "What a launch does where somebody else uses the job's devices: `refuse` (it names who), `wait` until they "
-            "are free, in the order of the launches, or `share`. Only with `job_scheduler: ssh`. "
+            "If somebody else uses the job's devices, the launch names who, and does this: `refuse`, `wait` until they "
+            "are free, in the order of the launches, or `share` them. Only with `job_scheduler: ssh`. "
             "[Busy devices](job-file.md#busy-devices).",
             "refuse",
             BUSY_DEVICES,

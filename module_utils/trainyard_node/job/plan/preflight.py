@@ -292,7 +292,7 @@ def device_findings(node_plan: NodePlan) -> list[Finding]:
     queue = busy_devices.ahead(node_plan["job_id"], devices, tickets.read(Path(node_plan["job_dir"]).parent))
     return busy_devices.findings(
         found,
-        device_holders.described(*device_holders.holders(devices), without=(*found, node_plan["job_id"])),
+        device_holders.described(*device_holders.lasting(devices), without=(*found, node_plan["job_id"])),
         [job_id for job_id in queue if job_id not in found],
     )
 

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ LIMIT_S, CHECK_S = 20.0, 1.0
 _MAX_HOLDERS = 4
 # Time limit of each tool at the failure of a rank, in seconds: other nodes wait for this monitor's report.
 FAILURE_S = 5.0
+# Time in which a driver gives back the memory of a process that has ended, in seconds.
+FORGET_S = 5.0
 # Statuses of nvidia-smi for a missing GPU, power cable, driver or interrupt, or a GPU that fell off the bus
 # (nvidia-smi(1), RETURN VALUE): no attempt can start there.
 _GONE = frozenset((6, 8, 9, 10, 15))
@@ -91,6 +94,16 @@ def holders(devices: Sequence[int], limit_s: float = LIMIT_S) -> tuple[str, list
     ids = mapping.output if mapping and not mapping.status else None
     uses = rules.npu_processes(table.output, ids) if table and not table.status else []
     return "NPU", rules.holding([use for use in uses if use.device in devices], {})
+
+
+def lasting(devices: Sequence[int]) -> tuple[str, list[Use]]:
+    """Return the same when the driver has had some seconds to forget processes that have ended."""
+    until = time.monotonic() + FORGET_S
+    while True:
+        kind, uses = holders(devices)
+        if all(processes.start_time(use.pid) for use in uses) or time.monotonic() >= until:
+            return kind, uses
+        time.sleep(CHECK_S)
 
 
 def described(

@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.device_queue import DeviceQueue
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.plan import preflight, tickets
-from ansible.module_utils.trainyard_node.job.run import failures
+from ansible.module_utils.trainyard_node.job.run import device_holders, failures
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.users import user_name
 from job_samples import make_request, node_facts
@@ -25,6 +25,7 @@ def node(tmp_path, monkeypatch):
     tool, apps, gpus = (tmp_path / name for name in ("nvidia-smi", "apps", "gpus"))
     tool.write_text(f"#!/bin/sh\n# A fake.\ncase $1 in *compute-apps*) cat {apps};; *) cat {gpus};; esac\n")
     tool.chmod(0o755)
+    monkeypatch.setattr(device_holders, "FORGET_S", 0.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "jobs").mkdir()
 
@@ -82,6 +83,13 @@ def test_tools_of_ours_and_a_driver_that_does_not_answer_hold_nothing(node, prog
     node.hold(f"{program(TRAINYARD_OWN_TOOL='1')}, 500, all_reduce_perf")
     assert found(node.plan) == []
     (node.jobs.parent / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    assert found(node.plan) == []
+
+
+def test_the_driver_has_time_to_forget_a_process_that_has_ended(node, monkeypatch):
+    monkeypatch.setattr(device_holders, "FORGET_S", 600.0)
+    monkeypatch.setattr(device_holders.time, "sleep", lambda _: node.hold())
+    node.hold(f"{1 << 22}, 129000, python3")
     assert found(node.plan) == []
 
 
