@@ -13,7 +13,7 @@ from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.job.plan import busy_devices as rules
 from .scheduler_clients import Ask
 
-# What a node must know of the job to find who holds its devices there.
+# The fields of a node plan by which a node finds who holds the devices of the job there.
 _KEYS = ("job_id", "job_dir", "host", "devices", "busy_devices")
 
 

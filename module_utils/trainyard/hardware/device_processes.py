@@ -29,7 +29,7 @@ _NPU_PROCESS = re.compile(r"\|\s*(\d{1,4})\s+(\d{1,4})\s*\|\s*(\d{1,10})\s*\|([^
 
 
 class Use(NamedTuple):
-    """What a process has of a device; its id is 0 where the device's memory is used and no process is listed."""
+    """The memory of a device that a process has; its id is 0 for memory of no listed process."""
 
     device: int
     pid: int

@@ -1,4 +1,4 @@
-"""Who holds devices, by the outputs of nvidia-smi (composed) and npu-smi (a composed node)."""
+"""The holders of devices, by the outputs of nvidia-smi (composed) and npu-smi (a composed node)."""
 
 import pytest
 from ansible.module_utils.trainyard.hardware import device_processes as rules

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that somebody else uses when a job starts (job_busy_devices), and the order of launches that wait for them.
 
-A launch that waits leaves a ticket on each of its nodes and renews it with each visit. Of two that wait for the same
-device the older one goes first: the launches of several people never start on it at the same moment.
+A launch that waits leaves a ticket on each of its nodes and renews it with each visit. If two wait for the
+same device, the older one goes first: the launches of several people never start on it at the same moment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def waiting_text(found: Sequence[Finding], waited_s: float, limit_s: float) -> s
 
 
 def too_long(limit_s: float) -> Finding:
-    """Return the finding of a launch that has waited in vain."""
+    """Return the finding of a launch that has waited for devices until its limit."""
     expected = "devices that become free in that time"
     action = "raise job_wait_timeout, choose other hosts or job_devices, or start beside others with share"
     return Finding("job_wait_timeout", f"waited {limit_s:.0f} s for the devices below", expected, action)

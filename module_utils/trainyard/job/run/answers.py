@@ -178,6 +178,7 @@ NODE = {
     "packages": Each(MAYBE_TEXT),
     "accelerators": {"vendor": MAYBE_TEXT, "?driver": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
     "?image": IMAGE,
+    "?cuda_home": str,
     "npu": (_NPUS, Exact({}), NOTHING),
     "networks": {
         "interfaces": _INTERFACES,
