@@ -21,7 +21,7 @@ from ...findings.findings import Finding, counted
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file.job import Job
 from ..file.mindspore_tls import environment as tls_environment
-from .process import Process, rank_log
+from .process import File, Process, rank_log
 
 Facts = Mapping[str, Any]
 
@@ -416,6 +416,11 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         **({PLANNED: str(placement.world_size)} if job.restarts.min_nodes else {}),
         **(tls_environment(placement.job_dir) if job.tls else {}),
     }
+
+
+def hosts_file(placement: Placement) -> File:
+    """Return the file with the addresses of the nodes in the order of their ranks, from which TRAINYARD_HOSTS comes."""
+    return File("hosts", "".join(f"{node.address}\n" for node in placement.nodes), lists_nodes=True)
 
 
 def rank_process(job: Job, placement: Placement, node: Node, rank: int, env: Mapping[str, str]) -> Process:

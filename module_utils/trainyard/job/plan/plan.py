@@ -19,7 +19,7 @@ from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
 from ..launchers.mindspore import build_findings
-from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
+from ..placement.placement import Member, Node, Placement, candidates, common_environment, hosts_file, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
 from ..run import containers, fewer_nodes
@@ -308,7 +308,7 @@ def build(
         created=created,
         processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
         files={node.host: launcher.files(job, placement, node) for node in placement.nodes},
-        shared_files=launcher.shared_files(job, placement),
+        shared_files=[*launcher.shared_files(job, placement), hosts_file(placement)],
         spares=ready,
         warnings=[*(each for each in findings if isinstance(each, Warned)), *secret_values.hints(job.env)],
         all_reduce=all_reduce,

@@ -213,7 +213,12 @@ SEEN = {
 }
 LOGS = Each(Raw())
 # Names of files as they are: on one line, two could become one.
-OUTPUTS = {"files": Each(Raw(), Raw()), "left_out": [{"name": Raw(), "size": int, "?why": str}], "more": int}
+OUTPUTS = {
+    "files": Each(Raw(), Raw()),
+    "left_out": [{"name": Raw(), "size": int, "?why": str}],
+    "more": int,
+    "?unmatched": [Raw()],
+}
 KERNEL = {"time": TIME, "kind": str, "text": str}
 NOT_ENDED = {
     **{"count": int, "user": str, "processes": [str]},
