@@ -38,9 +38,9 @@ class Use(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """A GPU by its UUID: its index, its used memory, and whether it is divided by MIG."""
+    """A GPU by its UUID: its number, its used memory, and whether it is divided by MIG."""
 
-    index: int
+    number: int
     mib: int | None
     mig: bool
 
@@ -62,7 +62,7 @@ def compute_apps(output: str, known: Mapping[str, Gpu]) -> list[Use]:
         cells = [cell.strip() for cell in line.split(",", len(APP_FIELDS) - 1)]
         pid = number(cells[1]) if len(cells) == len(APP_FIELDS) else None
         if pid is not None:
-            index = known[cells[0]].index if cells[0] in known else -1
+            index = known[cells[0]].number if cells[0] in known else -1
             found.append(Use(index, pid, cells[3].rpartition("/")[2][:80] or "a program", number(cells[2])))
     return found
 
@@ -85,7 +85,7 @@ def holding(uses: Sequence[Use], known: Mapping[str, Gpu], others: Sequence[str]
     that a GPU has in use, as of other containers, that is a use of its own.
     """
     ignored = {name[:NAME_BYTES] for name in (*SERVERS, *SERVICES, *others)}
-    divided = {gpu.index for gpu in known.values() if gpu.mig}
+    divided = {gpu.number for gpu in known.values() if gpu.mig}
     listed = {use.device for use in uses if use.mib is None or use.mib >= LEAST_MIB}
     found = [
         use
@@ -95,9 +95,9 @@ def holding(uses: Sequence[Use], known: Mapping[str, Gpu], others: Sequence[str]
         and (use.mib is None or use.mib >= LEAST_MIB)
     ]
     unlisted = [
-        Use(gpu.index, 0, "", gpu.mib)
+        Use(gpu.number, 0, "", gpu.mib)
         for gpu in known.values()
-        if not gpu.mig and gpu.mib is not None and gpu.mib >= UNLISTED_MIB and gpu.index not in listed
+        if not gpu.mig and gpu.mib is not None and gpu.mib >= UNLISTED_MIB and gpu.number not in listed
     ]
     return sorted([*found, *unlisted])
 

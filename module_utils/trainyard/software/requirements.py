@@ -113,9 +113,11 @@ def parse_all(texts: Iterable[str], python: tuple[int, int]) -> tuple[list[Pin],
 
 def _unlike_torch(pins: Mapping[str, Pin]) -> list[str]:
     """Return in words which packages with operators of their own are of another release or build than torch."""
-    found = []
-    torch, named = pins.get("torch"), {name: pins[name] for name in ("torchvision", "torchaudio") if name in pins}
-    for name, pin in named.items() if torch else ():
+    found, torch = [], pins.get("torch")
+    for name in ("torchvision", "torchaudio"):
+        pin = pins.get(name)
+        if torch is None or pin is None:
+            continue
         builds = [each.version.partition("+")[2] for each in (torch, pin)]
         if all(builds) and _local(builds[0]) != _local(builds[1]):
             found.append(f"{pin.text!r} is of another build than {torch.text!r}: give both the same +{builds[0]}")
