@@ -64,6 +64,7 @@ node:
     build_tools: {description: "C(Python.h), C(c++), C(ninja) that O(venv) finds.", type: list, elements: str}
     accelerators: {description: "As M(accelerator_info) returns it, without C(count).", type: dict}
     networks: {description: As M(network_info) returns it., type: dict}
+    cuda_home: {description: The CUDA toolkit that the role cuda_toolkit installed; empty without one., type: str}
     mpi: {description: C(version) and C(path) of Open MPI's C(mpirun); null without one., type: dict}
     npu: {description: Ascend devices as M(npu_info) returns them; empty without devices., type: dict}
     unused_ports: {description: "Longest ranges of unused TCP ports, such as 10000-32767.", type: str}

@@ -25,10 +25,11 @@ _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[str]:
     """Take the outputs out of the hosts' answers, write them, and return lines about them. Raises NotWrittenError."""
-    number, total, left_out = 0, 0, []
+    number, total, left_out, unmatched = 0, 0, [], []
     for host, answer in answers.items():
         outputs = answer.pop("outputs", None) or {}
         taken: set[Path] = set()
+        unmatched += [set(outputs.get("unmatched") or ())] if outputs else []
         for name, content in outputs.get("files", {}).items():
             target = _target(run_dir / "outputs" / host, name)
             if target is None:
@@ -63,6 +64,10 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
     if left_out:
         more = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
         lines.append(f"not brought: {'; '.join(left_out[:_MAX_NAMED])}{more} (job_outputs_limit_mib)")
+    # A pattern may match on one node alone, such as that of rank 0.
+    nothing = sorted(set.intersection(*unmatched)) if unmatched else []
+    if nothing:
+        lines.append(f"no file matched: {', '.join(map(_quoted, nothing[:_MAX_NAMED]))} (job_outputs)")
     return lines
 
 

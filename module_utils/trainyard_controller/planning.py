@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import random
 import shutil
@@ -28,7 +29,7 @@ from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
 from ..trainyard.job.file.values import Values
 from ..trainyard.job.placement.placement import Member
-from ..trainyard.job.plan import images, imports, witness
+from ..trainyard.job.plan import busy_devices, images, imports, witness
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
@@ -37,6 +38,7 @@ from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
 from . import excluded_record, image_transfer, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import CachedFacts
+from .device_queue import DeviceQueue
 from .launch_record import launch_record
 from .scheduler_clients import Answer, Ask
 
@@ -131,18 +133,33 @@ def prepare(request: Request, ask: Ask) -> Prepared:
         return Prepared([*wrong, *wrong_too, *request.found], NO_PLAN)
     with _new_run(request, job) as run_dir:
         health: excluded_hosts.HealthChecks = {}
-        made = _prepare(request, ask, job, wrong, run_dir, health)
+        queue = None
+        if job.busy_devices == busy_devices.WAIT and not request.check:
+            stopped = functools.partial(run_folder.stopped, run_dir)
+            queue = DeviceQueue(ask, request.show, job.wait_timeout_s, stopped)
+        made = None
+        while made is None:
+            made = _prepare(request, ask, job, wrong, run_dir, health, queue)
         return _with_record(request, made, health if job.health_gate else {}, run_dir.name)
 
 
 def _prepare(
-    request: Request, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, health: excluded_hosts.HealthChecks
-) -> Prepared:
+    request: Request,
+    ask: Ask,
+    job: Job,
+    wrong: list[Finding],
+    run_dir: Path,
+    health: excluded_hosts.HealthChecks,
+    queue: DeviceQueue | None,
+) -> Prepared | None:
+    """Prepare with the nodes as they are; return None after a wait for devices, when that must be done again."""
     planned, findings = _attempts(request, ask, job, run_dir.name, health)
     if not (wrong or findings or request.check) and isinstance(planned.plan, JobPlan):
         brought = _bring_image(request, ask, job, planned.plan)
         if brought is not None:
             planned, findings = (planned, brought) if brought else _attempts(request, ask, job, run_dir.name, health)
+    if queue and not (wrong or findings):
+        findings = queue.visit(planned.node_plans, starts=True)
     excluded = [] if wrong else spares.to_leave_out(job, [host.name for host in request.hosts], findings)
     if excluded:
         rest = dataclasses.replace(request, hosts=[host for host in request.hosts if host.name not in excluded])
@@ -150,9 +167,15 @@ def _prepare(
             job, restarts=dataclasses.replace(job.restarts, spares=job.restarts.spares - len(excluded))
         )
         without, still = _attempts(rest, ask, fewer, run_dir.name, health)
+        if queue and not still:
+            still = queue.visit(without.node_plans, starts=True)
         if not still and without.plan is not None:
             made = _written(request, without.plan, without.source, run_dir, [])
             return dataclasses.replace(made, left_out=findings)
+    if queue and not wrong and busy_devices.only(findings):
+        findings = queue.wait(planned.node_plans, findings)
+        if not findings:
+            return None
     findings = [*wrong, *findings]
     if not planned.node_plans:
         return Prepared(findings, NO_PLAN)

@@ -201,6 +201,13 @@ def stop_launch(run_dir: Path, on_wait: Callable[[], None] = lambda: None) -> bo
         return True
 
 
+def stopped(run_dir: Path) -> bool:
+    """Return whether a launch that waits was stopped; else keep it among the launches that have not ended."""
+    with contextlib.suppress(OSError):
+        os.utime(run_dir / _NOT_STARTED)
+    return (run_dir / _STOP).exists()
+
+
 def launches(runs_dir: Path) -> list[dict[str, Any]]:
     """Return the launches that have not started anything yet, oldest first, like plans without nodes."""
     found = []

@@ -57,8 +57,8 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     `clock` is when the node began and ended the checks.
     """
     begun = time.time()
+    from .job.plan.preflight import BUSY, programs, witness_findings
     from .job.plan.preflight import preflight as check_job
-    from .job.plan.preflight import programs, witness_findings
     from .job.run import health_gate
     from .machine import as_user
     from .machine.tree import Tree
@@ -68,10 +68,8 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
         return {"findings": [finding.as_dict() for finding in found], "programs": {}, "stale": False}
     node = probe(user=user, **facts)["node"]
     found = check_job(node_plan, user)
-    if node_plan["health_gate"]:
-        unhealthy = health_gate.check(Tree(), node_plan, node)
-    else:
-        unhealthy = health_gate.disk_findings(node_plan)
+    gated = node_plan["health_gate"]
+    unhealthy = health_gate.check(Tree(), node_plan, node) if gated else health_gate.disk_findings(node_plan)
     # A limit that the node can never meet, or a folder that our user may not write, is no problem of the node.
     limits = health_gate.limit_findings(Tree(), node_plan)
     found += [*limits, *(each for each in unhealthy if each.check == health_gate.OF_USER)]
@@ -79,8 +77,8 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     unhealthy = [each for each in unhealthy if each.check not in not_of_node]
     stale = node["fingerprint"] != node_plan["fingerprint"]
     # The collective runs on the planned devices, if nobody else has them.
-    others = {"devices", "user", health_gate.OF_USER, *health_gate.LIMITS}
-    complete = node_plan["health_gate"] and not stale and not others.intersection(each.check for each in found)
+    others = {BUSY, "user", health_gate.OF_USER, *health_gate.LIMITS}
+    complete = gated and not stale and not others.intersection(each.check for each in found)
     if complete and not unhealthy:
         unhealthy = health_gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
     answer: Answer = {
@@ -91,6 +89,13 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
         "clock": {"begun": begun, "ended": time.time()},
     }
     return {**answer, "node": node} if stale or answer["findings"] else answer
+
+
+def busy(**arguments: Any) -> Answer:
+    """Return `findings` on devices of a job that somebody else has here (preflight.busy)."""
+    from .job.plan.preflight import busy as check
+
+    return check(**arguments)
 
 
 def start(
@@ -221,9 +226,8 @@ def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
     return {"logs": in_folder(Path(job_dir), {}, folder.follow, offsets)}
 
 
-def stacks(*, job_id: str, job_dir: str, looks: int) -> Answer:
+def stacks(*, job_dir: str, looks: int, **_: str) -> Answer:
     """Return the stacks of a job's ranks on this node: `ranks` (job/run/stacks.py), and all details as `text`."""
-    del job_id
     from .job.run import job
 
     return job.take_stacks(Path(job_dir), looks)
@@ -428,7 +432,7 @@ def removal(*, settings: dict[str, Any], data: bool, change: bool) -> Answer:
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
-        *(probe, bring_image, preflight, start, state, running, follow, stacks, collect, remove, folders),
+        *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
@@ -456,8 +460,7 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
         from .machine.as_user import JobError
         from .slurm.commands import SlurmError
 
-        expected = isinstance(error, (JobError, OutOfTimeError, SlurmError))
-        if expected:
+        if isinstance(error, (JobError, OutOfTimeError, SlurmError)):
             return {"failed": True, "msg": str(error)}
         return {"failed": True, "msg": f"{type(error).__name__}: {error}", "exception": traceback.format_exc()}
     finally:

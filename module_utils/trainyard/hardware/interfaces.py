@@ -72,6 +72,8 @@ _TO_GUESTS = re.compile(
 # What engines give to containers unless told otherwise; the same on every machine, so never a way between machines.
 _ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in ("172.17.0.0/16", "10.88.0.0/16"))
 
+_WHOLE_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_FORM = re.compile(r"\^?=?")
 _RATE = re.compile(r"^\s*(\d{1,6}(?:\.\d{1,3})?)\s*Gb/sec\b")
 _STATE = re.compile(r"^\s*\d+:\s*(\S+)\s*$")
 # Representors of virtual functions and sub-functions share the device of the real port.
@@ -154,6 +156,23 @@ def named_interfaces(value: str) -> list[str]:
     if value.startswith("^"):
         return []
     return [name for name in (part.strip() for part in value.removeprefix("=").split(",")) if name]
+
+
+def chooses_none(variable: str, value: str, names: Sequence[str]) -> bool:
+    """Return whether a variable such as NCCL_SOCKET_IFNAME chooses no interface out of `names`.
+
+    For Gloo and TensorPipe each word is a whole name. NCCL and HCCL take beginnings of names, after `=` whole names,
+    after `^` all other interfaces, and ignore a `:port`.
+    """
+    words = [word.strip() for word in value.split(",") if word.strip()]
+    if variable in _WHOLE_NAMES:
+        return any(word not in names for word in words)
+    form = _FORM.match(value)[0]  # type: ignore[index]
+    words = [word.partition(":")[0].strip() for word in value[len(form) :].split(",")]
+    named = {
+        name for name in names for word in words if word and (name == word if "=" in form else name.startswith(word))
+    }
+    return bool(value.strip()) and not (set(names) - {"lo"} - named if "^" in form else named)
 
 
 def behind_nat(interfaces: Sequence[Interface], interface: str, address: str, host_address: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..findings.adhoc import playbook
 from ..findings.findings import counted, grouped, host_list, some_of
-from ..findings.redaction import safe, safe_text
+from ..findings.redaction import HIDDEN, safe, safe_text
 from ..job.run import checkpoints, goodput
 from ..job.run.fewer_nodes import history_text, world_sizes_text
 from ..job.run.progress import clock, not_a_number_text
@@ -101,7 +101,9 @@ def next_command(summary: Data, launch: Data) -> str:
         return playbook("playbooks/stop.yml", inventory, job)
     if summary["state"] == "lost":
         return playbook("playbooks/status.yml", inventory, job)
-    return str(launch.get("command") or "") if summary["state"] != "succeeded" else ""
+    again = str(launch.get("command") or "") if summary["state"] != "succeeded" else ""
+    # A command whose values are hidden cannot be called again as it stands.
+    return playbook("playbooks/logs.yml", inventory, job) if HIDDEN in again else again
 
 
 def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:

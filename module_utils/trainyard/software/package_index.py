@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..findings.findings import Finding
-from .requirements import Pin, without_password
+from .requirements import Pin, normal, without_password
 
 # Upper bound for the versions that a finding lists.
 _MAX_VERSIONS = 8
@@ -22,6 +22,10 @@ _SILENT = re.compile(
 _REASON = re.compile(r"(Connection refused|Name or service not known|Temporary failure in name resolution|timed? ?out"
                      r"|No route to host|Network is unreachable|certificate verify failed|Connection reset by peer)",
                      re.IGNORECASE)  # fmt: skip
+_UNSATISFIED = re.compile(
+    r"Could not find a version that satisfies the requirement (([A-Za-z0-9][\w.-]{0,100})[^\s(]{0,200})"
+    r" \(from ([\w.-]{1,100})\)"
+)
 _NOTHING = "No matching distribution found"
 
 
@@ -85,6 +89,23 @@ def check(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
         f"{prefix}_extra_index_urls, {prefix}_find_links), or another version"
     )
     return Finding(f"index for {pin.name}", found, f"{pin.name} {pin.version}", action)
+
+
+def without_candidate(output: str) -> tuple[str, str, str] | None:
+    """Return the dependency for which pip finds no wheel: name, requirement, the package that needs it; else None."""
+    found = _UNSATISFIED.search(output)
+    return (normal(found[2]), found[1], found[3]) if found else None
+
+
+def of_dependency(
+    name: str, requirement: str, by: str, looked: str, python: str, prefix: str, archives: bool
+) -> Finding:
+    """Return the finding on a dependency without a wheel; `archives`: some of its versions are source archives."""
+    kind = "no wheel, some versions as source archives only," if archives else "nothing that fits"
+    found = f"{by} needs {requirement}, and {looked} has {kind} for {python}"
+    action = f"choose another version of {by}, or name a folder with a wheel of {name} in {prefix}_find_links"
+    action += f"; if you trust the archive, set {prefix}_pip_args: [--no-binary={name}]" if archives else ""
+    return Finding(f"index for {name}", found, f"a wheel of {requirement}", action)
 
 
 def archive_only(pin: Pin, looked: str, python: str, prefix: str) -> Finding:

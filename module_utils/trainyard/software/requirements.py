@@ -108,7 +108,24 @@ def parse_all(texts: Iterable[str], python: tuple[int, int]) -> tuple[list[Pin],
             findings.append(f"{other.text!r} and {pin.text!r} contradict each other: keep one")
         elif pin.hashes and not other.hashes:
             pins[pin.name] = replace(other, hashes=pin.hashes)
-    return list(pins.values()), findings
+    return list(pins.values()), findings + _unlike_torch(pins)
+
+
+def _unlike_torch(pins: Mapping[str, Pin]) -> list[str]:
+    """Return in words which packages with operators of their own are of another release or build than torch."""
+    found, torch = [], pins.get("torch")
+    for name in ("torchvision", "torchaudio"):
+        pin = pins.get(name)
+        if torch is None or pin is None:
+            continue
+        builds = [each.version.partition("+")[2] for each in (torch, pin)]
+        if all(builds) and _local(builds[0]) != _local(builds[1]):
+            found.append(f"{pin.text!r} is of another build than {torch.text!r}: give both the same +{builds[0]}")
+        ours, theirs = (re.match(r"2\.(\d{1,3})\.", torch.version), re.match(r"0\.(\d{1,3})\.", pin.version))
+        # torchvision 0.(M + 15) belongs to torch 2.M.
+        if name == "torchvision" and ours and theirs and int(ours[1]) + 15 != int(theirs[1]):
+            found.append(f"{pin.text!r} does not belong to {torch.text!r}: take torchvision 0.{int(ours[1]) + 15}")
+    return found
 
 
 def wheel_findings(wheels: Mapping[str, str], pins: Iterable[Pin]) -> list[str]:

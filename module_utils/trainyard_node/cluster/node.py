@@ -16,6 +16,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ...trainyard.cluster import ports
@@ -156,6 +157,14 @@ def free_port(tree: Tree, seed: str) -> int | None:
     return next((port for port in candidates[start:] + candidates[:start] if _can_bind(port)), None)
 
 
+def _cuda_home(tree: Tree, mpi_prefix: str | None) -> str:
+    """Return the CUDA toolkit of the role cuda_toolkit, whose link lies beside that of openmpi; else ""."""
+    home = str(Path(mpi_prefix).parent / "cuda") if mpi_prefix else ""
+    # The distribution's own toolkit is in the system's folders.
+    ours = home and tree.exists(f"{home}/bin/nvcc") and tree.path(home).resolve() != Path("/usr")
+    return home if ours else ""
+
+
 def fingerprint(node: dict[str, Any]) -> str:
     """Return a digest of the facts that change rarely; if it is the same, cached facts are still valid.
 
@@ -191,6 +200,7 @@ def read_node(
         "npu": read_npu(tree, accelerators, alone=False) or {},
         "networks": read_networks(tree, user),
         "mpi": read_mpi(tree, mpi_prefix),
+        "cuda_home": _cuda_home(tree, mpi_prefix),
     }
     node["fingerprint"] = fingerprint(node)
     node["unused_ports"] = ports.port_ranges(unused_ports(tree))

@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
+from ...trainyard.software import lock
 from ...trainyard.software import package_index as rules
 from ...trainyard.software.pip_calls import WHEELS
 from ...trainyard.software.requirements import Pin
-from ..machine import programs
+from ..machine import commands, programs
 from .environment_work import Work
 
 # Seconds that one index may be silent, and that one package may take.
@@ -79,4 +81,30 @@ def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
         if finding and rules.check(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
             finding = rules.archive_only(pin, looked, python, prefix)
         found += [finding] if finding else []
-    return found
+    return found or _of_dependencies(work, prefix, pip, looked, python)
+
+
+def _of_dependencies(work: Work, prefix: str, pip: Path, looked: str, python: str) -> list[Finding]:
+    """Return which dependency of packages that are not locked by hashes has no wheel; pip resolves them for that.
+
+    pip reads metadata alone where the index offers it; else it loads the wheels, which stay in its cache.
+    """
+    params = work.params
+    hashed = lock.by_hashes(params["lock"], work.pins, params["wheels"], params["constraints"], work.interpreter.minor)
+    more = [pin for pin in to_ask(work) if pin.name not in hashed.lines and pin.name not in params["wheels"]]
+    if not hashed.lines or not more or programs.weak(work.interpreter.executable):
+        return []
+    with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:
+        constraints = Path(folder, "constraints.txt")
+        constraints.write_text("".join(f"{line}\n" for line in [*work.sources.constraints, *hashed.constraints]))
+        argv = [work.interpreter.executable, str(pip / "pip"), "install", "--dry-run", "--quiet", "--ignore-installed"]
+        argv += [f"--report={folder}/report", f"--constraint={constraints}", *WHEELS, *work.sources.pip_args]
+        environment = {**os.environ, "PIP_NO_INPUT": "1", "PIP_TIMEOUT": str(SILENCE_S), "TMPDIR": folder}
+        environment |= work.sources.environment()
+        done = commands.run([*argv, "--", *(pin.requirement for pin in more)], LIMIT_S, cwd="/", env=environment)
+    needed = rules.without_candidate(done.output) if done.status else None
+    if needed is None:
+        return []
+    name, requirement, by = needed
+    versions = [set(offered(work, Pin(name, name, ""), pip, archives=archives).versions) for archives in (False, True)]
+    return [rules.of_dependency(name, requirement, by, looked, python, prefix, bool(versions[1] - versions[0]))]

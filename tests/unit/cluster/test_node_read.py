@@ -45,6 +45,15 @@ def test_the_facts_of_every_captured_machine_are_json(captured, name):
     assert node["networks"]["problems"] == []
 
 
+def test_the_cuda_toolkit_of_the_role_is_found_beside_open_mpi(captured):
+    tree = captured("plain")
+    assert facts(tree, mpi_prefix="/opt/trainyard/openmpi")["cuda_home"] == ""
+    (tree.path("/opt/trainyard/cuda/bin")).mkdir(parents=True)
+    tree.path("/opt/trainyard/cuda/bin/nvcc").touch()
+    assert facts(tree, mpi_prefix="/opt/trainyard/openmpi")["cuda_home"] == "/opt/trainyard/cuda"
+    assert facts(tree)["cuda_home"] == ""
+
+
 def test_a_plain_machine(captured):
     node = facts(captured("plain"))
     assert node["accelerators"] == {"vendor": "none", "driver": None, "devices": [], "problems": [], "notes": []}

@@ -45,7 +45,7 @@ def table_job(**changes):
 
 
 def table_of(plan):
-    (file,) = plan["files"]
+    file, _ = plan["files"]
     assert file["path"] == TABLE
     return json.loads(file["content"])
 

@@ -204,6 +204,17 @@ def test_a_package_without_a_wheel_is_found_before_anything_is_touched(site, tmp
     assert can_install(requests={"pytorch": part}, pip=packed_pip())["findings"] == []
 
 
+def test_a_dependency_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path):
+    """hydra-core needs a version of antlr4-python3-runtime that is a source archive only."""
+    wheel(site.wheels, "hydra", "built<2")
+    wheel(site.wheels, "built", version="2.0")
+    archive(site.wheels, "built", tmp_path / "ran")
+    part = {"environment": site.params("frame==1.0", "hydra==1.0"), "prefix": "pytorch", "manage_system": True}
+    (found,) = can_install(requests={"pytorch": part}, pip=packed_pip())["findings"]
+    assert found["found"].startswith(f"hydra needs built<2, and {site.wheels} has no wheel, some versions as source")
+    assert "pytorch_pip_args: [--no-binary=built]" in found["action"] and not (tmp_path / "ran").exists()
+
+
 def test_a_file_without_hashes_is_a_finding(site):
     found = Work(site.params("frame==1.0", lock="frame==1.0\n")).findings
     assert [each.found for each in found] == ["the file with hashes has 'frame==1.0'"]

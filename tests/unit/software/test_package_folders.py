@@ -76,3 +76,21 @@ def test_a_venv_of_a_python_elsewhere_may_see_the_packages_of_that(tmp_path):
     (site / "mpi4py-4.0.0.dist-info").mkdir(parents=True)
     (tmp_path / "usr/lib/python3/dist-packages/torch-1.0.egg-info").mkdir(parents=True)
     assert installed_packages(Tree(str(tmp_path)), "/opt/venv") == {"mpi4py": "4.0.0"}
+
+
+def test_an_environment_on_top_of_another_one_needs_a_pth_file(tmp_path):
+    """What docs/environments.md says: --system-site-packages does not show the packages of a virtual environment."""
+    lower = layer(tmp_path, "lower")
+    upper = tmp_path / "upper"
+    python = tmp_path / "lower" / "bin" / "python"
+    subprocess.run([python, "-m", "venv", "--without-pip", "--system-site-packages", upper], check=True)
+
+    def found():
+        asked = subprocess.run([upper / "bin" / "python", "-c", _ASK], check=True, capture_output=True)
+        return "lower" in json.loads(asked.stdout), "lower" in installed_packages(Tree(), str(upper))
+
+    assert found() == (False, False)
+    folder = 'import sysconfig; print(sysconfig.get_path("purelib"))'
+    command = f"{python} -c '{folder}' > \"$({upper}/bin/python -c '{folder}')/lower.pth\""
+    subprocess.run(["sh", "-c", command], check=True)
+    assert found() == (True, True) and lower.is_dir()

@@ -60,3 +60,13 @@ def test_sources_of_pip_are_shown_without_passwords():
     assert text == "https://***@mirror.example.org/simple and https://b.example.org and /wheels"
     assert package_index.where("", [], [], False) == "the index of pip's own configuration there"
     assert package_index.where("https://a", ["https://b"], ["/wheels"], True) == "/wheels"
+
+
+def test_a_dependency_for_which_pip_finds_nothing_is_named_with_what_needs_it():
+    error = "ERROR: Could not find a version that satisfies the requirement {} (from versions: 4.13.2)\n"
+    needed = package_index.without_candidate(error.format("antlr4_python3_runtime==4.9.* (from hydra-core)"))
+    assert needed == ("antlr4-python3-runtime", "antlr4_python3_runtime==4.9.*", "hydra-core")
+    assert package_index.without_candidate(error.format("torch==9")) is None
+    for archives in (True, False):
+        finding = package_index.of_dependency(*needed, "the index", "Python 3.12", "pytorch", archives)
+        assert ("--no-binary=antlr4-python3-runtime" in finding.action) is archives

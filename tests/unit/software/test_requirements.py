@@ -143,3 +143,22 @@ def test_a_local_version_is_percent_encoded_in_an_address():
     pins, _ = requirements.parse_all(["torch==2.13.0+cpu"], PYTHON)
     address = f"https://x/torch-2.13.0%2Bcpu-cp311-cp311-linux.whl{SUM}"
     assert requirements.wheel_findings({"torch": address}, pins) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["torch==2.7.1+cu126", "torchvision==0.22.1+cu126", "torchaudio==2.7.1+cu126"], ""),
+        (["torch==2.7.1+cu126", "torchvision==0.22.1"], ""),
+        (["torchvision==0.22.1+cpu"], ""),
+        (["torch==2.7.1+cu126", "torchvision==0.22.1+cpu"], "give both the same +cu126"),
+        (["torch==2.7.1+cu126", "torchaudio==2.7.1+cu128"], "give both the same +cu126"),
+        (
+            ["torch==2.7.1", "torchvision==0.21.0"],
+            "'torchvision==0.21.0' does not belong to 'torch==2.7.1': take torchvision 0.22",
+        ),
+    ],
+)
+def test_torchvision_is_of_the_release_and_the_build_of_torch(texts, found):
+    wrong = requirements.parse_all(texts, (3, 12))[1]
+    assert [text.endswith(found) for text in wrong] == ([True] if found else [])

@@ -140,6 +140,9 @@ class Job:
     min_disk_mib: int = 1024
     min_memory_mib: int = 256
     health_gate: bool = True
+    # The launch refuses, waits for or shares devices that somebody else uses; it waits at most so many seconds.
+    busy_devices: str = "refuse"
+    wait_timeout_s: int = 86_400
     slow_ranks: bool = True
     progress_pattern: str = ""
     restarts: Restarts = Restarts()

@@ -93,6 +93,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         min_disk_mib=values.number("job_min_disk_mib"),
         min_memory_mib=values.number("job_min_memory_mib"),
         health_gate=values.flag("job_health_gate"),
+        busy_devices=values.choice("job_busy_devices"),
+        wait_timeout_s=values.number("job_wait_timeout"),
         slow_ranks=values.flag("job_slow_ranks"),
         progress_pattern=_progress_pattern(values),
         restarts=restart_settings.parse(values, scheduler, launcher),

@@ -16,6 +16,7 @@ from . import mindspore_tls as tls
 
 MPI_PLACEMENTS = ("hostfile", "hosts")
 ONEFLOW_STYLES = ("launch", "address_list")
+BUSY_DEVICES = ("refuse", "wait", "share")
 _DAY, _YEAR = 86_400, 31_536_000  # seconds
 _MAX_MIB = 1_000_000_000
 
@@ -223,6 +224,14 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "before each restart. Only with `job_scheduler: ssh`. [Health check](restarts.md#health-check).",
             default=True,
         ),
+        "job_busy_devices": _text(
+            "If somebody else uses the job's devices, the launch names who, and does this: `refuse`, `wait` until they "
+            "are free, in the order of the launches, or `share` them. Only with `job_scheduler: ssh`. "
+            "[Busy devices](job-file.md#busy-devices).",
+            "refuse",
+            BUSY_DEVICES,
+        ),
+        "job_wait_timeout": _number("Seconds that `job_busy_devices: wait` waits at most.", _DAY, 1, _YEAR),
         "job_packages": _list("Python packages that must have the same version on all nodes.", default=("torch",)),
         "job_data": _list("Paths that must exist on every node."),
         "job_min_disk_mib": _number("Free space in MiB that the job's folder needs on every node.", 1024, 0, _MAX_MIB),

@@ -21,7 +21,7 @@ from ...findings.findings import Finding, counted
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file.job import Job
 from ..file.mindspore_tls import environment as tls_environment
-from .process import Process, rank_log
+from .process import File, Process, rank_log
 
 Facts = Mapping[str, Any]
 
@@ -83,6 +83,9 @@ class Node:
     known_as: str = ""
     # The fact `image` (images.py): how this node runs the job's image, and what is in it; empty without one.
     image: Mapping[str, Any] = field(default_factory=dict)
+    # The names of all interfaces with an address, and the CUDA toolkit that the role installed, or "".
+    interfaces: tuple[str, ...] = ()
+    cuda_home: str = ""
 
     @property
     def ranks(self) -> range:
@@ -359,6 +362,8 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
         node_rank=0,
         address=address,
         interface=interface,
+        interfaces=tuple(each["name"] for each in interfaces if each["addresses"]),
+        cuda_home="" if job.image else str(facts.get("cuda_home") or ""),
         ib_hca=nccl_ib_hca(networks.get("rdma") or ()),
         vendor=str((facts.get("accelerators") or {}).get("vendor") or "none"),
         devices=devices,
@@ -379,6 +384,7 @@ def _node(job: Job, member: Member, facts: Facts, alone: bool) -> tuple[Node | N
 def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
     """Return the variables of every process of a node. Later entries win: job_env, then job_node_env."""
     path = node.image.get("path") or SYSTEM_PATH
+    path = f"{node.cuda_home}/bin:{path}" if node.cuda_home else path
     env = {
         "PATH": path,
         "LANG": "C.UTF-8",
@@ -410,6 +416,11 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         **({PLANNED: str(placement.world_size)} if job.restarts.min_nodes else {}),
         **(tls_environment(placement.job_dir) if job.tls else {}),
     }
+
+
+def hosts_file(placement: Placement) -> File:
+    """Return the file with the addresses of the nodes in the order of their ranks, from which TRAINYARD_HOSTS comes."""
+    return File("hosts", "".join(f"{node.address}\n" for node in placement.nodes), lists_nodes=True)
 
 
 def rank_process(job: Job, placement: Placement, node: Node, rank: int, env: Mapping[str, str]) -> Process:

@@ -19,7 +19,7 @@ from ..file.command import leaves_source, module_of, scripts
 from ..file.job import Job
 from ..launchers import LAUNCHERS
 from ..launchers.mindspore import build_findings
-from ..placement.placement import Member, Node, Placement, candidates, common_environment, place
+from ..placement.placement import Member, Node, Placement, candidates, common_environment, hosts_file, place
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
 from ..run import containers, fewer_nodes
@@ -144,6 +144,7 @@ class JobPlan:
             "min_disk_mib": job.min_disk_mib,
             "min_memory_mib": job.min_memory_mib,
             "health_gate": job.health_gate,
+            "busy_devices": job.busy_devices,
             "secret_env": list(job.secret_env),
             "progress_pattern": job.progress_pattern,
             "events": [dict(each) for each in job.events.receivers],
@@ -214,6 +215,7 @@ SHARED = (
     "job_id", "launcher", "job_dir", "rank_log", "venv", "venvs", "monitor_port", "silent_after_s", "timeout_s",
     "max_restarts", "restart_on", "rejoin_s", "checkpoints", "checkpoint_rollback", "stop", "hang", "slow_ranks",
     "world_size", "progress_pattern", "data", "min_disk_mib", "min_memory_mib", "health_gate", "metrics_folder",
+    "busy_devices",
 )  # fmt: skip
 
 
@@ -306,7 +308,7 @@ def build(
         created=created,
         processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
         files={node.host: launcher.files(job, placement, node) for node in placement.nodes},
-        shared_files=launcher.shared_files(job, placement),
+        shared_files=[*launcher.shared_files(job, placement), hosts_file(placement)],
         spares=ready,
         warnings=[*(each for each in findings if isinstance(each, Warned)), *secret_values.hints(job.env)],
         all_reduce=all_reduce,

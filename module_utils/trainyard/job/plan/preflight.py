@@ -13,7 +13,7 @@ from ...cluster.clocks import MAX_APART_S
 from ...cluster.clocks import apart as clocks_apart
 from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted
-from ...hardware.interfaces import leads_nowhere, named_interfaces
+from ...hardware.interfaces import chooses_none, leads_nowhere, named_interfaces
 from ..file.command import scripts
 from ..file.job import Job
 from ..placement.placement import Placement, common_environment, left_out
@@ -29,7 +29,7 @@ INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_
 MAX_ADDRESSES = 8
 # Upper bound for processes on each processor, without devices: a few are tests of a program, more starve each other.
 MAX_PER_CPU = 16
-# Digits of a digest that a finding shows.
+# Digits of a digest, and interfaces, that a finding shows.
 _SHOWN = 12
 
 
@@ -76,20 +76,19 @@ def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
 
 
 def interface_findings(job: Job, placement: Placement) -> list[Finding]:
-    """Find variables of the job that send its ranks to an interface which reaches no other node."""
-    if len(placement.nodes) < 2:
-        return []
+    """Find variables of the job that send its ranks to an interface which is not there, or reaches no other node."""
     findings = []
     for node in placement.nodes:
         env = common_environment(job, placement, node)
         for variable in INTERFACE_VARIABLES:
-            for name in named_interfaces(env.get(variable, "")):
-                why = leads_nowhere(name)
-                if why:
-                    found = f"{variable}={env[variable]}: {name} ({why})"
-                    expected = "an interface that reaches the other nodes"
-                    action = f"remove {variable} from job_env or job_node_env: the plan sets it for each node"
-                    findings.append(Finding("interface", found, expected, action, host=node.host))
+            value, expected = env.get(variable, ""), "an interface that reaches the other nodes"
+            reasons = [(name, leads_nowhere(name)) for name in named_interfaces(value)]
+            found = [f"{name} ({why})" for name, why in reasons if why and len(placement.nodes) > 1]
+            if node.interfaces and chooses_none(variable, value, node.interfaces):
+                found, expected = ["the node has no such interface"], f"one of {', '.join(node.interfaces[:_SHOWN])}"
+            for text in found:
+                action = f"remove {variable} from job_env or job_node_env: the plan sets it for each node"
+                findings.append(Finding("interface", f"{variable}={value}: {text}", expected, action, host=node.host))
     return findings
 
 

@@ -180,6 +180,7 @@ NODE = {
     "packages": Each(MAYBE_TEXT),
     "accelerators": {"vendor": MAYBE_TEXT, "?driver": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
     "?image": IMAGE,
+    "?cuda_home": str,
     "npu": (_NPUS, Exact({}), NOTHING),
     "networks": {
         "interfaces": _INTERFACES,
@@ -214,7 +215,12 @@ SEEN = {
 }
 LOGS = Each(Raw())
 # Names of files as they are: on one line, two could become one.
-OUTPUTS = {"files": Each(Raw(), Raw()), "left_out": [{"name": Raw(), "size": int, "?why": str}], "more": int}
+OUTPUTS = {
+    "files": Each(Raw(), Raw()),
+    "left_out": [{"name": Raw(), "size": int, "?why": str}],
+    "more": int,
+    "?unmatched": [Raw()],
+}
 KERNEL = {"time": TIME, "kind": str, "text": str}
 NOT_ENDED = {
     **{"count": int, "user": str, "processes": [str]},
@@ -247,6 +253,7 @@ SHAPES: dict[str, Shape] = {
         "?clock": dict.fromkeys(("begun", "ended"), TIME),
         "?node": NODE,
     },
+    "busy": {"findings": [FINDING]},
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
     "running": {"running": Each(str), "?ended": [str]},

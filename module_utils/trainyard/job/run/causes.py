@@ -44,6 +44,11 @@ _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|
 _IGNORED = re.compile(r"Exception ignored in|Exception in thread")
 _OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
 # Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
+# PyTorch, CUDA's libraries, JAX and TensorFlow, Ascend. A shape with the host's memory has none of these words.
+_NO_DEVICE_MEMORY = re.compile(
+    r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|NPU|GPU|HIP|XPU) out of memory|CUDA(?: driver)? error: out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|NPU out of memory|RESOURCE_EXHAUSTED|ResourceExhaustedError"
+)
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
 # Errors of connections. They may be a download's, unless a node of the job is away.
 _CONNECTION = re.compile(
@@ -119,6 +124,11 @@ def no_room(log: str) -> str:
     last = lines[-_LAST:] if error is None else [lines[error]]
     found = next((line for line in reversed(last) if _NO_ROOM.search(line)), "")
     return f"it could not write: {found[:_MAX_LINE]}" if found else ""
+
+
+def no_device_memory(error: str) -> bool:
+    """Return whether an error says that a GPU or an NPU had no memory left, not the host."""
+    return bool(_NO_DEVICE_MEMORY.search(error))
 
 
 def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:

@@ -96,6 +96,7 @@ _FIELDS: Mapping[str, Shape] = {
     "job_id": _id,
     **dict.fromkeys(("job_name", "launcher", "job_dir", "progress_pattern"), str),
     **dict.fromkeys(("?venv", "?venvs", "?image", "?metrics_folder", "?asked_by", "?checkpoints", "?one_copy"), str),
+    "?busy_devices": str,
     "rank_log": file_name,
     "created": created,
     "world_size": _RANKS,

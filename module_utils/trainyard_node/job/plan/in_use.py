@@ -10,12 +10,10 @@ import contextlib
 from collections.abc import Collection
 from pathlib import Path
 
+from ....trainyard.hardware.device_processes import NAME_BYTES, SERVICES
 from ...slurm import set_aside
 from ..run import device_holders, job, processes
 
-# Services of the driver, which stop and start with it. The kernel cuts names of programs after 15 bytes.
-SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
-_NAME_BYTES = 15
 # k3s and RKE2 include a kubelet.
 _KUBELETS = ("kubelet", "k3s-server", "k3s-agent", "rke2")
 _MAX_USES = 8
@@ -23,7 +21,7 @@ _MAX_USES = 8
 
 def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dict[int, str]:
     """Return the programs that have an NVIDIA GPU open, by process id; `services` are programs that do not count."""
-    ignored = {name[:_NAME_BYTES] for name in (*SERVICES, *services)}
+    ignored = {name[:NAME_BYTES] for name in (*SERVICES, *services)}
     found = {}
     for pid in processes.pids(proc):
         # A process may end meanwhile.

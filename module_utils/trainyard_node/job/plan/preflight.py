@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings.findings import Finding
+from ....trainyard.job.plan import busy_devices
 from ...cluster.ssh_logins import reach
 from ...machine import as_user, commands
 from ...machine.as_user import JobError
 from ...machine.programs import bare
 from ...machine.tree import open_file
-from ..run import folders, port_holder
-from . import imports
+from ..run import device_holders, folders, port_holder
+from . import imports, tickets
 
 NodePlan = dict[str, Any]
+BUSY = busy_devices.CHECK
 # A first packet that is lost is sent again after 1 s, a second one after 2 s more.
 CONNECT_TIMEOUT_S = 10
 # Each login goes to another node, so no server's limit on new connections is met.
@@ -280,15 +282,25 @@ def _may(user: str, path: str, mode: int) -> bool:
 
 
 def device_findings(node_plan: NodePlan) -> list[Finding]:
-    """Find that another job of ours runs on the same devices of this node."""
-    devices, findings = set(node_plan["devices"]), []
-    for folder, held in as_user.in_each(_other_jobs(node_plan) if devices else (), folders.held_devices).items():
-        if shared := sorted(devices.intersection(held)):
-            found = f"device {', '.join(map(str, shared))} in use by job {folder.name}"
-            stop = f"playbooks/stop.yml with job_id {folder.name}"
-            action = f"choose others with job_devices, wait, or stop that job: {stop}"
-            findings.append(Finding("devices", found, "devices that no other job has", action))
-    return findings
+    """Find that somebody else uses the devices of this node: a job of ours, another program, or who waits for them."""
+    devices, found = list(node_plan["devices"]), {}
+    if not devices or node_plan.get("busy_devices") == busy_devices.SHARE:
+        return []
+    for folder, held in as_user.in_each(_other_jobs(node_plan), folders.held_devices).items():
+        if shared := sorted(set(devices).intersection(held)):
+            found[folder.name] = shared
+    queue = busy_devices.ahead(node_plan["job_id"], devices, tickets.read(Path(node_plan["job_dir"]).parent))
+    return busy_devices.findings(
+        found,
+        device_holders.described(*device_holders.lasting(devices), without=(*found, node_plan["job_id"])),
+        [job_id for job_id in queue if job_id not in found],
+    )
+
+
+def busy(node_plan: NodePlan, starts: bool) -> dict[str, Any]:
+    """Renew the ticket of a launch that waits for devices of this node; return `findings` on who has them."""
+    tickets.renew(Path(node_plan["job_dir"]).parent, node_plan["job_id"], list(node_plan["devices"]), starts)
+    return {"findings": [finding.on(node_plan["host"]).as_dict() for finding in device_findings(node_plan)]}
 
 
 def _digest(path: Path) -> dict[str, str]:

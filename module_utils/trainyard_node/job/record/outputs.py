@@ -37,12 +37,13 @@ def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str
 
     `files` are contents in base64 by name, at most `limit` bytes together, the smallest first. `left_out` are `name`
     and `size` of those that did not fit, or `why` else they are not sent. Names are relative to the working folder, or
-    absolute, each on one printable line (_printable). Links are no files.
+    absolute, each on one printable line (_printable). Links are no files. `unmatched` are the patterns without a file.
     """
     files: dict[str, str] = {}
     left_out: list[dict[str, Any]] = []
     remaining = limit
-    found = sorted(_found(job_dir / "source", patterns))
+    unmatched: list[str] = []
+    found = sorted(_found(job_dir / "source", patterns, unmatched))
     names = {name for _, name, _ in found}
     for size, own, path in found:
         name = _printable(own)
@@ -58,7 +59,8 @@ def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str
             continue
         files[name] = base64.b64encode(content).decode()
         remaining -= len(content)
-    return {"files": files, "left_out": left_out[:MAX_NAMED], "more": max(0, len(left_out) - MAX_NAMED)}
+    more = max(0, len(left_out) - MAX_NAMED)
+    return {"files": files, "left_out": left_out[:MAX_NAMED], "more": more, "unmatched": unmatched}
 
 
 def _printable(name: str) -> str:
@@ -69,12 +71,15 @@ def _printable(name: str) -> str:
     return name if name.isprintable() else quote(os.fsencode(name), safe=_PLAIN)
 
 
-def _found(folder: Path, patterns: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield size, name and path of each file."""
+def _found(folder: Path, patterns: Sequence[str], unmatched: list[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield size, name and path of each file; add patterns without any to `unmatched`."""
     seen = set()
     for pattern in patterns:
         root = Path("/") if pattern.startswith("/") else folder
+        unmatched.append(pattern)
         for path in islice(_files(root, pattern.strip("/")), MAX_VISITED):
+            if unmatched[-1:] == [pattern]:
+                unmatched.pop()
             name = str(path) if root != folder else str(path.relative_to(folder))
             if name not in seen:
                 seen.add(name)

@@ -12,19 +12,27 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...machine.programs import english
+from ...machine.tree import Tree
+from ...machine.users import user_name
 from . import processes
+
+if TYPE_CHECKING:
+    from ....trainyard.hardware.device_processes import Use
 
 NVIDIA, ASCEND = re.compile(r"/dev/nvidia(\d+)"), re.compile(r"/dev/davinci(\d+)")
 # Time limit of nvidia-smi, and the pause between two checks, in seconds.
 LIMIT_S, CHECK_S = 20.0, 1.0
-# This server keeps a context on each GPU for its clients.
-_SERVERS = ("nvidia-cuda-mps-server",)
 _MAX_HOLDERS = 4
+# Time limit of each tool at the failure of a rank, in seconds: other nodes wait for this monitor's report.
+FAILURE_S = 5.0
+# Time in which a driver gives back the memory of a process that has ended, in seconds.
+FORGET_S = 5.0
 # Statuses of nvidia-smi for a missing GPU, power cable, driver or interrupt, or a GPU that fell off the bus
 # (nvidia-smi(1), RETURN VALUE): no attempt can start there.
 _GONE = frozenset((6, 8, 9, 10, 15))
@@ -38,30 +46,19 @@ def opened(pid: int, device: re.Pattern[str], proc: Path) -> set[int]:
     return {int(match[1]) for match in matches if match}
 
 
-def compute_apps(text: str) -> dict[int, str]:
-    """Read `nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader`: program by process id."""
-    found = {}
-    for line in text.splitlines():
-        pid, comma, name = line.partition(",")
-        if comma and pid.strip().isdecimal():
-            found[int(pid)] = name.strip().rpartition("/")[2][:80] or "a program"
-    return found
-
-
 class _GoneError(Exception):
     """GPUs do not answer; the text is from nvidia-smi."""
 
 
-def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
-    """Return the processes with a context on these GPUs; None without an NVIDIA driver. Raises _GoneError."""
+def _nvidia_smi(query: str, devices: Sequence[int], limit_s: float) -> str | None:
+    """Return what nvidia-smi answers about these GPUs; None where it does not know the query. Raises _GoneError."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None
-    which = ["-i", ",".join(map(str, devices))]
-    query = [tool, "--query-compute-apps=pid,process_name", "--format=csv,noheader", *which]
+    argv = [tool, query, "--format=csv,noheader,nounits", "-i", ",".join(map(str, devices))]
     try:
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "env": english()}
-        done = subprocess.run(query, timeout=limit_s, check=False, **options)
+        done = subprocess.run(argv, timeout=limit_s, check=False, **options)
     except subprocess.TimeoutExpired:
         raise _GoneError(f"nvidia-smi gave no answer within {limit_s:g} s") from None
     except OSError:
@@ -70,29 +67,97 @@ def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
         lines = (done.stdout + done.stderr).decode("utf-8", "replace").split("\n")
         first = next((line.strip() for line in lines if line.strip()), f"status {done.returncode}")
         raise _GoneError(f"nvidia-smi: {first[:200]}")
-    if done.returncode:
-        return None
-    return compute_apps(done.stdout.decode("utf-8", "replace"))
+    return None if done.returncode else done.stdout.decode("utf-8", "replace")
 
 
-def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC), limit_s: float = LIMIT_S) -> str:
+def _apps(devices: Sequence[int], limit_s: float) -> str | None:
+    from ....trainyard.hardware.device_processes import APP_FIELDS
+
+    return _nvidia_smi(f"--query-compute-apps={','.join(APP_FIELDS)}", devices, limit_s)
+
+
+def holders(devices: Sequence[int], limit_s: float = LIMIT_S) -> tuple[str, list[Use]]:
+    """Return the kind of these devices, GPU or NPU, and who holds them; nobody where the driver does not answer."""
+    from ....trainyard.hardware import device_processes as rules
+
+    try:
+        apps = _apps(devices, limit_s)
+        if apps is not None:
+            query = (f"--query-gpu={','.join(fields)}" for fields in (rules.GPU_FIELDS, rules.GPU_FIELDS[:-1]))
+            answers = (_nvidia_smi(each, devices, limit_s) for each in query)
+            known = rules.gpus(next(filter(None, answers), ""))
+            return "GPU", rules.holding(rules.compute_apps(apps, known), known)
+    except _GoneError:
+        return "GPU", []
+    tree = Tree()
+    table, mapping = (tree.command("npu-smi", ["npu-smi", *words], limit_s) for words in (["info"], ["info", "-m"]))
+    ids = mapping.output if mapping and not mapping.status else None
+    uses = rules.npu_processes(table.output, ids) if table and not table.status else []
+    return "NPU", rules.holding([use for use in uses if use.device in devices], {})
+
+
+def lasting(devices: Sequence[int]) -> tuple[str, list[Use]]:
+    """Return the same when the driver has had some seconds to forget processes that have ended."""
+    until = time.monotonic() + FORGET_S
+    while True:
+        kind, uses = holders(devices)
+        if all(processes.start_time(use.pid) for use in uses) or time.monotonic() >= until:
+            return kind, uses
+        time.sleep(CHECK_S)
+
+
+def described(
+    kind: str, uses: Sequence[Use], without: Collection[str] = (), proc: Path = Path(processes.PROC)
+) -> list[str]:
+    """Return a text for each process that holds devices, without processes of jobs in `without` and tools of ours."""
+    from ....trainyard.hardware.device_processes import size
+
+    held_by: dict[tuple[int, str], list[str]] = {}
+    for use in uses:
+        held_by.setdefault((use.pid, use.program), []).append(f"{size(use.mib)} of {kind} {use.device}")
+    texts = []
+    for (pid, program), amounts in held_by.items():
+        job_id, environment = processes.job_of(pid, proc), processes.environment(pid, proc)
+        if job_id in without or processes.OWN_TOOL in environment:
+            continue
+        uid = processes.user(pid, proc)
+        whose = " in another container" if uid is None else f" of {user_name(uid) or uid}"
+        who = f"process {pid} ({program}){whose}" if pid else "a process that the driver does not list"
+        texts.append(f"{who}{f' (job {job_id})' if job_id else ''} holds {' and '.join(few(amounts, _MAX_HOLDERS))}")
+    return few(texts, _MAX_HOLDERS)
+
+
+def beside(devices: Sequence[int], job_id: str) -> str:
+    """Return who else holds devices on which a rank of this job got no memory; "" for nobody."""
+    kind, uses = holders(devices, FAILURE_S)
+    return "; ".join(described(kind, uses, [job_id]))
+
+
+def held(
+    devices: Sequence[int], since: float, proc: Path = Path(processes.PROC), limit_s: float = LIMIT_S, of_job: str = ""
+) -> str:
     """Return which processes that began after `since` (s since boot) use these devices; "" without any.
 
     If NVIDIA's driver no longer finds the devices, its message is returned. Older processes did not keep the job from
-    starting.
+    starting. With `of_job` only processes of this job count: it shares its devices.
     """
+    from ....trainyard.hardware.device_processes import SERVERS, compute_apps
+
     try:
-        found = _of_nvidia(devices, limit_s)
+        apps = _apps(devices, limit_s)
     except _GoneError as error:
         return str(error)
-    if found is None:
-        found = {}
-        for pid in processes.pids(proc):
-            # Processes of other users are hidden.
-            with contextlib.suppress(OSError):
-                if opened(pid, ASCEND, proc).intersection(devices):
-                    found[pid] = processes.name(pid, proc)
-    here = {pid: name for pid, name in found.items() if name not in _SERVERS and _began(proc / str(pid)) > since}
+    found = {} if apps is None else {use.pid: use.program for use in compute_apps(apps, {})}
+    for pid in processes.pids(proc) if apps is None else ():
+        # Processes of other users are hidden.
+        with contextlib.suppress(OSError):
+            if opened(pid, ASCEND, proc).intersection(devices):
+                found[pid] = processes.name(pid, proc)
+    here = {
+        pid: name
+        for pid, name in found.items()
+        if name not in SERVERS and _began(proc / str(pid)) > since and of_job in ("", processes.job_of(pid, proc))
+    }
     return ", ".join(few([f"{name} (process {pid})" for pid, name in sorted(here.items())], _MAX_HOLDERS))
 
 

@@ -29,6 +29,8 @@ _MPI_PLACE = {
     "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
     "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
+# Upper bound for a variable, in bytes: execve(2) takes 128 KiB.
+_MAX_VARIABLE = 120_000
 _MPI_OWN = ("OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_")
 
 
@@ -137,7 +139,18 @@ def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], d
     """Return the node plan, one of its processes, and that process's environment."""
     node_plan = _read_node_plan(job_dir)
     process = next(each for each in node_plan["processes"] if each["name"] == name)
-    return node_plan, process, {**node_plan["base_env"], **process["env"], **node_plan["secret_env"]}
+    env = {**node_plan["base_env"], **process["env"], **node_plan["secret_env"], **_hosts(job_dir)}
+    return node_plan, process, env
+
+
+def _hosts(job_dir: str) -> dict[str, str]:
+    """Return TRAINYARD_HOSTS, the addresses of the present nodes in the order of their ranks, as far as it fits."""
+    try:
+        with open(f"{job_dir}/hosts", encoding="utf-8") as file:
+            hosts = ",".join(file.read(_MAX_VARIABLE + 1).split())
+    except OSError:
+        return {}
+    return {"TRAINYARD_HOSTS": hosts} if len(hosts) < _MAX_VARIABLE else {}
 
 
 def _read_node_plan(job_dir: str) -> dict[str, Any]:
@@ -348,7 +361,7 @@ def run_mpi_rank(names: str, *argv: str) -> int:
     planned = {name: value for name, value in environment.items() if name in own or name.startswith(_MPI_OWN)}
     place = {name: environment[theirs] for name, theirs in _MPI_PLACE.items()}
     os.chdir(f"{job_dir}/source")
-    env = {**node_plan["base_env"], **planned, **node_plan["secret_env"], **place}
+    env = {**node_plan["base_env"], **planned, **node_plan["secret_env"], **_hosts(job_dir), **place}
     return _become_rank(argv, env, node_plan.get("container"))
 
 

@@ -19,7 +19,7 @@ from ....trainyard.job.run import failure as failures
 from ....trainyard.job.run.messages import Message
 from ...machine.json_files import end_of
 from ...machine.tree import Tree
-from . import agent_ranks, oom_kills, port_holder, units
+from . import agent_ranks, device_holders, oom_kills, port_holder, units
 from .disk_space import full, shared_memory
 from .held_exits import HeldExits
 from .rank_exits import Exit, read_exits
@@ -36,10 +36,12 @@ class Failures:
         self.job_dir, self.node_plan, self.host = job_dir, node_plan, node_plan["host"]
         self._hidden, self._slice = hidden, units.slice_of(node_plan)
         self._held, self._oom_before = HeldExits(node_plan), self._oom_kills()
+        self._beside: str | None = None
 
     def begin_attempt(self) -> None:
         """Begin an attempt: earlier kills by the OOM killer and lines of launchers do not count for it."""
         self._held.begin_attempt()
+        self._beside = None
         self._oom_before = self._oom_kills()
 
     def _oom_kills(self) -> dict[str, int]:
@@ -127,6 +129,14 @@ class Failures:
             if cause.get("reason") and cause["rank"] in range(self.node_plan["world_size"])
         ]
 
+    def _device_holders(self, error: str) -> str:
+        """Return who else holds the devices, once in an attempt, where a rank got no memory of its device."""
+        if not self.node_plan.get("devices") or not causes.no_device_memory(error):
+            return ""
+        if self._beside is None:
+            self._beside = device_holders.beside(self.node_plan["devices"], self.node_plan["job_id"])
+        return self._beside
+
     def _evidence(self, process: Message, rank: int | None, log: str) -> dict[str, str]:
         """Return what the log says of the failure (restart_rules.evidence)."""
         # A rank seldom fails, and its expressions take time to compile.
@@ -181,6 +191,7 @@ class Failures:
         error = f"{reasons[0]} {record.get('error')} {record.get('doubt')}"
         error = "Bus error" if record["signal"] == signal.SIGBUS else error
         used = "" if elsewhere else shared_memory(self.host, error)
+        reasons.append("" if elsewhere else self._device_holders(error))
         reason = "; ".join(filter(None, reasons))
         reason = reason if used in reason else f"{reason}; {used}".removeprefix("; ")
         record = {**record, "reason": reason} if reason else record

@@ -11,7 +11,6 @@ from ...machine.users import user_name
 from . import processes
 
 _PROC = Path(processes.PROC)
-_JOB_ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
 # What C, Python and libuv say of a port that is taken.
 _IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _LISTENS, _TIME_WAIT = "0A", "06"
@@ -34,8 +33,8 @@ def named(port: int, proc: Path = _PROC) -> str:
     for pid in processes.pids(proc) if sockets else ():
         with contextlib.suppress(OSError):
             if not sockets.isdisjoint(processes.open_files(pid, proc)):
-                job_id = processes.environment(pid, proc).get("TRAINYARD_JOB_ID", "")
-                of_job = f" of job {job_id}" if _JOB_ID.fullmatch(job_id) else ""
+                job_id = processes.job_of(pid, proc)
+                of_job = f" of job {job_id}" if job_id else ""
                 return f" by {processes.command_line(pid, proc).split(' ')[0]} (pid {pid}){of_job}"
     uid = int(rows[0][7]) if rows else None
     return "" if uid is None else f" by a process of user {user_name(uid) or uid}"

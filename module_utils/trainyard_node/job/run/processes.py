@@ -37,6 +37,7 @@ _SLICE = re.compile(
 )
 # All processes of a job carry its id, or the one that Slurm gave it.
 _MARK = re.compile(rb"(?:^|\0)(?:TRAINYARD_JOB_ID|SLURM_JOB_ID)=[^\0]")
+_ID = re.compile(rb"(?:^|\0)TRAINYARD_JOB_ID=([\w.-]{1,128})(?:\0|$)")
 # Upper bound of a process id on Linux (proc(5), pid_max).
 _MAX_PID = 1 << 22
 
@@ -267,6 +268,15 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
             found.add(pid)
             queue += below.get(pid, ())
     return {pid: alive[pid][1] for pid in found if pid != os.getpid()}
+
+
+def job_of(pid: int, proc: AnyPath = PROC) -> str:
+    """Return the id of the job of a process by its environment or its slice; "" without one, or where it is hidden."""
+    found = _ID.search(_environ(f"{proc}/{pid}"))
+    if found:
+        return found[1].decode()
+    found = _SLICE.search(_content(f"{proc}/{pid}/cgroup"))
+    return found[1].decode().replace("_", "-") if found else ""
 
 
 def of_any_job(proc: AnyPath = PROC) -> set[int]:

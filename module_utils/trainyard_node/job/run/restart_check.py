@@ -39,6 +39,8 @@ class RestartCheck:
     def __init__(self, node_plan: Mapping[str, Any]) -> None:
         """Take the node plan. Nobody holds the devices of a job that begins now."""
         self._node_plan, self._devices = node_plan, list(node_plan.get("devices", ()))
+        # A job that shares its devices waits for its own processes alone.
+        self._of_job = str(node_plan["job_id"]) if node_plan.get("busy_devices") == "share" else ""
         self._checks_health = bool(node_plan.get("health_gate"))
         self._since = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._earlier: Earlier | None = None
@@ -92,7 +94,7 @@ class RestartCheck:
             self.notify()
 
     def _obstacle(self, turn: int) -> Obstacle:
-        holders = held(self._devices, self._since) if self._devices else ""
+        holders = held(self._devices, self._since, of_job=self._of_job) if self._devices else ""
         found = Obstacle(holders)
         if holders or not self._checks_health:
             return found

@@ -52,8 +52,8 @@ _TEXT_ONLY = {
     "trainyard.cluster": "clocks",
     "trainyard.findings": "adhoc checks findings",
     "trainyard.hardware": (
-        "accelerators device_checks device_health gpu_health gpu_links gpu_rules interfaces node_health npu "
-        "pasted port_counters"
+        "accelerators device_checks device_health device_processes gpu_health gpu_links gpu_rules interfaces "
+        "node_health npu pasted port_counters"
     ),
     "trainyard.job.run": "moved_addresses node_numbers",
     "trainyard.nvidia": "local_collective nccl_tests_faults nccl_tests_output",

@@ -52,7 +52,7 @@ def test_its_launch_module_is_started_once_on_each_node(nodes, slots):
 def test_a_script_that_configures_itself_is_started_once_on_each_node(nodes, slots):
     members = [member(number, devices=slots) for number in range(nodes)]
     plan = make_plan(oneflow_job("address_list"), members).as_dict()
-    assert plan["files"] == []
+    assert [file["path"].rpartition("/")[2] for file in plan["files"]] == ["hosts"]
     for number, node in enumerate(plan["nodes"]):
         (process,) = node["processes"]
         assert (process["ranks"], process["argv"]) == (node["ranks"], ["python", "train.py"])
@@ -144,7 +144,7 @@ def start(tmp_path):
     """Start a rank as the launch module does, with the plan's own script, and return its status and stderr."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "trainyard.pyz").write_bytes(packed_runtime())
-    (file,) = make_plan(oneflow_job(stop_grace=0), [member(0)]).as_dict()["files"]
+    file, _ = make_plan(oneflow_job(stop_grace=0), [member(0)]).as_dict()["files"]
     script = tmp_path / "oneflow_rank"
     script.write_text(
         file["content"].replace(JOB_DIR, str(tmp_path)).replace(f"{VENV}/bin/python", shlex.quote(sys.executable))

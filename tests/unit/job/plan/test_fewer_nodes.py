@@ -97,8 +97,8 @@ def test_a_rank_table_is_built_again_without_the_nodes(chip, nodes, absent):
     left = [each for each in members if each.host not in gone]
     job = {"launcher": "rank_table", **FEWER}
     expected, plans = fresh(job, left, 2 * nodes), node_plans(plan.as_dict())
-    (file,) = plan.as_dict()["files"]
-    (wanted,) = make_plan(table_job(**FEWER), left).as_dict()["files"]
+    file, _ = plan.as_dict()["files"]
+    wanted, _ = make_plan(table_job(**FEWER), left).as_dict()["files"]
     for each in left:
         processes, files = derived({**plans[each.host], "files": [file]}, absent)
         assert processes == expected[each.host]["processes"]
@@ -223,7 +223,7 @@ def test_numbers_that_no_node_can_change_are_found(changes, found):
 
 
 def test_a_table_of_the_users_own_is_not_built_again():
-    (written,) = make_plan(table_job(), [server(0), server(1)]).as_dict()["files"]
+    written, _ = make_plan(table_job(), [server(0), server(1)]).as_dict()["files"]
     own, _ = given_rank_table.read("/home/ops/table.json", written["content"])
     job = replace(table_job(**FEWER, rank_table="/home/ops/table.json"), given_table=own)
     (finding,) = planned_with(job, [server(0), server(1)])[1]

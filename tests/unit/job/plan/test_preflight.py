@@ -189,7 +189,7 @@ def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
 
 
 def test_another_job_on_the_same_devices(spec, other_job):
-    assert briefly(checks.preflight(spec, ME)) == [("", "devices", "device 1 in use by job resnet-2")]
+    assert briefly(checks.preflight(spec, ME)) == [("", "job_busy_devices", "device 1 in use by job resnet-2")]
     for devices in ([0, 3], []):
         assert checks.preflight({**spec, "devices": devices}, ME) == []
     other_job.kill()

@@ -155,7 +155,7 @@ def test_a_rank_table_has_the_devices_of_a_spare_with_the_ranks_and_the_name_of_
     members = [server(number, devices=2, chip=chip) for number in range(nodes + len(lost))]
     plan = make_plan(table_job(max_restarts=1, spares=len(lost)), members).as_dict()
     restarts, moved = lose(plan, lost)
-    (planned_file,) = plan["files"]
+    planned_file, _ = plan["files"]
     table, before = json.loads(file(planned_file, planned_file["content"], moved)), json.loads(planned_file["content"])
     assert file(planned_file, json.dumps(table), moved) == rank_table.dumps(table)
     assert rank_table.validate(table, chip) == []
@@ -180,7 +180,7 @@ def test_a_spare_of_another_super_pod_stands_in_its_own():
     members[3].facts["npu"]["super_pod_id"] = "8"
     plan = make_plan(table_job(**SPARE), members).as_dict()
     _, moved = lose(plan, [1])
-    (planned_file,) = plan["files"]
+    planned_file, _ = plan["files"]
     table = json.loads(file(planned_file, planned_file["content"], moved))
     pods = {pod["super_pod_id"]: [each["server_id"] for each in pod["server_list"]] for pod in table["super_pod_list"]}
     assert pods == {"7": ["10.77.0.1", "10.77.0.3"], "8": ["10.77.0.2"]}
@@ -211,7 +211,7 @@ def test_spares_that_cannot_take_a_place_are_findings(job, members, host, facts)
 
 
 def test_a_table_of_the_users_own_has_nothing_of_spares():
-    (written,) = make_plan(table_job(), [server(0), server(1)]).as_dict()["files"]
+    written, _ = make_plan(table_job(), [server(0), server(1)]).as_dict()["files"]
     own, _ = given_rank_table.read("/home/ops/table.json", written["content"])
     job = replace(table_job(**SPARE, rank_table="/home/ops/table.json"), given_table=own)
     (finding,) = planned_with(job, [server(0), server(1), server(2)])[1]

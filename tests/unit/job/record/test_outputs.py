@@ -87,6 +87,18 @@ def test_the_controller_writes_a_folder_for_each_host(tmp_path):
     assert (tmp_path / "outputs/n2/a/b.csv").read_bytes() == b"2" and "outputs" not in answers["n1"]
 
 
+def test_a_pattern_that_matched_on_no_node_is_named(job_dir, tmp_path):
+    patterns = ["model.pt", "nothing/*", "*.py", "nothing", "no\nthing"]
+    unmatched = read_outputs(job_dir, patterns, 1 << 20)["unmatched"]
+    assert unmatched == ["nothing/*", "nothing", "no\nthing"]
+    answers = {
+        host: {"outputs": {**sent({}), "unmatched": each}}
+        for host, each in (("n1", unmatched), ("n2", ["nothing", "*.py", "no\nthing"]))
+    }
+    assert write_outputs(tmp_path, {**answers, "n3": {}}) == ["no file matched: 'no thing', 'nothing' (job_outputs)"]
+    assert write_outputs(tmp_path, {"n1": {"outputs": sent({})}}) == []
+
+
 def test_left_out_files_are_reported(tmp_path):
     lines = write_outputs(tmp_path, {"n1": {"outputs": sent({}, [{"name": "model.pt", "size": 3 << 30}])}, "n2": {}})
     assert lines == ["not brought: n1: 'model.pt', 3072.0 MiB (job_outputs_limit_mib)"]

@@ -141,6 +141,12 @@ def test_the_next_command_follows_from_the_state(changes, command):
     assert page.next_command({**summary(2), **changes}, LAUNCH) == command
 
 
+def test_a_command_with_hidden_values_is_no_next_command():
+    launch = {**LAUNCH, "command": f"{LAUNCH['command']} -e token=(hidden)"}
+    command = page.next_command({**summary(2), "state": "failed"}, launch)
+    assert command == "ansible-playbook playbooks/logs.yml -i mine -e job_id=digits-20261121-200000"
+
+
 def test_a_node_that_still_runs_the_job_needs_a_stop():
     job = summary(2)
     job["nodes"][1]["state"] = "running"

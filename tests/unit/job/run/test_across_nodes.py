@@ -77,13 +77,51 @@ def test_an_inventory_address_on_a_bridge_to_guests_is_refused():
 
 def test_variables_that_choose_such_an_interface_are_named():
     job = make_job(env={"NCCL_SOCKET_IFNAME": "=eth0,docker0"})
-    _, findings = planned(job, [member(0), member(1, env={"GLOO_SOCKET_IFNAME": "lo"})])
+    members = [member(0), member(3, env={"GLOO_SOCKET_IFNAME": "lo"})]
+    lo = {**members[1].facts["networks"]["interfaces"][0], "name": "lo", "addresses": ["127.0.0.1/8"]}
+    members[1].facts["networks"]["interfaces"].append(lo)
+    _, findings = planned(job, members)
     guests = "NCCL_SOCKET_IFNAME==eth0,docker0: docker0 (for containers or virtual machines of this node)"
     loopback = "GLOO_SOCKET_IFNAME=lo: lo (loopback)"
-    assert [(item.host, item.found) for item in findings] == [("n1", guests), ("n2", guests), ("n2", loopback)]
+    assert [(item.host, item.found) for item in findings] == [("n1", guests), ("n4", guests), ("n4", loopback)]
     assert findings[2].action.startswith("remove GLOO_SOCKET_IFNAME from job_env or job_node_env")
     assert planned(make_job(env={"NCCL_SOCKET_IFNAME": "^docker,lo"}), [member(0), member(1)])[1] == []
     assert planned(job, [member(0)])[1] == [], "one node may talk to itself as it likes"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "missing"),
+    [
+        ("NCCL_SOCKET_IFNAME", "ib0", True),
+        ("NCCL_SOCKET_IFNAME", "eth", False),
+        ("NCCL_SOCKET_IFNAME", "=eth", True),
+        ("NCCL_SOCKET_IFNAME", "=ib0,eth0", False),
+        ("NCCL_SOCKET_IFNAME", "eth0:1", False),
+        ("NCCL_SOCKET_IFNAME", "^ib,docker", False),
+        ("NCCL_SOCKET_IFNAME", "^=eth", False),
+        ("NCCL_SOCKET_IFNAME", "^eth", True),
+        ("HCCL_SOCKET_IFNAME", "enp", True),
+        # Gloo takes whole names alone, and needs each.
+        ("GLOO_SOCKET_IFNAME", "eth0", False),
+        ("GLOO_SOCKET_IFNAME", "eth", True),
+        ("GLOO_SOCKET_IFNAME", "eth0,ib0", True),
+        ("GLOO_SOCKET_IFNAME", "=eth0", True),
+        ("TP_SOCKET_IFNAME", "^lo", True),
+    ],
+)
+def test_an_interface_that_a_node_does_not_have_is_found_before_the_start(variable, value, missing):
+    _, findings = planned(make_job(env={variable: value}), [member(0)])
+    found = f"{variable}={value}: the node has no such interface"
+    assert [(item.check, item.found, item.expected) for item in findings] == (
+        [("interface", found, "one of eth0")] if missing else []
+    )
+
+
+def test_a_toolkit_of_the_role_is_in_the_path_of_ranks():
+    given = member(0)
+    given.facts["cuda_home"] = "/opt/trainyard/cuda"
+    env = make_plan(make_job(launcher="direct", venv="/v"), [given]).as_dict()["nodes"][0]["processes"][0]["env"]
+    assert env["PATH"].startswith("/v/bin:/opt/trainyard/cuda/bin:/")
 
 
 # ---- proxies

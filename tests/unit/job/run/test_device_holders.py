@@ -37,11 +37,6 @@ def test_a_younger_process_on_a_device_of_the_job_holds_it(proc):
     assert holders.held([2], 20.0, folder) == ""
 
 
-def test_lines_of_nvidia_smi():
-    output = "4711, /usr/bin/python3\n4712, [Not Found]\n4713, a, b\nNo running processes found\n[N/A], x\n"
-    assert holders.compute_apps(output) == {4711: "python3", 4712: "[Not Found]", 4713: "a, b"}
-
-
 def tool(folder, monkeypatch, text, status=0):
     path = folder / "nvidia-smi"
     path.write_text(f'#!/bin/sh\n# A fake.\necho "$@" > {folder}/asked\n{text}\nexit {status}\n')
@@ -54,7 +49,8 @@ def test_nvidia_smi_queries_the_devices_of_the_job(proc, monkeypatch, tmp_path):
     add(11, "python", 50)
     add(12, "mps", 50)
     add(13, "older", 5)
-    lines = "11, /opt/python\\n12, nvidia-cuda-mps-server\\n13, infer\\n99, in another container\\n"
+    pids = {11: "/opt/python", 12: "nvidia-cuda-mps-server", 13: "infer", 99: "in another container"}
+    lines = "".join(f"GPU-a, {pid}, 500, {name}\\n" for pid, name in pids.items())
     tool(tmp_path, monkeypatch, f"printf '{lines}'")
     assert holders.held([2, 3], 20.0, folder) == "python (process 11)"
     assert (tmp_path / "asked").read_text().endswith("-i 2,3\n")
@@ -90,14 +86,14 @@ def test_the_next_attempt_waits_and_then_the_process_is_named(cluster, tmp_path)
     # What began after the job, and is no process of it: this one stands for what a rank has left.
     with holders.subprocess.Popen(["sleep", "600"]) as left, contextlib.ExitStack() as at_end:
         at_end.callback(left.kill)
-        blocker.write_text(f"{left.pid}, /usr/bin/left-over\n")
+        blocker.write_text(f"GPU-a, {left.pid}, 500, /usr/bin/left-over\n")
         os.kill(job.head.pid("rank0"), signal.SIGKILL)
         wait_for(lambda: job.state()["held"], "the head to hear of it")
         assert job.state()["held"] == f"n2 waits for its devices: left-over (process {left.pid})"
         assert attempt(job.head) == 0
         blocker.write_text("")
         wait_for(lambda: attempt(job.head) == 1 and attempt(job.nodes[1], "rank1") == 1, "the next attempt")
-        blocker.write_text(f"{left.pid}, /usr/bin/left-over\n")
+        blocker.write_text(f"GPU-a, {left.pid}, 500, /usr/bin/left-over\n")
         wait_for(lambda: job.state()["ranks_running"] == 2, "all ranks")
         os.kill(job.head.pid("rank0"), signal.SIGKILL)
         failure = job.over()["failure"]

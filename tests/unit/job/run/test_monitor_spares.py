@@ -99,7 +99,7 @@ def test_tools_of_the_health_check_are_not_ended_as_ranks(cluster, sick, tmp_pat
     slow, asked, told = tmp_path / "slow/nvidia-smi", tmp_path / "asked", tmp_path / "told"
     slow.parent.mkdir()
     waits = f"until [ -e {told} ]; do sleep 0.05; done"
-    waits = f'[ "$1" != --query-compute-apps=pid,process_name ] || {waits}'
+    waits = f'[ "$1" != --query-compute-apps=gpu_uuid,pid,used_memory,process_name ] || {waits}'
     slow.write_text(f'#!/bin/sh\necho >> {asked}\n{waits}\nexec {tmp_path}/bin/nvidia-smi "$@"\n')
     slow.chmod(0o755)
     job = cluster(["wait"], ["wait"], max_restarts=1, n2=GATE)

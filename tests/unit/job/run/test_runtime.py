@@ -112,6 +112,7 @@ def test_a_process_that_waited_for_its_turn_reads_the_plan_again(job_dir, monkey
     def turn_comes(*_):
         now = {**process, "argv": ["train", "-H", "10.0.0.4"], "env": {"MACHINES": "10.0.0.4"}}
         (job_dir / "node_plan.json").write_text(json.dumps({**spec, "processes": [now]}))
+        (job_dir / "hosts").write_text("10.0.0.1\n10.0.0.4\n")
         return 1
 
     started = []
@@ -121,7 +122,8 @@ def test_a_process_that_waited_for_its_turn_reads_the_plan_again(job_dir, monkey
         monkeypatch.setattr(execute, name, lambda *_: None)
     monkeypatch.setattr(os, "chdir", lambda _: None)
     assert execute.run_process(str(job_dir), "rank0") == 0
-    assert started == [(["train", "-H", "10.0.0.4"], {"MACHINES": "10.0.0.4", "TRAINYARD_ATTEMPT": "1"})]
+    env = {"MACHINES": "10.0.0.4", "TRAINYARD_ATTEMPT": "1", "TRAINYARD_HOSTS": "10.0.0.1,10.0.0.4"}
+    assert started == [(["train", "-H", "10.0.0.4"], env)]
 
 
 AGENT = """
