@@ -308,6 +308,8 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
     if not request.available:
         expected = "a group of the inventory with at least one host"
         action = "correct job_hosts, or the inventory (-i)"
+        if request.known:
+            action = "set job_hosts: all for every host of the inventory, or to a group of it, or correct -i"
         findings.append(Finding("job_hosts", f"no host in {group!r}", expected, action))
     elif count + (spare if count else 0) > request.available:
         requested = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
