@@ -8,11 +8,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import yaml
 from ansible.errors import AnsibleError
 from ansible.parsing.vault import VaultLib, VaultSecretsContext
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.inputs import inventories
 
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads the structure of an inventory; values with tags such as !vault count as None."""
+
+
+_Loader.add_multi_constructor("!", lambda *_: None)
 _ENCRYPTED = b"$ANSIBLE_VAULT"
 # Upper bound for files that are decrypted: each takes 0.05 s, and one password mostly opens all.
 _MAX_DECRYPTED = 3
@@ -83,5 +91,14 @@ def inventory_findings(sources: Iterable[str], shown: Callable[[str], str]) -> l
         with contextlib.suppress(OSError), path.open("rb") as file:
             left -= file.read(len(_ENCRYPTED)) == _ENCRYPTED
         wrong = file_finding(path, shown(str(path)), "inventory", decrypt=left >= 0)
-        found += [wrong] if wrong else []
+        found += [wrong] if wrong else _lists(path, shown(str(path)))
     return found
+
+
+def _lists(path: Path, name: str) -> list[Finding]:
+    if path.suffix not in (".yml", ".yaml") or set(_FOLDERS).intersection(path.parts):
+        return []
+    # Ansible reports a file that is no YAML.
+    with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
+        return inventories.lists(name, yaml.load(path.read_text(), Loader=_Loader))  # noqa: S506
+    return []

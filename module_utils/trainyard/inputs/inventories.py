@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..findings.findings import Finding
 from .job_file import similar
 
 _EXPECTED = "an inventory: a file, a folder, or names of hosts such as n1,n2"
 _SECRET = re.compile(r"secret|passw|token|key")
+# Upper bounds for groups and findings of one file.
+_MAX_GROUPS, _MAX_LISTS = 10_000, 20
 _OPTIONS = ("-i", "--inventory", "--inventory-file")
 _EMPTY = tuple(f"{option}=" for option in _OPTIONS[1:])
 
@@ -54,6 +57,25 @@ def missing(path: str, others: Sequence[str], variable: bool) -> Finding:
     else:
         action = f"correct -i; a single host is -i {path}," if re.fullmatch(r"[\w-]+", path) else "correct -i"
     return Finding("inventory", f"no file or folder {path}", _EXPECTED, action)
+
+
+def lists(path: str, data: Any) -> list[Finding]:
+    """Find lists of hosts in an inventory as YAML, where Ansible needs a dictionary; `data` is its content."""
+    findings: list[Finding] = []
+    groups = list(data.items()) if isinstance(data, Mapping) else []
+    # A loop, as an anchor of YAML may name a group above it; more groups than these are not read.
+    for name, group in groups:
+        if len(groups) > _MAX_GROUPS or len(findings) >= _MAX_LISTS:
+            break
+        for key in ("hosts", "children", "vars"):
+            value = group.get(key) if isinstance(group, Mapping) else None
+            if isinstance(value, (list, tuple)):
+                names = ", ".join(f"{each}: " for each in value if isinstance(each, str))
+                action = f"write {key}: {{{names or 'NAME: '}}}" if key != "vars" else "write vars: {NAME: VALUE}"
+                findings.append(Finding("inventory", f"{key} of {name} in {path} is a list", "a dictionary", action))
+            elif key == "children" and isinstance(value, Mapping):
+                groups += value.items()
+    return findings
 
 
 def of_project(path: str) -> Finding:

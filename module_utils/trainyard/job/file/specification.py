@@ -170,8 +170,9 @@ def _command(values: Values) -> tuple[str, ...]:
     is_list = isinstance(command, (list, tuple)) and len(command) > 0 and str(command[0]).strip()
     if is_list and all(isinstance(word, (str, int, float)) and "\0" not in str(word) for word in command):
         return tuple(map(str, command))
-    written = commands.of_text(command) if isinstance(command, str) else ""
+    written, env = commands.of_text(command) if isinstance(command, str) else ("", "")
     action = f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it"
+    action += f". Its variables: job_env: {env}" if env else ""
     values.wrong("job_command", repr(command), "a list of words such as [python, train.py, --epochs, 5]", action)
     return ()
 
