@@ -34,6 +34,7 @@ from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
+from ..trainyard.job.schedulers import own_program
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
 from . import excluded_record, image_transfer, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import CachedFacts
@@ -373,7 +374,10 @@ class _Planned:
 def _plan(request: Request, job: Job, members: Sequence[Member], job_id: str) -> _Planned:
     source = source_folder.read(job.source)
     plan, findings = schedulers.plan(job, members, source, _where(request, job_id))
-    node_plans = plan.node_plans(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
+    node_plans = {}
+    if isinstance(plan, JobPlan):
+        starts = own_program.interpreter(job.command, source)
+        node_plans = plan.node_plans(source.files or [], _imported(job, source), starts)
     return _Planned([*findings, *_unfollowed(request, plan)], plan, node_plans, source)
 
 
