@@ -23,6 +23,7 @@ from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job import schedulers
+from ..trainyard.job.file import packages
 from ..trainyard.job.file import specification as jobs
 from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
@@ -97,7 +98,7 @@ class Request:
         """Return the arguments of the agent's `probe`."""
         return {
             "venv": self.job.get("job_venv") or None,
-            "packages": list(self.job.get("job_packages") or ()),
+            "packages": list(packages.names(map(str, self.job.get("job_packages") or ()))),
             "user": self.user,
             "mpi_prefix": self.mpi_prefix,
         }

@@ -224,7 +224,11 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "before each restart. Only with `job_scheduler: ssh`. [Health check](restarts.md#health-check).",
             default=True,
         ),
-        "job_packages": _list("Python packages that must have the same version on all nodes.", default=("torch",)),
+        "job_packages": _list(
+            "Python packages that must have the same version on all nodes; `numpy>=1.26,<3` also says which, with "
+            "`job_scheduler: ssh`.",
+            default=("torch",),
+        ),
         "job_data": _list("Paths that must exist on every node."),
         "job_min_disk_mib": _number("Free space in MiB that the job's folder needs on every node.", 1024, 0, _MAX_MIB),
         "job_min_memory_mib": _number(
