@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..findings.findings import Finding, host_list
+from ..findings.visible import unwritable
 from ..job.file import specification as jobs
 from ..job.file.command import of_text
 from ..job.file.variables import VARIABLES
@@ -219,6 +220,8 @@ def _text(value: Any) -> Any:
     """Return a text, or an encrypted one; a number becomes a text."""
     if isinstance(value, (bool, list, tuple, Mapping)) or (isinstance(value, str) and value and not value.strip()):
         raise UnfitError("a text")
+    if unwritable(value):
+        raise UnfitError("text in UTF-8")
     return str(value) if isinstance(value, (int, float)) else value
 
 
@@ -322,7 +325,7 @@ def without_value(given: Mapping[str, Any], known: Mapping[str, Variable]) -> tu
 
 def no_value(name: str, place: Place, default: str) -> Finding:
     """Return the finding about a text without a value."""
-    action = f'write {place.how(name, default)}, which is the default, or {name}: "" for an empty text'
+    action = f'write {name}: {default} or {name}: "", or leave {name} out'
     return Finding(name, f"nothing {place.text}", "a text", action)
 
 

@@ -402,6 +402,7 @@ def test_every_text_is_one(name):
     assert convert(name, 7) == "7" and convert(name, "a b") == "a b" and convert(name, "") == ""
     for value in (["a", "b"], {"a": 1}, True, "  "):
         assert refused(name, value).expected == "a text"
+    assert refused(name, "/caf\udce9").expected == "text in UTF-8"
 
 
 def test_a_text_in_a_list_is_what_the_advice_writes():

@@ -12,7 +12,7 @@ from ..file.command import as_list, scripts
 from .records import Source
 
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
-_RUN_BY = {".py": "python", ".sh": "bash"}
+_RUN_BY = {".py": "python3", ".sh": "bash"}
 _STARTS = "a program that the kernel can start"
 
 

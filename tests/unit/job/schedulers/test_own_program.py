@@ -18,8 +18,8 @@ SOURCE = packed(FILES)
 @pytest.mark.parametrize(
     ("command", "found", "action"),
     [
-        (["train.py", "--lr=1"], "train.py without a folder", "write job_command: [python, train.py, --lr=1]"),
-        (["./bare.py"], "bare.py without a first line", "add it, or write job_command: [python, bare.py]"),
+        (["train.py", "--lr=1"], "train.py without a folder", "write job_command: [python3, train.py, --lr=1]"),
+        (["./bare.py"], "bare.py without a first line", "add it, or write job_command: [python3, bare.py]"),
         (
             ["./a.plain.sh"],
             "a.plain.sh, which is not exec",
