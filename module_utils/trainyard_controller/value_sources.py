@@ -126,6 +126,9 @@ class Texts:
             if single and (kind not in _SINGLE or not isinstance(variables[name], _READ)):
                 continue
             for part in yaml_texts.changed(self._node(name, variables[name], place)):
+                if not single and not part.name:
+                    # The text of an option -e is a text.
+                    continue
                 where = Place(f"in {place.file}, line {part.line}", place.file) if place.file else place
                 if single and kind not in inputs.TEXT_KINDS:
                     if isinstance(variables[name], bool) or _DECIMAL.fullmatch(part.written):

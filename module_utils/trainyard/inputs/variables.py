@@ -276,9 +276,9 @@ def _suggestion(variable: Variable, value: Any, place: Place) -> str:
     if variable.kind in TEXT_KINDS:
         if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], str):
             return place.how(variable.name, value[0])
-        default = variable.default
-        example = str(default) if isinstance(default, str) and default and not is_template(default) else "TEXT"
-        return f"one value, such as {place.how(variable.name, example)}, or leave {variable.name} out"
+        default = str(variable.default or "")
+        text = "TEXT" if not default or is_template(default) else default
+        return f"one value, such as {place.how(variable.name, text)}, or leave {variable.name} out"
     if variable.name == "job_command" and isinstance(value, str) and not re.match(r"\[|[\w./=-]*,", value.strip()):
         command, env = of_text(value)
         return place.how(variable.name, command or "[]") + (f" and {place.how('job_env', env)}" if env else "")
