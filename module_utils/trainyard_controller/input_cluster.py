@@ -25,8 +25,6 @@ _SAME = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_ui
 _STACKS = ("nvidia_stack", "nvidia_stack_own")
 # Playbooks that write the report of a verification.
 _VERIFY = ("site.yml", "verify.yml")
-# Playbooks that write to trainyard_runs.
-_KEEP_RUNS = ("launch.yml", "drill.yml", "site.yml", *nothing_to_do.HOSTS)
 
 
 def set_defaults(run: InputRun) -> set[str]:
@@ -152,7 +150,7 @@ def group_by(run: InputRun) -> list[Finding]:
 
 def runs(run: InputRun) -> list[Finding]:
     """Find that a playbook could not write its results to trainyard_runs."""
-    if not run.is_of_project or run.playbook.name not in _KEEP_RUNS:
+    if not run.is_of_project or run.playbook.name not in nothing_to_do.RUNS:
         return []
     try:
         folder = Path(str(run.value(run.inventory.get_host("localhost"), "trainyard_runs"))).expanduser()

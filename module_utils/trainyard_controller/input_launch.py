@@ -11,9 +11,9 @@ from ansible.template import Templar
 from ..trainyard.findings.findings import Finding
 from ..trainyard.inputs import job_file
 from ..trainyard.inputs import variables as inputs
-from ..trainyard.inputs.variables import INVENTORY, Place
+from ..trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
 from .input_run import InputRun
-from .value_sources import leaves, place_of, undefined_name
+from .value_sources import leaves, place_of, reason_of, undefined_name
 
 
 def findings(run: InputRun) -> list[Finding]:
@@ -33,7 +33,11 @@ def findings(run: InputRun) -> list[Finding]:
     # The scheduler decides which hosts there must be, so it is checked before the hosts.
     names = {name: variables[name] for name in ("job_scheduler", "job_launcher")}
     found += schedulers.choice_findings({name: value for name, value in names.items() if not inputs.is_template(value)})
-    return found + _templates(run, job, variables)
+    found += _templates(run, job, variables)
+    chosen = {name: run.extra.get(name, variables[name]) for name in names}
+    # A site's inventory may have variables of several schedulers; those of a job file are for this job.
+    given = [(name, value) for name, value in run.extra.items() if not any(map(inputs.is_template, chosen.values()))]
+    return found + list(filter(None, (job_file.unread(name, value, chosen, place_of(name)) for name, value in given)))
 
 
 def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:
@@ -42,8 +46,8 @@ def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) ->
     templar = Templar(loader=run.loader, variables=variables)
     unset: dict[str, dict[str, Place]] = {}
     for name in job:
-        for text in leaves(variables[name]):
-            place = place_of(text, INVENTORY)
+        for text in leaves(variables[name], encrypted=True):
+            place = place_of(text, COMMAND_LINE if name in run.extra else INVENTORY)
             try:
                 value = templar.template(text)
             except AnsibleUndefinedVariable as error:
@@ -52,9 +56,11 @@ def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) ->
                     unset.setdefault(missing, {})[name] = place
             except AnsibleTemplateSyntaxError as error:
                 found.append(job_file.no_template(name, place, text, str(error)))
-            except AnsibleError:
-                # For example a lookup that fails: Ansible reports it when the value is needed.
-                continue
+            except AnsibleError as error:
+                # A template of facts is undefined here, and so no such error.
+                found.append(
+                    job_file.unresolved(name, place, text if inputs.is_template(text) else "", reason_of(error))
+                )
             else:
                 # The text of another variable is converted like the variable's own.
                 if text is variables[name] and isinstance(value, str):

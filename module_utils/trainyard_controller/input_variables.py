@@ -13,7 +13,7 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.vault import EncryptedString
 from ansible.plugins.loader import become_loader, connection_loader, shell_loader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 
 from ..trainyard.findings.findings import Finding
 from ..trainyard.inputs import inventories, job_file
@@ -36,10 +36,16 @@ _PLUGINS: dict[str, Any] = {
 def convert_extra(run: InputRun) -> list[Finding]:
     """Check and convert the variables of the command line and the job file."""
     where = {name: place_of(name) for name in run.extra}
-    findings = misspelt(run, where) + run.texts.retyped(run.extra)
+    findings = misspelt(run, where) + run.texts.retyped(run.extra, run.documented)
+    left_out, unclear = inputs.without_value(run.extra, run.documented)
+    findings += [inputs.no_value(name, where[name], run.documented[name].default) for name in unclear]
+    run.extra.update(
+        {name: trust_as_template(value) if isinstance(value, str) else value for name, value in left_out.items()}
+    )
+    named = {finding.check for finding in findings}
     changes, wrong = inputs.converted(run.extra, where.__getitem__, run.documented, run.loader.load)
     run.extra.update({name: value_sources.with_place_of(value, run.extra[name]) for name, value in changes.items()})
-    return findings + wrong
+    return findings + [finding for finding in wrong if finding.check not in named]
 
 
 def misspelt(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
@@ -52,9 +58,16 @@ def misspelt(run: InputRun, where: Mapping[str, Place]) -> list[Finding]:
             if name not in run.documented and not OF_A_PLAY.fullmatch(name):
                 named.setdefault(name, {})[place_of(name, place_of(value, INVENTORY))] = None
     for variables in [run.extra, *inventory]:
-        used.update(word for text in leaves(variables) for word in re.findall(r"\w+", text))
+        used.update(word for text in leaves(variables) for word in _words(text))
     extra = {name: [place] for name, place in where.items()}
-    return inputs.unknown(extra, run.documented, used.union(named)) + inputs.unknown(named, run.documented)
+    unknown = inputs.unknown(extra, run.documented, used.union(named), prefixed=run.is_of_project)
+    return unknown + inputs.unknown(named, run.documented)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of templates that may be names of variables; a quoted text of several words holds none."""
+    code = " ".join(re.findall(r"(?s)\{[{%].{0,2000}?[%}]\}", text))
+    return re.findall(r"\w+", re.sub(r"'[^']*\s[^']*'|\"[^\"]*\s[^\"]*\"", "", code))
 
 
 def convert_inventory(run: InputRun) -> list[Finding]:
@@ -62,7 +75,7 @@ def convert_inventory(run: InputRun) -> list[Finding]:
     findings = []
     for entity, filed in run.entities():
         for variables in (entity.vars, filed):
-            findings += run.texts.retyped(variables)
+            findings += run.texts.retyped(variables, run.documented)
         changes, wrong = inputs.converted(entity.vars, places(entity.vars), run.documented, run.loader.load)
         entity.vars.update(changes)
         findings += wrong
@@ -128,9 +141,9 @@ def _is_plugin(loader: Any, value: object) -> bool:
 
 def not_allowed(run: InputRun) -> list[Finding]:
     """Find values that a role's argument_specs do not allow for other reasons than their type, such as choices."""
-    if not run.installs:
-        return []
-    options = inputs.options_of_roles(run.specs)
+    options = inputs.options_of_roles(run.specs) if run.installs else {}
+    own = inputs.options_of_playbooks(run.specs[""]) if run.is_of_project else {}
+    options.update(own)
     findings = []
     given: list[tuple[Mapping[str, Any], Place, Any]] = [
         (run.extra, COMMAND_LINE, next(iter(run.inventory.get_hosts()), None))
@@ -146,7 +159,9 @@ def not_allowed(run: InputRun) -> list[Finding]:
                 except (AnsibleError, KeyError):
                     # The value depends on facts: the role itself checks it.
                     continue
+            place = place_of(next(key for key in variables if key == name), otherwise)
+            if name in own and isinstance(value, (int, float)) and value < 0:
+                findings.append(inputs.negative(name, value, place))
             for message in ArgumentSpecValidator({name: options[name]}).validate({name: value}).error_messages:
-                place = place_of(next(key for key in variables if key == name), otherwise)
                 findings.append(inputs.not_allowed(name, str(message), place))
     return list(dict.fromkeys(findings))

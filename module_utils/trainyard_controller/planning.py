@@ -24,6 +24,7 @@ from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job import schedulers
+from ..trainyard.job.file import packages
 from ..trainyard.job.file import specification as jobs
 from ..trainyard.job.file.given_environment import node_environment
 from ..trainyard.job.file.job import Job
@@ -35,6 +36,7 @@ from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
 from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
+from ..trainyard.job.schedulers import own_program
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
 from . import excluded_record, image_transfer, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import CachedFacts
@@ -98,7 +100,7 @@ class Request:
         """Return the arguments of the agent's `probe`."""
         return {
             "venv": self.job.get("job_venv") or None,
-            "packages": list(self.job.get("job_packages") or ()),
+            "packages": list(packages.names(map(str, self.job.get("job_packages") or ()))),
             "user": self.user,
             "mpi_prefix": self.mpi_prefix,
         }
@@ -331,6 +333,8 @@ def _read_job(request: Request) -> tuple[Job | None, list[Finding]]:
     if not request.available:
         expected = "a group of the inventory with at least one host"
         action = "correct job_hosts, or the inventory (-i)"
+        if request.known:
+            action = "set job_hosts: all for every host of the inventory, or to a group of it, or correct -i"
         findings.append(Finding("job_hosts", f"no host in {group!r}", expected, action))
     elif count + (spare if count else 0) > request.available:
         requested = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
@@ -394,7 +398,10 @@ class _Planned:
 def _plan(request: Request, job: Job, members: Sequence[Member], job_id: str) -> _Planned:
     source = source_folder.read(job.source)
     plan, findings = schedulers.plan(job, members, source, _where(request, job_id))
-    node_plans = plan.node_plans(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
+    node_plans = {}
+    if isinstance(plan, JobPlan):
+        starts = own_program.interpreter(job.command, source)
+        node_plans = plan.node_plans(source.files or [], _imported(job, source), starts)
     return _Planned([*findings, *_unfollowed(request, plan)], plan, node_plans, source)
 
 

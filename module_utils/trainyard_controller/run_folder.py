@@ -85,7 +85,9 @@ def findings(runs_dir: Path) -> list[Finding]:
         # The file has no name, so nobody can see it.
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
-        found = f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}")
+        # /proc exists, and reports so for a file that is to be made there.
+        reason = "nobody can make files there" if isinstance(error, FileNotFoundError) else error.strerror
+        found = f"{there}: {reason}" + ("" if there == runs_dir else f", and there is no {runs_dir}")
         expected = "a folder on the controller that the user of ansible-playbook may write"
         action = "set trainyard_runs to such a folder, or give the right to write"
         return [Finding("trainyard_runs", found, expected, action)]

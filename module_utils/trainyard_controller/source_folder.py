@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.findings.visible import unwritable
 from ..trainyard.job.schedulers.records import Source
 
 # Folders of tools, which are never sent. Nobody misses the caches among them.
@@ -40,6 +41,7 @@ class _Found:
     left_out: dict[str, list[str]] = field(default_factory=dict)
     leaving: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
     size: int = 0
 
     def leave_out(self, reason: str, name: str) -> None:
@@ -128,6 +130,8 @@ def _add(found: _Found, folder: Path, name: Path, ignored: Ignored, spec_file: s
         found.leave_out("never sent", name.name)
     elif ignored(str(name)):
         found.leave_out(spec_file, str(name))
+    elif wrong := unwritable(str(name)):
+        found.unnamed.append(wrong)
     elif path.is_symlink():
         _add_link(found, folder, name, ignored)
     elif not path.is_file():
@@ -182,6 +186,9 @@ def _findings(source: str, found: _Found) -> list[Finding]:
     if found.unreadable:
         expected = "files that the user of ansible-playbook may read"
         problems.append((_some(found.unreadable), expected, "give the right to read, or list it in .trainyardignore"))
+    if found.unnamed:
+        action = "rename it, or list it in .trainyardignore as a pattern such as caf*.txt"
+        problems.append((_some(found.unnamed), "names in UTF-8, as plans and nodes have them", action))
     return [Finding("job_source", *problem) for problem in problems]
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleError, AnsibleUndefinedVariable
+from ansible.parsing.vault import EncryptedString
 from ansible.template import Templar
 
 from ..trainyard.findings.findings import Finding
@@ -24,6 +26,9 @@ try:
 except ImportError:  # Without this internal class, findings name no files and lines.
     Origin = None
 
+# Kinds of variables with one value, and the types as which YAML reads what is no text.
+_SINGLE, _READ = (*inputs.TEXT_KINDS, "int", "float"), (bool, int, float, date)
+_DECIMAL = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?\.\d+")
 # Known only once a play runs.
 OF_A_PLAY = re.compile(r"ansible_\w+|__\w+|hostvars|vars|item|role_\w+|omit")
 # Variables by which Ansible reaches a host and becomes root; each task needs them, before any loop.
@@ -73,16 +78,22 @@ def with_place_of(value: Any, other: Any) -> Any:
     return origin.try_tag(value) if origin else value
 
 
-def leaves(value: Any) -> Iterator[str]:
-    """Return all templates within a value."""
+def leaves(value: Any, *, encrypted: bool = False) -> Iterator[Any]:
+    """Return all templates within a value, and with `encrypted` all values of Ansible Vault."""
     if isinstance(value, Mapping):
         for item in value.values():
-            yield from leaves(item)
+            yield from leaves(item, encrypted=encrypted)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from leaves(item)
-    elif inputs.is_template(value):
+            yield from leaves(item, encrypted=encrypted)
+    elif inputs.is_template(value) or (encrypted and isinstance(value, EncryptedString)):
         yield value
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of one of Ansible's errors on one line, without the prefixes that its own messages have."""
+    text = " ".join(str(getattr(error, "message", "") or error).split())
+    return re.sub(r"^(?:Error (?:while )?(?:rendering template|resolving value[^:]*): )+", "", text)
 
 
 def undefined_name(error: AnsibleUndefinedVariable, of: str = "") -> str:
@@ -112,19 +123,31 @@ class Texts:
         self._read = read
         self._files: dict[str, yaml_texts.Nodes] = {}
 
-    def retyped(self, variables: Mapping[str, Any]) -> list[Finding]:
-        """Return the findings about these variables."""
+    def retyped(self, variables: Mapping[str, Any], known: Mapping[str, inputs.Variable]) -> list[Finding]:
+        """Return the findings about these variables: texts that became other values, and numbers like 010."""
         findings = []
-        for name in [each for each in variables if each in inputs.TEXTS]:
-            place = place_of(name)
+        for name in [each for each in variables if each in inputs.TEXTS or each in known]:
+            place, kind = place_of(name), known[name].kind if name in known else ""
+            single = name not in inputs.TEXTS
+            if single and (kind not in _SINGLE or not isinstance(variables[name], _READ)):
+                continue
             for part in yaml_texts.changed(self._node(name, variables[name], place)):
+                if not single and not part.name:
+                    # The text of an option -e is a text.
+                    continue
                 where = Place(f"in {place.file}, line {part.line}", place.file) if place.file else place
-                findings.append(inputs.retyped(name, part.name, part.written, part.becomes, where))
+                if single and kind not in inputs.TEXT_KINDS:
+                    if isinstance(variables[name], bool) or _DECIMAL.fullmatch(part.written):
+                        continue
+                    findings.append(inputs.no_number(name, part.written, part.becomes, where))
+                else:
+                    findings.append(inputs.retyped(name, part.name, part.written, part.becomes, where))
         return findings
 
     def _node(self, name: str, value: Any, place: Place) -> Any:
         """Return the YAML of a variable; None if it has only texts, or its place is unknown."""
         parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        parts = [value] if isinstance(value, _READ) else parts
         origin = origin_of(name)
         if isinstance(value, str):
             return yaml_texts.nodes(f"{name}: {value}").get((1, name))

@@ -100,13 +100,13 @@ class Changed(NamedTuple):
 
 
 def changed(node: yaml.Node | None) -> Iterator[Changed]:
-    """Yield the values of a dictionary or list that become other texts when YAML reads them."""
+    """Yield the values of a dictionary or list that become other texts when YAML reads them; a single one is ""."""
     if isinstance(node, yaml.MappingNode):
         parts = [(str(key.value), value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         parts = [(f"word {number}", value) for number, value in enumerate(node.value, 1)]
     else:
-        parts = []
+        parts = [("", node)]
     for name, part in parts:
         # Without quotes or a block, YAML chooses the type.
         if isinstance(part, yaml.ScalarNode) and not part.style:

@@ -94,6 +94,8 @@ def _option_finding(option: str) -> Finding | None:
     name = shown(path)
     if not path.exists():
         return job_file.missing(name, [f"jobs/{each.name}" for each in sorted(PROJECT.glob("jobs/*.yml"))])
+    if path.is_dir():
+        return job_file.folder(name, [shown(each) for each in sorted(path.glob("*.y*ml"))])
     if not path.is_file():
         return None
     unreadable = input_files.file_finding(path, name, "job file")

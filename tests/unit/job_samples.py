@@ -92,6 +92,7 @@ def packed(files):
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
+            entry.mode = 0o644 if name.endswith(".plain.sh") else 0o755
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
     return Source([*files], content.getvalue())

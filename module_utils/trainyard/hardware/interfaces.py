@@ -245,7 +245,23 @@ def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
     if not matches:
         action = "set job_network to a network that every node is on"
         raise SelectionError(_described(interfaces), f"an address in {target}", action)
-    return matches
+    usable = [match for match in matches if match[1].version == 4 or not match[1].ip.is_link_local]
+    if not usable:
+        others = [address.network for interface, address in _with_networks(interfaces)]
+        found = f"only link-local addresses of IPv6 in {target} (the node has {_described(interfaces)})"
+        action = f"set job_network to {others[0]}" if others else "give an interface of every node another address"
+        raise SelectionError(found, "an address that programs can use without the name of its interface", action)
+    return usable
+
+
+def _with_networks(interfaces: Sequence[Interface]) -> list[_Match]:
+    """Return the addresses by which a node may reach others: on links that are up, and not link-local."""
+    return [
+        (interface, address)
+        for interface in interfaces
+        for address in _addresses(interface)
+        if interface["up"] and interface["kind"] not in ("loopback", "bridge") and not address.ip.is_link_local
+    ]
 
 
 def _of_host(interfaces: Sequence[Interface], host_address: str, alone: bool) -> list[_Match]:
@@ -268,11 +284,7 @@ def _of_host(interfaces: Sequence[Interface], host_address: str, alone: bool) ->
         return owners
     # A name, or an address that is translated on the way: take the node's only network. Bridges such as docker0 and
     # virbr0 lead to the node's own guests.
-    candidates = [
-        (interface, address)
-        for interface, address in everything
-        if interface["up"] and interface["kind"] not in ("loopback", "bridge") and not address.ip.is_link_local
-    ]
+    candidates = _with_networks(interfaces)
     candidates = [match for match in candidates if not leads_nowhere(match[0]["name"])] or candidates
     candidates = [match for match in candidates if match[1].version == 4] or candidates
     if alone and len(candidates) != 1:

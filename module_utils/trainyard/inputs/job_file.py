@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..findings.findings import Finding, host_list
+from ..job.file.variables import VARIABLES, reader
 from .variables import Place
 
 
@@ -30,6 +31,12 @@ def missing(path: str, files: Sequence[str]) -> Finding:
     near = similar(path, files)
     action = f"did you mean {near}?" if near else "correct the path; it counts from here, or from the project"
     return Finding("job file", f"no file {path}", f"a job file, such as {host_list(list(files), 4)}", action)
+
+
+def folder(path: str, files: Sequence[str]) -> Finding:
+    """Return the finding about a folder as a job file; `files` are the YAML files in it."""
+    action = f"name one of its files, such as -e @{files[0]}" if files else "name a file, as -e @FILE"
+    return Finding("job file", f"{path}, a folder", "a job file", action)
 
 
 def no_path(value: Any) -> Finding:
@@ -105,6 +112,26 @@ def with_id(value: object, place: Place) -> Finding:
     expected = "none: each launch is a new run, and gets an id of its own"
     action = "leave job_id out, and name the job with job_name; other playbooks choose a run by its job_id"
     return Finding("job_id", f"{value} {place.text}", expected, action)
+
+
+def unread(name: str, value: Any, chosen: Mapping[str, Any], place: Place) -> Finding | None:
+    """Find a variable of another launcher or scheduler than the `chosen` ones, which read nothing of it."""
+    read_by = reader(name)
+    if read_by is None or value == VARIABLES[name].default or chosen[read_by[0]] in read_by[1]:
+        return None
+    setting, values = read_by
+    found = f"{name} {place.text} with {setting}: {chosen[setting]}, which does not read it"
+    action = f"set {setting}: {values[0]}, or leave {name} out"
+    return Finding(name, found, f"{setting}: {' or '.join(values)}", action)
+
+
+def unresolved(name: str, place: Place, text: str, reason: str) -> Finding:
+    """Return the finding about a value that cannot be had: its template fails, or no password decrypts it."""
+    if not text:
+        action = "add --ask-vault-pass, or --vault-password-file FILE, with the password of this value"
+        return Finding(name, f"an encrypted value {place.text}: {reason}", "its password of Ansible Vault", action)
+    shown = text if len(text) <= 100 else f"{text[:100]}..."
+    return Finding(name, f"{shown} {place.text}: {reason}"[:400], "a template that gives a value", f"correct {name}")
 
 
 def no_template(name: str, place: Place, text: str, reason: str) -> Finding:

@@ -16,6 +16,8 @@ from ..findings.findings import Finding, counted, host_list
 
 # Tags with a meaning of Ansible's own.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})
+# Tags of tasks that belong to every run.
+ALWAYS = frozenset({"all", "always"})
 # Playbooks that work on hosts: the variable that may name other hosts than the group, the group, the minimum of hosts.
 HOSTS = {
     "site.yml": ("", "compute", 1),
@@ -30,7 +32,24 @@ HOSTS = {
     "image.yml": ("image_host", "compute", 1),
     "nvidia_reboot.yml": ("", "nvidia", 1),
     "nvidia_upgrade.yml": ("", "nvidia", 1),
+    "bundle.yml": ("", "compute", 1),
+    "bundle_leave.yml": ("", "compute", 1),
+    "bundle_use.yml": ("", "compute", 1),
+    "lock.yml": ("", "compute", 1),
+    "remove.yml": ("", "compute", 1),
 }
+# Playbooks that start jobs and write trainyard_runs.
+RUNS = (
+    "launch.yml",
+    "drill.yml",
+    "site.yml",
+    "verify.yml",
+    "collective_check.yml",
+    "collective_benchmark.yml",
+    "pair_check.yml",
+)
+# Playbooks that start the job of a job file, whose variables choose its hosts.
+STARTS = ("launch.yml", "drill.yml")
 # Playbooks that only measure.
 MEASURING = ("verify.yml",)
 
@@ -71,6 +90,9 @@ def _options(run: Run) -> Iterator[Finding]:
         found = f"{run.playbook} with --check, which measures nothing"
         action = "leave out --check: nothing is installed or configured by it"
         yield Finding("--check", found, "a run that measures", action)
+    for tag in sorted(ALWAYS.intersection(run.skip_tags)):
+        found = f"{tag}, which leaves out {'tasks that check and clean up' if tag == 'always' else 'all tasks'}"
+        yield Finding("--skip-tags", found, "tags of the steps that are not wanted", f"leave out --skip-tags {tag}")
     if run.start_at:
         found = f"{run.start_at!r}, which leaves out the tasks before it"
         action = "leave it out: completed tasks change nothing the second time"
@@ -120,7 +142,9 @@ def _limit(run: Run) -> Iterator[Finding]:
         yield Finding("--limit", found, f"at least {counted(minimum, 'host')}", action)
     if run.controller and not run.controller_left:
         found = f"{option} leaves out localhost, where jobs are planned and their runs are stored"
-        action = (
-            f"{option},localhost; or none: job_hosts and job_nodes choose the hosts of a job, job_id or job_name a run"
-        )
+        action = f"{option},localhost"
+        if run.playbook in STARTS:
+            action = "leave out --limit: -e job_hosts=NAME or -e job_nodes=NUMBER chooses the hosts of a job"
+        elif run.playbook not in HOSTS:
+            action = "leave out --limit: -e job_id=ID or -e job_name=NAME chooses a run"
         yield Finding("--limit", found, "localhost among them", action)

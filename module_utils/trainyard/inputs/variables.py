@@ -11,12 +11,15 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..findings.findings import Finding, host_list
+from ..findings.visible import unwritable
 from ..job.file import specification as jobs
+from ..job.file.command import of_text
 from ..job.file.variables import VARIABLES
 
 # Reads YAML such as `[a, b]`. Raises an exception where it is none.
@@ -61,12 +64,13 @@ class Place:
         """Return what to write there to set a value."""
         if self.file:
             return f"{name}: {value}"
-        return f"-e {name}={value}" if value.isalnum() else f"-e '{name}={value}'"
+        return f"-e {name}={value}" if value.isalnum() else f"-e {shlex.quote(f'{name}={value}')}"
 
 
 COMMAND_LINE = Place("on the command line")
 INVENTORY = Place("in the inventory", "the inventory")
 
+TEXT_KINDS = frozenset(("str", "path"))
 # Variables whose values or words are texts for programs, whatever YAML makes of them.
 TEXTS = frozenset(
     ("job_command", "job_env", "job_node_env", "job_secret_env", "job_mpi_parameters", "benchmark_env", "pair_env",
@@ -95,11 +99,21 @@ def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
 
     `required` and `default` are left out, as only given values are checked.
     """
+    entries = [each.get("main", {}) for role, each in specs.items() if role not in ("", "job")]
+    return _only_values(entries)
+
+
+def options_of_playbooks(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the options of the playbooks in this way; those of job files are checked with the job."""
+    options = _only_values(entries.values())
+    return {name: option for name, option in options.items() if name != "job" and not name.startswith("job_")}
+
+
+def _only_values(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
         name: {key: value for key, value in option.items() if key not in ("required", "default")}
-        for role, entries in specs.items()
-        if role not in ("", "job")
-        for name, option in entries.get("main", {}).get("options", {}).items()
+        for entry in entries
+        for name, option in (entry.get("options") or {}).items()
     }
 
 
@@ -114,12 +128,16 @@ def is_template(value: Any) -> bool:
 
 
 def unknown(
-    names: Mapping[str, Iterable[Place]], known: Mapping[str, Variable], own: Collection[str] | None = None
+    names: Mapping[str, Iterable[Place]],
+    known: Mapping[str, Variable],
+    own: Collection[str] | None = None,
+    *,
+    prefixed: bool = False,
 ) -> list[Finding]:
     """Find misspelt names, each with its places: unknown ones with a prefix of ours, or very similar to one of ours.
 
     With `own` the names are given for one run, and less similar names count as well, unless `own` has them: the names
-    that the inventory has or that a template uses.
+    that the inventory has or that a template uses. With `prefixed` so do ours without their prefix, such as `nodes`.
     """
     prefixes = sorted({each.family for each in known.values() if each.name.startswith(each.family)}, key=len)
     findings = []
@@ -130,6 +148,8 @@ def unknown(
             findings += [_with_place(each, place) for each in jobs.unknown_keys([name]) for place in places]
             continue
         near = _likely(name, known, _LIKE if own is None or name in own else _LIKE_UNUSED)
+        if prefixed and own is not None and name not in own:
+            near = next((each for each in (f"job_{name}", f"trainyard_{name}") if each in known), near)
         prefix = next((each for each in reversed(prefixes) if name.startswith(each)), "")
         if near or prefix:
             rename = f"remove {name}, or rename it: names with {prefix} are those of this project"
@@ -164,6 +184,8 @@ def convert(variable: Variable, value: Any, read: Reader) -> Any:
     """
     if value is None or is_template(value):
         return value
+    if variable.kind in TEXT_KINDS:
+        return _text(value)
     if variable.kind in ("list", "dict", "raw") and isinstance(value, str) and _FLOW.fullmatch(value):
         value = _read_flow(value, read)
     if variable.kind == "list":
@@ -192,6 +214,15 @@ def _read_flow(text: str, read: Reader) -> Any:
     except Exception:
         return text
     return value if isinstance(value, (list, dict)) else text
+
+
+def _text(value: Any) -> Any:
+    """Return a text, or an encrypted one; a number becomes a text."""
+    if isinstance(value, (bool, list, tuple, Mapping)) or (isinstance(value, str) and value and not value.strip()):
+        raise UnfitError("a text")
+    if unwritable(value):
+        raise UnfitError("text in UTF-8")
+    return str(value) if isinstance(value, (int, float)) else value
 
 
 def _truth(value: Any) -> bool:
@@ -242,6 +273,15 @@ def _shortened(value: Any) -> str:
 
 
 def _suggestion(variable: Variable, value: Any, place: Place) -> str:
+    if variable.kind in TEXT_KINDS:
+        if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], str):
+            return place.how(variable.name, value[0])
+        default = str(variable.default or "")
+        text = "TEXT" if not default or is_template(default) else default
+        return f"one value, such as {place.how(variable.name, text)}, or leave {variable.name} out"
+    if variable.name == "job_command" and isinstance(value, str) and not re.match(r"\[|[\w./=-]*,", value.strip()):
+        command, env = of_text(value)
+        return place.how(variable.name, command or "[]") + (f" and {place.how('job_env', env)}" if env else "")
     if variable.kind == "bool":
         return f"{place.how(variable.name, 'true')} or {place.how(variable.name, 'false')}"
     if variable.kind == "list":
@@ -273,8 +313,41 @@ def converted(
     return changes, findings
 
 
+def without_value(given: Mapping[str, Any], known: Mapping[str, Variable]) -> tuple[dict[str, Any], list[str]]:
+    """Return the defaults of variables of a job file that have no value there, and the names that need one.
+
+    A text that has a default needs one: its user may mean the default, or an empty text.
+    """
+    blank = [known[name] for name, value in given.items() if value is None and name in known]
+    unclear = [each.name for each in blank if isinstance(each.default, str) and each.default]
+    return {each.name: each.default for each in blank if each.name not in unclear}, unclear
+
+
+def no_value(name: str, place: Place, default: str) -> Finding:
+    """Return the finding about a text without a value."""
+    action = f'write {name}: {default} or {name}: "", or leave {name} out'
+    return Finding(name, f"nothing {place.text}", "a text", action)
+
+
+def no_number(name: str, written: str, becomes: str, place: Place) -> Finding:
+    """Return the finding about a number that YAML reads as another one, such as 010 as 8."""
+    decimal = f"{place.how(name, written.lstrip('+0'))}, or " if written.lstrip("+0").isdigit() else ""
+    expected = "a decimal number without zeros before it"
+    action = f"write {decimal}{place.how(name, becomes)}"
+    return Finding(name, f"{written} {place.text}, which YAML reads as {becomes}", expected, action)
+
+
+def negative(name: str, value: float, place: Place) -> Finding:
+    """Return the finding about a negative number for a playbook."""
+    return Finding(name, f"{value} {place.text}", "0 or more", f"correct {name}, or leave it out")
+
+
 def retyped(name: str, part: str, written: str, becomes: str, place: Place) -> Finding:
-    """Return the finding about a text in `name`, such as the value of A in job_env, that YAML takes for a number."""
+    """Return the finding about a text in `name`, such as the value of A in job_env, that YAML takes for a number.
+
+    Without a `part` the variable itself is the text.
+    """
+    part = part or name
     hidden = _SECRET.search(name) or _SECRET.search(part.lower())
     text, value = ("...", "another value") if hidden else (written, becomes)
     action = f'put it in quotes: {"" if name == "job_command" else f"{part}: "}"{text}"'

@@ -156,3 +156,12 @@ def test_files_that_cannot_be_read_are_found(folder, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, *mode: Path(path).name != "train.py" and access(path, *mode))
     (finding,) = source_folder.read(str(folder)).findings
     assert finding.found == f"{folder}/train.py: no right to read it"
+
+
+def test_a_name_that_is_not_utf8_is_a_finding_unless_it_is_ignored(tmp_path):
+    (tmp_path / "train.py").touch()
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).touch()
+    (finding,) = source_folder.read(str(tmp_path)).findings
+    assert finding.found == r"'caf\udce9.txt', which is no UTF-8"
+    (tmp_path / ".trainyardignore").write_text("caf*.txt\n")
+    assert source_folder.read(str(tmp_path)).findings == []

@@ -160,6 +160,7 @@ def test_signs_of_a_container_behind_its_machines_address(address, kind, host, s
         ([LO, ETH], "eth1", "no interface eth1 (the node has lo, eth0)", "one address on interface eth1"),
         ([LO, interface("eth1")], "eth1", "no address on eth1", "one address on interface eth1"),
         ([interface("ib0", "fe80::1/64")], "ib0", "link-local ones of IPv6", "one address"),
+        ([interface("ib0", "fe80::1/64"), ETH], "fe80::/64", "only link-local", "without the name of its interface"),
         ([interface("e", "10.1.0.1/24", "10.1.0.9/24")], "e", "2 addresses (e 10.1.0.1/24, e 10.1.0.9/24)", "on e"),
         ([interface("e", "10.1.0.1/24"), interface("f", "10.1.0.2/24")], "10.1.0.0/24", "2 addresses", "one address"),
         ([interface("e", "10.1.0.1/24", up=False)], "10.1.0.0/24", "e 10.1.0.1/24 is down (state down)", "is up"),
@@ -171,6 +172,9 @@ def test_a_network_that_does_not_fit_is_a_finding(interfaces, network, found, ex
     finding = caught.value.finding
     assert found in finding.found and expected in finding.expected
     assert finding.action and finding.found in str(caught.value)
+    instead = finding.action.removeprefix("set job_network to ")
+    if instead[:1].isdigit():
+        assert networks.select_interface(interfaces, instead, "10.77.0.2")
 
 
 def test_hca_list_is_exact_sorted_and_active_only():

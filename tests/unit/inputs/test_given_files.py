@@ -102,6 +102,27 @@ def test_variables_that_roles_set_later_are_not_findings(call):
     assert "no variable" not in text
 
 
+def test_values_that_cannot_be_had_or_that_nothing_reads_are_findings(call, tmp_path, encrypted, here):
+    """A site's inventory may name a partition; the job file's is for this job."""
+    vault = encrypted.replace("\n", "\n    ")
+    env = 'job_env: {A: "{{ 1/0 }}", H: "{{ ansible_facts.fqdn }}"}'
+    secret = f"job_secret_env:\n  B: !vault |\n    {vault}\njob_namespace: a\njob_oneflow_style: launch\n"
+    (tmp_path / "job.yml").write_text(f"{JOB}{env}\n{secret}")
+    rc, text = call("launch.yml", "-e", f"@{tmp_path}/job.yml", variables="job_partition: train")
+    assert (rc, "3 findings" in text) == (2, True)
+    assert "job_env found {{ 1/0 }} in" in text and "line 6: division by zero expected" in text
+    assert f"job_secret_env found an encrypted value in {here}/job.yml, line 8" in text and "--ask-vault-pass" in text
+    assert "job_namespace in" in text and "do set job_scheduler: kubernetes, or leave job_namespace out" in text
+
+
+def test_a_folder_is_no_job_file_and_a_list_is_no_group(call, tmp_path):
+    (tmp_path / "inventory" / "more.yml").write_text("compute: {hosts: [n1, n2], children: {x: {hosts: [n3]}}}\n")
+    rc, text = call("playbooks/jobs.yml", "-e", "@jobs", "-e", "jobs_state=runing")
+    assert (rc, "3 findings" in text) == (2, True)
+    assert "found jobs, a folder expected a job file do name one of its files, such as -e @jobs/ascend" in text
+    assert "more.yml is a list expected a dictionary do write hosts: {n1: , n2: }" in text
+
+
 @pytest.mark.parametrize("book", ["launch.yml", "playbooks/collective_check.yml"])
 def test_an_unwritable_folder_of_runs_is_a_finding(call, book, tmp_path):
     (tmp_path / "file").touch()

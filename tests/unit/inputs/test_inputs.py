@@ -387,3 +387,39 @@ def test_options_that_documents_show_are_accepted():
         if not value.startswith("{{") and not re.fullmatch(r"[A-Z]+|\.\.\.|", value):
             _, findings = inputs.converted({variable: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
             assert findings == [], (name, option)
+
+
+def test_a_playbook_takes_known_choices_and_no_negative_numbers():
+    """Ansible checks the choices; a number has none."""
+    options = inputs.options_of_playbooks(SPECS[""])
+    assert "running" in options["jobs_state"]["choices"] and "default" not in options["jobs_days"]
+    assert "job_timeout" not in options and "jobs_days" in options
+    assert inputs.negative("jobs_days", -3.0, COMMAND_LINE).found == "-3.0 on the command line"
+
+
+@pytest.mark.parametrize("name", of_kind("str", "path"))
+def test_every_text_is_one(name):
+    assert convert(name, 7) == "7" and convert(name, "a b") == "a b" and convert(name, "") == ""
+    for value in (["a", "b"], {"a": 1}, True, "  "):
+        assert refused(name, value).expected == "a text"
+    assert refused(name, "/caf\udce9").expected == "text in UTF-8"
+
+
+def test_a_text_in_a_list_is_what_the_advice_writes():
+    action = refused("job_hosts", ["n1"], FILE).action.removeprefix("write ")
+    assert convert("job_hosts", yaml.safe_load(action)["job_hosts"]) == "n1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("job_partition", "gpu"), ("job_namespace", "a"), ("job_rank_table", "t.json"),
+        ("job_oneflow_style", "address_list"), ("job_mpi_parameters", {"a": "1"}), ("job_join_timeout", 9),
+    ],
+)  # fmt: skip
+def test_the_advice_for_a_variable_that_nothing_reads_makes_it_read(name, value):
+    chosen = {"job_launcher": "torchrun", "job_scheduler": "ssh"}
+    finding = job_file.unread(name, value, chosen, FILE)
+    setting, _, instead = re.fullmatch(r"set (\w+)(: )(\w+), or leave \w+ out", finding.action).groups()
+    assert job_file.unread(name, value, {**chosen, setting: instead}, FILE) is None
+    assert job_file.unread(name, KNOWN[name].default, chosen, FILE) is None

@@ -1,10 +1,12 @@
 """Runs that would do nothing, or less than was meant, are a finding before anything is done."""
 
 import json
+import re
 import sys
 
 import pytest
-from ansible.module_utils.trainyard.inputs.nothing_to_do import Run, findings
+import yaml
+from ansible.module_utils.trainyard.inputs.nothing_to_do import HOSTS, RUNS, Run, findings
 from ansible_run import PROJECT, run_ansible
 
 
@@ -50,13 +52,36 @@ ONE, TWO = (["n1"], ["n1"]), ["n1", "n2"]
         (Run("pair_check.yml", TWO, ["n1"], limit="n1,localhost"), "--limit", "leaves n1 of the group", "of n1, n2"),
         (
             Run("site.yml", *ONE, limit="n1", controller=True, controller_left=False),
-            *("--limit", "--limit n1 leaves out localhost", "--limit n1,localhost; or none"),
+            *("--limit", "--limit n1 leaves out localhost", "--limit n1,localhost"),
+        ),
+        (
+            Run("launch.yml", limit="n1", controller=True, controller_left=False),
+            *("--limit", "--limit n1 leaves out localhost", "leave out --limit: -e job_hosts=NAME"),
+        ),
+        (
+            Run("stop.yml", limit="n1", controller=True, controller_left=False),
+            *("--limit", "--limit n1 leaves out localhost", "leave out --limit: -e job_id=ID"),
+        ),
+        (Run("lock.yml"), "hosts", "no host in group compute", "or name another inventory (-i)"),
+        (
+            Run("site.yml", *ONE, tags=["all"], skip_tags=["always"], known=["always"]),
+            *("--skip-tags", "always, which leaves out tasks that check", "leave out --skip-tags always"),
         ),
     ],
 )
 def test_a_useless_run_is_one_finding(run, check, found, action):
     (finding,) = findings(run)
     assert finding.check == check and found in finding.found and action in finding.action
+
+
+def test_every_playbook_that_works_on_a_group_needs_hosts_in_it():
+    """A play without hosts is skipped, and the playbook would end well."""
+    paths = [PROJECT / "site.yml", PROJECT / "launch.yml", *PROJECT.glob("playbooks/*.yml")]
+    books = {path.name: [play.get("hosts", "") for play in yaml.safe_load(path.read_text())] for path in paths}
+    on_group = {
+        name for name, hosts in books.items() if any(re.search(r"\b(?:compute|nvidia)\b", each) for each in hosts)
+    }
+    assert on_group <= set(HOSTS) and len(on_group) > 10 and set(HOSTS) | set(RUNS) <= set(books)
 
 
 def playbook(tmp_path, book, compute, *options):
@@ -82,6 +107,7 @@ def playbook(tmp_path, book, compute, *options):
         ("playbooks/collective_benchmark.yml", ["n1"], ["-e", "benchmark_hosts=b"], ["no host in benchmark_hosts 'b'"]),
         ("playbooks/pair_check.yml", ["n1"], [], ["only n1 in group compute"]),
         ("playbooks/nvidia_reboot.yml", ["n1"], [], ["no group nvidia in the inventory"]),
+        ("playbooks/lock.yml", [], ["--skip-tags=always"], ["always, which leaves out", "no host in group compute"]),
         (
             *("launch.yml", ["n1"], ["-e", "@jobs/digits.yml", "--tags=x", "--start-at-task=Start"]),
             ["no task of launch.yml has the tag x", "'Start', which leaves out the tasks before it"],

@@ -56,11 +56,22 @@ def test_values_that_yaml_changes_or_no_cluster_can_have_are_findings(playbook, 
     write({"group_vars/all.yml": "trainyard_root: ~/x\nnvidia_stack: cuda99\n"})
     write({"group_vars/compute.yml": "trainyard_state: /\ntrainyard_records: var\n"})
     write({"host_vars/n1.yml": "job_node_env:\n  B: 12:30:45\n"})
-    write({"job.yml": "job_name: x\njob_command: [python, x.py, --version, 1.10]\njob_env:\n  A: 0123\n  C: yes\n"})
-    given = ["trainyard_uid=0", "job_mpi_parameters={btl: 010}", '{"benchmark_env": {"D": 1.50}}']
+    job = "job_name: no\njob_command: [python, x.py, --version, 1.10]\njob_env:\n  A: 0123\n  C: yes\n"
+    write({"job.yml": f"{job}job_timeout: 010\njob_hosts: [n1]\njob_venv:\njob_source:\njob_network: ' '\nnodes: 1\n"})
+    given = ["trainyard_uid=0", "job_mpi_parameters={btl: 010}", '{"benchmark_env": {"D": 1.50}}', "id=x"]
     playbook("launch.yml", *extra(f"@{tmp_path}/job.yml", *given)).expect(
         2,
-        "11 findings in what was given.",
+        "18 findings in what was given.",
+        f"found job_name: no in {here}/job.yml, line 1, which YAML reads as false",
+        'do put it in quotes: job_name: "no"',
+        f"found 010 in {here}/job.yml, line 6, which YAML reads as 8 expected a decimal number without zeros before it",
+        "do write job_timeout: 10, or job_timeout: 8",
+        f"found ['n1'] in {here}/job.yml, line 7 expected a text do write job_hosts: n1",
+        f"found nothing in {here}/job.yml, line 8 expected a text do write job_venv: pytorch or",
+        f"found ' ' in {here}/job.yml, line 10 expected a text",
+        f"unknown variable nodes in {here}/job.yml, line 11 expected",
+        "unknown variable id on the command line expected a documented variable",
+        "do did you mean job_id?",
         f"trainyard_root found ~/x in {here}/group_vars/all.yml, line 1; ~ is another folder for each user expected",
         f"nvidia_stack found 'cuda99' in {here}/group_vars/all.yml, line 2 expected one of v100-runfile, ",
         f"trainyard_state found / in {here}/group_vars/compute.yml, line 1, a folder of the system",

@@ -16,6 +16,7 @@ TWICE = "one start of the ranks: with two, each rank is a world of its own and t
 # A word that YAML reads as these very characters, and as a text (or as a whole number, which comes back as it was).
 _PLAIN = re.compile(r"(?:[A-Za-z_/][\w./=+@%-]*|\./[\w./=+@%-]*|--?[A-Za-z][\w./=+@%-]*|0|[1-9]\d*)")
 _NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 # Expansions that only a shell makes. ${data.root} of configurations and $(NAME) of Kubernetes are not among them.
 _EXPANSION = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([a-z][^)]*\)?)|`[a-z][^`]*`")
@@ -30,8 +31,10 @@ def as_list(words: Sequence[str]) -> str:
 
 
 def _word(word: str) -> str:
-    if _PLAIN.fullmatch(word) and word.lower() not in _NO_TEXT:
-        return word
+    return word if _PLAIN.fullmatch(word) and word.lower() not in _NO_TEXT else _quoted_word(word)
+
+
+def _quoted_word(word: str) -> str:
     if '"' in word and word.isprintable() and "'" not in word:
         return f"'{word}'"
     signs = (_ESCAPED.get(sign) or (sign if sign.isprintable() else f"\\U{ord(sign):08x}") for sign in word)
@@ -77,18 +80,49 @@ def findings(
     if nested or instead is None:
         return nested
     expected = "the words of one program, each an item of its own: no shell reads job_command"
-    return [Finding("job_command", found, expected, f"write job_command: {as_list(instead)}")]
+    return [Finding("job_command", found, expected, f"write {as_variables(instead)}")]
 
 
-def of_text(text: str) -> str:
-    """Write a command in one text as the list for a job file; "" for a text without words."""
+def as_variables(words: Sequence[str]) -> str:
+    """Write words as lines of a job file: variables before the program go to job_env."""
+    words, variables = _assigned(words)
+    return f"job_command: {as_list(words)}" + (f" and job_env: {variables}" if variables else "")
+
+
+def of_text(text: str) -> tuple[str, str]:
+    """Write a command in one text as the list for a job file, and the variables before its program; "" for none."""
+    if not text.strip():
+        return "", ""
     _, instead = _shell_in_words([text])
-    return as_list(instead or [text]) if text.strip() else ""
+    words, variables = _assigned(instead or [text.strip()])
+    return as_list(words), variables
+
+
+def _assigned(words: Sequence[str]) -> tuple[Sequence[str], str]:
+    """Split variables off that a shell would set for a program: LR=0.1 python train.py."""
+    first = next((at for at, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    pairs = (word.partition("=") for word in words[:first])
+    variables = ", ".join(f"{name}: {_quoted_word(value)}" for name, _, value in pairs)
+    return words[first:] or ["PROGRAM"], f"{{{variables}}}" if variables else ""
+
+
+def _lines(text: str) -> list[str]:
+    """Return the commands of a text, one a line, without comments; a line that ends with a backslash goes on."""
+    lines = (line.strip() for line in re.sub(r"\\\n", " ", text).splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _shell_in_words(command: Sequence[str]) -> tuple[str, Sequence[str] | None]:
     """Return what only a shell would understand, and the command as it should be; None where there is nothing."""
     words = list(command)
+    lines = _lines(words[0])
+    if len(lines) > 1:
+        # -e ends the shell with the first command that fails.
+        return f"{len(lines)} lines in one item, {words[0]!r}"[:300], ["bash", "-ec", "\n".join(lines), *words[1:]]
+    if _ASSIGNMENT.fullmatch(words[0]) and not re.search(r"\s", words[0]):
+        return f"{words[0]} before the program, which only a shell sets", words
+    if lines and words[0] != lines[0] and re.search(r"\s", words[0]):
+        words[0] = lines[0]
     if re.search(r"\s", words[0]):
         try:
             parts = shlex.split(words[0])

@@ -133,7 +133,9 @@ class Job:
     heartbeat_timeout_s: int = 30
     message_timeout_s: int = 300
     venv: str = ""
+    # Names of packages, and the versions that the job needs of some, such as >=1.26.
     packages: tuple[str, ...] = ()
+    package_versions: Mapping[str, str] = field(default_factory=dict)
     data: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     outputs_limit_mib: int = 64

@@ -14,6 +14,7 @@ from ..run.progress import DEFAULT_PATTERN, check_pattern
 from . import command as commands
 from . import event_receivers, hang_settings, image_settings, restart_settings, slurm_settings
 from . import mindspore_tls as tls
+from . import packages as required
 from .given_environment import environment
 from .job import Events, Job, Kubernetes, Mpi
 from .values import Values
@@ -60,7 +61,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     env, secret_env = _environment(values)
     if command:
         values.findings += commands.findings(list(command), launcher, ranks_per_node, given.get("job_nodes"), env)
-    packages = values.words("job_packages")
+    requirements = values.words("job_packages")
+    packages = required.names(requirements)
     with_tls = _tls(values, launcher, packages, env)
     for key in ("job_tls_warning_days", "job_log_limit_mib"):
         values.number(key)
@@ -87,6 +89,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         # No default here: without the role's a job runs in no environment.
         venv=str(given.get("job_venv") or ""),
         packages=packages,
+        package_versions=required.limits(requirements, scheduler, values.findings),
         data=values.words("job_data"),
         outputs=_outputs(values, scheduler),
         outputs_limit_mib=values.number("job_outputs_limit_mib"),
@@ -172,8 +175,9 @@ def _command(values: Values) -> tuple[str, ...]:
     is_list = isinstance(command, (list, tuple)) and len(command) > 0 and str(command[0]).strip()
     if is_list and all(isinstance(word, (str, int, float)) and "\0" not in str(word) for word in command):
         return tuple(map(str, command))
-    written = commands.of_text(command) if isinstance(command, str) else ""
+    written, env = commands.of_text(command) if isinstance(command, str) else ("", "")
     action = f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it"
+    action += f". Its variables: job_env: {env}" if env else ""
     values.wrong("job_command", repr(command), "a list of words such as [python, train.py, --epochs, 5]", action)
     return ()
 

@@ -80,15 +80,16 @@ def _list(meaning: str, default: tuple[str, ...] = (), elements: str = "str", re
 ONE_COPY = "node"
 # The topic of variables that do not stand in a job file.
 OUTSIDE = "Outside the job file"
-# The setting that the variables of a topic need.
-ONLY = {
-    "Open MPI": "`job_launcher: mpirun`",
-    "MindSpore": "`job_launcher: mindspore` or `msrun`",
-    "Rank tables": "`job_launcher: rank_table`",
-    "OneFlow": "`job_launcher: oneflow`",
-    "Slurm": "`job_scheduler: slurm`",
-    "Kubernetes": "`job_scheduler: kubernetes`",
+# The setting that reads the variables of a topic.
+READERS = {
+    "Open MPI": ("job_launcher", ("mpirun",)),
+    "MindSpore": ("job_launcher", ("mindspore", "msrun")),
+    "Rank tables": ("job_launcher", ("rank_table",)),
+    "OneFlow": ("job_launcher", ("oneflow",)),
+    "Slurm": ("job_scheduler", ("slurm",)),
+    "Kubernetes": ("job_scheduler", ("kubernetes",)),
 }
+ONLY = {topic: f"`{name}: {'` or `'.join(values)}`" for topic, (name, values) in READERS.items()}
 TOPICS: Mapping[str, Mapping[str, Variable]] = {
     "The job": {
         "job_name": _text(
@@ -232,7 +233,11 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             BUSY_DEVICES,
         ),
         "job_wait_timeout": _number("Seconds that `job_busy_devices: wait` waits at most.", _DAY, 1, _YEAR),
-        "job_packages": _list("Python packages that must have the same version on all nodes.", default=("torch",)),
+        "job_packages": _list(
+            "Python packages that must have the same version on all nodes; `numpy>=1.26,<3` also says which, with "
+            "`job_scheduler: ssh`.",
+            default=("torch",),
+        ),
         "job_data": _list("Paths that must exist on every node."),
         "job_min_disk_mib": _number("Free space in MiB that the job's folder needs on every node.", 1024, 0, _MAX_MIB),
         "job_min_memory_mib": _number(
@@ -420,3 +425,9 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     },
 }
 VARIABLES: Mapping[str, Variable] = {name: variable for topic in TOPICS.values() for name, variable in topic.items()}
+_TOPIC_OF = {name: topic for topic in READERS for name in TOPICS[topic]}
+
+
+def reader(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the setting that reads a variable and the values with which it does; None where all do."""
+    return READERS.get(_TOPIC_OF.get(name, ""))

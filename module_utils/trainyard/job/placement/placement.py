@@ -21,6 +21,7 @@ from ...findings.findings import Finding, counted
 from ...hardware.interfaces import SelectionError, behind_nat, nccl_ib_hca, network_of, select_interface
 from ..file.job import Job
 from ..file.mindspore_tls import environment as tls_environment
+from ..file.packages import fits
 from .process import File, Process, rank_log
 
 Facts = Mapping[str, Any]
@@ -151,7 +152,7 @@ class Placement:
 def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
     """Find nodes where a package of the job is missing or has another version than on most nodes."""
     findings: list[Finding] = []
-    where = job.venv
+    where = job.venv or "the system's Python"
     if job.image:
         where = f"the image, in {job.venv} or its own Python" if job.venv else "the image's own Python"
     # A node whose image is still to come has no packages yet.
@@ -164,6 +165,12 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
             expected, action = f"{package} in the image", "take another image, or correct job_packages or job_venv"
         elif not usual:
             expected, action = f"{package} installed on every node", "run site.yml, or set job_venv to where it is"
+        needed = job.package_versions.get(package, "")
+        if usual and not fits(usual, needed):
+            action = "install such a version (site.yml with it in the role's packages), or correct job_packages"
+            found, expected = f"{package} {usual} in {where}", f"{package} {needed}"
+            findings += [Finding("versions", found, expected, action, host=host) for host in versions]
+            continue
         for host, version in versions.items():
             found = f"{package} {version or 'missing'}" if usual else f"no {package}"
             if version != usual or not usual:

@@ -168,10 +168,13 @@ class JobPlan:
         """Write the plan for reading: what --check shows."""
         return describe(self.as_dict())
 
-    def node_plans(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    def node_plans(
+        self, source_files: Sequence[str], imported: Sequence[str] = (), interpreter: str = ""
+    ) -> dict[str, dict[str, Any]]:
         """Return the node plan of each host, with what preflight needs.
 
-        `imported` are the modules that the job's script in job_source imports. Only the node plans of the few hosts
+        `imported` are the modules that the job's script in job_source imports, and `interpreter` is the program that
+        starts the job's own. Only the node plans of the few hosts
         that may lead the job name all hosts, so that the sent data grows with the number of nodes, not its square.
         """
         job, placement = self.job, self.placement
@@ -180,6 +183,7 @@ class JobPlan:
             "program": job.command[0],
             "scripts": own_scripts(job),
             "starter": LAUNCHERS[job.launcher].starter(job),
+            "interpreter": interpreter,
             "module": module_of(job.command, source_files),
             "source_files": [name for name in source_files if name in job.command[0]],
         }

@@ -38,7 +38,7 @@ from ..file.start_scripts import code_in, waits_for_nothing
 from ..plan import fewer_nodes, nested_launchers
 from ..plan.plan import JobPlan, source_findings
 from ..run.progress import strict
-from . import slurm, ssh
+from . import own_program, slurm, ssh
 from .kubernetes import scheduler as kubernetes
 from .records import Plan, Source, Where
 
@@ -91,6 +91,8 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
     elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
     # A folder that could not be read has no list of files to check.
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
+    # A program that is not there is one finding.
+    findings = findings or own_program.findings(job.command, source)
     if job.scheduler != "ssh":
         findings += not_waited_for(job.command, source)
     if job.scheduler != "kubernetes":

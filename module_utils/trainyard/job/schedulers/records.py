@@ -10,7 +10,7 @@ import io
 import re
 import tarfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -42,13 +42,21 @@ class Source:
     def texts(self, ending: str) -> dict[str, str]:
         """Return the texts of files with this name ending, by name, each cut to 1 MiB; {} for a bad archive."""
         texts = {}
+        for archive, member in self._members():
+            file = archive.extractfile(member) if member.isfile() and member.name.endswith(ending) else None
+            if file:
+                texts[member.name] = file.read(1 << 20).decode("utf-8", "replace")
+        return texts
+
+    def mode(self, name: str) -> int:
+        """Return the permissions of a file of the folder; 0 if it does not exist or cannot be read."""
+        return next((member.mode for _, member in self._members() if member.isfile() and member.name == name), 0)
+
+    def _members(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         with contextlib.suppress(tarfile.TarError, OSError, EOFError, zlib.error):
             archive = tarfile.TarFile(fileobj=io.BytesIO(gzip.decompress(self.archive)))
             for member in archive.getmembers():
-                file = archive.extractfile(member) if member.isfile() and member.name.endswith(ending) else None
-                if file:
-                    texts[member.name] = file.read(1 << 20).decode("utf-8", "replace")
-        return texts
+                yield archive, member
 
     def too_large(self, most: int, why: str, instead: str) -> list[Finding]:
         """Find an archive of more than `most` bytes; `why` explains the limit, and `instead` is the action."""

@@ -199,6 +199,9 @@ def _program_findings(node_plan: NodePlan, user: str) -> list[Finding]:
         found = f"no {program} in {path.split(':')[0]} or the system's folders"
         expected = "the program of job_command"
         install = f" ({venv}/bin/python -m pip install pytest)" if venv and program == "pytest" else ""
+    elif (starts := str(node_plan.get("interpreter") or "")) and not shutil.which(starts, path=path):
+        found, install = f"no {starts}, which the first line of {program} names", ""
+        expected = "the program that starts it"
     elif python and module and _lacks(python, module, user):
         found, expected = f"no module {module} for {python}", "the module that job_command runs with -m"
         install = f" ({python} -m pip install {module}), or add it to job_source"

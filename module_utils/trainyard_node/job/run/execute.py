@@ -81,7 +81,11 @@ def become(argv: list[str], env: dict[str, str]) -> int:
     try:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
     except OSError as error:
-        _log(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})")
+        # The kernel reports a missing interpreter as it reports a missing program.
+        first = _first_line(argv[0]) if isinstance(error, FileNotFoundError) else ""
+        why = f", which its first line names: {first.strip()!r}" if first else ""
+        why += "; its lines end as on Windows (CRLF)" if first.endswith("\r") else ""
+        _log(f"trainyard: cannot start {argv[0]!r}: {error.strerror}{why} (PATH={env.get('PATH')})")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
@@ -92,13 +96,17 @@ def is_start_script(argv: Sequence[str]) -> bool:
     """
     if any(os.path.basename(word) in SHELLS or word.endswith(".sh") for word in argv):
         return True
+    return any(os.path.basename(word) in SHELLS for word in _first_line(argv[0]).split())
+
+
+def _first_line(program: str) -> str:
+    """Return what the first line of a script names after `#!`, without the end of the line; "" for other programs."""
     try:
-        with open(argv[0], "rb") as program:
-            first = program.readline(200)
+        with open(program, "rb") as file:
+            first = file.readline(200)
     except OSError:
-        return False
-    words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
-    return any(os.path.basename(word) in SHELLS for word in words)
+        return ""
+    return os.fsdecode(first[2:].rstrip(b"\n")) if first.startswith(b"#!") else ""
 
 
 def run_process(job_dir: str, name: str) -> int:

@@ -168,6 +168,10 @@ def test_one_copy_on_each_node_is_for_the_launcher_direct_and_nodes_with_devices
         (["python", "t.py", "--out=$HOME/x"], "for $HOME", "[bash, -c, 'python t.py \"--out=$HOME/x\"']"),
         (["python", "t.py", "--on=$(date +%s)"], "for $(date +%s)", "[bash, -c, 'python t.py \"--on=$(date +%s)\"']"),
         (["python", "t.py", ">", "log"], ">, which only a shell understands", '[bash, -c, "python t.py > log"]'),
+        (["LR=0.1 python3 t.py"], "several words", '[python3, t.py] and job_env: {LR: "0.1"}'),
+        (["A=b", "C=1", "./t"], "A=b before the program", '[./t] and job_env: {A: "b", C: "1"}'),
+        (["pip list\n# a\nA=1 ./t \\\n  --x\n"], "2 lines in one item", '[bash, -ec, "pip list\\nA=1 ./t    --x"]'),
+        (["python t.py\n"], "several words in one item", "[python, t.py]"),
     ],
 )
 def test_shell_syntax_is_a_finding_with_the_list_to_write(words, found, written):
@@ -175,7 +179,16 @@ def test_shell_syntax_is_a_finding_with_the_list_to_write(words, found, written)
     assert finding.check == "job_command" and found in finding.found
     assert finding.action == f"write job_command: {written}"
     # The suggested command has no finding.
-    make_job(command=yaml.safe_load(written))
+    follow_command(written)
+    # As one text, it is a list in the same way.
+    if len(words) == 1:
+        follow_command(" and job_env: ".join(filter(None, command.of_text(words[0]))))
+
+
+def follow_command(written):
+    """Make a job of what an advice writes after `job_command: `."""
+    words, _, env = written.partition(" and job_env: ")
+    make_job(command=yaml.safe_load(words), env=yaml.safe_load(env or "{}"))
 
 
 def test_a_line_of_shell_names_no_script_of_the_source():

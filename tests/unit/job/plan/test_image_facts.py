@@ -123,8 +123,12 @@ def test_a_node_without_a_container_program(programs, tmp_path):
     ]
 
 
-def test_a_user_without_containers_is_found_before_the_image_is_brought(programs, tmp_path):
+def test_a_user_without_containers_is_found_before_the_image_is_brought(programs, tmp_path, monkeypatch):
+    """Podman as root uses no range of ids."""
     archive(tmp_path / "a.tar")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert texts(read(request(tmp_path / "a.tar"))) == []
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
     assert texts(read(request(tmp_path / "a.tar"))) == [
         ("container", 'no subuid ranges found for user "train" in /etc/subuid')
     ]

@@ -99,7 +99,13 @@ def test_everything_missing_on_a_node_is_found_at_once(spec, tmp_path):
 
 @pytest.mark.parametrize("program", ["./train.sh", "train.sh", "sh", "/bin/sh"])
 def test_programs_of_the_source_the_path_or_by_their_own_path(spec, program):
-    assert checks.preflight({**spec, "program": program, "source_files": ["train.sh"]}, ME) == []
+    assert checks.preflight({**spec, "program": program, "source_files": ["train.sh"], "interpreter": "sh"}, ME) == []
+
+
+def test_the_first_line_of_the_jobs_program_names_one_that_the_node_has(spec):
+    spec.update(program="./train.sh", source_files=["train.sh"], interpreter="/no/such")
+    found = "no /no/such, which the first line of ./train.sh names"
+    assert briefly(checks.preflight(spec, ME)) == [("", "program", found)]
 
 
 def test_too_little_room(spec, tmp_path):

@@ -56,6 +56,12 @@ def test_exits_of_its_commands(job_dir):
     for program, status in (("no-such-program", 127), ("/etc/hostname", 126)):
         assert run(job_dir, "rank", program).returncode == status
         assert f"trainyard: cannot start '{program}': " in (job_dir / "logs" / "rank_5.log").read_text()
+    script = job_dir / "crlf.sh"
+    script.write_bytes(b"#!/no/such\r\n")
+    script.chmod(0o755)
+    assert run(job_dir, "rank", str(script)).returncode == 127
+    why = "which its first line names: '/no/such'; its lines end as on Windows (CRLF)"
+    assert f"': No such file or directory, {why}" in (job_dir / "logs" / "rank_5.log").read_text()
     done = run(job_dir, "dance")
     assert (done.returncode, done.stderr) == (64, "trainyard: unknown command 'dance'\n")
     result = {"SERVICE_RESULT": "oom-kill", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
