@@ -23,7 +23,7 @@ from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
-from ..trainyard.report.job_text import TAIL_LINES, starter_log, tell, telling_log, text_of
+from ..trainyard.report.job_text import TAIL_LINES, error_of_log, other_ranks, starter_log, tell, telling_log, text_of
 from ..trainyard.report.log_end import telling
 from ..trainyard_node.machine.json_files import end_of
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
@@ -215,6 +215,11 @@ def _tail(run_dir: Path, summary: Mapping[str, Any]) -> tuple[str | None, list[s
     """Return the log that explains the end of a job, and its last lines."""
     log = telling_log(summary)
     tail = last_lines(run_dir / "logs" / log, summary["state"] == "failed") if log else []
+    for rank in other_ranks(summary, tail) if summary["state"] == "failed" else ():
+        other = str(summary["rank_log"]).replace("{rank}", str(rank))
+        lines = last_lines(run_dir / "logs" / other, True)
+        if error_of_log(lines):
+            return other, lines
     if not tail and starter_log(summary):
         # No rank printed anything.
         log = starter_log(summary)

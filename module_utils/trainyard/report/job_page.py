@@ -85,7 +85,7 @@ def headline(summary: Data, story: Story) -> str:
     if summary["state"] == "running" and story.progress:
         return f"Running: {' '.join(story.progress[0].split())}"
     text = story.headline.removeprefix("is ").removeprefix("was ").rstrip(".:")
-    word, error = _WORDS.get(summary["state"]), error_of_rank(summary, story.tail)
+    word, error = _WORDS.get(summary["state"]), error_of_rank(summary, story.tail, story.log)
     if word and error:
         return f"{word}: rank {summary['failure']['rank']} on {story.host}, {error}"
     cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""

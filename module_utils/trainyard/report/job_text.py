@@ -7,7 +7,6 @@ seconds since the epoch.
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,20 +17,21 @@ from ..findings.findings import connection_reason, counted, grouped, host_list
 from ..findings.spans import named_ranks
 from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
-from ..job.run import checkpoints, goodput, hang, kernel_messages, saving, slow_ranks
+from ..job.run import checkpoints, framework_log, goodput, hang, kernel_messages, saving, slow_ranks
 from ..job.run import rank_connections as meeting
-from ..job.run.causes import own_error
-from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
+from ..job.run.failure import exit_text, killed_by, missed, silent_for, silent_nodes, well
 from ..job.run.fewer_nodes import world_sizes_text
+from ..job.run.headline import advice, find, last_line, plain
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from ..job.run.succession import witness_texts
 from . import job_traffic
+from .log_end import CUT
 
 Data = Mapping[str, Any]
 TAIL_LINES, MAX_ERROR = 15, 200
-# How torchrun marks the lines of a rank.
-_OF_RANK = re.compile(r"^\[(?:rank)?\d{1,9}\]:? ?")
+# Upper bound for the ranks whose logs are searched where that of the rank that failed tells nothing.
+MAX_OTHERS = 64
 
 
 def telling_log(summary: Data) -> str | None:
@@ -69,19 +69,22 @@ def starter_log(summary: Data) -> str:
 def _where(summary: Data) -> str:
     """Name the host with the log of the failure: that of the rank, which mpirun may have started from another host."""
     failure: Data = summary.get("failure") or {}
-    holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
+    holder = _holder(summary, failure.get("rank"))
     # A process without ranks, such as MindSpore's scheduler, names the rank of another process.
     ranks = failure.get("ranks")
     elsewhere = not ranks or len(ranks) > max(len(node["ranks"]) for node in summary["nodes"])
-    return str(holders[0] if holders and elsewhere else failure.get("host") or summary["nodes"][0]["host"])
+    return str(holder if holder and elsewhere else failure.get("host") or summary["nodes"][0]["host"])
+
+
+def _holder(summary: Data, rank: int | None) -> str:
+    return next((str(node["host"]) for node in summary["nodes"] if rank in node["ranks"]), "")
 
 
 def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     """Say whether the OOM killer ended it; the sender of SIGKILL is unknown."""
     advice = "more memory, fewer processes on the node, or smaller batches"
     count = kernel_messages.counted_text(failure, host)
-    # A shell or a container reports 128 + 9 for a process that was killed.
-    if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
+    if killed_by(failure) != signal.SIGKILL:
         return [f"{count}: {advice}"] if count and failure["oom_kills"] else []
     killed = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
     ended = kernel_messages.ended_process(summary.get("kernel") or (), host, summary.get("job_id", ""))
@@ -99,12 +102,42 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     return [f"{killed} comes from outside: mostly {outside}, else a person"]
 
 
-def error_of_rank(summary: Data, tail: Sequence[str]) -> str:
-    """Return the error with which the rank that failed ended, out of the end of its log; "" where none is known."""
-    failure, error = summary.get("failure") or {}, own_error(tail)
-    if failure.get("kind") != "exit" or failure.get("rank") is None or error is None:
+def error_of_rank(summary: Data, tail: Sequence[str], log: str | None = None) -> str:
+    """Return what the end of the failed rank's log tells of the cause, or the error that its node read; "" without."""
+    failure = summary.get("failure") or {}
+    if failure.get("kind") != "exit" or failure.get("rank") is None:
         return ""
-    return _OF_RANK.sub("", tail[error]).strip()[:MAX_ERROR]
+    own = "" if _other_rank(summary, log) is not None else error_of_log(tail)
+    return own or str(failure.get("error") or "")[:MAX_ERROR]
+
+
+def error_of_log(tail: Sequence[str]) -> str:
+    """Return the line that tells the cause, out of the end of a log (log_end.telling); "" without one."""
+    lines = [line.text for line in plain(tail)]
+    found = find(lines)
+    text = lines[0] if lines[1:2] == [CUT] else found.text if found else ""
+    return framework_log.short(text.strip())[:MAX_ERROR]
+
+
+def other_ranks(summary: Data, tail: Sequence[str]) -> list[int]:
+    """Return ranks whose logs may tell more than the log of the rank that failed, or hung, which ends with `tail`."""
+    failure = summary.get("failure") or {}
+    kind, rank, peer = failure.get("kind"), failure.get("rank"), str(failure.get("peer") or "")
+    every = [each for node in summary["nodes"] for each in node["ranks"] if each != rank]
+    if kind == "exit" and failure.get("lost") and peer:
+        of_peer = [each for node in summary["nodes"] if node["host"] == peer for each in node["ranks"]]
+        return [each for each in every if each in of_peer or peer == f"rank {each}"][:MAX_OTHERS]
+    silent = (kind == "exit" and rank is not None and not tail) or (kind == "hung" and not error_of_log(tail))
+    return sorted(every)[:MAX_OTHERS] if silent else []
+
+
+def _other_rank(summary: Data, log: str | None) -> int | None:
+    """Return the rank of a log that is neither that of the rank that failed nor of its launcher; None for those."""
+    if not log or log in (telling_log(summary), starter_log(summary)) or "{rank}" not in summary["rank_log"]:
+        return None
+    before, _, after = str(summary["rank_log"]).partition("{rank}")
+    rank = log.removeprefix(before).removesuffix(after)
+    return int(rank) if rank.isdecimal() and len(rank) < 10 else None
 
 
 class _Failed(NamedTuple):
@@ -115,12 +148,13 @@ class _Failed(NamedTuple):
     host: str
     on_node: str
     error: str = ""
+    tail: Sequence[str] = ()
 
 
-def cause(summary: Data, job_dir: str, tail: Sequence[str] = ()) -> list[str]:
+def cause(summary: Data, job_dir: str, tail: Sequence[str] = (), log: str | None = None) -> list[str]:
     """Say in a line or two why a job ended as it did; nothing where it succeeded or the reason is not known.
 
-    `tail` is the end of the log of `telling_log`.
+    `tail` is the end of `log`, by default the one of `telling_log`.
     """
     failure: Data = summary.get("failure") or {}
     if failure.get("kind") not in {*_TEXTS, *_CAUSES}:
@@ -132,7 +166,17 @@ def cause(summary: Data, job_dir: str, tail: Sequence[str] = ()) -> list[str]:
     if failure["kind"] in _TEXTS:
         values = {**failure, "host": host, "on_node": on_node, "job_dir": job_dir}
         return [text.format_map(values) for text in _TEXTS[failure["kind"]]]
-    return _CAUSES[failure["kind"]](_Failed(summary, failure, host, on_node, error_of_rank(summary, tail)))
+    other, error = _other_rank(summary, log), error_of_rank(summary, tail, log)
+    if other is None:
+        # A launcher without a rank to blame.
+        error = error or ("" if failure.get("rank") is not None or failure.get("reason") else error_of_log(tail))
+    job = _Failed(summary, failure, host, on_node, error, tail if other is None else ())
+    lines = _CAUSES[failure["kind"]](job)
+    if other is not None or (failure["kind"] == "hung" and error_of_log(tail)):
+        error, rank = error_of_log(tail), failure.get("rank") if other is None else other
+        lines.append(f"the log of rank {rank} on {_holder(summary, rank) or host} tells: {error}")
+    known = advice(error) if error else ""
+    return [*lines, known] if known else lines
 
 
 def _exit(job: _Failed) -> list[str]:
@@ -153,6 +197,9 @@ def _exit(job: _Failed) -> list[str]:
         first += f" ({failure['result']})"
     if job.error:
         first += f", {job.error}"
+    elif not reason and not killed_by(failure):
+        last = last_line(line.text for line in plain(job.tail))
+        first += f"; its log ends with: {last[:MAX_ERROR]}" if last else ""
     return [first, *reason, *_killed(job.summary, failure, host)]
 
 
@@ -348,11 +395,11 @@ def tell(
     )
     return Story(
         headline,
-        _what_happened(summary, run_dir, job_dir, tail),
+        _what_happened(summary, run_dir, job_dir, tail, log),
         _how_far(summary),
         tail,
         (log or telling_log(summary) or "") if tail else "",
-        _where(summary) if tail else "",
+        (_holder(summary, _other_rank(summary, log)) or _where(summary)) if tail else "",
         tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,
@@ -382,12 +429,13 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
     return "\n".join([f"Job {summary['job_id']} {story.headline}", *(f"  {line}" for line in about)])
 
 
-def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str]) -> list[str]:
+def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], log: str | None) -> list[str]:
     """Say why the job ended, which ranks were slow, and how often it was started again."""
     lost = summary["loss_not_a_number"]
     lines = [not_a_number_text(lost)] if lost else []
     lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
-    lines += cause(summary, job_dir or run_dir, tail) + _takeover(summary) + witness_texts(summary.get("witness_lost"))
+    lines += cause(summary, job_dir or run_dir, tail, log) + _takeover(summary)
+    lines += witness_texts(summary.get("witness_lost"))
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
     lines += saving.lines(summary.get("saving"), bool(summary.get("checkpoints")))

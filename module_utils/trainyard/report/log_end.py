@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ..findings.findings import counted
 from ..job.run import framework_log
-from ..job.run.causes import own_error
 from ..job.run.failure import STARTED_AGAIN
+from ..job.run.headline import find, plain
 
 _RANK = r"^(?:\[(?:rank)?\d{1,9}(?:,\d{1,9})?\](?:<\w{1,10}>)?:? ?)?"
 _FRAME = re.compile(
@@ -22,6 +22,8 @@ _FRAME = re.compile(
 )
 _OTHER_THREAD = re.compile(r"^Thread 0x[0-9a-f]{1,16} .{0,80}\(most recent call first\):$")
 _OF_THREAD = re.compile(r'^\s{2}(?:File ".{1,400}", line \d{1,9} in |\.\.\.$|<no Python frame>)')
+# Follows the line that tells the cause, where lines between it and the end are left out.
+CUT = "..."
 # Shorter stacks are shown as they are.
 _FEW = 3
 
@@ -36,11 +38,12 @@ def telling(lines: Sequence[str], most: int, failed: bool = True) -> list[str]:
     short = framework_log.without(_without_stacks(lines) if failed else lines, *noise)
     began = max((number for number, line in enumerate(short) if line.startswith(STARTED_AGAIN)), default=-1) + 1
     last = short[began:]
-    error = own_error(last) if failed else None
-    if error is None:
+    kept = plain(last) if failed else []
+    found = find([line.text for line in kept])
+    if found is None:
         return short[-most:]
-    end = last[-most:]
-    return end if error >= len(last) - most else [last[error], "...", *end[2:]]
+    end, at = last[-most:], kept[found.at].at
+    return end if at >= len(last) - most else [found.text, CUT, *end[2:]]
 
 
 def _without_stacks(lines: Sequence[str]) -> list[str]:

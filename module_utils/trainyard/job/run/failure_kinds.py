@@ -48,7 +48,7 @@ KINDS: dict[str, dict[str, Shape]] = {
     "not_a_number": {"host": str, "checkpoint": str},
 }
 _TEXTS = (
-    *("host", "process", "result", "seen_by", "reason", "lost", "error", "stack", "doubt", "who", "limit"),
+    *("host", "process", "result", "seen_by", "reason", "lost", "peer", "error", "stack", "doubt", "who", "limit"),
     *("not_restarted", "rolled_back"),
 )
 _DURATIONS = ("after_s", "least_s", "recover_after_s")

@@ -31,8 +31,8 @@ _COMPILED = {
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
         "attempt_watch causes checkpoints containers failure failure_kinds fewer_nodes flight_recorder "
-        "framework_log goodput guests hang hang_watch head_state messages node_reports orders progress progress_forms "
-        "rank_connections restart_rules restarts rollback saving slow_ranks stacks succession take_over"
+        "framework_log goodput guests hang hang_watch head_state headline messages node_reports orders progress "
+        "progress_forms rank_connections restart_rules restarts rollback saving slow_ranks stacks succession take_over"
     ),
     "trainyard.software": "container_flags",
     "trainyard_node.hardware": "rdma_traffic",
