@@ -14,7 +14,7 @@ from typing import Any
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings import state_format
 from ..trainyard.findings.shapes import MAYBE_DURATION, All, Each, Text, misfit
-from ..trainyard.findings.visible import as_overwritten
+from ..trainyard.findings.visible import ESCAPE_SEQUENCE, as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
@@ -67,7 +67,7 @@ def read_series(path: Path) -> list[dict[str, float]]:
 def last_lines(path: Path, failed: bool = True) -> list[str]:
     """Return the last lines of a log, long ones shortened; if it `failed`, the lines that explain the failure."""
     lines = telling(end_of(path, TAIL_BYTES).rstrip("\n").split("\n"), TAIL_LINES, failed)
-    shown = [as_overwritten(line) for line in lines]
+    shown = [as_overwritten(ESCAPE_SEQUENCE.sub("", line)) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 
 
@@ -218,7 +218,7 @@ def _tail(run_dir: Path, summary: Mapping[str, Any]) -> tuple[str | None, list[s
     for rank in other_ranks(summary, tail) if summary["state"] == "failed" else ():
         other = str(summary["rank_log"]).replace("{rank}", str(rank))
         lines = last_lines(run_dir / "logs" / other, True)
-        if error_of_log(lines):
+        if error_of_log(lines, True):
             return other, lines
     if not tail and starter_log(summary):
         # No rank printed anything.

@@ -21,7 +21,7 @@ from ..job.run import checkpoints, framework_log, goodput, hang, kernel_messages
 from ..job.run import rank_connections as meeting
 from ..job.run.failure import exit_text, killed_by, missed, silent_for, silent_nodes, well
 from ..job.run.fewer_nodes import world_sizes_text
-from ..job.run.headline import advice, find, last_line, plain
+from ..job.run.headline import advice, find, last_line, plain, went_on
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from ..job.run.succession import witness_texts
@@ -111,12 +111,15 @@ def error_of_rank(summary: Data, tail: Sequence[str], log: str | None = None) ->
     return own or str(failure.get("error") or "")[:MAX_ERROR]
 
 
-def error_of_log(tail: Sequence[str]) -> str:
-    """Return the line that tells the cause, out of the end of a log (log_end.telling); "" without one."""
+def error_of_log(tail: Sequence[str], ended: bool = False) -> str:
+    """Return the line that tells the cause, out of the end of a log (log_end.telling); "" without one.
+
+    With `ended`, an error that the program has survived is none.
+    """
     lines = [line.text for line in plain(tail)]
     found = find(lines)
-    text = lines[0] if lines[1:2] == [CUT] else found.text if found else ""
-    return framework_log.short(text.strip())[:MAX_ERROR]
+    text, at = (lines[0], 0) if lines[1:2] == [CUT] else (found.text, found.at) if found else ("", 0)
+    return "" if ended and went_on(lines[at + 1 :]) else framework_log.short(text.strip())[:MAX_ERROR]
 
 
 def other_ranks(summary: Data, tail: Sequence[str]) -> list[int]:
@@ -127,7 +130,7 @@ def other_ranks(summary: Data, tail: Sequence[str]) -> list[int]:
     if kind == "exit" and failure.get("lost") and peer:
         of_peer = [each for node in summary["nodes"] if node["host"] == peer for each in node["ranks"]]
         return [each for each in every if each in of_peer or peer == f"rank {each}"][:MAX_OTHERS]
-    silent = (kind == "exit" and rank is not None and not tail) or (kind == "hung" and not error_of_log(tail))
+    silent = (kind == "exit" and rank is not None and not tail) or (kind == "hung" and not error_of_log(tail, True))
     return sorted(every)[:MAX_OTHERS] if silent else []
 
 
@@ -172,7 +175,7 @@ def cause(summary: Data, job_dir: str, tail: Sequence[str] = (), log: str | None
         error = error or ("" if failure.get("rank") is not None or failure.get("reason") else error_of_log(tail))
     job = _Failed(summary, failure, host, on_node, error, tail if other is None else ())
     lines = _CAUSES[failure["kind"]](job)
-    if other is not None or (failure["kind"] == "hung" and error_of_log(tail)):
+    if other is not None or (failure["kind"] == "hung" and error_of_log(tail, True)):
         error, rank = error_of_log(tail), failure.get("rank") if other is None else other
         lines.append(f"the log of rank {rank} on {_holder(summary, rank) or host} tells: {error}")
     known = advice(error) if error else ""

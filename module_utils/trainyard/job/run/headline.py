@@ -64,7 +64,8 @@ _WRAPPING = (
     ("PyTorch", r"^Exception raised from|^frame #|^C\+\+ CapturedTraceback|DataLoader worker .{0,60}exited unexpectedly"
      r"|See inner exception|^Some NCCL operations have failed|Some NCCL operations have failed or timed out"
      r"|To avoid data inconsistency, we are taking|destroy_process_group\(\) was not called|ProcessRaisedException"
-     r"|^-- Process \d{1,9} terminated|BackendCompilerFailed|torch\._dynamo\.config|^Set TORCH_LOGS"
+     r"|^-- Process \d{1,9} terminated|BackendCompilerFailed|Error building extension"
+     r"|torch\._dynamo\.config|^Set TORCH_LOGS"
      r"|^CheckpointException\b|CheckpointException: CheckpointException ranks"),
     ("C++", r"^terminate called|^\s{0,8}(?:what\(\):|@ +0x)|^Fatal Python error: Aborted|^Aborted\b|\(core dumped\)"),
     ("mpirun", r"^-{20,}$|^\*{3} |MPI_ERRORS_ARE_FATAL|Local abort before MPI_INIT|^Primary job {1,2}terminated"
@@ -110,7 +111,7 @@ TABLE: tuple[Row, ...] = (
     *(Row("shell", pattern, kind=PROGRAM, advice=advice) for pattern, advice in (
         (rf"^{_SHELL}(?:\S{{1,200}}/)?(?:orted|prted): (?:(?:command )?not found|No such file)", _ORTED),
         (rf"^{_SHELL}(?:\S{{1,200}}/)?nvcc: (?:(?:command )?not found|No such file)",
-         "install the CUDA toolkit on every node (role cuda), or add its bin folder to PATH in job_env"),
+         "install the CUDA toolkit on every node (role cuda_toolkit), or add its bin folder to PATH in job_env"),
         (rf"^{_SHELL}.{{1,200}}: (?:(?:command )?not found|No such file or directory"
          "|Permission denied|cannot execute)", ""),
         (r"^\S{1,200}: can't open file '[^'\n]{1,200}': \[Errno 2\]", ""),
@@ -125,7 +126,11 @@ TABLE: tuple[Row, ...] = (
         r" not found|cannot open shared object file: No such file", kind=MODULE),
     Row("compilers", r"fatal error: Python\.h: No such file", kind=MODULE,
         advice="install Python's headers on every node (python3-dev, python3-devel)"),
-    Row("compilers", r"fatal error: [^\s:]{1,200}: No such file", kind=MODULE),
+    Row("compilers", r"fatal error: [^\s:]{1,200}: No such file|\bnvcc fatal\b|\bld: cannot find -l", kind=MODULE),
+    Row("CUDA", r"no kernel image is available for execution",
+        advice="this build has no code for this model of GPU: install one that has"),
+    Row("CUDA", r"driver version is insufficient for CUDA|NVIDIA driver on your system is too old",
+        advice="the driver is older than the CUDA of this build: update it (playbooks/nvidia_upgrade.yml)"),
     # Settings, sizes, machines.
     Row("NCCL", r"Bootstrap : no socket interface found", kind=SETTING,
         advice="no interface has the name in NCCL_SOCKET_IFNAME: correct it, or leave it out"),

@@ -159,9 +159,10 @@ def evidence(log: str) -> dict[str, str]:
         chain = []
     headline = find(lines, chain)
     errors = [raised for raised in chain if not wraps(raised.error)]
-    kind = headline.row.kind if headline and headline.row and not errors else None
-    # What wraps a cause of a known kind speaks for nothing else.
-    near = [line for line in lines[-NEAR:] if kind is None or not (wraps(line) or _kind(line))]
+    near = lines[-NEAR:]
+    if headline and headline.row and headline.row.kind:
+        # Lines of such a cause, and what wraps it, speak for nothing else.
+        near = [line for line in near if not (wraps(line) or ((row := row_of(line)) and row.kind))]
     doubt = next((line for line in reversed(near) if _OUTSIDE.search(line) or causes.LOST.search(line)), "")
     found = {"error": headline.text if headline else "", "stack": _stack(chain[-1].frames) if chain else ""}
     if errors:

@@ -40,6 +40,7 @@ GLIBC = "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required
 TRITON = (
     "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 393216, Hardware limit: 232448."
 )
+KERNEL = "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
 BAR = "Steps:   0%|          | 1/800 [00:17<3:57:13, 17.81s/it, step_loss=0.0114]"
 BOX = "-" * 74
 # The log, the line that tells, whether the job ends at once, and a word of the advice.
@@ -75,6 +76,10 @@ CASES = {
                            PMIX, True, ""),
     "nvcc": ("./build.sh: line 3: nvcc: command not found",
              "./build.sh: line 3: nvcc: command not found", True, "CUDA"),
+    "an extension": ("nvcc fatal   : Unsupported gpu architecture 'compute_120'\n"
+                     + trace("RuntimeError: Error building extension 'fused_adam'"),
+                     "nvcc fatal   : Unsupported gpu architecture 'compute_120'", True, ""),
+    "another GPU": (trace(KERNEL), KERNEL, False, "no code for this model"),
     "a symbol": ("python3: symbol lookup error: /v/a.so: undefined symbol: f",
                  "python3: symbol lookup error: /v/a.so: undefined symbol: f", True, ""),
     "a class of any name": (trace(TRITON), TRITON, False, ""),
@@ -180,13 +185,15 @@ def test_the_shared_memory_of_a_gpu_is_no_folder():
 
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [192.0.2.2]:1431"
+BOLD = "\x1b[1m"
 HUNG = {"kind": "hung", "host": "n1", "after_s": 60, "limit": "job_hang_timeout", "groups": []}
 # The failure of rank 0, the log of each rank, and what the cause tells of which rank.
 OTHERS = {
     "a peer under a launcher of its own": (failed("n1", 0, lost=LOST, peer="n2"), [LOST, MISSING], "rank 1 on n2"),
-    "only another rank prints": (failed("n1", 0), ["", "ERROR on proc 1: no style"], "rank 1 on n2"),
+    "only another rank prints": (failed("n1", 0), ["", f"{BOLD}ERROR on proc 1: no style"], "rank 1 on n2"),
     "a hang": (HUNG, ["step 3\n", MISSING], "rank 1 on n2"),
     "a hang of the rank with the error": ({**HUNG, "rank": 1}, ["step 3\n", MISSING], "rank 1 on n2"),
+    "a hang after an error that was survived": (HUNG, ["step 3\n", f"{MISSING}step 4\n"], ""),
     "no rank tells": (failed("n1", 0), ["", "step 3\n"], ""),
     "a peer that tells nothing": (failed("n1", 0, lost=LOST, peer="rank 1"), [LOST, ""], ""),
 }  # fmt: skip
@@ -201,9 +208,10 @@ def test_another_rank_tells_the_cause(name, tmp_path):
     for rank, text in enumerate(logs):
         (tmp_path / f"logs/rank_{rank}.log").write_text(text)
     log, tail = reporting._tail(tmp_path, summary)
+    assert BOLD not in "".join(tail)
     lines = job_text.cause(summary, "/x", tail, log)
     told = [line for line in lines if line.startswith("the log of rank")]
-    assert told == ([f"the log of {who} tells: {logs[1].splitlines()[-1]}"] if who else [])
-    assert log == ("rank_1.log" if who else "rank_0.log")
+    assert told == ([f"the log of {who} tells: {logs[1].splitlines()[-1].removeprefix(BOLD)}"] if who else [])
+    assert log == ("rank_1.log" if who else job_text.telling_log(summary))
     # The page does not call it the error of rank 0.
     assert not who or job_text.error_of_rank(summary, tail, log) == ""
