@@ -126,7 +126,9 @@ def other_ranks(summary: Data, tail: Sequence[str]) -> list[int]:
     """Return ranks whose logs may tell more than the log of the rank that failed, or hung, which ends with `tail`."""
     failure = summary.get("failure") or {}
     kind, rank, peer = failure.get("kind"), failure.get("rank"), str(failure.get("peer") or "")
-    every = [each for node in summary["nodes"] for each in node["ranks"] if each != rank]
+    # Several ranks may share one log.
+    own_logs = "{rank}" in summary["rank_log"]
+    every = [each for node in summary["nodes"] for each in node["ranks"] if own_logs and each != rank]
     if kind == "exit" and failure.get("lost") and peer:
         of_peer = [each for node in summary["nodes"] if node["host"] == peer for each in node["ranks"]]
         return [each for each in every if each in of_peer or peer == f"rank {each}"][:MAX_OTHERS]

@@ -15,9 +15,8 @@ from ..job.run import framework_log
 from ..job.run.failure import STARTED_AGAIN
 from ..job.run.headline import find, plain
 
-_RANK = r"^(?:\[(?:rank)?\d{1,9}(?:,\d{1,9})?\](?:<\w{1,10}>)?:? ?)?"
 _FRAME = re.compile(
-    _RANK + r"(?:frame #\d{1,4}: |\s{2,8}@ +(?:0x)?[0-9a-f]{6,16}\b|\s{0,8}#\d{1,4}\s+0x[0-9a-f]{4,16}\b"
+    r"(?:frame #\d{1,4}: |\s{2,8}@ +(?:0x)?[0-9a-f]{6,16}\b|\s{0,8}#\d{1,4}\s+0x[0-9a-f]{4,16}\b"
     r"|\[\S{1,255}:\d{1,9}\] \[ ?\d{1,4}\] )"
 )
 _OTHER_THREAD = re.compile(r"^Thread 0x[0-9a-f]{1,16} .{0,80}\(most recent call first\):$")
@@ -50,10 +49,12 @@ def _without_stacks(lines: Sequence[str]) -> list[str]:
     found: list[str] = []
     stack: list[str] = []
     other = False
-    for line in lines:
-        other = bool(_OTHER_THREAD.match(line)) or (other and bool(_OF_THREAD.match(line)))
+    texts = {line.at: line.text for line in plain(lines)}
+    for at, line in enumerate(lines):
+        text = texts.get(at, "")
+        other = bool(_OTHER_THREAD.match(text)) or (other and bool(_OF_THREAD.match(text)))
         # An empty line within a stack is part of it.
-        if other or _FRAME.match(line) or (stack and not line.strip()):
+        if other or _FRAME.match(text) or (stack and not text):
             stack.append(line)
             continue
         found += [*_shortened(stack), line]

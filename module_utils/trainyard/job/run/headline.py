@@ -181,7 +181,7 @@ def advice(line: str) -> str:
 
 # Each atom names who printed the line, or when. The first ones are never part of a program's own line.
 _SURE = (
-    r"\[\d{1,9},\d{1,9}\]<std(?:out|err)>:|\[(?:rank|default)\d{1,9}\]:"
+    r"\[\d{1,9},\d{1,9}\]<std(?:out|err)>:|\[(?:rank|default|)\d{1,9}\]:"
     r"|\((?:[^()\n]{0,80} )?pid=\d{1,9}(?:, ip=[\w.:]{1,40})?\)"
 )
 _TIME = (
@@ -324,7 +324,8 @@ def last_chain(lines: Sequence[str]) -> list[Raised]:
             elif raised and not _OF_STARTER.match(raised.error):
                 # PyTorch's checkpoints print the traceback of each rank below the error that wraps it.
                 joined = chain and (follows or (wraps(chain[-1].error) and number - chain[-1].at == 1))
-                before, chain = chain, [*chain, raised] if joined else [raised]
+                if joined or not (chain and number - chain[-1].at <= END and wraps(raised.error)):
+                    before, chain = chain, [*chain, raised] if joined else [raised]
             follows, number = "", after
         elif line.startswith(_REFUSED):
             # A script that Python refuses has no traceback.

@@ -120,6 +120,8 @@ CASES = {
               + trace("RuntimeError: The total number of timed out node is 1. worker 1 is the first one timed out")
               + trace("RuntimeError: Distributed job exited with exception. Please check logs"),
               "ERROR: Worker process 94 exit with exception.", False, ""),
+    "NCCL's end after the program's own error": (
+        trace("ValueError: no picture") + trace(NCCL.format("internal error")), "ValueError: no picture", False, ""),
     "a warning of each start": ("UserWarning: Failed to load image extension: undefined symbol: f\n"
                                 + trace("KeyError: 'a'"),
                                 "KeyError: 'a'", False, ""),
