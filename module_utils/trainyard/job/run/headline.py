@@ -87,7 +87,7 @@ _WRAPPING = (
      r"|\bSystemExit\b|resource_tracker: There appear|^\s{1,8}File \"|^(?:Current t|T)hread 0x|^\"\"\"$|^~*\^+~*$"),
     ("TensorFlow", r"errors_impl\.\w{1,40}: Graph execution error:|^Detected at node"),
     ("compilers", r"^compilation terminated|^ *\d{0,6} \| |^ninja: build stopped|^make(?:\[\d\])?: \*\*\*"),
-    ("trainyard", r"^trainyard: rank \d|^--- started again|^\.\.\. "),
+    ("trainyard", r"^trainyard: rank \d|^--- started again|^\d{1,9} lines? of a stack$"),
 )  # fmt: skip
 _SHELL = (
     r"(?:\S{0,100}sh|\S{1,100}\.sh|\S{0,40}(?:env|nohup|nice|timeout|setsid|stdbuf|taskset|numactl)): "
@@ -224,7 +224,8 @@ def plain(lines: Sequence[str]) -> list[Line]:
 
 
 def _last(line: str) -> str:
-    return line.removeprefix("\ufeff").rstrip().rpartition("\r")[2]
+    # as_overwritten puts dots in the place of what a line overwrites.
+    return line.removeprefix("\ufeff").rstrip().rpartition("\r")[2].removeprefix("... ")
 
 
 def _shorter(lines: list[Line]) -> list[Line]:

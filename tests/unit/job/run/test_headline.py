@@ -4,7 +4,6 @@ import pytest
 from ansible.module_utils.trainyard.job.run import causes, failure, headline
 from ansible.module_utils.trainyard.job.run.restart_rules import decide, evidence
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard.report.log_end import telling
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_node.job.run import disk_space
 from simulated_job import failed
@@ -65,6 +64,8 @@ CASES = {
         SHARED, False, "fewer workers"),
     "a bar before the error": (f"{BAR}ERROR: insufficient shared memory (shm)\n{BAR}",
                                "ERROR: insufficient shared memory (shm)", False, "fewer workers"),
+    "an overwritten bar": ("a bar\rtrain.sh: line 3: x: command not found", "train.sh: line 3: x: command not found",
+                           True, ""),
     "a compiler behind hydra": (
         f"{PYTHON_H}\ncompilation terminated.\nError executing job with overrides: ['a=1']\n"
         + trace("torch._dynamo.exc.BackendCompilerFailed: Command '['gcc']' returned non-zero exit status 1."),
@@ -131,10 +132,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_line_that_tells_the_cause(name):
+def test_the_line_that_tells_the_cause(name, tmp_path):
     log, expected, stops, advice = CASES[name]
     for filler in ("", "".join(f"note {number}\n" for number in range(30))):
-        tail = telling((filler + log).rstrip("\n").split("\n"), 15)
+        (tmp_path / "log").write_text(filler + log)
+        tail = reporting.last_lines(tmp_path / "log")
         assert job_text.error_of_log(tail) == expected[: job_text.MAX_ERROR]
     found = {"lost": "a peer"} if causes.lost_peer(log) else evidence(log)
     assert decide(failed("n1", 0, **found), step="").stop == stops
