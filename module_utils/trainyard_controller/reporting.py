@@ -23,8 +23,8 @@ from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
-from ..trainyard.report.job_text import TAIL_LINES, error_of_log, other_ranks, starter_log, tell, telling_log, text_of
-from ..trainyard.report.log_end import telling
+from ..trainyard.report.job_text import TAIL_LINES, tell, text_of
+from ..trainyard.report.log_end import error_of_log, other_ranks, starter_log, telling, telling_log
 from ..trainyard_node.machine.json_files import end_of
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from . import excluded_record

@@ -20,7 +20,8 @@ from ..job.run.fewer_nodes import history_text, world_sizes_text
 from ..job.run.progress import clock, not_a_number_text
 from . import job_processes, job_stacks, job_traffic
 from .curves import curves
-from .job_text import Story, error_of_rank, size_text
+from .job_text import Story, size_text
+from .log_end import error_of_rank
 from .text import shown, utc
 
 Data = Mapping[str, Any]

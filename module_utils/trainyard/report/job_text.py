@@ -17,53 +17,19 @@ from ..findings.findings import connection_reason, counted, grouped, host_list
 from ..findings.spans import named_ranks
 from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
-from ..job.run import checkpoints, framework_log, goodput, hang, kernel_messages, saving, slow_ranks
+from ..job.run import checkpoints, goodput, hang, kernel_messages, saving, slow_ranks
 from ..job.run import rank_connections as meeting
 from ..job.run.failure import exit_text, killed_by, missed, silent_for, silent_nodes, well
 from ..job.run.fewer_nodes import world_sizes_text
-from ..job.run.headline import advice, find, last_line, plain, went_on
+from ..job.run.headline import advice, last_line, plain
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from ..job.run.succession import witness_texts
 from . import job_traffic
-from .log_end import CUT
+from .log_end import MAX_ERROR, error_of_log, error_of_rank, other_rank, telling_log
 
 Data = Mapping[str, Any]
-TAIL_LINES, MAX_ERROR = 15, 200
-# Upper bound for the ranks whose logs are searched where that of the rank that failed tells nothing.
-MAX_OTHERS = 64
-
-
-def telling_log(summary: Data) -> str | None:
-    """Name the log whose end tells how the job ended: a rank's, or that of what starts ranks; None where none does."""
-    failure = summary.get("failure") or {}
-    if summary["state"] in ("succeeded", "running", "timed_out"):
-        return str(summary["rank_log"]).replace("{rank}", str(failure.get("rank") or 0))
-    if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
-        return "slurm.log" if summary["nodes"] else None
-    if failure.get("kind") == "hung" and failure.get("rank") is None:
-        return None
-    if failure.get("kind") not in ("exit", "not_joined", "hung"):
-        return None
-    # Where several ranks share a log, it is that of what started them.
-    if failure.get("rank") is not None and ("{rank}" in summary["rank_log"] or not failure.get("process")):
-        return str(summary["rank_log"]).replace("{rank}", str(failure["rank"]))
-    return _log_of_process(summary) or None
-
-
-def _log_of_process(summary: Data) -> str:
-    failure = summary["failure"]
-    logs = {
-        (node["host"], process["name"]): str(process["log"])
-        for node in summary["nodes"]
-        for process in node["processes"]
-    }
-    return logs.get((failure["host"], failure["process"]), "")
-
-
-def starter_log(summary: Data) -> str:
-    """Name the log of what started the rank that failed; "" where nothing did, or no rank failed."""
-    return _log_of_process(summary) if (summary.get("failure") or {}).get("kind") == "exit" else ""
+TAIL_LINES = 15
 
 
 def _where(summary: Data) -> str:
@@ -102,49 +68,6 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     return [f"{killed} comes from outside: mostly {outside}, else a person"]
 
 
-def error_of_rank(summary: Data, tail: Sequence[str], log: str | None = None) -> str:
-    """Return what the end of the failed rank's log tells of the cause, or the error that its node read; "" without."""
-    failure = summary.get("failure") or {}
-    if failure.get("kind") != "exit" or failure.get("rank") is None:
-        return ""
-    own = "" if _other_rank(summary, log) is not None else error_of_log(tail)
-    return own or str(failure.get("error") or "")[:MAX_ERROR]
-
-
-def error_of_log(tail: Sequence[str], ended: bool = False) -> str:
-    """Return the line that tells the cause, out of the end of a log (log_end.telling); "" without one.
-
-    With `ended`, an error that the program has survived is none.
-    """
-    lines = [line.text for line in plain(tail)]
-    found = find(lines)
-    text, at = (lines[0], 0) if lines[1:2] == [CUT] else (found.text, found.at) if found else ("", 0)
-    return "" if ended and went_on(lines[at + 1 :]) else framework_log.short(text.strip())[:MAX_ERROR]
-
-
-def other_ranks(summary: Data, tail: Sequence[str]) -> list[int]:
-    """Return ranks whose logs may tell more than the log of the rank that failed, or hung, which ends with `tail`."""
-    failure = summary.get("failure") or {}
-    kind, rank, peer = failure.get("kind"), failure.get("rank"), str(failure.get("peer") or "")
-    # Several ranks may share one log.
-    own_logs = "{rank}" in summary["rank_log"]
-    every = [each for node in summary["nodes"] for each in node["ranks"] if own_logs and each != rank]
-    if kind == "exit" and failure.get("lost") and peer:
-        of_peer = [each for node in summary["nodes"] if node["host"] == peer for each in node["ranks"]]
-        return [each for each in every if each in of_peer or peer == f"rank {each}"][:MAX_OTHERS]
-    silent = (kind == "exit" and rank is not None and not tail) or (kind == "hung" and not error_of_log(tail, True))
-    return sorted(every)[:MAX_OTHERS] if silent else []
-
-
-def _other_rank(summary: Data, log: str | None) -> int | None:
-    """Return the rank of a log that is neither that of the rank that failed nor of its launcher; None for those."""
-    if not log or log in (telling_log(summary), starter_log(summary)) or "{rank}" not in summary["rank_log"]:
-        return None
-    before, _, after = str(summary["rank_log"]).partition("{rank}")
-    rank = log.removeprefix(before).removesuffix(after)
-    return int(rank) if rank.isdecimal() and len(rank) < 10 else None
-
-
 class _Failed(NamedTuple):
     """A failed job: its summary and failure, the host of the failure with its ranks, and the error in the log."""
 
@@ -171,7 +94,7 @@ def cause(summary: Data, job_dir: str, tail: Sequence[str] = (), log: str | None
     if failure["kind"] in _TEXTS:
         values = {**failure, "host": host, "on_node": on_node, "job_dir": job_dir}
         return [text.format_map(values) for text in _TEXTS[failure["kind"]]]
-    other, error = _other_rank(summary, log), error_of_rank(summary, tail, log)
+    other, error = other_rank(summary, log), error_of_rank(summary, tail, log)
     if other is None:
         # A launcher without a rank to blame.
         error = error or ("" if failure.get("rank") is not None or failure.get("reason") else error_of_log(tail))
@@ -404,7 +327,7 @@ def tell(
         _how_far(summary),
         tail,
         (log or telling_log(summary) or "") if tail else "",
-        (_holder(summary, _other_rank(summary, log)) or _where(summary)) if tail else "",
+        (_holder(summary, other_rank(summary, log)) or _where(summary)) if tail else "",
         tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,

@@ -3,7 +3,7 @@
 import pytest
 from ansible.module_utils.trainyard.job.run import causes, failure, headline
 from ansible.module_utils.trainyard.job.run.restart_rules import decide, evidence
-from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard.report import job_text, log_end
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_node.job.run import disk_space
 from simulated_job import failed
@@ -137,14 +137,14 @@ def test_the_line_that_tells_the_cause(name, tmp_path):
     for filler in ("", "".join(f"note {number}\n" for number in range(30))):
         (tmp_path / "log").write_text(filler + log)
         tail = reporting.last_lines(tmp_path / "log")
-        assert job_text.error_of_log(tail) == expected[: job_text.MAX_ERROR]
+        assert log_end.error_of_log(tail) == expected[: log_end.MAX_ERROR]
     found = {"lost": "a peer"} if causes.lost_peer(log) else evidence(log)
     assert decide(failed("n1", 0, **found), step="").stop == stops
     node = {"host": "n1", "ranks": [0], "processes": []}
     summary = {"failure": failed("n1", 0, exit_code=1), "nodes": [node], "rank_log": "rank_{rank}.log"}
     first, *more = job_text.cause(summary, "/x", tail)
     assert first.startswith("rank 0 on n1 failed first: exit code 1")
-    assert (expected or "its log ends with: the end")[: job_text.MAX_ERROR] in first and advice in " ".join(more)
+    assert (expected or "its log ends with: the end")[: log_end.MAX_ERROR] in first and advice in " ".join(more)
 
 
 MISSING = trace("ModuleNotFoundError: No module named 'apex'", "import apex")
@@ -216,6 +216,6 @@ def test_another_rank_tells_the_cause(name, tmp_path):
     lines = job_text.cause(summary, "/x", tail, log)
     told = [line for line in lines if line.startswith("the log of rank")]
     assert told == ([f"the log of {who} tells: {logs[1].splitlines()[-1].removeprefix(BOLD)}"] if who else [])
-    assert log == ("rank_1.log" if who else job_text.telling_log(summary))
+    assert log == ("rank_1.log" if who else log_end.telling_log(summary))
     # The page does not call it the error of rank 0.
-    assert not who or job_text.error_of_rank(summary, tail, log) == ""
+    assert not who or log_end.error_of_rank(summary, tail, log) == ""
