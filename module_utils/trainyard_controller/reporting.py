@@ -14,7 +14,7 @@ from typing import Any
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings import state_format
 from ..trainyard.findings.shapes import MAYBE_DURATION, All, Each, Text, misfit
-from ..trainyard.findings.visible import as_overwritten
+from ..trainyard.findings.visible import ESCAPE_SEQUENCE, as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
@@ -23,8 +23,8 @@ from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
-from ..trainyard.report.job_text import TAIL_LINES, starter_log, tell, telling_log, text_of
-from ..trainyard.report.log_end import telling
+from ..trainyard.report.job_text import TAIL_LINES, tell, text_of
+from ..trainyard.report.log_end import error_of_log, other_ranks, starter_log, telling, telling_log
 from ..trainyard_node.machine.json_files import end_of
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from . import excluded_record
@@ -67,7 +67,7 @@ def read_series(path: Path) -> list[dict[str, float]]:
 def last_lines(path: Path, failed: bool = True) -> list[str]:
     """Return the last lines of a log, long ones shortened; if it `failed`, the lines that explain the failure."""
     lines = telling(end_of(path, TAIL_BYTES).rstrip("\n").split("\n"), TAIL_LINES, failed)
-    shown = [as_overwritten(line) for line in lines]
+    shown = [as_overwritten(ESCAPE_SEQUENCE.sub("", line)) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 
 
@@ -215,6 +215,11 @@ def _tail(run_dir: Path, summary: Mapping[str, Any]) -> tuple[str | None, list[s
     """Return the log that explains the end of a job, and its last lines."""
     log = telling_log(summary)
     tail = last_lines(run_dir / "logs" / log, summary["state"] == "failed") if log else []
+    for rank in other_ranks(summary, tail) if summary["state"] == "failed" else ():
+        other = str(summary["rank_log"]).replace("{rank}", str(rank))
+        lines = last_lines(run_dir / "logs" / other, True)
+        if error_of_log(lines, True):
+            return other, lines
     if not tail and starter_log(summary):
         # No rank printed anything.
         log = starter_log(summary)

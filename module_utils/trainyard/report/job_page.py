@@ -20,7 +20,8 @@ from ..job.run.fewer_nodes import history_text, world_sizes_text
 from ..job.run.progress import clock, not_a_number_text
 from . import job_processes, job_stacks, job_traffic
 from .curves import curves
-from .job_text import Story, error_of_rank, size_text
+from .job_text import Story, size_text
+from .log_end import error_of_rank
 from .text import shown, utc
 
 Data = Mapping[str, Any]
@@ -85,7 +86,7 @@ def headline(summary: Data, story: Story) -> str:
     if summary["state"] == "running" and story.progress:
         return f"Running: {' '.join(story.progress[0].split())}"
     text = story.headline.removeprefix("is ").removeprefix("was ").rstrip(".:")
-    word, error = _WORDS.get(summary["state"]), error_of_rank(summary, story.tail)
+    word, error = _WORDS.get(summary["state"]), error_of_rank(summary, story.tail, story.log)
     if word and error:
         return f"{word}: rank {summary['failure']['rank']} on {story.host}, {error}"
     cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""

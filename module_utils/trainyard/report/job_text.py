@@ -7,7 +7,6 @@ seconds since the epoch.
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,68 +19,38 @@ from ..job.file import mindspore_tls as tls
 from ..job.record.events import undelivered
 from ..job.run import checkpoints, goodput, hang, kernel_messages, saving, slow_ranks
 from ..job.run import rank_connections as meeting
-from ..job.run.causes import own_error
-from ..job.run.failure import exit_text, missed, silent_for, silent_nodes, well
+from ..job.run.failure import exit_text, killed_by, missed, silent_for, silent_nodes, well
 from ..job.run.fewer_nodes import world_sizes_text
+from ..job.run.headline import advice, last_line, plain
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
 from ..job.run.succession import witness_texts
 from . import job_traffic
+from .log_end import MAX_ERROR, error_of_log, error_of_rank, other_rank, telling_log
 
 Data = Mapping[str, Any]
-TAIL_LINES, MAX_ERROR = 15, 200
-# How torchrun marks the lines of a rank.
-_OF_RANK = re.compile(r"^\[(?:rank)?\d{1,9}\]:? ?")
-
-
-def telling_log(summary: Data) -> str | None:
-    """Name the log whose end tells how the job ended: a rank's, or that of what starts ranks; None where none does."""
-    failure = summary.get("failure") or {}
-    if summary["state"] in ("succeeded", "running", "timed_out"):
-        return str(summary["rank_log"]).replace("{rank}", str(failure.get("rank") or 0))
-    if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
-        return "slurm.log" if summary["nodes"] else None
-    if failure.get("kind") == "hung" and failure.get("rank") is None:
-        return None
-    if failure.get("kind") not in ("exit", "not_joined", "hung"):
-        return None
-    # Where several ranks share a log, it is that of what started them.
-    if failure.get("rank") is not None and ("{rank}" in summary["rank_log"] or not failure.get("process")):
-        return str(summary["rank_log"]).replace("{rank}", str(failure["rank"]))
-    return _log_of_process(summary) or None
-
-
-def _log_of_process(summary: Data) -> str:
-    failure = summary["failure"]
-    logs = {
-        (node["host"], process["name"]): str(process["log"])
-        for node in summary["nodes"]
-        for process in node["processes"]
-    }
-    return logs.get((failure["host"], failure["process"]), "")
-
-
-def starter_log(summary: Data) -> str:
-    """Name the log of what started the rank that failed; "" where nothing did, or no rank failed."""
-    return _log_of_process(summary) if (summary.get("failure") or {}).get("kind") == "exit" else ""
+TAIL_LINES = 15
 
 
 def _where(summary: Data) -> str:
     """Name the host with the log of the failure: that of the rank, which mpirun may have started from another host."""
     failure: Data = summary.get("failure") or {}
-    holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
+    holder = _holder(summary, failure.get("rank"))
     # A process without ranks, such as MindSpore's scheduler, names the rank of another process.
     ranks = failure.get("ranks")
     elsewhere = not ranks or len(ranks) > max(len(node["ranks"]) for node in summary["nodes"])
-    return str(holders[0] if holders and elsewhere else failure.get("host") or summary["nodes"][0]["host"])
+    return str(holder if holder and elsewhere else failure.get("host") or summary["nodes"][0]["host"])
+
+
+def _holder(summary: Data, rank: int | None) -> str:
+    return next((str(node["host"]) for node in summary["nodes"] if rank in node["ranks"]), "")
 
 
 def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     """Say whether the OOM killer ended it; the sender of SIGKILL is unknown."""
     advice = "more memory, fewer processes on the node, or smaller batches"
     count = kernel_messages.counted_text(failure, host)
-    # A shell or a container reports 128 + 9 for a process that was killed.
-    if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
+    if killed_by(failure) != signal.SIGKILL:
         return [f"{count}: {advice}"] if count and failure["oom_kills"] else []
     killed = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
     ended = kernel_messages.ended_process(summary.get("kernel") or (), host, summary.get("job_id", ""))
@@ -99,14 +68,6 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     return [f"{killed} comes from outside: mostly {outside}, else a person"]
 
 
-def error_of_rank(summary: Data, tail: Sequence[str]) -> str:
-    """Return the error with which the rank that failed ended, out of the end of its log; "" where none is known."""
-    failure, error = summary.get("failure") or {}, own_error(tail)
-    if failure.get("kind") != "exit" or failure.get("rank") is None or error is None:
-        return ""
-    return _OF_RANK.sub("", tail[error]).strip()[:MAX_ERROR]
-
-
 class _Failed(NamedTuple):
     """A failed job: its summary and failure, the host of the failure with its ranks, and the error in the log."""
 
@@ -115,12 +76,13 @@ class _Failed(NamedTuple):
     host: str
     on_node: str
     error: str = ""
+    tail: Sequence[str] = ()
 
 
-def cause(summary: Data, job_dir: str, tail: Sequence[str] = ()) -> list[str]:
+def cause(summary: Data, job_dir: str, tail: Sequence[str] = (), log: str | None = None) -> list[str]:
     """Say in a line or two why a job ended as it did; nothing where it succeeded or the reason is not known.
 
-    `tail` is the end of the log of `telling_log`.
+    `tail` is the end of `log`, by default the one of `telling_log`.
     """
     failure: Data = summary.get("failure") or {}
     if failure.get("kind") not in {*_TEXTS, *_CAUSES}:
@@ -132,7 +94,17 @@ def cause(summary: Data, job_dir: str, tail: Sequence[str] = ()) -> list[str]:
     if failure["kind"] in _TEXTS:
         values = {**failure, "host": host, "on_node": on_node, "job_dir": job_dir}
         return [text.format_map(values) for text in _TEXTS[failure["kind"]]]
-    return _CAUSES[failure["kind"]](_Failed(summary, failure, host, on_node, error_of_rank(summary, tail)))
+    other, error = other_rank(summary, log), error_of_rank(summary, tail, log)
+    if other is None:
+        # A launcher without a rank to blame.
+        error = error or ("" if failure.get("rank") is not None or failure.get("reason") else error_of_log(tail))
+    job = _Failed(summary, failure, host, on_node, error, tail if other is None else ())
+    lines = _CAUSES[failure["kind"]](job)
+    if other is not None or (failure["kind"] == "hung" and error_of_log(tail, True)):
+        error, rank = error_of_log(tail), failure.get("rank") if other is None else other
+        lines.append(f"the log of rank {rank} on {_holder(summary, rank) or host} tells: {error}")
+    known = advice(error) if error else ""
+    return [*lines, known] if known else lines
 
 
 def _exit(job: _Failed) -> list[str]:
@@ -153,6 +125,9 @@ def _exit(job: _Failed) -> list[str]:
         first += f" ({failure['result']})"
     if job.error:
         first += f", {job.error}"
+    elif not reason and not killed_by(failure):
+        last = last_line(line.text for line in plain(job.tail))
+        first += f"; its log ends with: {last[:MAX_ERROR]}" if last else ""
     return [first, *reason, *_killed(job.summary, failure, host)]
 
 
@@ -349,11 +324,11 @@ def tell(
     )
     return Story(
         headline,
-        _what_happened(summary, run_dir, job_dir, tail),
+        _what_happened(summary, run_dir, job_dir, tail, log),
         _how_far(summary),
         tail,
         (log or telling_log(summary) or "") if tail else "",
-        _where(summary) if tail else "",
+        (_holder(summary, other_rank(summary, log)) or _where(summary)) if tail else "",
         tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,
@@ -383,12 +358,13 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
     return "\n".join([f"Job {summary['job_id']} {story.headline}", *(f"  {line}" for line in about)])
 
 
-def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str]) -> list[str]:
+def _what_happened(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], log: str | None) -> list[str]:
     """Say why the job ended, which ranks were slow, and how often it was started again."""
     lost = summary["loss_not_a_number"]
     lines = [not_a_number_text(lost)] if lost else []
     lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
-    lines += cause(summary, job_dir or run_dir, tail) + _takeover(summary) + witness_texts(summary.get("witness_lost"))
+    lines += cause(summary, job_dir or run_dir, tail, log) + _takeover(summary)
+    lines += witness_texts(summary.get("witness_lost"))
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
     lines += saving.lines(summary.get("saving"), bool(summary.get("checkpoints")))

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from .failure import Failure, exit_text, first_failure, missed, text
+from .headline import find, plain, wraps
 
 LOST = re.compile(
     r"gloo/transport/[^\]\n]{1,80}\] .{0,80}?"
@@ -38,11 +39,8 @@ _RANK_GONE = re.compile(
 )
 # Follows MindSpore's error for a failed collective, whose own line is empty.
 _COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
-# The last line of a traceback, after the rank that PyTorch puts before it.
-_ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
-# An error after these words did not end the program, or is the launcher's own.
-_IGNORED = re.compile(r"Exception ignored in|Exception in thread")
-_OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
+# The last line of a traceback.
+_ERROR = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
 # Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
 # PyTorch, CUDA's libraries, JAX and TensorFlow, Ascend. A shape with the host's memory has none of these words.
 _NO_DEVICE_MEMORY = re.compile(
@@ -73,30 +71,18 @@ CLOCKS_S = 1.0
 UNSURE = "it had lost a peer: another rank or node was gone before it, but none is known to have failed"
 
 
+def _lines(log: str) -> list[str]:
+    return [line.text for line in plain(log.split("\n"))]
+
+
 def lost_peer(log: str) -> str:
     """Return the line at the end of a rank's log that says it lost a peer; "" where the rank itself may have failed."""
-    lines = [line.strip() for line in log.splitlines()]
+    lines = list(map(str.strip, _lines(log)))
     lost = [line for line in lines if LOST.search(line)] or [line for line in lines if _ENDS_ITSELF.search(line)]
-    own = [line for line in lines if _ERROR.match(line) and not LOST.search(line)]
+    own = [line for line in lines if _ERROR.match(line) and not LOST.search(line) and not wraps(line)]
     if _COLLECTIVE.search(log):
         own = [line for line in own if not line.endswith("Error:")]
     return lost[-1][:_MAX_LINE] if lost and not own else ""
-
-
-def own_error(lines: Sequence[str]) -> int | None:
-    """Return the number of the last line that names the error that ended the program; None without one."""
-    found, before, ignored = None, None, None
-    for number, line in enumerate(lines):
-        if _IGNORED.match(line):
-            ignored = number
-        elif _ERROR.match(line):
-            if ignored is None and not _OF_STARTER.match(line):
-                before, found = found, number
-            elif before is not None and found == (ignored or 0) - 1 and line == lines[found]:
-                # Cython prints an ignored error before these words, too.
-                found = before
-            ignored = None
-    return found
 
 
 def abort(log: str) -> str:
@@ -104,14 +90,12 @@ def abort(log: str) -> str:
 
     Inside is where Python's faulthandler, if enabled, shows the main thread in a file.
     """
-    lines = [line.strip() for line in log.splitlines()]
+    lines = _lines(log)
     at = max((number for number, line in enumerate(lines) if line.endswith(_TERMINATED)), default=None)
-    if at is None or "".join(lines[at:]).find('most recent call first):File "') >= 0:
+    if at is None or "".join(map(str.strip, lines[at:])).find('most recent call first):File "') >= 0:
         return ""
-    error = own_error(lines[:at])
-    if error is None:
-        return _AT_EXIT
-    return f"it aborted as its interpreter exited, after its own error: {lines[error][:_MAX_LINE]}"
+    error = find(lines[:at])
+    return f"it aborted as its interpreter exited, after its own error: {error.text}" if error else _AT_EXIT
 
 
 def no_room(log: str) -> str:
@@ -119,9 +103,9 @@ def no_room(log: str) -> str:
 
     The disk may be another one than that of the job's folder: the line usually names the file.
     """
-    lines = [line.strip() for line in log.splitlines()]
-    error = own_error(lines)
-    last = lines[-_LAST:] if error is None else [lines[error]]
+    lines = _lines(log)
+    error = find(lines)
+    last = [error.text] if error else lines[-_LAST:]
     found = next((line for line in reversed(last) if _NO_ROOM.search(line)), "")
     return f"it could not write: {found[:_MAX_LINE]}" if found else ""
 
@@ -236,4 +220,4 @@ def _blame(
     rank = next((number for groups in _RANK_GONE.findall(str(first["lost"])) for number in groups if number), "")
     named = peer or (f"rank {rank}" if rank else "")
     unsure = f"{UNSURE}; it names {named} as that peer: look there first" if named else UNSURE
-    return {**first, "reason": first.get("reason") or unsure}
+    return {**first, **({"peer": named} if named else {}), "reason": first.get("reason") or unsure}

@@ -97,12 +97,24 @@ def exit_text(failure: Mapping[str, Any]) -> str:
     if failure.get("exit_code") is None:
         # systemd has no exit status where a unit did not get as far as a process.
         return f"no exit code, systemd says {failure.get('result') or 'nothing'}"
-    return f"exit code {failure['exit_code']}"
+    number = killed_by(failure)
+    shown = f" ({-number}, {signal_name(number)})" if number and failure["exit_code"] == 256 - number else ""
+    return f"exit code {failure['exit_code']}{shown}"
+
+
+def killed_by(failure: Mapping[str, Any]) -> int:
+    """Return the signal that ended a process or, by its exit code, one below it; 0 without one.
+
+    A shell reports 128 and the number; a launcher that exits with the number below zero, as DeepSpeed's, 256 less it.
+    """
+    code = failure.get("exit_code") or 0
+    ends = (signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
+    return int(failure.get("signal") or next((each for each in ends if code in (128 + each, 256 - each)), 0))
 
 
 def aborted(failure: Mapping[str, Any]) -> bool:
-    """Return whether a process died of SIGABRT, which a shell reports as 128 + 6."""
-    return failure.get("signal") == signal.SIGABRT or failure.get("exit_code") == 128 + signal.SIGABRT
+    """Return whether a process died of SIGABRT."""
+    return killed_by(failure) == signal.SIGABRT
 
 
 def well(failure: Mapping[str, Any]) -> bool:

@@ -49,7 +49,7 @@ KINDS: dict[str, dict[str, Shape]] = {
     "apart": {"host": str, "hosts": [str], "reason": str, "action": str},
 }
 _TEXTS = (
-    *("host", "process", "result", "seen_by", "reason", "lost", "error", "stack", "doubt", "who", "limit"),
+    *("host", "process", "result", "seen_by", "reason", "lost", "peer", "error", "stack", "doubt", "who", "limit"),
     *("not_restarted", "rolled_back", "action"),
 )
 _DURATIONS = ("after_s", "least_s", "recover_after_s")

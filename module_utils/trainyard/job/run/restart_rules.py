@@ -18,12 +18,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import causes
+from .headline import (
+    CODE,
+    DIRECT,
+    MAX_LINE,
+    MODULE,
+    NEAR,
+    PROGRAM,
+    Kind,
+    Raised,
+    error_text,
+    find,
+    last_chain,
+    plain,
+    row_of,
+    went_on,
+    wraps,
+)
 
 Failure = Mapping[str, Any]
 
-# Upper bounds for what is read of a log: its end in characters, characters of a line, lines that may speak for the node
-# or the network, lines that may name a wrong command line, and lines after the error that ended the program.
-_MAX_LOG, _MAX_LINE, _NEAR, _END, _AFTER = 1 << 16, 300, 100, 40, 60
+# Upper bound for what is read of a log: its end, in characters.
+_MAX_LOG = 1 << 16
 # Upper bound for the stack in a report, in characters, and for its frames.
 _MAX_STACK, _FRAMES = 600, 6
 # Characters of the error in a reason.
@@ -39,40 +55,21 @@ class Decision(NamedTuple):
     reason: str
 
 
-class _Kind(NamedTuple):
-    """A kind of error: its reason, and whether one failure is enough.
-
-    A cause that is `local` may lie on one node: if a spare is left, two nodes must have it.
-    """
-
-    reason: str
-    once: bool = False
-    local: bool = False
-
-
-_CODE = _Kind("the program's code is wrong", once=True)
-_MODULE = _Kind("a module or library of the program is missing or does not fit", once=True, local=True)
-_USAGE = _Kind("the command line is wrong", once=True)
-_PROGRAM = _Kind("the program cannot be started", once=True, local=True)
-_FILE = _Kind("a file of the program is missing", local=True)
-_MEMORY = _Kind("the program needs more memory than there is")
-_TWICE = _Kind("two attempts in a row ended with the same error at the same place")
+_FILE = Kind("a file of the program is missing", local=True)
+_MEMORY = Kind("the program needs more memory than there is")
+_TWICE = Kind("two attempts in a row ended with the same error at the same place")
 
 # Errors of Python by the line that names them; the first match counts.
 _ERRORS = (
-    (_CODE, r"(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError)\b"),
-    (_CODE, r"AttributeError: (?:partially initialized )?module '[^']{1,200}' has no attribute"),
+    (CODE, r"(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError)\b"),
+    (CODE, r"AttributeError: (?:partially initialized )?module '[^']{1,200}' has no attribute"),
     (
-        _CODE,
+        CODE,
         r"TypeError: .{0,150}(?:got an unexpected keyword argument|missing \d{1,3} required (?:positional|keyword-only)"
         r"|takes (?:from \d{1,3} to )?\d{1,3} positional arguments? but|Can't instantiate abstract class)",
     ),
-    (_MODULE, r"ModuleNotFoundError\b"),
-    (
-        _MODULE,
-        r"ImportError: (?:cannot import name|attempted relative import|.{0,200}undefined symbol"
-        r"|.{0,200}cannot open shared object file: No such file)",
-    ),
+    (MODULE, r"ModuleNotFoundError\b"),
+    (MODULE, r"ImportError: (?:cannot import name|attempted relative import)"),
     (_FILE, r"(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|PermissionError)\b"),
     (
         _MEMORY,
@@ -85,7 +82,7 @@ _ERRORS = (
         r"(?:AssertionError|KeyError|IndexError|ZeroDivisionError|NotImplementedError|RecursionError|AttributeError"
         r"|TypeError|ValueError|UnicodeDecodeError|json\.decoder\.JSONDecodeError: (?!Expecting value: line 1 col)"
         r"|yaml\.\S{1,40}Error|configparser\.\w{1,40}Error|_?pickle\.PicklingError"
-        r"|(?:pydantic\S{0,40}\.)?ValidationError|(?:\w{1,40}\.){0,6}MisconfigurationException"
+        r"|(?:pydantic\S{0,40}\.)?ValidationError|triton\.\S{1,60}\.OutOfResources|(?:\w{1,40}\.){0,6}MisconfigurationException"
         r"|(?:hydra|omegaconf)\.errors\.\w{1,60})\b",
     ),
     # Messages of PyTorch, torch_npu and OneFlow about shapes, types and the use of their functions. Newer releases of
@@ -103,34 +100,6 @@ _ERRORS = (
     ),
 )
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in _ERRORS)
-# Lines without a traceback that end a program: wrong options (argparse, click, typer, absl, Python), shells.
-_USES = (
-    (
-        _USAGE,
-        r"[^\s:]{1,200}(?: [\w-]{1,40}){0,3}: error: (?:unrecognized arguments|the following arguments are required"
-        r"|argument [^:]{1,100}: (?:invalid|expected|not allowed|ignored explicit)|ambiguous option"
-        r"|one of the arguments|too few arguments)",
-    ),
-    (
-        _USAGE,
-        r"(?:Error: |[│|] )(?:No such (?:option|command)|Missing (?:option|argument|parameter|command)"
-        r"|Invalid value for|Got unexpected extra argument)",
-    ),
-    (_USAGE, r"FATAL Flags parsing error|.{0,60}Unknown command line flag|[Uu]nknown option:? -"),
-    (_PROGRAM, r"\S{1,200}: can't open file '[^'\n]{1,200}': \[Errno 2\]"),
-    (_PROGRAM, r"\S{0,200}python[\d.]{0,6}: (?:No module named |Error while finding module specification)"),
-    (_PROGRAM, r"trainyard: cannot start '[^'\n]{1,200}': (?:No such file|Permission denied|Exec format)"),
-    (
-        _PROGRAM,
-        r"(?:\S{0,100}sh|\S{1,100}\.sh|\S{0,40}(?:env|nohup|nice|timeout|setsid|stdbuf|taskset|numactl)): "
-        r"(?:line \d{1,6}: )?.{1,200}: "
-        r"(?:(?:command )?not found|No such file or directory|Permission denied|cannot execute)",
-    ),
-    (_PROGRAM, r"(?:mpirun|mpiexec|prterun) was unable to (?:find|launch) the specified (?:executable|application)"),
-    (_CODE, r"\S{1,200}: (?:-c: )?line \d{1,6}: (?:syntax error|[^\s:]{1,60}: (?:unbound variable|unexpected EOF))"),
-)
-_COMMAND_LINE = tuple((kind, re.compile(pattern)) for kind, pattern in _USES)
-
 # Words that speak for the node, its devices or disks, the network, or another process. MindSpore's workers print
 # `Topology build timed out., retry(3/300)` at every start.
 _OUTSIDE = re.compile(
@@ -164,7 +133,7 @@ _REMOTE_FILE = re.compile(
     r"|/multiprocessing/(?:connection|managers|queues|shared_memory|heap)\.py$"
 )
 _REMOTE_SOURCE = re.compile(
-    r"\b(?:response|resp|requests?|urlopen|download\w*|socket|sock|recv|reply|https?)\b|\.json\(\)"
+    r"\b(?:response|resp|requests?|urlopen|download\w*\b(?!=False)|socket|sock|recv|reply|https?)\b|\.json\(\)"
     # Not PyTorch's own data loader, whose workers call fetcher.fetch(index).
     r"|(?<!fetcher\.)\bfetch(?:_\w{1,40})?\("
 )
@@ -174,29 +143,8 @@ _WRITES = re.compile(
     r"\b(?:replace|rename|unlink|remove|rmtree|link|chmod|move|save|mkdirs?|makedirs|write\w*)\(|['\"][wax]b?\+?['\"]"
 )
 
-_PREFIX = re.compile(r"\[(?:rank|default)\d{1,9}\]: ?|\[\d{1,9},\d{1,9}\]<std(?:out|err)>: ?")
-_TRACEBACK = re.compile(r"(?:Original )?Traceback \(most recent call last\):$")
-_FRAME = re.compile(r'\s{2,8}File "(?P<file>[^"]{1,250})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,80}))?')
-_DURING = "During handling of the above exception, another exception occurred:"
-_DIRECT = "The above exception was the direct cause of the following exception:"
-_IGNORED = re.compile(r"Exception ignored in|Exception in thread")
-_OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b|SystemExit\b")
-_BARE = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b: ")
-# A line that tells of a step, whatever stands before its name.
-_PROGRESS = re.compile(r".{0,80}?\b(?:step|iter(?:ation)?|epoch)\b\W{0,3}\d", re.IGNORECASE)
 _SIZE = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?) (?P<unit>bytes|[KMGT]iB)")
 _UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
-
-
-class _Raised(NamedTuple):
-    """An error with the frames of its traceback, outermost first; `at` is the number of its line."""
-
-    error: str
-    frames: Sequence[re.Match[str]] = ()
-    sources: Sequence[str] = ()
-    at: int = 0
-    # How it follows the error before it: _DURING, _DIRECT, or "".
-    follows: str = ""
 
 
 def evidence(log: str) -> dict[str, str]:
@@ -205,75 +153,37 @@ def evidence(log: str) -> dict[str, str]:
     `error` is the line that names what ended the program, `stack` its innermost frames, innermost first. `doubt` is
     what speaks for a cause that a restart can change.
     """
-    lines = [_PREFIX.sub("", line.rstrip()[:_MAX_LINE]) for line in log[-_MAX_LOG:].splitlines()]
-    lines = [line for line in lines if line.strip()]
-    doubt = next((line for line in reversed(lines[-_NEAR:]) if _OUTSIDE.search(line) or causes.LOST.search(line)), "")
-    chain = _last_chain(lines)
-    if chain and not _went_on(lines[chain[-1].at + 1 :]):
-        deciding, unknown = _deciding(chain)
-        stack = _stack(chain[-1].frames)
-        found = {"error": deciding.error, "stack": stack, "doubt": doubt or unknown or _remote(chain)}
-    else:
-        found = {"error": _wrong_use(lines[-_END:]), "doubt": doubt}
-    return {name: text.strip()[: _MAX_STACK if name == "stack" else _MAX_LINE] for name, text in found.items() if text}
+    lines = [line.text for line in plain(log[-_MAX_LOG:].split("\n"))]
+    chain = last_chain(lines)
+    if chain and went_on(lines[chain[-1].at + 1 :]):
+        chain = []
+    headline = find(lines, chain)
+    errors = [raised for raised in chain if not wraps(raised.error)]
+    near = lines[-NEAR:]
+    if headline and headline.row and headline.row.kind:
+        # Lines of such a cause, and what wraps it, speak for nothing else.
+        near = [line for line in near if not (wraps(line) or ((row := row_of(line)) and row.kind))]
+    doubt = next((line for line in reversed(near) if _OUTSIDE.search(line) or causes.LOST.search(line)), "")
+    found = {"error": headline.text if headline else "", "stack": _stack(chain[-1].frames) if chain else ""}
+    if errors:
+        deciding, unknown = _deciding(errors)
+        found["error"] = error_text(deciding, lines)
+        doubt = doubt or unknown or _remote(chain)
+    found["doubt"] = doubt
+    return {name: text.strip()[: _MAX_STACK if name == "stack" else MAX_LINE] for name, text in found.items() if text}
 
 
-def _went_on(lines: Sequence[str]) -> bool:
-    """Return whether a program has survived the error above these lines: it had only logged it."""
-    return len(lines) > _AFTER or any(map(_PROGRESS.match, lines))
-
-
-def _last_chain(lines: Sequence[str]) -> list[_Raised]:
-    """Return the errors that led to the last one, in their order; none where no error ended the program."""
-    chain: list[_Raised] = []
-    before: list[_Raised] = []
-    follows, number = "", 0
-    while number < len(lines):
-        line = lines[number].strip()
-        if line in (_DURING, _DIRECT):
-            follows = line
-        elif _TRACEBACK.search(line):
-            raised, after = _traceback(lines, number + 1, follows)
-            if raised and number and _IGNORED.match(lines[number - 1]):
-                # Cython prints it before these words, too.
-                if before and chain[-1].at == number - 2 and chain[-1].error == raised.error:
-                    chain = before
-            elif raised and not _OF_STARTER.match(raised.error):
-                before, chain = chain, [*chain, raised] if follows and chain else [raised]
-            follows, number = "", after
-        elif line.startswith(("SyntaxError:", "IndentationError:", "TabError:")):
-            # A script that Python refuses has no traceback.
-            place = [match for match in map(_FRAME.match, lines[max(0, number - 4) : number]) if match]
-            chain = [_Raised(line, place[-1:], at=number)]
-        elif _BARE.match(line) and not _OF_STARTER.match(line) and (not chain or number - chain[-1].at > _END):
-            chain = [_Raised(line, at=number)]
-        number += 1
-    return chain
-
-
-def _traceback(lines: Sequence[str], number: int, follows: str) -> tuple[_Raised | None, int]:
-    """Return the error below a traceback's header, and the number of its last line."""
-    frames, sources = [], []
-    while number < len(lines) and lines[number].startswith("  "):
-        frame = _FRAME.match(lines[number])
-        if frame:
-            frames.append(frame)
-        else:
-            sources.append(lines[number].strip())
-        number += 1
-    if number >= len(lines):
-        return None, number
-    return _Raised(lines[number].strip(), frames, sources, number, follows), number
-
-
-def _kind(error: str) -> _Kind | None:
+def _kind(error: str) -> Kind | None:
     """Return the kind of an error; None for one that a restart may change."""
+    row = row_of(error)
+    if row and row.kind:
+        return row.kind
     if _NUMBERS.search(error) or _OUTSIDE.search(error):
         return None
-    return next((kind for kind, pattern in (*_KINDS, *_COMMAND_LINE) if pattern.match(error)), None)
+    return next((kind for kind, pattern in _KINDS if pattern.match(error)), None)
 
 
-def _deciding(chain: Sequence[_Raised]) -> tuple[_Raised, str]:
+def _deciding(chain: Sequence[Raised]) -> tuple[Raised, str]:
     """Return the error of a chain that decides, and one that leaves the decision open, or "".
 
     A direct cause decides: the error that wraps it says less. If an error occurred in the handler of another one, the
@@ -281,7 +191,7 @@ def _deciding(chain: Sequence[_Raised]) -> tuple[_Raised, str]:
     """
     deciding = chain[0]
     for raised in chain[1:]:
-        if raised.follows == _DIRECT:
+        if raised.follows == DIRECT:
             continue
         kind, before = _kind(raised.error), _kind(deciding.error)
         if before is not None and (kind is None or before.once or not kind.once):
@@ -299,7 +209,7 @@ def _stack(frames: Sequence[re.Match[str]]) -> str:
     return " < ".join(shown)
 
 
-def _remote(chain: Sequence[_Raised]) -> str:
+def _remote(chain: Sequence[Raised]) -> str:
     """Return what shows that an error came from elsewhere, or from a file that comes and goes; "" if nothing does."""
     for raised in chain:
         for frame in raised.frames:
@@ -336,14 +246,6 @@ def _held_by_others(error: str) -> bool:
     return total - free - own > max(2.0 * 2**30, 0.3 * total)
 
 
-def _wrong_use(lines: Sequence[str]) -> str:
-    """Return the last line that says how the command line or the start of the program is wrong; "" without one."""
-    for line in reversed(lines):
-        if any(pattern.match(line.strip()) for _, pattern in _COMMAND_LINE):
-            return line
-    return ""
-
-
 def decide(
     first: Failure,
     found: Iterable[Failure] = (),
@@ -366,7 +268,7 @@ def decide(
         return Decision(
             False, outside or (f"a restart may change it: {error[:_SHOWN]}" if error else "its cause is not known")
         )
-    if kind is _PROGRAM and first.get("exit_code") not in (1, 2, 126, 127):
+    if kind is PROGRAM and first.get("exit_code") not in (1, 2, 126, 127):
         return Decision(False, "the program had started")
     same = [each for each in every if _error(each) == _error(first)]
     again = earlier is not None and _same(first, earlier) and step is not None and step == earlier_step

@@ -13,8 +13,8 @@ from ...machine.json_files import write_json
 from ..record.node_plan import path as plan_path
 
 SHARED = "/dev/shm"  # noqa: S108 - as the system has it
-# Messages of PyTorch, NCCL and Python about shared memory.
-_OF_SHARED = re.compile(r"[Ss]hared memory|/dev/shm|</torch_\d|\b[Bb]us error\b")
+# Messages of PyTorch, NCCL and Python about shared memory; not Triton's, about that of a GPU.
+_OF_SHARED = re.compile(r"(?<!out of resource: )[Ss]hared memory|/dev/shm|</torch_\d|\b[Bb]us error\b")
 
 
 def full(job_dir: Path, host: str, unsaved: str) -> str:

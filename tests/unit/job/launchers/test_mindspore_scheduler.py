@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import failure as failures
-from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard.report import job_text, log_end
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, summary_of
@@ -76,7 +76,7 @@ def test_the_user_reads_who_is_missing_and_the_end_of_its_log():
     answer = {"known": True, "monitor_alive": False, "processes": [], "monitor": None, "left": 0}
     results = {"n1": {**answer, "cluster": cluster}, "n2": {**answer, "cluster": None}}
     summary = summary_of(plan, results)
-    assert job_text.telling_log(summary) == "worker_1.log"
+    assert log_end.telling_log(summary) == "worker_1.log"
     lines = job_text.explain(summary, "runs/x", plan["job_dir"], ["waiting"]).splitlines()
     assert lines[1:5] == [
         "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout",

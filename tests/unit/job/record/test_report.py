@@ -5,7 +5,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding, host_list, render
 from ansible.module_utils.trainyard.job.run import slow_ranks
-from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard.report import job_text, log_end
 from job_samples import make_job, make_plan, member, summary_of
 from test_slow_ranks import NAMED
 
@@ -159,7 +159,7 @@ def test_a_job_that_failed(failure, lines):
     end = {"state": "failed", "finished": 1072.5, "failure": failure}
     tail = ["Traceback", "Error"] if log else []
     summary, text = explained(both(end, launcher=launcher), tail=tail, launcher=launcher)
-    assert job_text.telling_log(summary) == log
+    assert log_end.telling_log(summary) == log
     assert text[0] == f"Job {JOB} failed after 0:01:12."
     assert [found[: len(line) + 2] for found, line in zip(text[1:], lines)] == [f"  {line}" for line in lines]
     assert text[len(lines) + 1 :] == [

@@ -212,7 +212,7 @@ def test_the_peer_that_errors_name_comes_first(name):
         cause = causes.blame(order, well, gone, HOSTS)
         who = blamed({**cause, "reason": causes.UNSURE} if causes.UNSURE in cause.get("reason", "") else cause)
         look = cause["reason"].partition("; it names ")[2].partition(" ")[0]
-        assert f"{who} {look}".strip() == expected
+        assert f"{who} {look}".strip() == expected and cause.get("peer", "") == look
 
 
 def test_the_rank_that_an_error_names_is_reported():

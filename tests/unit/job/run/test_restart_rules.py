@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from ansible.module_utils.trainyard.job.run import causes, failure, messages, restart_rules
+from ansible.module_utils.trainyard.job.run import causes, failure, headline, messages
 from ansible.module_utils.trainyard.job.run.restart_rules import decide, evidence
 from ansible.module_utils.trainyard.job.run.restarts import SHORT_S, Restarts, gave_up
 from ansible.module_utils.trainyard_node.job.run import execute, oom_kills
@@ -55,8 +55,8 @@ def counted(records):
 def test_errors_of_cuda_in_newer_releases_of_pytorch():
     on_gpu = [each for family in FAILURES.values() for each in family if each["by"] == "run on an H200"]
     found = {evidence(each["log"])["error"].partition(". Tried")[0]: answers(each) for each in on_gpu}
-    logs = [each["log"].splitlines() for each in on_gpu]
-    assert {lines[causes.own_error(lines)].partition(". Tried")[0] for lines in logs} == set(found)
+    lines = [[line.text for line in headline.plain(each["log"].split("\n"))] for each in on_gpu]
+    assert {headline.find(each).text.partition(". Tried")[0] for each in lines} == set(found)
     assert found == {
         "torch.AcceleratorError: CUDA error: device-side assert triggered": (False, True),
         "torch.OutOfMemoryError: CUDA out of memory": (False, True),
@@ -89,7 +89,7 @@ def test_the_published_figures_are_those_of_the_rules():
 
 @given(st.text() | st.lists(st.sampled_from([
     "Traceback (most recent call last):", '  File "/a/b.py", line 3, in f', "    x = 1", "ValueError: 3",
-    "  ", restart_rules._DURING, restart_rules._DIRECT, "[rank3]: KeyError: 'a'", "Exception in thread x", "\x1b[0m",
+    "  ", headline.DURING, headline.DIRECT, "[rank3]: KeyError: 'a'", "Exception in thread x", "\x1b[0m",
     "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 8.00 GiB of which 1 bytes is free",
 ])).map("\n".join))  # fmt: skip
 def test_any_text_has_a_decide(log):
@@ -127,9 +127,9 @@ def test_evidence_of_a_log():
     assert evidence(trace("ValueError: no") + "line\n" * 61) == {}
     assert evidence("Exception in thread T:\n" + trace("ValueError: no")) == {}
     # The error that a handler met while it handled another one.
-    chained = f"{trace('OSError: gone')}\n{restart_rules._DURING}\n\n{trace('NameError: loger')}"
+    chained = f"{trace('OSError: gone')}\n{headline.DURING}\n\n{trace('NameError: loger')}"
     assert evidence(chained)["doubt"] == "OSError: gone"
-    direct = f"{trace('ImportError: cannot import name a')}\n{restart_rules._DIRECT}\n\n{trace('RuntimeError: failed')}"
+    direct = f"{trace('ImportError: cannot import name a')}\n{headline.DIRECT}\n\n{trace('RuntimeError: failed')}"
     assert evidence(direct)["error"] == "ImportError: cannot import name a" and "doubt" not in evidence(direct)
 
 
@@ -209,7 +209,7 @@ def test_a_cause_that_returns_every_time_ends_the_job_at_once():
     job = SimulatedJob(max_restarts=5).run(2)
     job.kill(exit_code=1, signal=None, result="exit-code", **MODULE)
     assert job.run(5).end["state"] == "failed" and not job.history
-    assert job.end["failure"]["not_restarted"] == f"{restart_rules._MODULE.reason} ({MODULE['error']})"
+    assert job.end["failure"]["not_restarted"] == f"{headline.MODULE.reason} ({MODULE['error']})"
     messages.check_from_head({"end": job.end}, [], 5)
     (line,) = gave_up({"failure": job.end["failure"], "restarts": [], "max_restarts": 5})
     assert line.startswith("not started again: a module or library of the program is missing")
