@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.inputs import inventories, job_file
+from ansible.module_utils.trainyard.inputs import job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
 from ansible.module_utils.trainyard.job import schedulers
@@ -57,14 +57,11 @@ def test_a_number_that_an_advice_writes_is_read_as_it_is_written(text):
         assert isinstance(value, int) and str(value) in finding.action
 
 
-def test_texts_and_groups_that_an_advice_writes():
+def test_texts_that_an_advice_writes():
     finding = inputs.retyped("job_name", "", "no", "false", FILE)
     assert yaml.safe_load(finding.action.removeprefix("put it in quotes: ")) == {"job_name": "no"}
     finding = inputs.no_value("job_venv", FILE, KNOWN["job_venv"].default)
     assert [value for _, value in written(finding.action)] == ["pytorch", ""]
-    (finding,) = inventories.lists("hosts.yml", {"compute": {"hosts": ["n1", "n2"]}})
-    hosts = yaml.safe_load(finding.action.removeprefix("write "))
-    assert inventories.lists("hosts.yml", {"compute": hosts}) == [] and list(hosts["hosts"]) == ["n1", "n2"]
 
 
 def test_a_name_without_its_prefix_is_one_of_ours_unless_something_uses_it():
