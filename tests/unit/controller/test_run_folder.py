@@ -1,8 +1,9 @@
 """The folder of a run on the controller: what nodes send goes there, and nowhere else."""
 
 import base64
+from pathlib import Path
 
-from ansible.module_utils.trainyard_controller.run_folder import write_logs
+from ansible.module_utils.trainyard_controller.run_folder import findings, write_logs
 
 
 def sent(**logs):
@@ -23,3 +24,8 @@ def test_a_longer_log_of_an_ended_job_stays(tmp_path):
     write_logs(tmp_path, sent(rank_0="all of it\n", rank_1="short\n"), keep=True)
     write_logs(tmp_path, sent(rank_0="of it\n", rank_1="not so short\n"), keep=True)
     assert written(tmp_path) == {"logs/rank_0": "all of it\n", "logs/rank_1": "not so short\n"}
+
+
+def test_a_folder_in_which_nobody_can_make_files_is_named_as_that():
+    (finding,) = findings(Path("/proc/nowhere"))
+    assert finding.found == "/proc: nobody can make files there, and there is no /proc/nowhere"

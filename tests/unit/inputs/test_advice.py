@@ -1,4 +1,4 @@
-"""Whoever follows the advice of a finding about a value gets no further one: every form of `write ...` is tried."""
+"""The advice of a finding about a value leads to no further one: tests follow every form of `write ...`."""
 
 import re
 import shlex

@@ -66,8 +66,12 @@ def test_all_files_of_the_inventory_are_checked_at_once(call, tmp_path, encrypte
     variables = tmp_path / "inventory" / "group_vars"
     (variables / "all.yml").write_text(encrypted)
     (variables / "compute.yml").write_bytes(b"# caf\xe9\n")
-    rc, text = call("playbooks/status.yml")
-    assert (rc, "2 findings" in text) == (2, True)
+    more = "compute: {hosts: [n1, n2], children: {x: {hosts: [n3]}}}\n"
+    (tmp_path / "inventory" / "more.yml").write_text(more)
+    rc, text = call("playbooks/status.yml", "-e", "@jobs")
+    assert (rc, "5 findings" in text) == (2, True)
+    assert "found jobs, a folder expected a job file do name one of its files, such as -e @jobs/ascend" in text
+    assert "more.yml is a list expected a dictionary do write hosts: {n1: , n2: }" in text
     assert "group_vars/all.yml is encrypted" in text and "byte 0xe9 in" in text
 
 
@@ -113,14 +117,6 @@ def test_values_that_cannot_be_had_or_that_nothing_reads_are_findings(call, tmp_
     assert "job_env found {{ 1/0 }} in" in text and "line 6: division by zero expected" in text
     assert f"job_secret_env found an encrypted value in {here}/job.yml, line 8" in text and "--ask-vault-pass" in text
     assert "job_namespace in" in text and "do set job_scheduler: kubernetes, or leave job_namespace out" in text
-
-
-def test_a_folder_is_no_job_file_and_a_list_is_no_group(call, tmp_path):
-    (tmp_path / "inventory" / "more.yml").write_text("compute: {hosts: [n1, n2], children: {x: {hosts: [n3]}}}\n")
-    rc, text = call("playbooks/jobs.yml", "-e", "@jobs", "-e", "jobs_state=runing")
-    assert (rc, "3 findings" in text) == (2, True)
-    assert "found jobs, a folder expected a job file do name one of its files, such as -e @jobs/ascend" in text
-    assert "more.yml is a list expected a dictionary do write hosts: {n1: , n2: }" in text
 
 
 @pytest.mark.parametrize("book", ["launch.yml", "playbooks/collective_check.yml"])
