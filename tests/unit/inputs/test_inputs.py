@@ -415,10 +415,11 @@ def test_a_text_in_a_list_is_what_the_advice_writes():
     [
         ("job_partition", "gpu"), ("job_namespace", "a"), ("job_rank_table", "t.json"),
         ("job_oneflow_style", "address_list"), ("job_mpi_parameters", {"a": "1"}), ("job_join_timeout", 9),
+        ("job_busy_devices", "wait"),
     ],
 )  # fmt: skip
 def test_the_advice_for_a_variable_that_nothing_reads_makes_it_read(name, value):
-    chosen = {"job_launcher": "torchrun", "job_scheduler": "ssh"}
+    chosen = {"job_launcher": "torchrun", "job_scheduler": "slurm" if name == "job_busy_devices" else "ssh"}
     finding = job_file.unread(name, value, chosen, FILE)
     setting, _, instead = re.fullmatch(r"set (\w+)(: )(\w+), or leave \w+ out", finding.action).groups()
     assert job_file.unread(name, value, {**chosen, setting: instead}, FILE) is None

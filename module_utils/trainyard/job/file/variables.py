@@ -425,9 +425,12 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     },
 }
 VARIABLES: Mapping[str, Variable] = {name: variable for topic in TOPICS.values() for name, variable in topic.items()}
-_TOPIC_OF = {name: topic for topic in READERS for name in TOPICS[topic]}
+# Variables of other topics that only jobs over ssh read.
+_OVER_SSH = ("job_health_gate", "job_busy_devices", "job_wait_timeout", "job_restart_on", "job_slow_ranks")
+_READERS = {name: READERS[topic] for topic in READERS for name in TOPICS[topic]}
+_READERS |= dict.fromkeys(_OVER_SSH, ("job_scheduler", ("ssh",)))
 
 
 def reader(name: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the setting that reads a variable and the values with which it does; None where all do."""
-    return READERS.get(_TOPIC_OF.get(name, ""))
+    return _READERS.get(name)
