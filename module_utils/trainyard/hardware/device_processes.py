@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .accelerators import parse_npu_info
 from .pasted import lines_of, number
 
-GPU_FIELDS = ("index", "uuid", "memory.used", "mig.mode.current")
+GPU_FIELDS = ("index", "uuid", "name", "memory.used", "memory.total", "mig.mode.current")
 # The program comes last, as its name may hold a comma.
 APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 # These keep a context on each GPU for others, watch GPUs, or stop and start with the driver.
@@ -23,8 +23,10 @@ SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "dcgm-ex
 NAME_BYTES = 15
 # The context of a program that computes takes more than this, in MiB; displays and monitors take less.
 LEAST_MIB = 100
-# From this amount on, memory that no listed process has is somebody's, in MiB: a driver keeps less for itself.
-UNLISTED_MIB = 2048
+# From this part of a GPU's memory on, what no listed process has is somebody's: drivers and desktops take less.
+UNLISTED = 0.5
+# The system itself uses the memory of these GPUs, for example for files (GH200, GB200, GB300, GB10).
+_SHARED_MEMORY = re.compile(r"\bG[HB]\d")
 _NPU_PROCESS = re.compile(r"\|\s*(\d{1,4})\s+(\d{1,4})\s*\|\s*(\d{1,10})\s*\|([^|]*)\|\s*(\d{1,9})\s*\|")
 
 
@@ -38,10 +40,11 @@ class Use(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """A GPU by its UUID: its number, its used memory, and whether it is divided by MIG."""
+    """A GPU by its UUID: its number, the memory that programs have if that is known, all memory, divided by MIG."""
 
     number: int
     mib: int | None
+    total: int | None
     mig: bool
 
 
@@ -49,9 +52,14 @@ def gpus(output: str) -> dict[str, Gpu]:
     """Read `nvidia-smi --query-gpu` of GPU_FIELDS, or of all but the last, in csv,noheader,nounits."""
     rows = [[cell.strip() for cell in line.split(",")] for line in lines_of(output)]
     return {
-        row[1]: Gpu(int(row[0]), number(row[2]), row[3:] == ["Enabled"])
+        row[1]: Gpu(
+            int(row[0]),
+            None if _SHARED_MEMORY.search(row[2]) else number(row[3]),
+            number(row[4]),
+            row[5:] == ["Enabled"],
+        )
         for row in rows
-        if len(row) >= 3 and number(row[0]) is not None
+        if len(row) >= 5 and number(row[0]) is not None
     }
 
 
@@ -97,7 +105,7 @@ def holding(uses: Sequence[Use], known: Mapping[str, Gpu], others: Sequence[str]
     unlisted = [
         Use(gpu.number, 0, "", gpu.mib)
         for gpu in known.values()
-        if not gpu.mig and gpu.mib is not None and gpu.mib >= UNLISTED_MIB and gpu.number not in listed
+        if not gpu.mig and gpu.mib and gpu.total and gpu.mib >= UNLISTED * gpu.total and gpu.number not in listed
     ]
     return sorted([*found, *unlisted])
 

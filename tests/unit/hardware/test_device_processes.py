@@ -6,13 +6,19 @@ from ansible.module_utils.trainyard.hardware.device_processes import Gpu, Use
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 
-GPUS = "0, GPU-a, 129000, Disabled\n1, GPU-b, 4, [N/A]\n2, GPU-c, 70000, Enabled\n"
-KNOWN = {"GPU-a": Gpu(0, 129000, False), "GPU-b": Gpu(1, 4, False), "GPU-c": Gpu(2, 70000, True)}
+ALL = 143771
+GPUS = (
+    f"0, GPU-a, NVIDIA H200, 129000, {ALL}, Disabled\n1, GPU-b, NVIDIA H200, 4, {ALL}, [N/A]\n"
+    f"2, GPU-c, NVIDIA H200, 70000, {ALL}, Enabled\n"
+)
+KNOWN = {"GPU-a": Gpu(0, 129000, ALL, False), "GPU-b": Gpu(1, 4, ALL, False), "GPU-c": Gpu(2, 70000, ALL, True)}
 
 
 def test_gpus_and_their_processes_are_read():
     assert rules.gpus(GPUS) == KNOWN
-    assert rules.gpus("0, GPU-a, [N/A]\njunk\n, ,\n") == {"GPU-a": Gpu(0, None, False)}
+    assert rules.gpus("0, GPU-a, X, [N/A], [N/A]\njunk\n, ,\n") == {"GPU-a": Gpu(0, None, None, False)}
+    # The system keeps files in the memory of these.
+    assert rules.gpus(f"0, GPU-a, NVIDIA GH200 480GB, 90000, {ALL}, Disabled")["GPU-a"].mib is None
     apps = "GPU-a, 4711, 129000, /usr/bin/python3\nGPU-x, 4712, [N/A], a, b\nGPU-a, [N/A], 1, x\nNo running\n"
     assert rules.compute_apps(apps, KNOWN) == [Use(0, 4711, "python3", 129000), Use(-1, 4712, "a, b", None)]
 
@@ -32,7 +38,7 @@ def test_gpus_and_their_processes_are_read():
     ],
 )
 def test_a_program_that_computes_holds_its_device(use, holds):
-    known = {"GPU-a": Gpu(0, None, False), "GPU-c": Gpu(2, 70000, True)}
+    known = {"GPU-a": Gpu(0, None, ALL, False), "GPU-c": Gpu(2, 70000, ALL, True)}
     assert rules.holding([use], known, ["telegraf"]) == ([use] if holds else [])
 
 
@@ -40,6 +46,8 @@ def test_memory_of_no_listed_process_is_somebodys():
     assert rules.holding([], KNOWN) == [Use(0, 0, "", 129000)]
     assert rules.holding([Use(0, 7, "Xorg", 40)], KNOWN) == [Use(0, 0, "", 129000)]
     assert rules.holding([Use(0, 7, "python3", 500)], KNOWN) == [Use(0, 7, "python3", 500)]
+    # What a desktop has is not listed.
+    assert rules.holding([], {"GPU-a": Gpu(0, 3000, 8192, False)}) == []
 
 
 def test_processes_of_npus_are_read_by_the_places_of_the_chips(tmp_path):

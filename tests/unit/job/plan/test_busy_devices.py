@@ -29,7 +29,7 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "jobs").mkdir()
 
-    def hold(*rows, gpu="0, GPU-a, 10, Disabled"):
+    def hold(*rows, gpu="0, GPU-a, NVIDIA H200, 10, 143771, Disabled"):
         apps.write_text("".join(f"GPU-a, {row}\n" for row in rows))
         gpus.write_text(f"{gpu}\n")
 
@@ -73,7 +73,7 @@ def test_who_holds_a_gpu_is_named_with_user_program_and_memory(node, program):
         f"process {1 << 22} (elsewhere) in another container holds 500 MiB of GPU 0",
     }
     assert "job_busy_devices: wait" in finding.action and "job_busy_devices: share" in finding.action
-    node.hold(gpu="0, GPU-a, 129000, Disabled")
+    node.hold(gpu="0, GPU-a, NVIDIA H200, 129000, 143771, Disabled")
     assert found(node.plan) == ["a process that the driver does not list holds 126 GiB of GPU 0"]
     assert found({**node.plan, "busy_devices": "share"}) == []
     assert found({**node.plan, "devices": []}) == []
