@@ -46,7 +46,7 @@ def test_memory_of_no_listed_process_is_somebodys():
     assert rules.holding([], KNOWN) == [Use(0, 0, "", 129000)]
     assert rules.holding([Use(0, 7, "Xorg", 40)], KNOWN) == [Use(0, 0, "", 129000)]
     assert rules.holding([Use(0, 7, "python3", 500)], KNOWN) == [Use(0, 7, "python3", 500)]
-    # What a desktop has is not listed.
+    # The memory of a desktop is not listed.
     assert rules.holding([], {"GPU-a": Gpu(0, 3000, 8192, False)}) == []
 
 
