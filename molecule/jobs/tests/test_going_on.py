@@ -133,10 +133,12 @@ def test_of_a_job_that_ends_unwatched_no_unit_stays_and_clean_records_its_end(pl
 
 
 def test_what_is_stopped_stays_stopped(stopped, detached, play):
-    again, watch = (play(f"playbooks/{book}.yml", job_id=detached.job_id) for book in ("stop", "watch"))
+    again = play("playbooks/stop.yml", job_id=detached.job_id)
+    watch = play("playbooks/watch.yml", job_id=detached.job_id, follow="7")
     assert again.rc == 0, again.output
     # The exit status says that the job did not succeed.
     assert watch.rc == 2, watch.output
+    assert f"Job {detached.job_id} has ended, so there is nothing to follow" in watch.output
     for run in (again, watch):
         assert f"Job {detached.job_id} was stopped after" in run.text
 
