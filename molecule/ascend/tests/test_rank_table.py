@@ -23,7 +23,7 @@ JOBS = {
 
 
 def table_of(run):
-    (file,) = run.file("plan.json")["files"]
+    (file,) = (each for each in run.file("plan.json")["files"] if each["path"].endswith("/rank_table.json"))
     return file
 
 

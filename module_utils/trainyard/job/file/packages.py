@@ -51,6 +51,6 @@ def fits(version: str, needed: str) -> bool:
     from packaging.version import InvalidVersion
 
     try:
-        return SpecifierSet(needed).contains(version, prereleases=True)
+        return not needed or SpecifierSet(needed).contains(version, prereleases=True)
     except InvalidVersion:
         return False

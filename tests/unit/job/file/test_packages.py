@@ -13,7 +13,7 @@ from job_samples import VENV, make_job, member, planned, wrong
         ("2.5.1", "!=2.5.*", False),
         ("2.5.1", "~=2.4", True), ("3.0", "~=2.4", False), ("2.4.9", "~=2.4.1", True), ("2.5.0", "~=2.4.1", False),
         ("2.0.post1", ">2.0", False), ("2.0.dev3", "<2.0rc1", True), ("10.0", ">9", True), ("2.0rc2", ">2.0rc1", True),
-        ("nightly", ">=1", False),
+        ("nightly", ">=1", False), ("nightly", "", True),
     ],
 )  # fmt: skip
 def test_versions_are_compared_as_pip_does(version, needed, expected):
