@@ -50,9 +50,10 @@ class InventoryModule(BaseInventoryPlugin):
     def verify_file(self, path: str) -> bool:  # noqa: ARG002
         """Check all sources and options -e; return False, as no source is for this plugin."""
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
-        findings = [*self._inventories(), *filter(None, map(_option_finding, options))]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
-        findings = findings or input_files.inventory_findings(sources, shown)
+        # One that is not there, or is another folder, has nothing to read.
+        findings = self._inventories() or input_files.inventory_findings(sources, shown)
+        findings += filter(None, map(_option_finding, options))
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)

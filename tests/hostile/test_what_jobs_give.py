@@ -70,7 +70,8 @@ def test_words_stay_what_they_are_on_one_line():
 
 def test_no_value_becomes_a_line_of_the_script(tmp_path):
     given = {"job_env": {"EVIL": EVIL}, "job_command": ["true", "a\nTRAINYARD_TASK\n#SOURCE\nb"], "job_venv": EVIL,
-             "job_data": [EVIL], "job_packages": [EVIL], "job_network": EVIL}  # fmt: skip
+             "job_data": [EVIL], "job_network": EVIL}  # fmt: skip
+    assert "job_packages" in named(planned(job_packages=[EVIL])[1])
     text, findings = planned(**given)
     assert text, findings
     for line in text.splitlines():

@@ -91,8 +91,9 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
     elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
     # A folder that could not be read has no list of files to check.
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
-    # A program that is not there is one finding.
-    findings = findings or own_program.findings(job.command, source)
+    # A program that is not there is one finding; msrun starts scripts with Python.
+    if not findings and job.launcher != "msrun":
+        findings = own_program.findings(job.command, source)
     if job.scheduler != "ssh":
         findings += not_waited_for(job.command, source)
     if job.scheduler != "kubernetes":

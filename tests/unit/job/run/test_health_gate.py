@@ -188,7 +188,7 @@ def test_a_check_before_a_restart_does_not_count_for_it(spec, monkeypatch):
     watch = restart_check.RestartCheck({**spec, "health_gate": False})
     answers = iter(["python (process 7)", ""])
 
-    def slow(devices, since):
+    def slow(devices, since, **_):
         answer = next(answers)
         if answer:
             watch.forget()
@@ -243,4 +243,4 @@ def test_gpus_add_up_before_a_job_starts(tmp_path, adds_up):
     write_json(there / "node_plan.json", {"devices": [1], "node_rank": 1})
     write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
     found = look()
-    assert ([each["check"] for each in found["findings"]], found["unhealthy"]) == (["devices"], None)
+    assert ([each["check"] for each in found["findings"]], found["unhealthy"]) == (["job_busy_devices"], None)
