@@ -53,7 +53,7 @@ class InventoryModule(BaseInventoryPlugin):
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
         # One that is not there, or is another folder, has nothing to read.
         findings = self._inventories() or input_files.inventory_findings(sources, shown)
-        findings += filter(None, map(_option_finding, options))
+        findings = [*findings, *filter(None, map(_option_finding, options))]
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
