@@ -14,6 +14,7 @@ from ansible.module_utils.trainyard_node.job.plan import preflight, tickets
 from ansible.module_utils.trainyard_node.job.run import device_holders, failures
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.users import user_name
+from captured_tree import unfold
 from job_samples import make_request, node_facts
 
 MINE, OLDER, YOUNGER = "digits-20261128-060324-d55e", "zoo-20261128-060323-ffff", "abc-20261128-060325-0000"
@@ -77,6 +78,16 @@ def test_who_holds_a_gpu_is_named_with_user_program_and_memory(node, program):
     assert found(node.plan) == ["a process that the driver does not list holds 126 GiB of GPU 0"]
     assert found({**node.plan, "busy_devices": "share"}) == []
     assert found({**node.plan, "devices": []}) == []
+
+
+def test_who_holds_an_npu_is_named(node, program, tmp_path):
+    other, composed = program(), unfold("ascend8", tmp_path / "node") / "commands"
+    table = composed / "npu-smi.info.out"
+    table.write_text(table.read_text().replace("41823", f"{other:<5}"))
+    (tmp_path / "nvidia-smi").rename(tmp_path / "npu-smi")
+    script = f"#!/bin/sh\n# A fake.\ncase $* in *-m) cat {composed}/npu-smi.info-m.out;; *) cat {table};; esac\n"
+    (tmp_path / "npu-smi").write_text(script)
+    assert found(node.plan) == [f"process {other} (python3) of {user_name(os.getuid())} holds 118 MiB of NPU 0"]
 
 
 def test_tools_of_ours_and_a_driver_that_does_not_answer_hold_nothing(node, program):
