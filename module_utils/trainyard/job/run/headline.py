@@ -154,7 +154,10 @@ TABLE: tuple[Row, ...] = (
     Row("C++", r"Assertion .{1,200} failed\.|\bCheck failed: |^Fatal Python error: (?!Aborted)"),
     Row("system", r"Too many open files",
         advice="the limit of open files is too low: `ulimit -n` shows it; raise it for the user, or use fewer workers"),
-    Row("programs", r"^(?:ERROR on proc \d|(?:FATAL|fatal|Fatal) ?(?:ERROR|error)?: )"),
+    # LAMMPS and others; Go, Rust, Java, Julia, Fortran.
+    Row("programs", r"^(?:ERROR on proc \d|(?:FATAL|fatal|Fatal) ?(?:ERROR|error)?: |panic: "
+        r"|thread '.{1,60}' panicked at|Exception in thread \".{1,60}\" |ERROR: LoadError: "
+        r"|Fortran runtime error: |forrtl: (?:severe|error))"),
     *(Row(program, pattern, telling=False) for program, pattern in _WRAPPING),
 )  # fmt: skip
 

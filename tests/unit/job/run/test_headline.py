@@ -113,6 +113,8 @@ CASES = {
                         f"MPI_ABORT was invoked on rank 0\nwith errorcode 1.\n{BOX}",
                         "ERROR on proc 0: Unknown pair style (force.cpp:275)",
                         False, ""),
+    "Go": ("panic: index out of range [5]\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2",
+           "panic: index out of range [5]", False, ""),
     "an assertion of C++": ("a.cpp:33: f(): Assertion `n > 0' failed.\nFatal Python error: Aborted\n\n"
                             "Thread 0x7f (most recent call first):\n  File \"/t.py\", line 3 in f",
                             "a.cpp:33: f(): Assertion `n > 0' failed.", False, ""),
