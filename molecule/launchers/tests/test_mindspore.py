@@ -115,7 +115,8 @@ def test_a_killed_scheduler_or_a_budget_that_is_used_up_ends_the_job(absent, lef
 
 def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(absent, left):
     run = absent["fails"]
-    run.shows(2, "  rank 1 on n2 failed first: exit code 1", "    | no device answers")
+    last = "no device answers"
+    run.shows(2, f"  rank 1 on n2 failed first: exit code 1; its log ends with: {last}", f"    | {last}")
     assert left(run.job_id) == {}
 
 

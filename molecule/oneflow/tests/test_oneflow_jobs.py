@@ -90,8 +90,8 @@ exit 7
 
 def test_a_rank_that_fails_is_named_and_ends_the_job_everywhere(play, left):
     run = play.launch(LAUNCH, job_ranks_per_node=2, job_command=["sh", "-c", FAILING], job_source="")
-    last = f"  last lines of {run.job_dir}/logs/rank_3.log on n2:"
-    run.shows(2, "  rank 3 on n2 failed first: exit code 7", last, "    | no device answers")
+    first = "  rank 3 on n2 failed first: exit code 7; its log ends with: no device answers"
+    run.shows(2, first, f"  last lines of {run.job_dir}/logs/rank_3.log on n2:", "    | no device answers")
     assert left(run.job_id) == {}
 
 
