@@ -14,7 +14,7 @@ from ...findings.findings import Finding, counted
 from ...findings.shapes import Shape, Whole
 from ..file.variables import BUSY_DEVICES
 
-REFUSE, WAIT, SHARE = BUSY_DEVICES
+_, WAIT, SHARE = BUSY_DEVICES
 # The check of a finding about such devices.
 CHECK = "job_busy_devices"
 # Seconds after which a ticket that nobody renews counts no more. A launch takes less time from its last visit to its

@@ -41,12 +41,12 @@ _RANK_GONE = re.compile(
 _COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
 # The last line of a traceback.
 _ERROR = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
-# Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
 # PyTorch, CUDA's libraries, JAX and TensorFlow, Ascend. A shape with the host's memory has none of these words.
 _NO_DEVICE_MEMORY = re.compile(
     r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|NPU|GPU|HIP|XPU) out of memory|CUDA(?: driver)? error: out of memory"
-    r"|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|NPU out of memory|RESOURCE_EXHAUSTED|ResourceExhaustedError"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|ResourceExhaustedError"
 )
+# Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
 # Errors of connections. They may be a download's, unless a node of the job is away.
 _CONNECTION = re.compile(

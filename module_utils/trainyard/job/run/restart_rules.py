@@ -77,6 +77,7 @@ _ERRORS = (
         r"|(?:RuntimeError|torch\.AcceleratorError): (?:\[enforce fail"
         r"|.{0,60}(?:out of memory|can't allocate memory: you tried))",
     ),
+    # Names of errors in a log. One batch of data may raise them, so only the same one at the same place ends the job.
     (
         _TWICE,
         r"(?:AssertionError|KeyError|IndexError|ZeroDivisionError|NotImplementedError|RecursionError|AttributeError"
