@@ -2,7 +2,8 @@
 """Requirement files with hashes: which packages are installed by them, and pip's message about another file.
 
 Such a file is what `uv pip compile --generate-hashes` and pip-compile write: `name==version ; marker`, hashes, and in
-comments which other packages need it (`# via torch`). pip evaluates the markers.
+comments which other packages need it (`# via torch`). pip evaluates the markers. Beside the usual build of a package,
+`.ci/requirements.py` adds a named one (`torch==2.13.0+cpu`) with a comment that lists what it needs (`# needs sympy`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .requirements import Pin, PinError, normal, parse, without_password
+from .requirements import Pin, PinError, meets, normal, parse, without_password
 
 _ENTRY = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;\\]+)\s*(?P<marker>;[^\\]+?)?\s*"
@@ -25,13 +26,17 @@ _MISMATCH = re.compile(
 
 @dataclass(frozen=True)
 class Entry:
-    """One package of the file; `via` are the normal names of those that need it, none where no comment says so."""
+    """One package of the file; `via` are the normal names of those that need it, none where no comment says so.
+
+    `needs` are the normal names of what a named build needs, as `via` tells it of the usual build.
+    """
 
     name: str
     version: str
     marker: str
     hashes: str
     via: frozenset[str]
+    needs: frozenset[str] = frozenset()
 
     @property
     def line(self) -> str:
@@ -51,6 +56,7 @@ class ByHashes:
 
 def read(text: str) -> list[Entry]:
     """Return the packages of a file with hashes."""
+    needs = re.compile(r"^[ \t]+# needs (.+)$", re.MULTILINE)
     return [
         Entry(
             normal(match["name"]),
@@ -60,6 +66,7 @@ def read(text: str) -> list[Entry]:
             frozenset(normal(name) for name in re.findall(r"^\s+#(?: via)?\s+([A-Za-z0-9][\w.-]*)$",
                                                           match["comments"], re.MULTILINE)
                       if name != "via"),
+            frozenset(name for line in needs.findall(match["comments"]) for name in line.split()),
         )
         for match in _ENTRY.finditer(f"{text}\n")
     ]  # fmt: skip
@@ -82,9 +89,9 @@ def by_hashes(
     """Return the packages to install by the hashes of a file (its text): pins in the same version, and dependencies.
 
     A package with another version in a pin or a constraint, or with a wheel of its own, is left out. Hashes of a pin
-    precede those of the file.
+    precede those of the file. A named build counts where its marker holds for this Python.
     """
-    entries = read(text)
+    entries = [each for each in read(text) if "+" not in each.version or meets(each.marker, python)]
     pins = list(pins)
     chosen = {name: (version, "") for name, version in _constrained(constraints, python).items()}
     chosen |= {pin.name: (pin.version, pin.hashes) for pin in pins}
@@ -92,7 +99,10 @@ def by_hashes(
     own = [pin for pin in pins if pin.name in wheels or (pin.name, pin.version) not in there]
     out = {pin.name for pin in own} | {name for name, (version, _) in chosen.items() if (name, version) not in there}
     taken = {pin.name for pin in pins} - out
-    needed = _needed(entries, taken)
+    pinned = {(pin.name, pin.version) for pin in pins if pin.name in taken and "+" in pin.version}
+    named = [entry for entry in entries if (entry.name, entry.version) in pinned]
+    start = taken.difference(entry.name for entry in named).union(*(entry.needs for entry in named))
+    needed = taken | _needed(entries, start)
     lines: dict[str, list[str]] = {}
     bare = []
     for entry in entries:

@@ -201,6 +201,12 @@ def python_in_range(python: tuple[int, int], least: str, most: str) -> bool:
     return (not least or python >= _python(least)) and (not most or python <= _python(most))
 
 
+def meets(marker: str, python: tuple[int, int]) -> bool:
+    """Return whether a Python lies within the bounds of a marker (`python_full_version >= '3.11' and ...`)."""
+    bounds = re.findall(r"python(?:_full)?_version ?(<=|>=|==|!=|<|>) ?['\"](\d+\.\d+)", marker)
+    return all(_OPERATORS[operator](python, _python(bound)) for operator, bound in bounds)
+
+
 # The own Python of the supported systems.
 _PYTHON_OF = {
     "Debian 11": (3, 9),
