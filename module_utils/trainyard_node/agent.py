@@ -415,6 +415,13 @@ def can_install(**arguments: Any) -> Answer:
     return check(**arguments)
 
 
+def pytorch_offer(**arguments: Any) -> Answer:
+    """Return what decides about the build of PyTorch here (pytorch_offer.pytorch_offer); nothing is changed."""
+    from .software.pytorch_offer import pytorch_offer as read
+
+    return read(**arguments)
+
+
 def keep_record(*, settings: dict[str, Any], begin: bool) -> Answer:
     """Record what this node is before a run of site.yml, or after it (removal/questions.py)."""
     from .removal import questions
@@ -436,7 +443,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, ssh_keys, logins, can_install, in_use),
+        *(baseline, ssh_keys, logins, can_install, pytorch_offer, in_use),
         *(keep_record, removal),
     )
 }

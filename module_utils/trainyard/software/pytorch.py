@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings.findings import Finding
+from ..findings.findings import Finding, host_list
 from .requirements import input_finding
 
 # First and last Python of each release, from the compatibility matrix in PyTorch's RELEASE.md and from the wheels.
@@ -21,6 +21,8 @@ PYTHONS: Mapping[str, tuple[str, str]] = {
 # The build that the usual package index has of a release on Linux. Its version does not name the build.
 _USUAL_BUILD = {"2.13": "cu130"}
 _PILLOW = "pillow==11.3.0"
+# The installed sizes of the usual build and of the CPU build, in GB, with the packages that they need (2.13.0, x86_64).
+_USUAL_GB, _CPU_GB = 4.7, 0.8
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
     """Yield what is wrong with the settings."""
     allowed = (
         ("version", r"\d+\.\d+\.\d+", "an exact release such as 2.13.0"),
-        ("build", r"(cpu|cu\d{2,3}|rocm\d+\.\d+(\.\d+)?|)", "'', cpu, or a build such as cu126"),
+        ("build", r"(cpu|cu\d{2,3}|rocm\d+\.\d+(\.\d+)?|)", "auto, '', cpu, or a build such as cu126"),
         ("torchvision", r"(auto|\d+\.\d+\.\d+|)", "auto, an exact release such as 0.28.0, or ''"),
     )
     for name, pattern, expected in allowed:
@@ -82,3 +84,31 @@ def plan(settings: Settings) -> dict[str, Any]:
         # CUDA of the build, such as 12.6 of cu126.
         "cuda": f"{cuda[1]}.{cuda[2]}" if cuda else "",
     }
+
+
+def choose(offers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the build of hosts that leave it open (pytorch_build: auto), their `interpreters`, and a `note` or "".
+
+    `offers` has by host the answer of trainyard_node/software/pytorch_offer.py. Nodes of one cluster need one build, so
+    the CPU build (`cpu`) is for hosts none of which has an accelerator or the usual build, and all of which can get it.
+    """
+    chosen: dict[str, Any] = {"build": "", "interpreters": {}, "note": ""}
+    if not may_be_cpu(offers):
+        return chosen
+    without = [host for host, offer in offers.items() if not offer["interpreter"]]
+    if without:
+        return {**chosen, "note": _note(list(offers), without)}
+    return {**chosen, "build": "cpu", "interpreters": {host: offer["interpreter"] for host, offer in offers.items()}}
+
+
+def may_be_cpu(offers: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether there are hosts, and none of them has an accelerator or the usual build."""
+    return bool(offers) and not any(offer["accelerators"] or offer["usual"] for offer in offers.values())
+
+
+def _note(hosts: Sequence[str], without: Sequence[str]) -> str:
+    return (
+        f"PyTorch takes {_USUAL_GB} GB on {host_list(hosts)}, as pip on {host_list(without)} finds no CPU build of it "
+        f"({_CPU_GB} GB): set pytorch_builds_url to PyTorch's own indexes or a mirror of them, or pytorch_build: cpu "
+        "behind a mirror that has it"
+    )

@@ -7,10 +7,6 @@ of a complete part need not check it again.
 
 from __future__ import annotations
 
-import base64
-import io
-import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +21,7 @@ from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification
 
 # Defaults of an environment's arguments.
-_PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Any] = {
     **dict.fromkeys(("python_min", "python_max", "index_url", "lock", "verify_script", "verify_user"), ""),
     **{name: [] for name in ("constraints", "extra_index_urls", "find_links", "pip_args", "libraries")},
     **{"wheels": {}, "verify_environment": {}, "interpreter": "python3", "no_index": False, "verify": False},
@@ -72,11 +68,9 @@ def can_install(
     found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
     waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
     if pip and waiting:
-        with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:
-            with zipfile.ZipFile(io.BytesIO(base64.b64decode(pip))) as archive:
-                archive.extractall(folder)
+        with package_index.unpacked(pip) as folder:
             for prefix, work in waiting:
-                found += package_index.findings(work, prefix, Path(folder))
+                found += package_index.findings(work, prefix, folder)
     answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
     return {**answer, "asks_index": bool(waiting) and not pip}
 
@@ -108,7 +102,7 @@ def _is_data_complete(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) 
 
 def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[Finding]]:
     # The account that verifies it may not exist yet.
-    params = {**_PLAIN, **part["environment"], "verify_user": ""}
+    params = {**PLAIN, **part["environment"], "verify_user": ""}
     try:
         work = Work(params)
     except EnvironmentFailure as error:

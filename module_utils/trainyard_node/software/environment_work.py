@@ -52,6 +52,8 @@ class Work:
             *(f"{name} is from another wheel than the requested one" for name in self.renew),
         ]
         self.verify = self._verify()
+        # What may not reach pip.
+        self.invalid = wrong
         self.findings = [Finding("packages", each, _PINS, "correct the list of packages") for each in wrong]
         self.findings += self._findings()
 

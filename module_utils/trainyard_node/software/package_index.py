@@ -6,11 +6,15 @@ The controller sends pip as a zip file: a bare system has none, and an old one c
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import io
 import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +31,25 @@ SILENCE_S = 15
 LIMIT_S = 90
 
 
-def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Offered:
+@contextlib.contextmanager
+def unpacked(pip: str) -> Iterator[Path]:
+    """Unpack pip, a zip file in base64, into a folder for a while."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:
+        with zipfile.ZipFile(io.BytesIO(base64.b64decode(pip))) as archive:
+            archive.extractall(folder)
+        yield Path(folder)
+
+
+def has_all(work: Work, pip: Path, python: str) -> bool:
+    """Return whether pip finds all packages of a named build for a Python such as 3.11."""
+    pins = [pin for pin in work.pins if "+" in pin.version]
+    return all(any(map(pin.accepts, offered(work, pin, pip, python=python).versions)) for pin in pins)
+
+
+def offered(work: Work, pin: Pin, pip: Path, archives: bool = False, python: str = "") -> rules.Offered:
     """Return what pip finds of a package for the environment's Python; with `archives` source archives, too.
 
-    `pip` is the folder of the package pip.
+    `pip` is the folder of the package pip; `python` is another Python to ask for, such as 3.11.
     """
     if programs.weak(work.interpreter.executable):
         return rules.Offered(known=False)
@@ -38,6 +57,7 @@ def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Of
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]
     kinds = [*WHEELS, *sources.pip_args, *(["--only-binary=:none:"] if archives else [])]
+    kinds += [f"--python-version={python}"] if python else []
     # Python takes three quarters of a call to compile pip, so the first call keeps the result beside it.
     return query(call, pin.name, [*kinds, *before], {**sources.environment(), "PYTHONDONTWRITEBYTECODE": ""})
 

@@ -278,6 +278,10 @@ SHAPES: dict[str, Shape] = {
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
+    "pytorch_offer": {
+        **dict.fromkeys(("accelerators", "usual", "asks_index"), bool),
+        **{"interpreter": Text(4096), "python": Text(8)},
+    },
     "in_use": {"uses": [str], "slurm": str, "?kubernetes": bool},
     "keep_record": {"recorded": bool, "findings": [FINDING]},
     "removal": REMOVAL,
