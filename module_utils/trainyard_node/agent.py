@@ -233,12 +233,11 @@ def stacks(*, job_dir: str, looks: int, **_: str) -> Answer:
     return job.take_stacks(Path(job_dir), looks)
 
 
-def kill(*, job_id: str, job_dir: str, every: bool) -> Answer:
+def kill(*, job_dir: str, every: bool, **_: str) -> Answer:
     """Kill the last rank of a job on this node, or `every` process of its ranks: the `ranks`, and how many processes.
 
     The monitor stays.
     """
-    del job_id
     from .job.run import drill
     from .machine.as_user import in_folder
 
@@ -399,13 +398,9 @@ def ssh_keys(**arguments: Any) -> Answer:
 
 def logins(**arguments: Any) -> Answer:
     """Return to which peers the training user can log in from here, and why not (ssh_logins.logins)."""
-    from .cluster.ssh_logins import LoginsError
     from .cluster.ssh_logins import logins as log_in
 
-    try:
-        return log_in(**arguments)
-    except LoginsError as error:
-        return {"failed": True, "msg": str(error)}
+    return log_in(**arguments)
 
 
 def can_install(**arguments: Any) -> Answer:
@@ -440,11 +435,9 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
-        *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints),
-        *(verify, listen, connect, unlisten),
+        *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints, verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, ssh_keys, logins, can_install, pytorch_offer, in_use),
-        *(keep_record, removal),
+        *(baseline, ssh_keys, logins, can_install, pytorch_offer, in_use, keep_record, removal),
     )
 }
 

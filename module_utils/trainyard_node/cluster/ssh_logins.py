@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ...trainyard.cluster.ssh_logins import failure_records, ssh_reason
+from ..machine.as_user import JobError
 
 # Added to ssh's own time-out, for a peer that accepts the connection and then sends nothing.
 _GRACE_S = 15
@@ -25,7 +26,7 @@ _GRACE_S = 15
 _TRIES, _PAUSE_S = 4, 1.0
 
 
-class LoginsError(Exception):
+class LoginsError(JobError):
     """No login can be tested, for the reason in the text."""
 
 

@@ -287,7 +287,7 @@ def test_a_variable_of_the_cluster_must_be_equal_everywhere():
 
 
 # Another role may choose these; the documented value is the one without it.
-CHOSEN = {"mindspore_device": "cpu", "mindspore_cuda": "", "pytorch_build": ""}
+CHOSEN = {"mindspore_device": "cpu", "mindspore_cuda": "", "pytorch_build": "auto"}
 
 
 @pytest.mark.parametrize("role", ROLES)
