@@ -72,12 +72,21 @@ class Work:
         return []
 
     def _renew(self) -> list[str]:
-        """Return the packages that were installed from another build than the requested one."""
+        """Return the packages that were installed from another build than the requested one.
+
+        One is `torch==2.13.0+cpu` where `torch==2.13.0` is requested now: it would do, but GPUs would have no use.
+        """
         if self.state.kind != "complete":
             return []
         installed = self.state.record.get("wheels", {})
         requested = python_environment.wheel_sums(self.params["wheels"])
-        return [pin.name for pin in self.pins if installed.get(pin.name) != requested.get(pin.name)]
+        before, _ = requirements.parse_all(self.state.record.get("wanted", ()), self.interpreter.minor)
+        cpu = {pin.name for pin in before if pin.version.endswith("+cpu")}
+        return [
+            pin.name
+            for pin in self.pins
+            if installed.get(pin.name) != requested.get(pin.name) or (pin.name in cpu and "+" not in pin.version)
+        ]
 
     def _verify(self) -> bool:
         if not self.verification.script:
@@ -151,6 +160,10 @@ class Work:
                 # Nothing was changed.
                 (self.path / python_environment.BUILDING).unlink(missing_ok=True)
             raise
+        account = self.verification.account()
+        # Other users cannot write there, and would compile again at every start. Its owner compiles what is imported.
+        if os.geteuid() == 0 and (account is None or account.pw_uid != 0):
+            python_environment.compile_modules(self.path)
         found = python_environment.inspect(self.path)
         if found is None:
             raise EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")

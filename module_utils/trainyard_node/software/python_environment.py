@@ -34,7 +34,7 @@ RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
 # The action for a Python that root must not run.
 OWN = "name a Python that only root can change, or give it to root (chown -R root, chmod -R go-w)"
-_RECORD = {"?packages": Each(str), "?wheels": Each(str), "?verified": (Each(object), NOTHING)}
+_RECORD = {"?packages": Each(str), "?wanted": [str], "?wheels": Each(str), "?verified": (Each(object), NOTHING)}
 # They would lead pip or the interpreter out of the environment.
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__")
 
@@ -234,7 +234,8 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
     python = str(path / "bin" / "python")
     # Large wheels are unpacked on the disk whose space was checked: /tmp is often small, or memory.
     with tempfile.TemporaryDirectory(prefix=".pip-", dir=path) as scratch:
-        argv = [python, "-m", "pip", "install", "--no-input", "--progress-bar=off", *WHEELS, *sources.pip_args]
+        argv = [python, "-m", "pip", "install", "--no-input", "--no-compile", "--progress-bar=off"]
+        argv += [*WHEELS, *sources.pip_args]
         constraints = Path(scratch, "constraints.txt")
         constraints.write_text("".join(f"{line}\n" for line in [*sources.constraints, *hashed.constraints]))
         requirements = Path(scratch, "requirements.txt")
@@ -247,9 +248,12 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
             _expect_success(answer, text, reason=mismatch(answer.output, sources.wheels))
     action = "pin versions that do, in the list of packages or in the constraints"
     _expect_success(_run([python, "-m", "pip", "check"]), f"the packages in {path} do not fit together", action)
-    # Users of the environment cannot write there: uncompiled modules would be compiled again at every start. The exit
-    # status says nothing: packages ship templates and tests that are no valid Python.
-    _run([python, "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
+
+
+def compile_modules(path: Path) -> None:
+    """Compile all modules of the environment, on all cores, which pip would do on one."""
+    # The exit status says nothing: packages ship templates and tests that are no valid Python.
+    _run([str(path / "bin" / "python"), "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
 
 
 def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
