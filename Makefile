@@ -73,7 +73,7 @@ unit: $(VENV)/.test ## unit tests, in WORKERS processes; TESTS=tests/unit/inputs
 
 .PHONY: requirements
 requirements: $(VENV)/.test ## pin the packages of .venv and of nodes with hashes: UPGRADE=1 for newer versions
-	@UPGRADE=$(UPGRADE) .ci/requirements.py
+	@UPGRADE=$(UPGRADE) CPU_INDEX=$(CPU_INDEX) .ci/requirements.py
 	@git status --short requirements roles/*/files
 
 .PHONY: generate

@@ -6,6 +6,9 @@ uv writes the hashes of every file that an index has. Kept here are those of whe
 aarch64, and of what runs everywhere. The files for `.venv` also have wheels for macOS, and the source archives for
 `make ONLY_BINARY=`.
 
+The hashes of PyTorch's CPU build come from its own index, or a mirror of it, in the variable CPU_INDEX. Without it they
+stay as they are.
+
 `.ci/requirements.py ROLE` prints the packages that a role installs by default, as JSON.
 """
 
@@ -25,6 +28,10 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import filter_loader, init_plugin_loader
 from ansible.template import Templar, trust_as_template
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "module_utils"))
+
+from trainyard.software import lock
 
 # Each file refers to those of the sets that it builds on.
 SETS = {"pip": (), "controller": (), "kubernetes": ("controller",), "hardware": ("controller",)}
@@ -118,13 +125,16 @@ def trusted(value: Any) -> Any:
     return {name: trusted(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def requested(role: str) -> dict[str, Any]:
-    """Return what the role has python_runtime install by default: `packages`, `constraints`, and for which Pythons."""
+def requested(role: str, **given: Any) -> dict[str, Any]:
+    """Return what the role has python_runtime install by default: `packages`, `constraints`, and for which Pythons.
+
+    `given` are other variables than the defaults.
+    """
     folder = Path("roles", role)
     variables: dict[str, Any] = {}
     for file in ("defaults/main.yml", "vars/main.yml"):
         variables |= trusted(yaml.safe_load((folder / file).read_text()))
-    templar = Templar(loader=DataLoader(), variables={**variables, **ALSO.get(role, {})})
+    templar = Templar(loader=DataLoader(), variables={**variables, **ALSO.get(role, {}), **given})
     plan = templar.template(trust_as_template(f"{{{{ __{role}_plan }}}}"))
     beside = templar.template(trusted(variables[f"{role}_packages"]))
     constraints = templar.template(trusted(variables[f"{role}_constraints"]))
@@ -144,6 +154,7 @@ def write_role(role: str) -> None:
     """Write roles/ROLE/files/ROLE_lock.txt."""
     spec = requested(role)
     file = Path("roles", role, "files", f"{role}_lock.txt")
+    old = entries(file.read_text() if file.exists() else "")
     machines = "|".join(MACHINES.get(role, ("x86_64", "aarch64")))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -151,14 +162,44 @@ def write_role(role: str) -> None:
         (folder / "constraints.txt").write_text("".join(f"{line}\n" for line in spec["constraints"]))
         text = resolve(
             folder,
-            file.read_text() if file.exists() else "",
+            "".join(entry for line, entry in old.items() if "+cpu" not in line),
             "--constraints=constraints.txt",
             "-",
             python=f"3.{LEAST[1]}",
             kept=[re.compile(LINUX.pattern.format(machines)), ANYWHERE],
             input="".join(f"{line}\n" for line in spec["packages"]),
         )
+        text += cpu_build(folder, text, old) if role == "pytorch" else ""
     file.write_text(HEADER + text)
+
+
+def cpu_build(folder: Path, usual: str, old: dict[str, str]) -> str:
+    """Return the entries of PyTorch's CPU build, each with what it needs; without CPU_INDEX the old ones."""
+    index = os.environ.get("CPU_INDEX")
+    if not index:
+        print("Without CPU_INDEX the hashes of PyTorch's CPU build stay as they are.")
+        return "".join(entry for line, entry in old.items() if "+cpu" in line)
+    spec = requested("pytorch", pytorch_build="cpu")
+    builds = [package for package in spec["packages"] if "+cpu" in package]
+    sources = "".join(f'{package.partition("==")[0]} = {{index = "cpu"}}\n' for package in builds)
+    (folder / "constraints.txt").write_text("".join(f"{line}\n" for line in entries(usual) if "torch" not in line))
+    (folder / "pyproject.toml").write_text(
+        f'[project]\nname = "cpu"\nversion = "0"\nrequires-python = ">=3.{LEAST[1]}"\n'
+        f"dependencies = {json.dumps(builds)}\n[tool.uv]\nenvironments = {json.dumps(spec['environments'])}\n"
+        f'[[tool.uv.index]]\nname = "cpu"\nurl = {json.dumps(index)}\nexplicit = true\n[tool.uv.sources]\n{sources}'
+    )
+    kept = [re.compile(LINUX.pattern.format("x86_64|aarch64")), ANYWHERE]
+    argv = ("--constraints=constraints.txt", "pyproject.toml")
+    text = resolve(folder, "", *argv, python=f"3.{LEAST[1]}", kept=kept)
+    packages = lock.read(text)
+    usual_names = {each.name for each in packages if "+cpu" not in each.version}
+    found = ""
+    for line, entry in entries(text).items():
+        if "+cpu" in line:
+            needs = {each.name for each in packages if line.partition("==")[0] in each.via}
+            comment = f"    # needs {' '.join(sorted(needs & usual_names))}\n"
+            found += re.sub(r"[ \t]+#.*\n", "", entry) + comment
+    return found
 
 
 def main() -> None:
