@@ -67,4 +67,13 @@ def test_a_lock_file_has_no_package_that_no_default_pin_needs(role: str, request
     names = {requirements.normal(re.split(r"[=\[; ]", pin)[0]) for pin in requested[role]["packages"]}
     entries = lock.read(text(role))
     assert {entry.name for entry in entries if not entry.via} <= names
-    assert {via for entry in entries for via in entry.via} <= {entry.name for entry in entries}
+    assert {name for entry in entries for name in entry.via | entry.needs} <= {entry.name for entry in entries}
+
+
+def test_the_cpu_build_of_pytorch_is_locked_with_all_that_it_needs(requested: dict[str, dict[str, Any]]) -> None:
+    [torch] = [pin.split(";")[0] for pin in requested["pytorch"]["packages"] if pin.startswith("torch==")]
+    for python in PYTHONS[2:]:
+        pins, _ = requirements.parse_all([f"{torch}+cpu"], python)
+        done = lock.by_hashes(text("pytorch"), pins, {}, requested["pytorch"]["constraints"], python)
+        assert not done.rest and {"sympy", "torch"} <= set(done.lines), "run make requirements CPU_INDEX=address"
+        assert not any(name.startswith(("nvidia-", "cuda-", "triton")) for name in done.lines)

@@ -6,6 +6,7 @@ Nothing is changed. The controller compares all machines (trainyard/software/pyt
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..machine.tree import Tree
 from . import package_index, python_environment
 from .can_install import PLAIN
 from .environment_work import Work
-from .python_environment import EnvironmentFailure, Interpreter, State
+from .python_environment import EnvironmentFailure, State
 
 
 def pytorch_offer(
@@ -38,16 +39,18 @@ def pytorch_offer(
     state = python_environment.examine(Path(environment["path"]))
     if _is_there(state, Pin("", pin.name, pin.version.partition("+")[0])):
         return {**answer, **_installed(state, environment)} if _is_there(state, pin) else {**answer, "usual": True}
-    candidates = [each for each in _interpreters(environment, manage_system) if python in ("", _minor(each[1]))]
-    if not pip or not candidates:
-        return {**answer, "asks_index": bool(candidates)}
-    work = Work({**PLAIN, **environment, "interpreter": candidates[0][0]})
+    candidates = _interpreters(environment, manage_system)
+    first = next(candidates, None)
+    if not pip or first is None:
+        return {**answer, "asks_index": first is not None}
+    # The first one runs pip, which can ask for another Python.
+    work = Work({**PLAIN, **environment, "interpreter": first[0]})
     if work.invalid:
         return answer
     with package_index.unpacked(pip) as folder:
-        for name, found in candidates:
-            if package_index.has_all(work, folder, _minor(found)):
-                return {**answer, "interpreter": name, "python": _minor(found)}
+        for name, minor in itertools.chain([first], candidates):
+            if python in ("", minor) and package_index.has_all(work, folder, minor):
+                return {**answer, "interpreter": name, "python": minor}
     return answer
 
 
@@ -63,31 +66,23 @@ def _installed(state: State, environment: Mapping[str, Any]) -> dict[str, str]:
     return {"interpreter": name, "python": ".".join(str(part) for part in (state.python or ())[:2])}
 
 
-def _minor(interpreter: Interpreter) -> str:
-    return ".".join(str(part) for part in interpreter.minor)
-
-
-def _interpreters(environment: Mapping[str, Any], manage_system: bool) -> Iterator[tuple[str, Interpreter]]:
-    """Yield the interpreters that the release supports, each with its name: python3, then the newest first."""
-    least, most = environment["python_min"], environment["python_max"]
-    for name in _names(environment["interpreter"], most):
+def _interpreters(environment: Mapping[str, Any], manage_system: bool) -> Iterator[tuple[str, str]]:
+    """Yield an interpreter of each Python that the release supports, and which: python3, then the newest first."""
+    least, most = (str(environment[name]) for name in ("python_min", "python_max"))
+    given, seen = str(environment["interpreter"]), set[str]()
+    numbers = range(int(most.partition(".")[2]), int(least.partition(".")[2]) - 1, -1)
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    others = [str(folder / f"python3.{number}") for number in numbers for folder in folders]
+    for name in ("python3", *others) if given == "auto" else (given,):
+        if name.rpartition("/")[2].removeprefix("python") in seen:
+            continue
         try:
             found = python_environment.describe(name)
         except EnvironmentFailure:
             continue
-        # The role installs the venv module of the system's own Python alone.
+        minor = ".".join(str(part) for part in found.minor)
+        # The role may install the venv module for python3.
         usable = found.can_make_environments or (manage_system and "/" not in name)
-        if usable and python_in_range(found.minor, least, most):
-            yield name, found
-
-
-def _names(interpreter: str, most: str) -> Iterator[str]:
-    if interpreter != "auto":
-        yield interpreter
-        return
-    yield "python3"
-    for number in range(int(most.partition(".")[2]), 0, -1):
-        for folder in os.get_exec_path():
-            path = Path(folder, f"python3.{number}")
-            if path.is_absolute() and path.exists():
-                yield str(path)
+        if usable and minor not in seen and python_in_range(found.minor, least, most):
+            seen.add(minor)
+            yield (found.executable if name in others else name), minor

@@ -218,3 +218,13 @@ def test_a_dependency_without_a_wheel_is_found_before_anything_is_touched(site, 
 def test_a_file_without_hashes_is_a_finding(site):
     found = Work(site.params("frame==1.0", lock="frame==1.0\n")).findings
     assert [each.found for each in found] == ["the file with hashes has 'frame==1.0'"]
+
+
+def test_a_cpu_build_is_replaced_where_the_usual_one_is_requested(site):
+    """Its version would do, but GPUs would have no use."""
+    sums = {version: wheel(site.wheels, "frame", version=version) for version in ("1.0+cpu", "1.0")}
+    text = "".join(f"frame=={version} \\\n    --hash=sha256:{each}\n" for version, each in sums.items())
+    assert site.install("frame==1.0+cpu", lock=text) == {"frame": "1.0+cpu"}
+    # In a folder, pip would take the named build for both.
+    (site.wheels / "frame-1.0+cpu-py3-none-any.whl").unlink()
+    assert site.install("frame==1.0", lock=text) == {"frame": "1.0"}

@@ -64,6 +64,32 @@ def test_another_build_or_version_and_what_it_alone_needs_come_otherwise(given):
     assert (done.lines, done.rest) == ({"numpy": [f"numpy==2.4.6{B}"]}, True)
 
 
+NAMED = f"""{TEXT}nvidia-nccl-cu13==2.29.7 \\
+    {A.strip()}
+    # via torch
+torch==2.13.0+cpu ; python_full_version >= '3.11' and sys_platform == 'linux' \\
+    {B.strip()}
+    # needs filelock jinja2
+"""
+
+
+def test_a_named_build_brings_just_what_it_needs():
+    """Its hashes are not those of the usual build, and neither needs what the other does."""
+    assert set(taken("torch==2.13.0", text=NAMED).lines) == {
+        "filelock",
+        "jinja2",
+        "markupsafe",
+        "nvidia-nccl-cu13",
+        "torch",
+    }
+    done = taken("torch==2.13.0+cpu", text=NAMED)
+    assert set(done.lines) == {"filelock", "jinja2", "markupsafe", "torch"} and not done.rest
+    assert done.lines["torch"] == [f"torch==2.13.0+cpu{B}"]
+    pins, _ = requirements.parse_all(["torch==2.13.0+cpu"], (3, 10))
+    unlocked = lock.by_hashes(NAMED, pins, {}, [], (3, 10))
+    assert unlocked.rest and unlocked.lines == {}
+
+
 def test_a_version_that_the_file_has_for_another_python_may_be_chosen():
     assert taken("numpy==2.2.6").lines == {"numpy": [f"numpy==2.2.6{A}"]}
 

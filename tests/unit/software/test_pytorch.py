@@ -45,10 +45,43 @@ def test_a_wrong_value_is_a_finding(name):
     assert [finding.found for finding in pytorch.input_findings(request)] == [f"pytorch_{name} is 'new'"]
 
 
+def offer(**given):
+    nothing = {"accelerators": False, "usual": False, "asks_index": False, "interpreter": "", "python": ""}
+    return {**nothing, **given}
+
+
+CPU = offer(interpreter="/usr/bin/python3.11", python="3.11")
+
+
+@pytest.mark.parametrize(
+    ("others", "build", "note"),
+    [
+        ({}, "cpu", ""),
+        ({"n2": CPU}, "cpu", ""),
+        # All nodes get one build: that of the host with a GPU, or the one that is there.
+        ({"n2": offer(accelerators=True)}, "", ""),
+        ({"n2": offer(usual=True)}, "", ""),
+        ({"n2": offer(), "n3": offer()}, "", "on n1, n2, n3, as pip on n2, n3 finds no CPU build of it"),
+    ],
+)
+def test_one_build_is_chosen_for_all_hosts(others, build, note):
+    chosen = pytorch.choose({"n1": CPU, **others})
+    assert chosen["build"] == build and note in chosen["note"] and bool(note) == bool(chosen["note"])
+    hosts = ["n1", *others] if build else []
+    assert chosen["interpreters"] == dict.fromkeys(hosts, "/usr/bin/python3.11")
+
+
+def test_without_a_host_the_usual_build_is_chosen():
+    assert pytorch.choose({}) == {"build": "", "interpreters": {}, "note": ""}
+
+
 PLAY = f"""
 - hosts: a,b
   gather_facts: false
-  vars: {{trainyard_quiet: true, nvidia_stack_set: "{{{{ __stack | default({{}}) }}}}"}}
+  vars:
+    trainyard_quiet: true
+    nvidia_stack_set: "{{{{ __stack | default({{}}) }}}}"
+    pytorch_chosen: "{{{{ __chosen | default({{'build': '', 'interpreters': {{}}}}) }}}}"
   roles:
     - {{role: pytorch, when: false}}
   tasks:
@@ -62,7 +95,7 @@ PLAY = f"""
       run_once: true
     - ansible.builtin.include_tasks: {PROJECT}/roles/pytorch/tasks/build.yml
 """
-# The fact of the role nvidia_stack; as a variable of the play, as users cannot set it.
+# The facts of the roles nvidia_stack and pytorch are variables of the play, as users cannot set them.
 STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}}
 
 
@@ -80,6 +113,13 @@ STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}
             "build of PyTorch on a found it is for CUDA 13.0 expected CUDA 12.6 of the build",
         ),
         ({"pytorch_build": "cpu"}, "torch==2.13.0+cpu", ""),
+        # Nothing has been chosen, as with a lock.
+        ({}, "torch==2.13.0", ""),
+        (
+            {"__chosen": {"build": "cpu", "interpreters": {}}, "pytorch_builds_url": "https://mirror.example.org/"},
+            "torch==2.13.0+cpu https://mirror.example.org/cpu",
+            "",
+        ),
     ],
 )
 def test_nodes_with_another_build_are_named(tmp_path, given, pin, other):
