@@ -13,6 +13,14 @@ def test_the_training_user_imports_the_requested_version(host):
     assert shown.split("+")[0] == "2.13.0"
 
 
+@pytest.mark.mirrors
+def test_hosts_without_a_gpu_get_the_cpu_build_where_pip_finds_it(host):
+    offered = host.check_output(f"sudo {VENV}/bin/python -m pip index versions torch")
+    has_gpu = host.run("grep -q 0x10de /sys/bus/pci/devices/*/vendor").rc == 0
+    shown = host.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
+    assert shown.endswith("+cpu") == ("2.13.0+cpu" in offered and not has_gpu)
+
+
 def test_two_processes_summed_a_tensor(host):
     result = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))["verified"]["result"]
     assert result["all_reduce"] == 3.0
