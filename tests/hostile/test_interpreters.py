@@ -14,7 +14,7 @@ from ansible.module_utils.trainyard_node.machine import private, programs
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import library
 from ansible.module_utils.trainyard_node.software import package_index, python_environment
-from ansible.module_utils.trainyard_node.software.can_install import _PLAIN, can_install
+from ansible.module_utils.trainyard_node.software.can_install import PLAIN, can_install
 from ansible.module_utils.trainyard_node.software.environment_work import Work
 from ansible.module_utils.trainyard_node.software.python_environment import EnvironmentFailure
 
@@ -39,7 +39,7 @@ def trap(place):
 
 def asked(place, interpreter, **given):
     own = {"path": str(place.roots / "venv"), "interpreter": interpreter, "packages": ["a==1"], "no_index": True}
-    environment = {**_PLAIN, **own, "find_links": ["/nowhere"], **given}
+    environment = {**PLAIN, **own, "find_links": ["/nowhere"], **given}
     return {"pytorch": {"environment": environment, "prefix": "pytorch", "manage_system": True}}
 
 

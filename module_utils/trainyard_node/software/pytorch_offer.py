@@ -31,8 +31,8 @@ def pytorch_offer(
     `interpreter` can have that build, of the Python `python`, or has it already; they are empty where pip, which is a
     zip file in base64, does not find it. Without pip no index is asked, and `asks_index` tells whether it would be.
     """
-    answer = {"accelerators": read_accelerators(Tree())["vendor"] != "none", "usual": False, "asks_index": False}
-    answer |= {"interpreter": "", "python": ""}
+    answer: dict[str, Any] = {"usual": False, "asks_index": False, "interpreter": "", "python": ""}
+    answer["accelerators"] = read_accelerators(Tree())["vendor"] != "none"
     pin = parse(environment["packages"][0], (3, 11))
     if answer["accelerators"] or pin is None:
         return answer

@@ -45,7 +45,7 @@ def test_roles_take_their_defaults_from_the_stack_of_each_host(run_playbook, nod
         0, "none, as declared", "fits", "n1: openmpi distro '' pytorch 2.7.1 'cu118' mindspore 2.10.0 cpu ''"
     )
     for name in node_names[1:]:
-        assert f"{name}: openmpi source '4.0.3' pytorch 2.13.0 '' mindspore 1.10.0 gpu '11.1'" in run.text
+        assert f"{name}: openmpi source '4.0.3' pytorch 2.13.0 'auto' mindspore 1.10.0 gpu '11.1'" in run.text
     assert set(run.changes.values()) == {0}
 
 
