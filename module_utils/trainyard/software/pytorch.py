@@ -22,7 +22,7 @@ PYTHONS: Mapping[str, tuple[str, str]] = {
 _USUAL_BUILD = {"2.13": "cu130"}
 _PILLOW = "pillow==11.3.0"
 # The installed sizes of the usual build and of the CPU build, in GB, with the packages that they need (2.13.0, x86_64).
-_USUAL_GB, _CPU_GB = 4.7, 0.8
+_USUAL_GB, _CPU_GB = 4.7, 0.9
 
 
 @dataclass(frozen=True)
