@@ -411,8 +411,8 @@ def error_text(raised: Raised, lines: Sequence[str]) -> str:
 def _completed(line: str, below: Sequence[str]) -> str:
     """Return a message with the lines below it that belong to it."""
     if line.endswith(":"):
-        own = (each for each in below[:END] if each[:1].strip() and not wraps(each))
-        return f"{line} {next(own, '').strip()}".strip()
+        more = next((each for each in below[:END] if each[:1].strip() and not wraps(each)), "")
+        return f"{line} {more.strip()}".strip()
     if _OPENS.search(line):
         own = itertools.takewhile(lambda each: not (row_of(each) or _TRACEBACK.search(each)), below[:_MORE])
         return " ".join([line, *(each.strip() for each in own)])
