@@ -334,6 +334,11 @@ def test_thousands_of_hosts_hold_one_command():
     assert agent_code.command(tuple(pythons)) is agent_code.command(tuple(pythons))
 
 
+def test_any_login_shell_takes_the_command():
+    """In csh, quotes hold no newline and no `!`."""
+    assert not {"\n", "!"} & set(agent_code.command(("python3", "/usr/bin/python3")))
+
+
 def test_secrets_are_in_no_argument_list():
     command = agent_code.command(("python3",))
     assert "hunter2" in agent_code.message("m", "start", b"{}", {"token": "hunter2"}, 1, False).decode()
