@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check the English of tracked files, as far as a program can; `english.py --commit FILE` checks a commit message.
 
-Sentences that begin with a relative word, words that the glossary replaces, and links whose text is a file name are errors.
+Sentences that begin with a relative word, words that the glossary replaces, and links whose text is a file's name are
+errors.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def project(tmp_path_factory):
     (folder / "hosts.json").write_text(json.dumps(hosts))
     (folder / "job.json").write_text(json.dumps(JOB))
     run(folder, 0, "ansible-galaxy", "collection", "install", archive, "-p", "collections")
-    shutil.copy(folder / "collections/ansible_collections/trainyard/cluster/docs/collection.cfg", folder / "ansible.cfg")
+    installed = folder / "collections/ansible_collections/trainyard/cluster"
+    shutil.copy(installed / "docs/collection.cfg", folder / "ansible.cfg")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "root/venvs/pytorch"], check=True)
     return folder
 
