@@ -1,5 +1,5 @@
-// Fold the groups of the sidebar, except that of this page, and give each cell of a table the name of its column, which
-// site.css shows on narrow screens.
+// Fold the groups of the sidebar, except that of this page. Give each cell of a table the name of its column, which
+// site.css shows on narrow screens, and mark long names, which may break.
 document.addEventListener("DOMContentLoaded", () => {
   const elsewhere = document.querySelector(".sidebar-tree .current") !== null;
   document.querySelectorAll(".sidebar-tree p.caption").forEach((caption, number) => {
@@ -19,5 +19,6 @@ document.addEventListener("DOMContentLoaded", () => {
         if (cell.textContent.trim()) cell.dataset.column = names[column] ?? "";
       });
     table.classList.add("named");
+    table.querySelectorAll("code").forEach((code) => code.classList.toggle("long", code.textContent.length > 24));
   });
 });
