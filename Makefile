@@ -121,7 +121,7 @@ test-npu: $(VENV)/.hardware ## test this machine with Ascend NPUs: TORCH=python 
 	@$(HARDWARE_TEST) tests/hardware/test_npu.py
 
 .PHONY: browser
-browser: browser-packages $(VENV)/.test ## open the pages of reports in a headless Chromium
+browser: browser-packages $(VENV)/.test ## open the pages of reports and of the docs in a headless Chromium
 	@pytest tests/browser
 
 .PHONY: molecule
