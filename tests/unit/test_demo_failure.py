@@ -63,7 +63,7 @@ def demo(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/ansible-playbook").write_text(LAUNCH)
     (tmp_path / "bin/ansible-playbook").chmod(0o755)
-    # Of an earlier demo.
+    # An earlier demo left these runs.
     for name, record in RECORDS.items():
         (tmp_path / f"runs/{name}-old").mkdir(parents=True)
         (tmp_path / f"runs/{name}-old/summary.json").write_text(json.dumps(record))
