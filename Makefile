@@ -32,6 +32,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Otherwise every playbook, of which tests run hundreds, compiles the modules of the project again: half a second each.
 unexport PYTHONDONTWRITEBYTECODE
 
+SITE_HERE = ansible-playbook site.yml -i inventories/localhost $(if $(BUNDLE),-e trainyard_bundle=$(BUNDLE))
+
 .PHONY: help
 help: ## show this
 	@echo "trainyard: from bare Linux hosts to a verified distributed training run"
@@ -41,8 +43,14 @@ help: ## show this
 
 .PHONY: demo
 demo: $(VENV)/.controller ## train a small network on this machine: no root, no GPU, no ssh
-	@ansible-playbook site.yml -i inventories/localhost $(if $(BUNDLE),-e trainyard_bundle=$(BUNDLE))
+	@$(SITE_HERE)
 	@ansible-playbook launch.yml -i inventories/localhost -e @jobs/digits.yml
+
+# site.yml installs the data set last.
+.PHONY: demo-failure
+demo-failure: $(VENV)/.controller ## a lost rank, a hang and a restart on this machine, a minute after `make demo`
+	@[ -d .cache/localhost/state/data/digits ] || $(SITE_HERE)
+	@.ci/demo_failure.py
 
 # Tests use a lab of their own and never touch one that is in use. Three nodes suffice; each further one costs minutes.
 .PHONY: test
