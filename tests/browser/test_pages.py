@@ -6,6 +6,7 @@ import functools
 
 import pytest
 from ansible.module_utils.trainyard.report import run_list
+from ansible.module_utils.trainyard.report.job_page import OutputFile
 from ansible.module_utils.trainyard.report.job_text import Story, tell
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
 from ansible.module_utils.trainyard_controller.pages import job_page, page, verify_page
@@ -59,6 +60,17 @@ def job(nodes=2, points=200):
     hostile = "<img src=x onerror=alert(1)>"
     story = Story("failed.", [hostile], [], [hostile], "rank_1.log", "n1", notes=[hostile])
     return job_page(summary(nodes, 8), series(points), story, {"command": hostile, "job": {"job_name": hostile}})
+
+
+# A browser shows files with this ending.
+ODD = [
+    f"{name}.txt" for name in ("results/a b", "a#1?x=%41&", "javascript:alert(1)", "<img src=x onerror=alert(1)>", "ü")
+]
+
+
+def with_outputs():
+    files = [OutputFile("n1", name, 10) for name in ODD]
+    return job_page(summary(2, failed=False), series(50), Story("succeeded.", [], []), {}, files=files)
 
 
 def hanging():
@@ -154,6 +166,18 @@ def test_names_and_log_lines_are_text(browser):
     browser.open(job())
     assert all("<img src=x onerror=alert(1)>" in browser.one(place).text for place in ("#tail", "#happened", "#left"))
     assert browser.run("return document.images.length") == 0 and browser.complaints() == []
+
+
+def test_links_of_outputs_lead_to_the_files_whatever_their_names_are(browser, tmp_path):
+    for number, name in enumerate(ODD):
+        (tmp_path / "outputs/n1" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "outputs/n1" / name).write_text(f"file {number}")
+    for number, name in enumerate(ODD):
+        browser.open(with_outputs())
+        link = browser.driver.find_elements("css selector", "#outputs tbody a")[number]
+        assert link.text == name
+        browser.driver.get(link.get_attribute("href"))
+        assert browser.run("return document.body.textContent") == f"file {number}"
 
 
 def test_a_cell_leads_to_its_node_by_keyboard(browser):
