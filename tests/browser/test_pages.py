@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 
+import drill_samples
 import pytest
+from ansible.module_utils.trainyard.job.drill import result
 from ansible.module_utils.trainyard.report import run_list
 from ansible.module_utils.trainyard.report.job_page import OutputFile
 from ansible.module_utils.trainyard.report.job_text import Story, tell
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
-from ansible.module_utils.trainyard_controller.pages import job_page, page, verify_page
+from ansible.module_utils.trainyard_controller.pages import drill_page, job_page, page, verify_page
 from composed import HOSTILE, composed
 from composed_job import STARTED, hung, series, summary
 from selenium.webdriver.common.keys import Keys
@@ -79,6 +81,14 @@ def hanging():
     return job_page(job, series(200), tell(job, "runs/x", "", []), launch)
 
 
+def drilled():
+    """The page of a drill whose runs have equal losses."""
+    plan = {**drill_samples.PLAN, "job_name": "mine", "world_size": 2, "launcher": "direct", "nodes": [{"host": "n1"}]}
+    state = {"newest": drill_samples.checkpoint(11, -0.4), "unfinished": None}
+    runs = drill_samples.runs({"checkpoints": state}, drill_samples.losses(12, 20))
+    return drill_page(result.of_runs(drill_samples.drill(), plan, runs), plan, runs)
+
+
 PLAN = {
     "job_name": "digits",
     "created": "2026-11-21T20:00:00+0000",
@@ -123,8 +133,8 @@ def test_the_page_of_a_job_that_runs_follows_it(browser):
 @pytest.mark.parametrize("width", [1200, 360])
 @pytest.mark.parametrize(
     ("content", "figures"),
-    [(lambda: cluster_page(5, hostile=True), 3), (job, 2), (hanging, 2), (runs_page, 0), (compared, 2)],
-    ids=["report", "job", "hung", "runs", "compared"],
+    [(lambda: cluster_page(5, hostile=True), 3), (job, 2), (hanging, 2), (runs_page, 0), (compared, 2), (drilled, 1)],
+    ids=["report", "job", "hung", "runs", "compared", "drill"],
 )
 def test_a_page_is_whole_and_readable(browser, content, figures, width):
     browser.open(content(), width=width)
@@ -315,9 +325,41 @@ def test_a_job_of_thousands_of_ranks_is_a_small_page_that_unfolds(browser):
     assert link.get_attribute("href").endswith("/logs/rank_5592.log") and browser.complaints() == []
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_equal_runs_of_a_drill_are_told_apart_without_colors(browser, width):
+    browser.open(drilled(), width=width)
+    places = """
+      const dash = (path) => getComputedStyle(path).strokeDasharray;
+      const top = (path) => Math.round(path.getScreenCTM().f + new DOMMatrix(getComputedStyle(path).transform).f);
+      return [[...document.querySelectorAll('svg.linear path')].map((path) => [dash(path), top(path)]),
+              [...document.querySelectorAll('svg.sample path')].map(dash)];
+    """
+    lines, legend = browser.run(places)
+    dashes, tops = zip(*lines, strict=True)
+    assert len(set(dashes)) == len(set(tops)) == 5 and list(dashes) == legend
+
+
+@pytest.mark.parametrize(
+    "content", [job, lambda: cluster_page(5), drilled, compared], ids=["job", "report", "drill", "compared"]
+)
+@pytest.mark.parametrize("width", [1400, 390])
+def test_charts_use_the_width_of_the_page_and_keep_their_height(browser, content, width):
+    browser.open(content(), width=width)
+    boxes = """
+      return [...document.querySelectorAll('svg.linear')].map((chart) => {
+        const box = chart.getBoundingClientRect(), text = getComputedStyle(chart.querySelector('text'));
+        return [box.width / document.querySelector('main h1').offsetWidth, box.height, parseFloat(text.fontSize)];
+      });
+    """
+    for share, height, font in browser.run(boxes):
+        assert share > 0.99 and 200 < height < 400 and 11 <= font <= 16
+
+
 def test_a_logarithmic_axis_is_chosen_without_javascript(browser):
     browser.open(job())
-    shown = "return [...document.querySelectorAll('.metric svg')].slice(0, 2).map((each) => each.checkVisibility())"
+    shown = (
+        "return [...document.querySelectorAll('.metric svg.curve')].slice(0, 2).map((each) => each.checkVisibility())"
+    )
     assert browser.run(shown) == [True, False]
     browser.one("input.log").click()
     assert browser.run(shown) == [False, True]

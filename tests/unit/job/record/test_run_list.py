@@ -117,7 +117,7 @@ def test_what_cannot_be_compared_is_named(runs):
     (runs / "digits-1" / "metrics.jsonl").write_text('{"step": 1.0, "loss": 2.0}\n{"step": 2.0, "loss": 1.0}\n')
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
     content = (runs / "compare.html").read_text()
-    assert content.count("<svg") == 1 and "No setting differs." in content
+    assert content.count('<svg class="curve linear"') == 1 and "No setting differs." in content
 
 
 def test_two_runs_share_the_axes_of_a_drawing():
