@@ -12,7 +12,7 @@ Data = Mapping[str, Any]
 
 
 class Advice(NamedTuple):
-    """What is missing where a check has failed, and what to do."""
+    """The defect that a failed check shows, and what to do about it."""
 
     missing: str
     action: str
