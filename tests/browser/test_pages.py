@@ -104,7 +104,20 @@ def listed():
 
 
 def runs_page():
-    return page("report/runs.html.j2", run_list.content(listed(), STARTED))
+    """A list with runs of all kinds."""
+    drills = [{**PLAN, "job_id": f"mine-{number}", "asked_by": "drill.yml"} for number in range(5)]
+    result = {"state": "fail", "headline": "survives: no, missing: saves", "runs": drills}
+    away = {**PLAN, "job_id": "away-1", "launch": {"inventory": "-i inventories/other", "by": "jane@laptop"}}
+    pairs = {**PLAN, "job_id": "pairs-1", "job_name": "pairs", "asked_by": "pair_check.yml"}
+    runs = [
+        *listed(),
+        *run_list.drills([run_list.job(plan, summary(2, failed=False)) for plan in drills], {"mine-0": result}),
+        run_list.job({**PLAN, "job_id": "digits-3"}, None, "2/2 ranks running   step 40/200 loss 0.31"),
+        run_list.job(away, None, elsewhere=True),
+        run_list.job(pairs, summary(2, failed=False)),
+        run_list.verification(build(**composed(5))),
+    ]
+    return page("report/runs.html.j2", run_list.content(run_list.selected(runs, STARTED), STARTED))
 
 
 def compared():
@@ -278,6 +291,17 @@ def test_a_script_that_slipped_through_would_not_run(browser):
     assert browser.run("return window.hit === undefined")
     complaints = browser.complaints()
     assert complaints and all("Content Security Policy" in line for line in complaints)
+
+
+def test_runs_of_all_kinds_are_found_by_state(browser):
+    browser.open(runs_page())
+    titles = [each.text for each in browser.driver.find_elements("css selector", "h2")]
+    assert titles == ["Jobs", "Drills", "Verifications", "Jobs of verifications and benchmarks"]
+    browser.one("#filter-state").send_keys("other inventory")
+    shown = "return [...document.querySelectorAll('#filtered tbody tr')].filter((row) => !row.hidden)"
+    browser.until(f"{shown}.length === 1")
+    assert browser.run(f"{shown}[0].textContent").startswith("away-1")
+    assert browser.one("#drill tbody a").get_attribute("href").endswith("/mine-0/drill.html")
 
 
 def test_nodes_are_found_by_name_and_state(browser):

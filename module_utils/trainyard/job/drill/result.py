@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ...findings.checks import EXIT_CODES
 from ...findings.findings import Finding, counted
+from ...findings.shapes import Is, Shape
 from ...findings.spans import named_ranks
 from ..run import failure as failures
 from ..run.checkpoints import place_of, written_last
@@ -33,6 +35,8 @@ CHECKS = {
     "data": "data order continues",
 }
 FAULTS = {"stopped": "stopped and launched again", "rank": "a rank killed", "node": "a node's processes killed"}
+# The parts of drill.json that are read again.
+SHAPE: Shape = {"state": Is(tuple(EXIT_CODES)), "headline": str, "runs": [{"job_id": str}]}
 _WEIGHT = ("skipped", "pass", "unknown", "fail")
 _NOT_RUN = Result("unknown", "not run")
 
