@@ -264,11 +264,12 @@ def comparison(
     runs: Sequence[Run], changed: Sequence[tuple[str, str, str]], series: Sequence[Sequence[Mapping[str, float]]]
 ) -> dict[str, Any]:
     """Return what templates/report/compare.html.j2 shows: two jobs, their settings, and the curves of both."""
+    head, rows = _used(runs)
     return {
         "title": f"{runs[0].id} and {runs[1].id}",
         "state": shown("skipped"),
-        "head": HEAD,
-        "rows": [{"id": run.id, "state": shown(run.state), "cells": list(_cells(run)[2:])} for run in runs],
+        "head": head,
+        "rows": [{"id": run.id, "state": shown(run.state), "cells": cells[2:]} for run, cells in zip(runs, rows)],
         "changed": [list(map(safe_text, each)) for each in changed],
         "curves": together(series, [run.id for run in runs]),
     }
