@@ -208,3 +208,13 @@ def test_the_playbook_lists_and_compares(runs):
     run_ansible(*call).expect(0, "digits-1 failed", "digits-2 succeeded", "verify-1 pass", f"page {runs}/index.html")
     run_ansible(*call, "-e", "jobs_compare=[digits-1, digits-2]").expect(0, "no setting differs")
     run_ansible(*call, "-e", "jobs_compare=[digits-1]").expect(2, "1 jobs to compare")
+
+
+def test_the_playbook_names_the_other_inventory_and_asks_none_of_its_hosts(tmp_path):
+    (tmp_path / "far-1/logs").mkdir(parents=True)
+    plan = saved_plan("far-1", {"gpu7": [0]}, launch={"inventory": "-i inventories/big"})
+    (tmp_path / "far-1/plan.json").write_text(json.dumps(plan))
+    call = ["ansible-playbook", "playbooks/jobs.yml", "-i", "inventories/localhost", "-e", f"trainyard_runs={tmp_path}"]
+    done = run_ansible(*call)
+    done.expect(0, "far-1 other inventory", "started with -i inventories/big", "playbooks/jobs.yml -i inventories/big")
+    assert "not known" not in done.text and "gpu7" not in done.text
