@@ -137,9 +137,13 @@ class FanOut:
             with contextlib.suppress(AnsibleError, OSError):
                 previous.connection.reset()
 
+    def knows(self, host: str) -> bool:
+        """Tell whether a host is in the inventory."""
+        return host in self.task_vars["hostvars"]
+
     def _variables(self, host: str) -> dict[str, Any]:
         """Return the variables of a host in the inventory, with their templates."""
-        if host not in self.task_vars["hostvars"]:
+        if not self.knows(host):
             raise AnsibleError(f"{host} is not in the inventory")
         found: dict[str, Any] = self.task_vars["hostvars"].raw_get(host)
         return found

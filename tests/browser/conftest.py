@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
-sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
+sys.path[:0] = [str(PROJECT / "tests" / folder) for folder in ("fixtures/reports", "unit/job")]
 
 # A page of 1,024 nodes on a busy machine; one that does not get ready fails by its assertion, not by this.
 PATIENCE_S = 120

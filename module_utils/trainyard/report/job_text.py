@@ -288,7 +288,8 @@ _HEADLINES = {
 class Story:
     """How a job ended, in parts: `tail` are the last lines of the file `log` of `host`, which `hint` explains.
 
-    `left` is what still runs or gave no answer, `notes` are further lines about the run.
+    `left` is what still runs or gave no answer, `notes` are further lines about the run, `outputs` those about the
+    files that were brought home.
     """
 
     headline: str
@@ -300,6 +301,7 @@ class Story:
     hint: str = ""
     left: Sequence[str] = ()
     notes: Sequence[str] = ()
+    outputs: Sequence[str] = ()
 
 
 def tell(
@@ -349,7 +351,7 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
         about.append(f"last lines of {folder}{story.log} on {story.host}:")
         about += [f"  | {line}" for line in story.tail]
         about += [story.hint] if story.hint else []
-    about += [*story.left, *story.notes]
+    about += [*story.left, *story.notes, *story.outputs]
     if job_dir and "engine" not in summary:
         hosts = [node["host"] for node in summary["nodes"] if not node.get("role")]
         about.append(f"folder      {job_dir} on {host_list(hosts)}; files of the script are in its source/")

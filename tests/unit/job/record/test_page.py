@@ -300,3 +300,36 @@ def test_thinning_keeps_ends_extremes_and_breaks(values, most):
     if finite:
         assert (min(drawn), max(drawn)) == (min(finite), max(finite))
     assert len(kept) - len(drawn) == len(values) - len(finite)
+
+
+def listed(*names, hosts=("n1",), about=()):
+    files = [page.OutputFile(host, name, 2048) for host in hosts for name in names]
+    return page.outputs(files, about)
+
+
+def test_outputs_are_links_in_a_section_of_their_own():
+    files = [page.OutputFile("n1", "results/a b#1?.csv", 2048), page.OutputFile("n1", "<b>100 %</b>.txt", 3)]
+    lines = ["outputs     runs/x/outputs: 2 files, 2 KiB", "not brought: n1: 'model.pt', 3 GiB"]
+    story = Story("succeeded.", [], [], outputs=lines)
+    made = job_page(summary(2, failed=False), [], story, {}, files=files)
+    assert 'href="outputs/n1/results/a%20b%231%3F.csv"' in made and "<b>100" not in made
+    assert 'href="outputs/n1/%3Cb%3E100%20%25%3C/b%3E.txt"' in made and "&lt;b&gt;100 %&lt;/b&gt;.txt</a>" in made
+    section = made[made.index('<section id="outputs"') :]
+    assert "2 files, 2 KiB" in section and "not brought: n1" in section and "runs/x" not in made
+    assert 'id="left"' not in made
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "a\ud800", "api_token=hunter2hunter2", "a\x1bb"])
+def test_a_name_that_cannot_be_shown_as_it_is_has_no_link(name):
+    [row] = listed(name)["rows"]
+    assert row["href"] == "" and row["name"] != name
+
+
+def test_of_thousands_of_outputs_the_first_are_links_and_a_few_are_seen():
+    found = listed(*(f"{number:05}.csv" for number in range(3000)), hosts=("n1", "n2"))
+    assert (len(found["rows"]), len(found["rows"] + found["folded"]), found["more"]) == (20, 500, 5500)
+    assert found["hosts"] and found["total"] == "6000 files, 11.7 MiB"
+
+
+def test_a_job_without_outputs_has_no_such_section():
+    assert page.outputs([], []) is None and 'id="outputs"' not in job_page(summary(2), [], STORY, {})
