@@ -20,6 +20,8 @@ from ..trainyard.software import installed
 CHECK_S, SILENT_S = 0.5, 9.0
 # A task that takes longer than this is announced.
 ANNOUNCE_AFTER_S = 2.0
+# Before the first play a first line comes sooner: whoever has just called wants to see that it runs.
+EARLY_S, BEFORE_PLAYS = 3.0, "reading the inventory and the playbook, and checking all input"
 # These show progress themselves, or wait for the user.
 OWN_PROGRESS = frozenset({"job_watch", "pause"})
 
@@ -28,15 +30,20 @@ class RunningTask:
     """The task of a play that runs now."""
 
     def __init__(
-        self, show: Callable[[str], None], shown_at: Callable[[], float], now: Callable[[], float] = time.monotonic
+        self,
+        show: Callable[[str], None],
+        shown_at: Callable[[], float],
+        now: Callable[[], float] = time.monotonic,
+        age_s: float = 0.0,
     ) -> None:
-        """Take what prints a line, when anything was printed last, and the clock."""
+        """Take what prints a line, when anything was printed last, the clock, and for how long the command has run."""
         self._show, self._shown_at, self._now = show, shown_at, now
         self._lock, self._stop = threading.Lock(), threading.Event()
-        # Nothing is shown before the first play.
-        self._begin("", None, silent=True)
+        self._before_plays, self._early, self._watched = True, False, False
+        self._begin("", None)
+        self._begun -= age_s
 
-    def _begin(self, name: str, announce: Callable[[], None] | None, silent: bool = False) -> None:
+    def _begin(self, name: str, announce: Callable[[], None] | None, *, silent: bool = False) -> None:
         self._name, self._announce, self._silent = name, announce, silent
         self._begun = self._now()
         # By host, in the order of the starts: when it started; and those that have ended.
@@ -46,7 +53,10 @@ class RunningTask:
         self._names_hosts = True
 
     def watch(self) -> None:
-        """Check from now on in a thread of its own."""
+        """Check from now on in a thread of its own, once."""
+        if self._watched:
+            return
+        self._watched = True
         threading.Thread(target=self._check, daemon=True).start()
 
     def _check(self) -> None:
@@ -60,10 +70,11 @@ class RunningTask:
     def begin(self, task: Any, announce: Callable[[], None] | None = None) -> None:
         """Note that a task begins, and show what the previous one has done; `announce` prints its banner, once."""
         with self._lock:
+            self._before_plays = False
             order = list(self._started)
             lines = installed.lines(sorted(self._done, key=lambda each: order.index(each[0])))
             action = task.action.rpartition(".")[2] if task else ""
-            self._begin(str(task.name or action) if task else "", announce, action in OWN_PROGRESS)
+            self._begin(str(task.name or action) if task else "", announce, silent=action in OWN_PROGRESS)
             # Such a task starts for one host on behalf of all, or runs here.
             self._names_hosts = bool(task) and not (task.run_once or task.delegate_to == "localhost")
         for line in lines:
@@ -94,13 +105,17 @@ class RunningTask:
                 return
             elapsed_s, silent_s = self._now() - self._begun, self._now() - self._shown_at()
             announce, line = None, ""
-            if self._announce and self._started and (elapsed_s >= ANNOUNCE_AFTER_S or silent_s >= SILENT_S):
+            if self._before_plays:
+                early = elapsed_s >= EARLY_S and not self._early
+                self._early = self._early or early
+                line = f"  {clock(elapsed_s)}   {BEFORE_PLAYS}" if early or silent_s >= SILENT_S else ""
+            elif self._announce and self._started and (elapsed_s >= ANNOUNCE_AFTER_S or silent_s >= SILENT_S):
                 announce, self._announce = self._announce, None
             elif silent_s >= SILENT_S and self._started.keys() - self._ended:
                 line = f"  {clock(elapsed_s)}   {self._name}{self._where()}"
             elif silent_s >= SILENT_S:
                 # Templates of a thousand hosts take their time.
-                line = f"  {clock(silent_s)}   the controller prepares the next task"
+                line = f"  {clock(elapsed_s)}   the controller prepares the next task"
         if announce:
             announce()
         elif line:

@@ -139,6 +139,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     cluster = result["cluster"]
     if cluster and not leader.has_led(result):
         result["line"] = state_line.line(cluster)
+        result["lasting"] = state_line.lasting(cluster)
         printing, noted = cluster.get("printing"), cluster.get("no_progress")
         if noted:
             result["note"] = noted_text(noted)

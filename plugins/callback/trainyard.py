@@ -47,7 +47,6 @@ from ansible.module_utils.trainyard.cluster import unreachable
 from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
-from ansible.module_utils.trainyard_controller.running_task import RunningTask
 
 
 class CallbackModule(Default):
@@ -60,7 +59,7 @@ class CallbackModule(Default):
     def __init__(self) -> None:
         """Start with nothing seen."""
         super().__init__()
-        terminal.guard()
+        self._running = terminal.running_task()
         self._quiet = False
         self._only_quiet = True
         self._failures: list[tuple[str, str, str]] = []
@@ -68,7 +67,6 @@ class CallbackModule(Default):
         self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
         self._interrupts: interrupts.Interrupts
-        self._running = RunningTask(self._display.display, terminal.shown_at)
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Handle Ctrl-C from now on."""

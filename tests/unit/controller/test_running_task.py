@@ -67,15 +67,16 @@ def test_other_output_counts_and_hosts_that_have_finished_are_left_out(screen):
     screen.running.ended("n1")
     screen.running.ended("n3")
     screen.wait(10)
-    assert screen.text[3:] == ["  0:00:09   the controller prepares the next task"]
+    assert screen.text[3:] == ["  0:00:28   the controller prepares the next task"]
 
 
-def test_nothing_is_shown_before_the_first_play(screen):
-    screen.wait(30)
-    assert screen.lines == []
+def test_before_the_first_play_a_line_comes_soon_and_then_within_ten_seconds(screen):
+    screen.wait(25)
+    text = "reading the inventory and the playbook, and checking all input"
+    assert screen.text == [f"  {clock}   {text}" for clock in ("0:00:03", "0:00:12", "0:00:21")]
     screen.running.begin(None)
-    screen.wait(1)
-    assert screen.text == ["  0:00:30   the controller prepares the next task"]
+    screen.wait(7)
+    assert screen.text[3:] == ["  0:00:05   the controller prepares the next task"]
 
 
 def test_results_come_once_for_all_hosts_when_the_task_is_over(screen):

@@ -255,7 +255,7 @@ SHAPES: dict[str, Shape] = {
     },
     "busy": {"findings": [FINDING]},
     "start": {"changed": bool, **STATUS},
-    "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
+    "state": {**STATUS, "?line": str, "?lasting": Each(str), "?note": str, "?restarts": [str]},
     "running": {"running": Each(str), "?ended": [str]},
     "journal": {"lines": Few(str, MAX_JOURNAL), "problem": str},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
