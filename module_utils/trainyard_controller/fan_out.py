@@ -54,7 +54,7 @@ _PROGRESS_S = 7.0
 # The step that the lines of progress name, by question: the counts of two steps are not those of one. None: no lines,
 # as whoever asks again and again has lines of its own.
 _STEPS: Mapping[str, str | None] = {
-    **dict.fromkeys(("state", "follow", "busy", "bring_image"), None),
+    **dict.fromkeys(("state", "follow", "busy", "bring_image", "installing"), None),
     **dict.fromkeys(("probe", "verify", "running", "baseline", "folders", "in_use"), "reading the nodes"),
     "preflight": "checking the nodes before the start",
     "start": "starting the ranks",
@@ -156,6 +156,13 @@ class FanOut:
             )
             self._limited = frozenset(lookup.run([_limit_pattern(str(limit))], variables=dict(self.task_vars)))
         return host in self._limited
+
+    def ready(self, host: str) -> bool:
+        """Prepare the connection to a host, for a thread that will use it; return whether that was possible."""
+        with _connecting, contextlib.suppress(AnsibleError, ValueError):
+            if self.allowed(host):
+                self._hosts[host] = self._hosts.get(host) or self._connect(host)
+        return host in self._hosts
 
     def forget(self, host: str) -> None:
         """Close the connection to a host that did not answer: the next query opens another one."""

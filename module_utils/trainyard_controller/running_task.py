@@ -2,19 +2,20 @@
 """Show that a task still runs: a line at most 10 s after the last output, and what it did when it has ended.
 
 While a module runs on a node, nothing comes back from there. So a line has what the controller knows: the name of the
-task, which should name packages, and the hosts. Times are seconds of a monotonic clock.
+task, which should name packages, and the hosts. Of an installation by pip it asks meanwhile how far it is
+(task_progress.py), and shows that of the host that is least far. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..trainyard.findings.findings import counted, host_list
 from ..trainyard.job.run.progress import clock
-from ..trainyard.software import installed
+from ..trainyard.software import installed, pip_progress
 
 # The interval of checks, and the silence after which a line comes: together less than 10 s.
 CHECK_S, SILENT_S = 0.5, 9.0
@@ -35,8 +36,13 @@ class RunningTask:
         shown_at: Callable[[], float],
         now: Callable[[], float] = time.monotonic,
         age_s: float = 0.0,
+        progress: Callable[[Collection[str]], Mapping[str, Any]] = lambda _: {},
     ) -> None:
-        """Take what prints a line, when anything was printed last, the clock, and for how long the command has run."""
+        """Take what prints a line, when anything was printed last, the clock, and for how long the command has run.
+
+        `progress` returns how far an installation is on hosts (pip_progress.RECORD).
+        """
+        self._progress = progress
         self._show, self._shown_at, self._now = show, shown_at, now
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._before_plays, self._early, self._watched = True, False, False
@@ -123,7 +129,11 @@ class RunningTask:
 
     def _where(self) -> str:
         hosts = [host for host in self._started if host not in self._ended]
+        far = self._progress(hosts)
+        slowest = pip_progress.slowest(far)
+        text = pip_progress.text(far[slowest]) if slowest else ""
         if not self._names_hosts or hosts == ["localhost"]:
-            return ""
+            return f"; {text}" if text else ""
         others = f"; {counted(len(self._ended), 'host')} finished" if self._ended else ""
-        return f" on {host_list(hosts)}{others}"
+        of = f"{slowest}: " if len(hosts) > 1 else ""
+        return f" on {host_list(hosts)}{others}" + (f"; {of}{text}" if text else "")

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from ansible.utils.display import Display
 
 from ..trainyard.findings.visible import visible, visible_but_colours
+from . import task_progress
 from .running_task import RunningTask
 
 _colours = False
@@ -98,7 +99,7 @@ def shown_at() -> float:
 def running_task() -> RunningTask:
     """Guard Display; return the task of this command that runs, which plugins show from the first one on."""
     guard()
-    return RunningTask(Display().display, shown_at, age_s=_age_s())
+    return RunningTask(Display().display, shown_at, age_s=_age_s(), progress=task_progress.read)
 
 
 def _age_s() -> float:

@@ -17,7 +17,13 @@ class Screen:
 
     def __init__(self):
         self.now, self.lines = 0.0, []
-        self.running = RunningTask(self.show, lambda: self.lines[-1][0] if self.lines else 0.0, lambda: self.now)
+        self.far = {}
+        self.running = RunningTask(
+            self.show,
+            lambda: self.lines[-1][0] if self.lines else 0.0,
+            lambda: self.now,
+            progress=lambda hosts: {host: self.far[host] for host in hosts if host in self.far},
+        )
 
     def show(self, line):
         self.lines.append((self.now, line))
@@ -53,6 +59,24 @@ def test_a_task_of_35_s_is_never_silent_for_10_s_and_repeats_no_line(screen):
     ]
     times = [0.0, *(at for at, _ in screen.lines), screen.now]
     assert max(later - before for before, later in zip(times, times[1:])) < 10 and SILENT_S + CHECK_S < 10
+
+
+def test_how_far_pip_is_on_the_host_that_is_least_far(screen):
+    wheel = {"phase": 0, "file": "torch-2.9.0-cp311.whl", "number": 1, "total": 100 << 20, "seconds": 5.0}
+    screen.far = {"n1": {**wheel, "done": 50 << 20}, "n2": {**wheel, "done": 20 << 20}}
+    screen.begin("n1", "n2")
+    screen.wait(11)
+    screen.running.ended("n2")
+    screen.wait(10)
+    screen.begin("localhost")
+    screen.far["localhost"] = screen.far["n1"]
+    screen.wait(12)
+    rate = "download 1, torch-2.9.0: {} MiB of 100 MiB, {} MiB/s, {} s left"
+    assert [line for line in screen.text if "MiB" in line] == [
+        f"  0:00:11   Install torch==2.9.0 on n1, n2; n2: {rate.format(20, 4, 20)}",
+        f"  0:00:20   Install torch==2.9.0 on n1; 1 host finished; {rate.format(50, 10, 5)}",
+        f"  0:00:11   Install torch==2.9.0; {rate.format(50, 10, 5)}",
+    ]
 
 
 def test_other_output_counts_and_hosts_that_have_finished_are_left_out(screen):
