@@ -37,12 +37,14 @@ class RunningTask:
         now: Callable[[], float] = time.monotonic,
         age_s: float = 0.0,
         progress: Callable[[Collection[str]], Mapping[str, Any]] = lambda _: {},
+        show_early: Callable[[str], None] | None = None,
     ) -> None:
         """Take what prints a line, when anything was printed last, the clock, and for how long the command has run.
 
-        `progress` returns how far an installation is on hosts (pip_progress.RECORD).
+        `progress` returns how far an installation is on hosts (pip_progress.RECORD). `show_early` prints a line before
+        the first play.
         """
-        self._progress = progress
+        self._progress, self._show_early = progress, show_early or show
         self._show, self._shown_at, self._now = show, shown_at, now
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._before_plays, self._early, self._watched = True, False, False
@@ -122,10 +124,11 @@ class RunningTask:
             elif silent_s >= SILENT_S:
                 # Templates of a thousand hosts take their time.
                 line = f"  {clock(elapsed_s)}   the controller prepares the next task"
+            show = self._show_early if self._before_plays else self._show
         if announce:
             announce()
         elif line:
-            self._show(line)
+            show(line)
 
     def _where(self) -> str:
         hosts = [host for host in self._started if host not in self._ended]

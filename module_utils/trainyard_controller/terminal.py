@@ -99,7 +99,10 @@ def shown_at() -> float:
 def running_task() -> RunningTask:
     """Guard Display; return the task of this command that runs, which plugins show from the first one on."""
     guard()
-    return RunningTask(Display().display, shown_at, age_s=_age_s(), progress=task_progress.read)
+    show = Display().display
+    # What a program reads on standard output begins with the first play.
+    early = functools.partial(show, stderr=True)
+    return RunningTask(show, shown_at, age_s=_age_s(), progress=task_progress.read, show_early=early)
 
 
 def _age_s() -> float:

@@ -26,8 +26,18 @@ TITLES = {
 _KINDS = {"undisturbed": "main", "stopped": "second", "resumed": "expected", "rank": "other", "node": "failed"}
 
 
-def text(result: Data, page: str) -> str:
-    """Return the result as the lines that end the playbook."""
+# What to do about a check that failed, by its name.
+_MENDS = {
+    "signal": "have the program save and end when it gets the signal (docs/drill.md)",
+    "saves": "have the program save complete checkpoints where job_checkpoints names them",
+    "step": "have the program begin behind the step of the checkpoint that it loads",
+    "loss": "have the program load all that it saves: weights, optimizer, schedule of the learning rate",
+    "data": "have the program go on with the order of its data: seed and place in the epoch",
+}
+
+
+def text(result: Data, page: str, command: str = "") -> str:
+    """Return the result as the lines that end the playbook; `command` is that of this drill."""
     lines = [result["headline"], ""]
     width = max(len(check["title"]) for check in result["checks"])
     for check in result["checks"]:
@@ -37,7 +47,11 @@ def text(result: Data, page: str) -> str:
         lines += [f"    {' / '.join(titles)}: {safe_text(said)}" for said, titles in by_text.items()]
     costs = [f"  {cost['title']}: {cost['text']}" for cost in result["costs"] if cost["text"]]
     notes = [f"  {safe_text(note)}" for note in result["notes"]]
-    return "\n".join([*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"])
+    about = [*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"]
+    missing = next((check["name"] for check in result["checks"] if check["state"] == result["state"]), "")
+    if result["state"] == "fail" and missing in _MENDS:
+        about += [f"next  {_MENDS[missing]}, then drill again", *([f"      {command}"] if command else [])]
+    return "\n".join(about)
 
 
 def content(result: Data, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
