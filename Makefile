@@ -214,7 +214,7 @@ $(VENV)/.python:
 
 $(VENV)/.controller: $(VENV)/.python requirements/controller.txt
 	@echo "Installing the controller's tools into $(VENV): ansible-core and 9 others, 70 MB"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .PHONY: controller
@@ -227,20 +227,20 @@ kubernetes: $(VENV)/.kubernetes ## install the packages for job_scheduler: kuber
 
 $(VENV)/.kubernetes: $(VENV)/.controller requirements/kubernetes.txt
 	@echo "Installing the client of Kubernetes into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.builder: $(VENV)/.python requirements/builder.txt
 	@echo "Installing ansible-builder into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/builder.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/builder.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.hardware: $(VENV)/.controller requirements/hardware.txt
 	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.controller requirements/test.txt
 	@echo "Installing the test tools into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/test.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/test.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@

@@ -14,6 +14,8 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[1]
 SITE = PROJECT / ".cache" / "docs"
 REFERENCE = PROJECT / "docs" / "reference"
+EVERY_S = 5.0
 
 
 def described(*argv: str) -> dict[str, Any]:
@@ -131,14 +134,27 @@ def write_reference() -> None:
         (REFERENCE / f"{name}.md").write_text(text)
 
 
+def show_progress(last: list[str]) -> None:
+    """Print what is done now, the last element of a list, every few seconds."""
+    begun = time.monotonic()
+    while True:
+        time.sleep(EVERY_S)
+        print(f"  {time.monotonic() - begun:.0f} s  {last[-1]}", flush=True)
+
+
 def main() -> int:
     """Write the reference, and build the site."""
+    done = ["reading the documentation of roles and modules"]
+    threading.Thread(target=show_progress, args=(done,), daemon=True).start()
     write_reference()
-    command = ["sphinx-build", "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
+    command = ["sphinx-build", "--no-color", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
     argv = [*command, f"--conf-dir={PROJECT / 'docs'}", f"--doctree-dir={SITE}.cache", str(PROJECT), str(SITE)]
-    if status := subprocess.run(argv, check=False).returncode:
-        return status
-    print(f"docs: {SITE.relative_to(PROJECT)}/docs/index.html")
+    # Sphinx ends the lines of pages with \r.
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        done += (line.strip() for line in process.stdout or () if line.strip())
+    if process.returncode:
+        return process.returncode
+    print(f"docs: open {SITE.relative_to(PROJECT)}/docs/index.html")
     return 0
 
 

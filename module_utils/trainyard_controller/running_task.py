@@ -2,8 +2,8 @@
 """Show that a task still runs: a line at most 10 s after the last output, and what it did when it has ended.
 
 While a module runs on a node, nothing comes back from there. So a line has what the controller knows: the name of the
-task, which should name packages, and the hosts. Of an installation by pip it asks meanwhile how far it is
-(task_progress.py), and shows that of the host that is least far. Times are seconds of a monotonic clock.
+task, which should name packages, and the hosts. While pip installs, the controller asks how far (task_progress.py),
+and the line has the host that is least far. Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..trainyard.software import installed, pip_progress
 CHECK_S, SILENT_S = 0.5, 9.0
 # A task that takes longer than this is announced.
 ANNOUNCE_AFTER_S = 2.0
-# Before the first play a first line comes sooner: whoever has just called wants to see that it runs.
+# Before the first play a first line comes sooner: a user who has just called wants to see that it runs.
 EARLY_S, BEFORE_PLAYS = 3.0, "reading the inventory and the playbook, and checking all input"
 # These show progress themselves, or wait for the user.
 OWN_PROGRESS = frozenset({"job_watch", "pause"})

@@ -100,7 +100,7 @@ def running_task() -> RunningTask:
     """Guard Display; return the task of this command that runs, which plugins show from the first one on."""
     guard()
     show = Display().display
-    # What a program reads on standard output begins with the first play.
+    # A program that reads standard output finds the first play at its begin.
     early = functools.partial(show, stderr=True)
     return RunningTask(show, shown_at, age_s=_age_s(), progress=task_progress.read, show_early=early)
 

@@ -120,7 +120,8 @@ class OverSsh:
             note = f"{self.host} leads the job now, in the place of {before}"
         stalled = phase == leader.LED and self._head.stalled
         shown = {"line": found.get("line", ""), "lasting": lasting, "note": note}
-        return {"state": state, **shown, "told": told, "stalled": stalled}
+        stuck = bool((found.get("cluster") or {}).get("no_progress"))
+        return {"state": state, **shown, "told": told, "stalled": stalled, "stuck": stuck}
 
 
 class ExternalWatch:
@@ -215,12 +216,14 @@ def follow(
     lines: Lines | None = None,
     page: LivePage | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    hint: str = "",
 ) -> str:
     """Show the progress of a job until it ends; return "", or why nobody answers who knows whether it has ended.
 
-    `lines` are shown about every second, and the `page` is written every 10 s. Raises LeftError when `interrupted`.
+    `lines` are shown about every second, and the `page` is written every 10 s. `hint` is shown when the job makes no
+    progress. Raises LeftError when `interrupted`.
     """
-    view = _View(job, show, page)
+    view = _View(job, show, page, hint)
     stop = threading.Event()
     reader = threading.Thread(target=_show_lines, args=(lines, show, stop), daemon=True)
     if lines:
@@ -253,8 +256,8 @@ def follow(
 class _View:
     """Shows the state of a job, and its silences. Times are those of time.monotonic()."""
 
-    def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None) -> None:
-        self._job, self._show, self._page = job, show, page
+    def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None, hint: str) -> None:
+        self._job, self._show, self._page, self._hint = job, show, page, hint
         self._begun = self._answered_at = self._reported_at = self._progress_at = time.monotonic()
         self._page_at = self._begun - EVERY_S
         self._wait_s = 0.0
@@ -330,6 +333,9 @@ class _View:
         if found.get("note") and found["note"] not in self._notes:
             self._show(f"  {found['note']}")
             self._notes.add(found["note"])
+        if found.get("stuck") and self._hint:
+            self._show(self._hint)
+            self._hint = ""
 
 
 def _poll(

@@ -20,7 +20,6 @@ _NEXT = {
     "bundle_use.yml": ("install from it", "site.yml"),
     "image.yml": ("run a job in it (job_image)", "launch.yml"),
     "jobs.yml": ("one of them: add -e job_id=NAME", "playbooks/status.yml"),
-    "stacks.yml": ("end a job that hangs: add -e job_id=NAME", "playbooks/stop.yml"),
     "clean.yml": ("see what is left", "playbooks/jobs.yml"),
     "debug.yml": ("attach the archive to the issue", ""),
     "remove.yml": ("install again", "site.yml"),

@@ -7,7 +7,7 @@ from ansible.module_utils.trainyard.report import next_playbook
 
 PROJECT = Path(__file__).resolve().parents[3]
 # These end with a text of their own, or are parts of others.
-OWN = {"site.yml", "verify.yml", "launch.yml", "watch.yml", "status.yml", "logs.yml", "stop.yml"}
+OWN = {"site.yml", "verify.yml", "launch.yml", "watch.yml", "status.yml", "logs.yml", "stop.yml", "stacks.yml"}
 OWN |= {"hostfile.yml", "rank_table.yml", "compare.yml", "bundle_leave.yml", "verify_role.yml"}
 
 

@@ -14,7 +14,7 @@ from .progress import clock
 
 # The interval at which a remark that lasts is repeated.
 AGAIN_S = 60.0
-# What is shown when a remark ends.
+# The lines that end a remark.
 _ENDS = {"apart": "the nodes no longer train each for itself", "slow": "no rank is slow any more"}
 _CLOCK = re.compile(r"^[\d:]+ +")
 

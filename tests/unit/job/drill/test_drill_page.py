@@ -26,6 +26,16 @@ def test_the_text_of_a_healthy_job_is_short():
     assert lines[-1] == "page  runs/mine-1/drill.html"
 
 
+def test_a_drill_that_fails_says_what_to_change_and_how_to_drill_again():
+    lost = made(runs(resumed=losses(1, 20), again=losses(1, 20)))
+    lines = drill_page.text(lost, "runs/mine-1/drill.html", "ansible-playbook playbooks/drill.yml").splitlines()
+    assert lost["state"] == "fail"
+    assert lines[-2:] == [
+        "next  have the program begin behind the step of the checkpoint that it loads, then drill again",
+        "      ansible-playbook playbooks/drill.yml",
+    ]
+
+
 def test_an_equal_reason_of_several_faults_is_one_line():
     lost = runs(resumed=losses(1, 20), again=losses(1, 20))
     said = [line for line in drill_page.text(made(lost), "").splitlines() if "not comparable" in line]

@@ -1,9 +1,14 @@
-"""What a user does next about a job, in the terminal and on its page."""
+"""The next step of a user after a job, in the terminal and on its page."""
+
+import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard.report.next_step import next_step
 from ansible.module_utils.trainyard_controller.pages import job_page
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
 from composed_job import summary
 
 LAUNCH = {"command": "ansible-playbook launch.yml -i mine -e @x.yml", "inventory": "-i mine"}

@@ -323,6 +323,14 @@ def test_the_choice_of_a_new_head_is_shown_until_it_is_over_and_no_line_twice(cl
     assert len(set(shown)) == len(shown)
 
 
+def test_a_job_without_progress_has_a_hint_once(clock):
+    stuck = [{**runs(f"step {step}"), "stuck": True, "note": "no new progress"} for step in (2, 3)]
+    shown = []
+    job = Says(runs("step 1"), *stuck, runs("", state="over"))
+    watching.follow(job, lambda _: None, shown.append, hint="  next: see")
+    assert shown == ["  step 1", "  step 2", "  no new progress", "  next: see", "  step 3"]
+
+
 def test_remarks_are_shown_when_they_begin_once_a_minute_and_when_they_end(clock, in_time):
     """The figures of the line move all the while."""
     apart, slow = {"apart": "n1, n2 train each for itself"}, {"slow": "slow: rank 3 on n2"}
