@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..findings.shapes import DURATION, Text, Whole
-from .installed import seconds_text, size_text
+from .installed import share_text
 
 _UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _FILE = re.compile(
@@ -57,7 +57,7 @@ class PipOutput:
 
 
 def text(record: Mapping[str, Any]) -> str:
-    """Return how far an installation is: `torch-2.9.0: 212 MiB of 812 MiB, 11 MiB/s, 55 s left`; "" at its begin.
+    """Return how far an installation is: `torch-2.9.0: 212 MiB of 812 MiB, 11 MiB/s, 57 s left`; "" at its begin.
 
     `record`: phase, file, number, and of the present step `done`, `total` (0: not known) and `seconds`.
     """
@@ -69,13 +69,7 @@ def text(record: Mapping[str, Any]) -> str:
         return ""
     if record["phase"] == COMPILE:
         return f"{what} {min(done, total)} of {total} modules" if total else what
-    share = f"{size_text(done)} of {size_text(total)}" if total >= done else size_text(done)
-    parts = [f"{what}: {share}"]
-    if done and seconds >= 1:
-        rate = done / seconds
-        parts.append(f"{size_text(int(rate))}/s")
-        parts += [f"{seconds_text((total - done) / rate)} left"] if total >= done else []
-    return ", ".join(parts)
+    return f"{what}: {share_text(done, total, seconds)}"
 
 
 def slowest(records: Mapping[str, Mapping[str, Any]]) -> str:
