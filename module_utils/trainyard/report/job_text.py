@@ -336,7 +336,7 @@ def tell(
         tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,
-        ("", "") if launch is None else next_step(summary, launch, run_dir, tail),
+        ("", "") if launch is None else next_step(summary, launch, tail),
     )
 
 

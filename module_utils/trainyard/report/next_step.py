@@ -32,7 +32,7 @@ _MENDS: Mapping[Any, str] = {
 # The same for failures without an error of the program, by their kind.
 _CHECKS = {
     **dict.fromkeys(("silent", "gone", "head_silent", "absent", "not_back", "frozen"), "check {hosts}"),
-    "hung": "read the stacks in {run_dir}/logs to see where the ranks wait, and correct that",
+    "hung": "read logs/stacks_*.log to see where the ranks wait, and correct that",
     "timed_out": "raise job_timeout, or have the program go on from its last checkpoint",
     "apart": "give the launcher of the program all nodes, as the reason above says",
     "not_a_number": "change learning rate, precision or data",
@@ -47,7 +47,7 @@ class Next(NamedTuple):
     command: str
 
 
-def next_step(summary: Data, launch: Data, run_dir: str = "", tail: Sequence[str] = (), stuck: bool = False) -> Next:
+def next_step(summary: Data, launch: Data, tail: Sequence[str] = (), stuck: bool = False) -> Next:
     """Return what a user does next. `launch` is that of plan.json, `tail` the end of the log that explains the end.
 
     `stuck`: the running job makes no progress.
@@ -67,18 +67,18 @@ def next_step(summary: Data, launch: Data, run_dir: str = "", tail: Sequence[str
     again = str(launch.get("command") or "")
     if not again or HIDDEN in again:
         # A command whose values are hidden cannot be called again as it stands.
-        return Next(_mend(summary, run_dir, tail), playbook("playbooks/logs.yml", inventory, job))
-    words = _mend(summary, run_dir, tail)
+        return Next(_mend(summary, tail), playbook("playbooks/logs.yml", inventory, job))
+    words = _mend(summary, tail)
     return Next(f"{words}, then launch again" if words else "", again)
 
 
-def _mend(summary: Data, run_dir: str, tail: Sequence[str]) -> str:
+def _mend(summary: Data, tail: Sequence[str]) -> str:
     """Return what to do before a job that failed is launched again; "" where nothing is known."""
     failure: Data = summary.get("failure") or {}
     kind = "timed_out" if summary["state"] == "timed_out" else str(failure.get("kind") or "")
     if kind in _CHECKS:
         hosts = failure.get("hosts") or [failure.get("host") or "the node"]
-        return _CHECKS[kind].format(hosts=host_list(hosts), run_dir=run_dir)
+        return _CHECKS[kind].format(hosts=host_list(hosts))
     if kind not in ("exit", "engine"):
         return ""
     read = evidence("\n".join(tail))

@@ -68,10 +68,14 @@ class Progress:
         return {**step, "seconds": round(time.monotonic() - self._begun, 1)}
 
     def _write(self) -> None:
-        while not self._stop.wait(EVERY_S):
+        wait_s = EVERY_S
+        while not self._stop.wait(wait_s):
+            began = time.monotonic()
             # A file may go, or the disk be full; pip reports that.
             with contextlib.suppress(OSError):
                 write_json(self._path / FILE, self.record())
+            # Many files on a slow file system take their time.
+            wait_s = max(EVERY_S, 5 * (time.monotonic() - began))
 
     def __enter__(self) -> Progress:
         """Begin to write."""

@@ -62,17 +62,17 @@ def failed(**failure):
         (
             {"kind": "hung", "groups": [], "after_s": 9, "limit": "job_hang_timeout"},
             [],
-            "read the stacks in runs/x/logs to see where the ranks wait, and correct that, then launch again",
+            "read logs/stacks_*.log to see where the ranks wait, and correct that, then launch again",
         ),
     ],
 )
 def test_what_comes_before_the_next_launch_of_a_job_that_failed(failure, tail, words):
-    assert next_step(failed(**failure), LAUNCH, "runs/x", tail) == (words, LAUNCH["command"])
+    assert next_step(failed(**failure), LAUNCH, tail) == (words, LAUNCH["command"])
 
 
 def test_a_command_with_hidden_values_is_no_next_command():
     launch = {**LAUNCH, "command": f"{LAUNCH['command']} -e token=(hidden)"}
-    found = next_step(summary(2), launch, "runs/x", KEY_ERROR)
+    found = next_step(summary(2), launch, KEY_ERROR)
     assert found == ("correct the program in train.py, line 41", f"ansible-playbook playbooks/logs.yml {JOB}")
 
 
