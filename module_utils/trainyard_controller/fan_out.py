@@ -137,13 +137,15 @@ class FanOut:
                     hosts.append(self._hosts[name])
                 except (AnsibleError, ValueError) as error:
                     answers[name] = {"failed": True, "msg": str(error)}
-        self._visits[step] += 1
-        if step and self._visits[step] > 1:
-            step = f"{step}, visit {self._visits[step]}"
         window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
         # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
         around_s = 2.0 * self.action._play_context.timeout
-        return {**answers, **side_by_side(hosts, visit, window, limit_s + around_s, step)}
+        return {**answers, **side_by_side(hosts, visit, window, limit_s + around_s, self.named(step))}
+
+    def named(self, step: str | None) -> str | None:
+        """Return the name of a step for its next visit: its counts begin again, so a second one has another name."""
+        self._visits[step] += 1
+        return f"{step}, visit {self._visits[step]}" if step and self._visits[step] > 1 else step
 
     def allowed(self, host: str) -> bool:
         """Tell whether --limit leaves this host in."""

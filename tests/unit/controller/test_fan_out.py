@@ -411,3 +411,16 @@ def test_progress_distinguishes_hosts_with_and_without_answer(side_by_side):
         "  reading: 2 of 5 nodes have answered, 3 gave no answer",
     ]
     assert len(set(shown)) == len(shown)
+
+
+def test_a_second_visit_of_a_step_has_another_name():
+    """Otherwise a count of nodes that have answered would go back."""
+    code = f"""
+import ansible.module_utils
+ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
+nodes = FanOut(None, {{}})
+print([nodes.named(step) for step in ("start", "start", "collect", None, None, "start")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['start', 'start, visit 2', 'collect', None, None, 'start, visit 3']"
