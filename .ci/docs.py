@@ -18,6 +18,8 @@ import runpy
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[1]
 SITE = PROJECT / ".cache" / "docs"
 REFERENCE = PROJECT / "docs" / "reference"
+EVERY_S = 5.0
 
 
 def described(*argv: str) -> dict[str, Any]:
@@ -182,15 +185,28 @@ def write_texts() -> None:
     (SITE / "llms.txt").write_text(overview(index, lambda path: (PROJECT / path).read_text()))
 
 
+def show_progress(last: list[str]) -> None:
+    """Print what is done now, the last element of a list, every few seconds."""
+    begun = time.monotonic()
+    while True:
+        time.sleep(EVERY_S)
+        print(f"  {time.monotonic() - begun:.0f} s  {last[-1]}", flush=True)
+
+
 def main() -> int:
     """Write the reference, build the site, and add the texts for programs."""
+    done = ["reading the documentation of roles and modules"]
+    threading.Thread(target=show_progress, args=(done,), daemon=True).start()
     write_reference()
-    command = ["sphinx-build", "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
+    command = ["sphinx-build", "--no-color", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
     argv = [*command, f"--conf-dir={PROJECT / 'docs'}", f"--doctree-dir={SITE}.cache", str(PROJECT), str(SITE)]
-    if status := subprocess.run(argv, check=False).returncode:
-        return status
+    # Sphinx ends the lines of pages with \r.
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        done += (line.strip() for line in process.stdout or () if line.strip())
+    if process.returncode:
+        return process.returncode
     write_texts()
-    print(f"docs: {SITE.relative_to(PROJECT)}/docs/index.html")
+    print(f"docs: open {SITE.relative_to(PROJECT)}/docs/index.html")
     return 0
 
 

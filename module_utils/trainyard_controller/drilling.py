@@ -116,7 +116,7 @@ def read_run(runs_dir: Path, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report(drill: Drill, runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, Any]:
-    """Write drill.json and drill.html into the folder of the undisturbed run; return the result with its `page`."""
+    """Write drill.json and drill.html into the folder of the first run; return the result, `page` and `command`."""
     folder = runs_dir / runs[0]["job_id"]
     plan = read_plan(folder)
     records = [read_run(runs_dir, run) for run in runs]
@@ -124,4 +124,5 @@ def report(drill: Drill, runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> d
     write_whole(folder / "drill.html", drill_page(found, plan, records))
     record = state_format.stamped(found, state_format.DRILL)
     write_whole(folder / "drill.json", json.dumps(record, indent=2, allow_nan=False) + "\n")
-    return {**found, "page": str(folder / "drill.html")}
+    command = str((plan.get("launch") or {}).get("command") or "")
+    return {**found, "page": str(folder / "drill.html"), "command": command}

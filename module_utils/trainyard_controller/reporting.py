@@ -159,10 +159,11 @@ def _report(
     page = run_dir / "report.html"
     write = not check and not (final and page.exists())
     job_dir = "" if removed else plan["job_dir"]
-    story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given())
+    launch = plan.get("launch") or {}
+    story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given(), launch)
     story = replace(story, outputs=about_outputs)
     if write:
-        write_whole(page, job_page(summary, series, story, plan.get("launch") or {}, reload_s, brought(run_dir)))
+        write_whole(page, job_page(summary, series, story, launch, reload_s, brought(run_dir)))
         # The record comes last: where it exists, the rest does, too.
         if not final:
             record = state_format.stamped(summary, state_format.SUMMARY)

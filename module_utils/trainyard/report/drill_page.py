@@ -24,8 +24,8 @@ TITLES = {
 }
 
 
-def text(result: Data, page: str) -> str:
-    """Return the result as the lines that end the playbook."""
+def text(result: Data, page: str, command: str = "") -> str:
+    """Return the result as the lines that end the playbook; `command` is that of this drill."""
     lines = [result["headline"], *_answer_lines(result["answer"]), ""]
     width = max(len(check["title"]) for check in result["checks"])
     for check in result["checks"]:
@@ -35,7 +35,10 @@ def text(result: Data, page: str) -> str:
         lines += [f"    {' / '.join(titles)}: {safe_text(said)}" for said, titles in by_text.items()]
     costs = [f"  {cost['title']}: {cost['text']}" for cost in result["costs"] if cost["text"]]
     notes = [f"  {safe_text(note)}" for note in result["notes"]]
-    return "\n".join([*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"])
+    about = [*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"]
+    if result["state"] == "fail" and command:
+        about += ["next  do what stands above, then drill again", f"      {command}"]
+    return "\n".join(about)
 
 
 def _answer_lines(answer: Data | None) -> list[str]:

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ..findings.adhoc import playbook
 from ..findings.findings import counted, grouped, host_list, some_of
-from ..findings.redaction import HIDDEN, safe, safe_text
+from ..findings.redaction import safe, safe_text
 from ..job.run import checkpoints, goodput
 from ..job.run.checkpoints import size_text as file_size
 from ..job.run.fewer_nodes import history_text, world_sizes_text
@@ -74,7 +73,7 @@ def content(
         "rank_log": summary["rank_log"],
         "headline": headline(summary, story),
         "about": _size_and_start(summary),
-        "command": next_command(summary, launch),
+        "next": story.next_step,
         "happened": _joined(job_stacks.others(story.happened, stacks)),
         "stacks": stacks,
         "left": [*story.left, *(line.strip() for line in story.notes)],
@@ -105,20 +104,6 @@ def headline(summary: Data, story: Story) -> str:
         return f"{word}: rank {summary['failure']['rank']} on {story.host}, {error}"
     cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""
     return f"{word}: {cause}" if cause else text[:1].upper() + text[1:]
-
-
-def next_command(summary: Data, launch: Data) -> str:
-    """Return the one command that is most likely needed next; "" where none is."""
-    inventory, job = str(launch.get("inventory") or ""), {"job_id": summary["job_id"]}
-    if summary["state"] in ("running", "pending"):
-        return playbook("playbooks/watch.yml", inventory, job)
-    if any(node["state"] == "running" for node in summary["nodes"]):
-        return playbook("playbooks/stop.yml", inventory, job)
-    if summary["state"] == "lost":
-        return playbook("playbooks/status.yml", inventory, job)
-    again = str(launch.get("command") or "") if summary["state"] != "succeeded" else ""
-    # A command whose values are hidden cannot be called again as it stands.
-    return playbook("playbooks/logs.yml", inventory, job) if HIDDEN in again else again
 
 
 def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:

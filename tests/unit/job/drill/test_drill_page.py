@@ -36,6 +36,8 @@ def test_text_and_page_of_a_no_say_why_what_was_lost_and_what_to_do():
     panel = page[page.index('id="answer"') : page.index('id="checks"')]
     assert all(line.split(maxsplit=1)[1] in html.unescape(panel) for line in lines[2:5])
     assert 'id="answer"' not in pages.drill_page(made(runs()), JOB, runs())
+    again = drill_page.text(made(lost), "runs/mine-1/drill.html", "ansible-playbook playbooks/drill.yml").splitlines()
+    assert again[-2:] == ["next  do what stands above, then drill again", "      ansible-playbook playbooks/drill.yml"]
 
 
 def test_an_equal_reason_of_several_faults_is_one_line():

@@ -128,31 +128,6 @@ def test_the_first_line_names_state_and_cause(job, tail, line):
     assert page.headline(job, tell(job, "runs/x", "", tail)) == line
 
 
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    [
-        ({"state": "running"}, "ansible-playbook playbooks/watch.yml -i mine -e job_id=digits-20261121-200000"),
-        ({"state": "lost"}, "ansible-playbook playbooks/status.yml -i mine -e job_id=digits-20261121-200000"),
-        ({"state": "failed"}, LAUNCH["command"]),
-        ({"state": "succeeded"}, ""),
-    ],
-)
-def test_the_next_command_follows_from_the_state(changes, command):
-    assert page.next_command({**summary(2), **changes}, LAUNCH) == command
-
-
-def test_a_command_with_hidden_values_is_no_next_command():
-    launch = {**LAUNCH, "command": f"{LAUNCH['command']} -e token=(hidden)"}
-    command = page.next_command({**summary(2), "state": "failed"}, launch)
-    assert command == "ansible-playbook playbooks/logs.yml -i mine -e job_id=digits-20261121-200000"
-
-
-def test_a_node_that_still_runs_the_job_needs_a_stop():
-    job = summary(2)
-    job["nodes"][1]["state"] = "running"
-    assert page.next_command(job, LAUNCH).startswith("ansible-playbook playbooks/stop.yml -i mine")
-
-
 def test_tiles_show_progress_time_left_and_a_smooth_rate():
     points = [{**point, "steps": 400.0} for point in series(200)]
     job = {**summary(2, failed=False), "state": "running", "metrics": {"step": 200.0, "steps": 400.0, "loss": 0.04}}
