@@ -27,22 +27,34 @@ SHELL       := /bin/bash
 LAB_INVENTORY = $(CURDIR)/$(if $(filter trainyard,$(LAB)),inventories/lab,.cache/labs/$(LAB)/inventory)
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LAB NODES SUBNET RELEASE LAB_INVENTORY
+# What comes after .venv is there.
+PATH_NEXT = next  export PATH=$(abspath $(VENV))/bin:\$$PATH
 export LC_ALL := C.UTF-8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Otherwise every playbook, of which tests run hundreds, compiles the modules of the project again: half a second each.
 unexport PYTHONDONTWRITEBYTECODE
+
+SITE_HERE = ansible-playbook site.yml -i inventories/localhost $(if $(BUNDLE),-e trainyard_bundle=$(BUNDLE))
 
 .PHONY: help
 help: ## show this
 	@echo "trainyard: from bare Linux hosts to a verified distributed training run"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
 	  printf '  make %-15s %s\n' "$$name" "$$text"; done
-	@echo "Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
+	@echo "The lab's inventory: $(LAB_INVENTORY:$(CURDIR)/%=%). Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
 
 .PHONY: demo
 demo: $(VENV)/.controller ## train a small network on this machine: no root, no GPU, no ssh
-	@ansible-playbook site.yml -i inventories/localhost $(if $(BUNDLE),-e trainyard_bundle=$(BUNDLE))
+	@$(SITE_HERE)
 	@ansible-playbook launch.yml -i inventories/localhost -e @jobs/digits.yml
+	@echo "$(PATH_NEXT)"
+	@echo "    your own program: docs/first-job.md"
+
+# site.yml installs the data set last.
+.PHONY: demo-failure
+demo-failure: $(VENV)/.controller ## a lost rank, a hang and a restart on this machine, a minute after `make demo`
+	@[ -d .cache/localhost/state/data/digits ] || $(SITE_HERE)
+	@.ci/demo_failure.py
 
 # Tests use a lab of their own and never touch one that is in use. Three nodes suffice; each further one costs minutes.
 .PHONY: test
@@ -121,7 +133,7 @@ test-npu: $(VENV)/.hardware ## test this machine with Ascend NPUs: TORCH=python 
 	@$(HARDWARE_TEST) tests/hardware/test_npu.py
 
 .PHONY: browser
-browser: browser-packages $(VENV)/.test ## open the pages of reports in a headless Chromium
+browser: browser-packages $(VENV)/.test ## open the pages of reports and of the docs in a headless Chromium
 	@pytest tests/browser
 
 .PHONY: molecule
@@ -129,7 +141,7 @@ molecule: lab-packages $(VENV)/.test lab ## run Molecule SCENARIO=name (default:
 	@.ci/molecule $(SCENARIO)
 
 .PHONY: lab
-lab: lab-packages $(VENV)/.controller ## make NODES real hosts in containers; inventories/lab reaches them
+lab: lab-packages $(VENV)/.controller ## make NODES real hosts in containers; it names their inventory and what to call
 	@ansible-playbook -i localhost, molecule/default/create.yml
 
 .PHONY: lab-destroy
@@ -210,31 +222,33 @@ $(VENV)/.python:
 
 $(VENV)/.controller: $(VENV)/.python requirements/controller.txt
 	@echo "Installing the controller's tools into $(VENV): ansible-core and 9 others, 70 MB"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .PHONY: controller
 controller: $(VENV)/.controller ## install the controller's tools into .venv; BUNDLE=folder: from a bundle, without internet
+	@echo "$(PATH_NEXT)"
+	@echo "    your own hosts: docs/two-hosts.md; try it on this machine: make demo"
 
 .PHONY: kubernetes
 kubernetes: $(VENV)/.kubernetes ## install the packages for job_scheduler: kubernetes
 
 $(VENV)/.kubernetes: $(VENV)/.controller requirements/kubernetes.txt
 	@echo "Installing the client of Kubernetes into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.builder: $(VENV)/.python requirements/builder.txt
 	@echo "Installing ansible-builder into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/builder.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/builder.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.hardware: $(VENV)/.controller requirements/hardware.txt
 	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.controller requirements/test.txt
 	@echo "Installing the test tools into $(VENV)"
-	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/test.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/test.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the docs as a site in `.cache/docs`: `make docs` calls this.
 
+Beside each page lies its Markdown, and `llms.txt` lists the pages for programs (llmstxt.org).
+
 The argument_specs of roles and playbooks, and the documentation of modules and filters, become
 the pages of docs/reference, which are not tracked. A warning of Sphinx, such as a link that leads nowhere, is an error.
 """
@@ -10,11 +12,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import posixpath
 import re
 import runpy
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +29,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[1]
 SITE = PROJECT / ".cache" / "docs"
 REFERENCE = PROJECT / "docs" / "reference"
+EVERY_S = 5.0
 
 
 def described(*argv: str) -> dict[str, Any]:
@@ -63,7 +70,13 @@ def options(entries: Mapping[str, Any]) -> Iterator[str]:
 def role_pages(roles: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the page of each role: its entry points with their variables."""
     for name, role in sorted(roles.items()):
-        lines = [f"# Role {name}: variables", "", f"[What the role does](../../roles/{name}/README.md).", ""]
+        lines = [
+            f"# Role {name}: variables",
+            f"After this page you know the variables of the role {name}.",
+            "",
+            f"[What the role does](../../roles/{name}/README.md).",
+            "",
+        ]
         for entry, spec in role["entry_points"].items():
             lines += [f"## {entry}", "", prose(spec.get("description") or spec.get("short_description", "")), ""]
             lines += options(spec["options"]) if spec.get("options") else []
@@ -72,7 +85,7 @@ def role_pages(roles: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def module_page(modules: Mapping[str, Any]) -> str:
     """Return the page of all modules of the project."""
-    lines = ["# Modules", ""]
+    lines = ["# Modules", "After this page you know the options and results of each module.", ""]
     for name, plugin in sorted(modules.items()):
         if not name.startswith("ansible.legacy."):
             continue
@@ -93,7 +106,7 @@ def module_page(modules: Mapping[str, Any]) -> str:
 
 def filter_page() -> str:
     """Return the page of all filters, with the docstrings of their functions."""
-    lines = ["# Filters", ""]
+    lines = ["# Filters", "After this page you know what each filter takes and returns.", ""]
     functions: dict[str, Any] = {}
     for file in sorted((PROJECT / "plugins" / "filter").glob("*.py")):
         functions |= runpy.run_path(str(file))["FilterModule"]().filters()
@@ -106,7 +119,7 @@ def filter_page() -> str:
 def playbook_page() -> str:
     """Return the page of the variables that every playbook takes."""
     specs = yaml.safe_load((PROJECT / "playbooks" / "meta" / "argument_specs.yml").read_text())["argument_specs"]
-    lines = ["# Variables of playbooks", ""]
+    lines = ["# Variables of playbooks", "After this page you know the variables that each playbook takes.", ""]
     for name, spec in specs.items():
         lines += [f"## {name}", "", prose(spec.get("description") or spec["short_description"]), ""]
         lines += options(spec["options"])
@@ -118,12 +131,18 @@ def write_reference() -> None:
     plugins = described()
     pages = dict(role_pages(plugins["role"]))
     roles = "\n".join(pages)
-    pages["roles"] = f"# Roles: variables\n\n```{{toctree}}\n:maxdepth: 1\n{roles}\n```\n"
+    pages["roles"] = (
+        "# Roles: variables\nAfter this page you can find the variables of each role.\n\n"
+        f"```{{toctree}}\n:maxdepth: 1\n{roles}\n```\n"
+    )
     pages["playbooks"] = playbook_page()
     pages["modules"] = module_page(plugins["module"])
     pages["filters"] = filter_page()
     schema = (PROJECT / "docs" / "report.schema.json").read_text()
-    pages["report-schema"] = f"# Schema of report.json\n\n```json\n{schema}```\n"
+    pages["report-schema"] = (
+        "# Schema of report.json\nAfter this page you can check the report of a verification by a program.\n\n"
+        f"```json\n{schema}```\n"
+    )
     REFERENCE.mkdir(exist_ok=True)
     for old in REFERENCE.glob("*.md"):
         old.unlink()
@@ -131,14 +150,63 @@ def write_reference() -> None:
         (REFERENCE / f"{name}.md").write_text(text)
 
 
+def groups(index: str) -> dict[str, list[str]]:
+    """Return the pages of each toctree of the first page, without `.md`, by its caption."""
+    toctrees = re.findall(r"```\{toctree\}\n:caption: (.+)\n:hidden:\n([^`]+)```", index)
+    return {caption: pages.split() for caption, pages in toctrees}
+
+
+def opening(page: str) -> tuple[str, str]:
+    """Return the title of a page, and its first sentence without links."""
+    title, _, text = page.removeprefix("# ").partition("\n")
+    paragraph = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip().partition("\n\n")[0]
+    return title, re.split(r"(?<=\.)\s", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph))[0].replace("\n", " ")
+
+
+def overview(index: str, read: Callable[[str], str]) -> str:
+    """Return llms.txt: the pages of the sidebar with their first sentences; `read` returns the text of a page."""
+    summary = index.split("\n\n")[1]
+    lines = ["# trainyard", "", f"> {summary}"]
+    for caption, pages in groups(index).items():
+        lines += ["", f"## {caption}", ""]
+        for path in (posixpath.normpath(f"docs/{page}.md") for page in pages):
+            title, sentence = opening(read(path))
+            lines.append(f"- [{title}]({path}): {sentence}")
+    return "\n".join(lines) + "\n"
+
+
+def write_texts() -> None:
+    """Put the Markdown of each page beside it, and llms.txt into the site."""
+    for page in SITE.rglob("*.html"):
+        source = (PROJECT / page.relative_to(SITE)).with_suffix(".md")
+        if source.is_file():
+            shutil.copyfile(source, page.with_suffix(".md"))
+    index = (PROJECT / "docs" / "index.md").read_text()
+    (SITE / "llms.txt").write_text(overview(index, lambda path: (PROJECT / path).read_text()))
+
+
+def show_progress(last: list[str]) -> None:
+    """Print what is done now, the last element of a list, every few seconds."""
+    begun = time.monotonic()
+    while True:
+        time.sleep(EVERY_S)
+        print(f"  {time.monotonic() - begun:.0f} s  {last[-1]}", flush=True)
+
+
 def main() -> int:
-    """Write the reference, and build the site."""
+    """Write the reference, build the site, and add the texts for programs."""
+    done = ["reading the documentation of roles and modules"]
+    threading.Thread(target=show_progress, args=(done,), daemon=True).start()
     write_reference()
-    command = ["sphinx-build", "--quiet", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
+    command = ["sphinx-build", "--no-color", "--fail-on-warning", "--keep-going", "--nitpicky", "--jobs=auto"]
     argv = [*command, f"--conf-dir={PROJECT / 'docs'}", f"--doctree-dir={SITE}.cache", str(PROJECT), str(SITE)]
-    if status := subprocess.run(argv, check=False).returncode:
-        return status
-    print(f"docs: {SITE.relative_to(PROJECT)}/docs/index.html")
+    # Sphinx ends the lines of pages with \r.
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        done += (line.strip() for line in process.stdout or () if line.strip())
+    if process.returncode:
+        return process.returncode
+    write_texts()
+    print(f"docs: open {SITE.relative_to(PROJECT)}/docs/index.html")
     return 0
 
 

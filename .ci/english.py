@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check the English of tracked files, as far as a program can; `english.py --commit FILE` checks a commit message.
 
-Sentences that begin with a relative word, and words that the glossary replaces, are errors.
+Sentences that begin with a relative word, words that the glossary replaces, and links whose text is a file's name are
+errors.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ BANNED = {
     r"live and die": "stop on every node",
 }
 BANNED_WORD = re.compile("|".join(rf"\b(?P<w{number}>{word})\b" for number, word in enumerate(BANNED)), re.IGNORECASE)
+FILE_NAME = re.compile(r"\[[^][]*\.md\]\(")
 SUBJECT_LENGTH = 72
 # Other texts than ours: captured outputs, licenses, lock files, pictures.
 FOREIGN = (".ci/english.py", "tests/fixtures/", "LICENSE", "requirements/", "docs/grafana", "docs/images/")
@@ -75,6 +77,8 @@ def problems(text: str) -> Iterator[str]:
     for sentence in begins:
         if found := RELATIVE.match(sentence):
             yield f"a sentence begins with {found[0]!r}: name its subject"
+    for found in FILE_NAME.finditer(text):
+        yield f"{found[0]!r}: write the title of the page, or what it has"
     for found in BANNED_WORD.finditer(text):
         yield f"{found[0]!r}: write {list(BANNED.values())[int((found.lastgroup or 'w0')[1:])]}"
 

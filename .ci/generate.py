@@ -147,7 +147,7 @@ def page() -> str:
         "# Job variables",
         "",
         f"<!-- {NOTE} -->",
-        "After this page you know every variable of a job file. [job-file.md](job-file.md) says how it is used.",
+        "After this page you know every variable of a job file. The page [job files](job-file.md) says how it is used.",
     ]
     for topic, variables in TOPICS.items():
         lines += ["", f"## {topic}", *([f"Only with {ONLY[topic]}.", ""] if topic in ONLY else [])]

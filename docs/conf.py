@@ -6,6 +6,8 @@ The source folder is the whole project, so links between pages of docs/, roles/ 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pygments.lexers.special import TextLexer
 
 project = "trainyard"
@@ -13,7 +15,9 @@ html_title = "trainyard"
 html_show_copyright = False
 html_theme = "furo"
 html_static_path = ["static"]
-html_css_files = ["wide.css"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_search_scorer = str(Path(__file__).parent / "static" / "scorer.js")
 html_copy_source = False
 html_show_sourcelink = False
 extensions = ["myst_parser", "sphinx_copybutton"]

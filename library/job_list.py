@@ -9,7 +9,9 @@ DOCUMENTATION = r"""
 module: job_list
 short_description: List the runs of a controller
 description:
-  - Lists jobs and verifications of the folder of runs, what runs now first, and writes its C(index.html).
+  - Lists jobs, drills and verifications of the folder of runs, what runs now first, and writes its C(index.html).
+  - Hosts that are not in the inventory are not asked. Jobs without an end that were started with another inventory have
+    the state V(other_inventory).
   - With O(compare), returns how two jobs ended and which of their settings differ.
 options:
   runs_dir:

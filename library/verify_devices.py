@@ -27,7 +27,7 @@ EXAMPLES = r"""
     before: "{{ facts.answers }}"
     results: "{{ afterwards.answers }}"
     allowed_growth: {symbol_error: 10}
-    inventory: -i inventories/mine
+    inventory: -i inventories/mine.yml
 """
 
 RETURN = r"""

@@ -29,7 +29,7 @@ EXAMPLES = r"""
     groups: {}
     ignore: [bios]
     max_clock_offset: 1.0
-    inventory: -i inventories/mine
+    inventory: -i inventories/mine.yml
 """
 
 RETURN = r"""

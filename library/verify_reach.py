@@ -50,7 +50,7 @@ EXAMPLES = r"""
     timeout_s: 10
     life_s: 300
     limit_s: 240
-    inventory: -i inventories/mine
+    inventory: -i inventories/mine.yml
 """
 
 RETURN = r"""

@@ -169,13 +169,17 @@ def packed() -> bytes:
 
 @functools.cache
 def command(pythons: tuple[str, ...]) -> str:
-    """Return the shell command that runs the agent with the first of these Pythons that exists."""
+    """Return the shell command that runs the agent with the first of these Pythons that exists.
+
+    The login shell may be csh, whose quotes hold neither a newline nor `!`: the program stands in it as its bytes.
+    """
+    program = f'exec(__import__("binascii").unhexlify("{_BOOTSTRAP.encode().hex()}"))'
     names = " ".join(shlex.quote(python) for python in pythons)
     # A version manager's name may start nothing (status 127): then the next one is tried. Like Ansible, sleep before
     # the end: ssh may drop output that comes right before it.
     return (
         f'for p in {names}; do if command -v "$p" >/dev/null 2>&1; then '
-        f'"$p" -IS -c {shlex.quote(_BOOTSTRAP)}; r=$?; sleep 0; [ $r = 127 ] || exit $r; fi; done; '
+        f'"$p" -IS -c {shlex.quote(program)}; r=$?; sleep 0; [ $r = 127 ] || exit $r; fi; done; '
         f"echo {shlex.quote(NO_PYTHON.format(pythons[0]))} >&2; exit 127"
     )
 

@@ -31,7 +31,7 @@ from ..trainyard.bundle.systems import named
 from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.findings.visible import one_line
 from ..trainyard.software.image_forms import ARCHIVE, REGISTRY
-from ..trainyard.software.installed import size_text
+from ..trainyard.software.installed import share_text
 from ..trainyard.software.requirements import without_password
 from ..trainyard_node.machine import commands
 from ..trainyard_node.software.datasets import sha256_of
@@ -54,7 +54,10 @@ class Progress:
 
     def __post_init__(self) -> None:
         """Begin at nothing."""
-        self._lock, self._files, self._bytes, self._shown = threading.Lock(), 0, 0, time.monotonic()
+        self._lock, self._files, self._bytes = threading.Lock(), 0, 0
+        self._begun = self._shown = time.monotonic()
+        # Where the size of a file is not known, nor is the time left.
+        self._total = sum(item.bytes for item in self.items) if all(item.bytes for item in self.items) else 0
 
     def add(self, size: int, files: int = 0) -> None:
         """Count bytes and files."""
@@ -63,7 +66,8 @@ class Progress:
             if time.monotonic() - self._shown < _SHOW_S:
                 return
             self._shown = time.monotonic()
-        self.show(f"bundle: {self._files} of {len(self.items)} files, {size_text(self._bytes)}")
+        share = share_text(self._bytes, self._total, self._shown - self._begun)
+        self.show(f"bundle: {self._files} of {len(self.items)} files, {share}")
 
 
 def fetch(items: Sequence[Item], folder: Path, show: Callable[[str], None]) -> list[Finding]:

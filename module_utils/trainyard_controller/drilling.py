@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
+from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.findings.spans import named_ranks
 from ..trainyard.job.drill import goal as goals
@@ -115,11 +116,13 @@ def read_run(runs_dir: Path, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report(drill: Drill, runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, Any]:
-    """Write drill.json and drill.html into the folder of the undisturbed run; return the result with its `page`."""
+    """Write drill.json and drill.html into the folder of the first run; return the result, `page` and `command`."""
     folder = runs_dir / runs[0]["job_id"]
     plan = read_plan(folder)
     records = [read_run(runs_dir, run) for run in runs]
     found = result.of_runs(drill, plan, records)
     write_whole(folder / "drill.html", drill_page(found, plan, records))
-    write_whole(folder / "drill.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
-    return {**found, "page": str(folder / "drill.html")}
+    record = state_format.stamped(found, state_format.DRILL)
+    write_whole(folder / "drill.json", json.dumps(record, indent=2, allow_nan=False) + "\n")
+    command = str((plan.get("launch") or {}).get("command") or "")
+    return {**found, "page": str(folder / "drill.html"), "command": command}

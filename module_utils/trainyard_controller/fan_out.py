@@ -22,7 +22,7 @@ import shlex
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,26 @@ display = Display()
 # silence.
 LIMIT_S = 120.0
 _PROGRESS_S = 7.0
+# The step that the lines of progress name, by question: the counts of two steps are not those of one. None: no lines,
+# as whoever asks again and again has lines of its own.
+_STEPS: Mapping[str, str | None] = {
+    **dict.fromkeys(("state", "follow", "busy", "bring_image", "installing"), None),
+    **dict.fromkeys(("probe", "verify", "running", "baseline", "folders", "in_use"), "reading the nodes"),
+    "preflight": "checking the nodes before the start",
+    "start": "starting the ranks",
+    "collect": "bringing the logs",
+    "stacks": "taking the stacks",
+    "journal": "reading the journals",
+    "listen": "opening ports to try the network",
+    "connect": "connecting each node with each other one",
+    "unlisten": "closing these ports",
+    "logins": "trying ssh from each node to each other one",
+    "ssh_keys": "reading the ssh keys",
+    "can_install": "checking what can be installed",
+    "keep_record": "recording what the nodes are",
+    "removal": "removal",
+    "slurm_logs": "bringing the logs of Slurm",
+}
 # The exit status of a shell that does not find a command.
 _NO_COMMAND = 127
 # Ansible's loaders and templates are for one thread.
@@ -79,6 +99,8 @@ class FanOut:
     task_vars: Mapping[str, Any]
     _hosts: dict[str, _Host] = field(default_factory=dict)
     _limited: frozenset[str] | None = None
+    # How often each step was visited.
+    _visits: Counter[str | None] = field(default_factory=Counter)
 
     def ask(
         self,
@@ -96,13 +118,15 @@ class FanOut:
         def visit(host: _Host) -> Answer:
             return _visit(host, question, common, own[host.name], limit_s)
 
-        return self._all(own, visit, limit_s)
+        return self._all(own, visit, limit_s, _STEPS.get(question, "asking the nodes"))
 
     def clocks(self, hosts: Iterable[str], limit_s: float = LIMIT_S) -> dict[str, Answer]:
         """Return the offset of each host's clock, as clock.read_clock does, or why there is none."""
-        return self._all(list(hosts), _clock, limit_s)
+        return self._all(list(hosts), _clock, limit_s, "reading the clocks")
 
-    def _all(self, names: Collection[str], visit: Callable[[_Host], Answer], limit_s: float) -> dict[str, Answer]:
+    def _all(
+        self, names: Collection[str], visit: Callable[[_Host], Answer], limit_s: float, step: str | None
+    ) -> dict[str, Answer]:
         answers: dict[str, Answer] = {name: {} for name in names}
         hosts = []
         with _connecting:
@@ -116,7 +140,12 @@ class FanOut:
         window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
         # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
         around_s = 2.0 * self.action._play_context.timeout
-        return {**answers, **side_by_side(hosts, visit, window, limit_s + around_s)}
+        return {**answers, **side_by_side(hosts, visit, window, limit_s + around_s, self.named(step))}
+
+    def named(self, step: str | None) -> str | None:
+        """Return the name of a step for its next visit: its counts begin again, so a second one has another name."""
+        self._visits[step] += 1
+        return f"{step}, visit {self._visits[step]}" if step and self._visits[step] > 1 else step
 
     def allowed(self, host: str) -> bool:
         """Tell whether --limit leaves this host in."""
@@ -130,6 +159,13 @@ class FanOut:
             self._limited = frozenset(lookup.run([_limit_pattern(str(limit))], variables=dict(self.task_vars)))
         return host in self._limited
 
+    def ready(self, host: str) -> bool:
+        """Prepare the connection to a host, for a thread that will use it; return whether that was possible."""
+        with _connecting, contextlib.suppress(AnsibleError, ValueError):
+            if self.allowed(host):
+                self._hosts[host] = self._hosts.get(host) or self._connect(host)
+        return host in self._hosts
+
     def forget(self, host: str) -> None:
         """Close the connection to a host that did not answer: the next query opens another one."""
         previous = self._hosts.pop(host, None)
@@ -137,9 +173,13 @@ class FanOut:
             with contextlib.suppress(AnsibleError, OSError):
                 previous.connection.reset()
 
+    def knows(self, host: str) -> bool:
+        """Tell whether a host is in the inventory."""
+        return host in self.task_vars["hostvars"]
+
     def _variables(self, host: str) -> dict[str, Any]:
         """Return the variables of a host in the inventory, with their templates."""
-        if host not in self.task_vars["hostvars"]:
+        if not self.knows(host):
             raise AnsibleError(f"{host} is not in the inventory")
         found: dict[str, Any] = self.task_vars["hostvars"].raw_get(host)
         return found
@@ -318,12 +358,12 @@ def _execute(host: _Host, message: bytes) -> tuple[int, bytes, str]:
 
 
 def side_by_side(
-    hosts: Iterable[_Host], visit: Callable[[_Host], Answer], window: int, limit_s: float
+    hosts: Iterable[_Host], visit: Callable[[_Host], Answer], window: int, limit_s: float, step: str | None
 ) -> dict[str, Answer]:
     """Visit all hosts, `window` at a time, each for at most `limit_s` seconds; return the answers by host.
 
     Processes of a visit are killed when its time is over. A thread that does not return even then is abandoned, and
-    another one replaces it. Progress is shown when it has changed, every few seconds.
+    another one replaces it. Progress of the `step` is shown when it has changed, every few seconds.
     """
     waiting = deque(hosts)
     names = [host.name for host in waiting]
@@ -371,20 +411,20 @@ def side_by_side(
                 del under_way[name]
                 _kill(_children(thread))
                 more()
-        if total > 1 and now - shown_at > _PROGRESS_S:
-            text = _progress(names, answers, len(silent))
+        if step and total > 1 and now - shown_at > _PROGRESS_S:
+            text = _progress(step, names, answers, len(silent))
             if text != shown:
                 display.display(text)
                 shown, shown_at = text, now
     return answers
 
 
-def _progress(names: Sequence[str], answers: Collection[str], silent: int) -> str:
-    """Return how many nodes have answered, and which have not yet."""
+def _progress(step: str, names: Sequence[str], answers: Collection[str], silent: int) -> str:
+    """Return the step, how many nodes have answered, and which have not yet."""
     others = f", {silent} gave no answer" if silent else ""
     left = [name for name in names if name not in answers]
     waits = f"; waiting for {host_list(left)}" if left else ""
-    return f"  {len(answers) - silent} of {counted(len(names), 'node')} have answered{others}{waits}"
+    return f"  {step}: {len(answers) - silent} of {counted(len(names), 'node')} have answered{others}{waits}"
 
 
 def end_visits() -> None:

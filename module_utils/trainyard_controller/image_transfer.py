@@ -13,6 +13,7 @@ from ..trainyard.findings.findings import Finding, counted, host_list
 from ..trainyard.job.file.job import Job
 from ..trainyard.job.placement.placement import Node
 from ..trainyard.job.plan import images
+from ..trainyard.job.run.progress import clock
 from .scheduler_clients import Answer, Ask
 
 # How long the first and any further visit waits, and the shortest interval of lines of progress, in seconds.
@@ -59,6 +60,7 @@ def _stage(
     """Bring the image to these nodes at the same time; return findings, and the ids of those that have it now."""
     request = {**asked, "auth": dict(transfer.auth) or None, "source": source, "identity": identity}
     findings, ids, shown, begin = list[Finding](), dict[str, str](), 0.0, True
+    begun = time.monotonic()
     waiting = list(nodes)
     while waiting:
         image = {"image": {**request, "begin": begin}, "user": transfer.user, "wait_s": BEGIN_S if begin else WAIT_S}
@@ -70,7 +72,7 @@ def _stage(
         waiting, begin = [host for host in waiting if answers[host].get("done") is False], False
         if waiting and time.monotonic() - shown >= SHOW_S:
             shown = time.monotonic()
-            transfer.show(_line(waiting, len(nodes), answers))
+            transfer.show(f"  {clock(shown - begun)}   {_line(waiting, len(nodes), answers)}")
     return findings, ids
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
@@ -107,10 +108,25 @@ def inventory_findings(sources: Iterable[str], shown: Callable[[str], str]) -> l
     return found
 
 
-def unparsed(path: Path, name: str) -> Finding:
-    """Return the finding about an inventory that no plugin of Ansible could read whole."""
+def unparsed(path: Path, sources: Iterable[str], shown: Callable[[str], str]) -> list[Finding]:
+    """Return the findings about an inventory that no plugin of Ansible could read whole, and others of the same call.
+
+    Only texts in INI and YAML are tried for that, as Ansible has not come to these yet.
+    """
+    name = shown(str(path))
+    first = _unparsed(path, name) or inventories.unreadable(name, "no plugin of Ansible could read it")
+    ignored = tuple(constants.INVENTORY_IGNORE_EXTS)
+    others = [each for each in dict.fromkeys(_inventory_files(sources)) if {*_FOLDERS}.isdisjoint(each.parts)]
+    found = (
+        _unparsed(each, shown(str(each)), True) for each in others if each != path and not each.name.endswith(ignored)
+    )
+    return [first, *filter(None, found)]
+
+
+def _unparsed(path: Path, name: str, is_untried: bool = False) -> Finding | None:
+    """Return why a file cannot be read as INI or YAML; None where it can, or where other plugins may read it."""
     if not _is_text(path) or path.suffix == ".toml":
-        return inventories.unreadable(name, "no plugin of Ansible could read it")
+        return None
     text = path.read_text(errors="replace")
     lines = [line.strip() for line in text.splitlines()]
     first = next((line for line in lines if line and line[0] not in "#;"), "")
@@ -137,6 +153,8 @@ def unparsed(path: Path, name: str) -> Finding:
             return inventories.not_ini(name, text, line, reason)
         wrong = job_file.read(name, text, lambda: DataLoader().load(text, file_name=str(path)), "inventory")[1]
         if reason.startswith("Plugin configuration"):
+            if is_untried:
+                return None
             reason = "the plugin that it names is missing, or failed"
         return wrong or inventories.unreadable(name, reason)
-    return inventories.unreadable(name, "no plugin of Ansible could read it")
+    return None

@@ -93,7 +93,7 @@ def read_specs(project: Path) -> dict[str, Any]:
     }
 
 
-def places(variables: Mapping[str, Any]) -> Callable[[str], Place]:
-    """Return the function that tells where a variable of the inventory was written."""
+def places(variables: Mapping[str, Any], otherwise: Place = INVENTORY) -> Callable[[str], Place]:
+    """Return the function that tells where a variable was written; `otherwise` stands for those of no file."""
     # The key itself carries Ansible's mark; an equal text does not.
-    return lambda name: place_of(next((key for key in variables if key == name), name), INVENTORY)
+    return lambda name: place_of(next((key for key in variables if key == name), name), otherwise)

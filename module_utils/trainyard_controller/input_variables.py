@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -92,15 +92,14 @@ def convert_inventory(run: InputRun) -> list[Finding]:
 def undefined(run: InputRun) -> list[Finding]:
     """Find undefined names in templates of the inventory, and values with which Ansible reaches no host.
 
-    Variables of roles are left out, as they are set later.
+    Variables of roles are left out, as they are set later. The command line and the job file are checked for variables
+    of connections alone, which win over those of the inventory.
     """
     families = tuple({each.family for each in run.documented.values()} - {"job_", "trainyard_"})
     unset: dict[str, dict[str, Place]] = {}
     findings: dict[Finding, None] = {}
     encrypted = itertools.count()
-    for entity, filed in run.entities():
-        host = next(iter(run.hosts_of(entity)), None)
-        values = {**entity.vars, **filed}
+    for host, values, otherwise in _sources(run):
         given = {name: value for name, value in values.items() if any(leaves(value))}
         names = [name for name in given if host and (name in run.documented or run.is_connection(name))]
         variables = run.manager.get_vars(play=run.play, host=host) if names else {}
@@ -109,20 +108,35 @@ def undefined(run: InputRun) -> list[Finding]:
             for text in leaves(given[name]):
                 missing, reason = value_sources.fault(text, templar, name)
                 if missing and missing not in run.documented and not missing.startswith(families):
-                    unset.setdefault(missing, {})[name] = place_of(text, INVENTORY)
+                    unset.setdefault(missing, {})[name] = place_of(text, otherwise)
                 elif reason and run.is_connection(name):
-                    findings[job_file.no_template(name, place_of(text, INVENTORY), text, reason)] = None
+                    findings[job_file.no_template(name, place_of(text, otherwise), text, reason)] = None
         if host:
-            findings.update(dict.fromkeys(_connection(run, host, values, encrypted)))
+            findings.update(dict.fromkeys(_connection(run, host, values, places(values, otherwise), encrypted)))
     return [job_file.undefined(name, users, run.documented, "inventory") for name, users in unset.items()] + [*findings]
 
 
-def _connection(run: InputRun, host: Any, values: Mapping[str, Any], encrypted: Iterator[int]) -> Iterator[Finding]:
+def _sources(run: InputRun) -> Iterator[tuple[Any, dict[str, Any], Place]]:
+    """Yield a host of each part of the input, its variables that count, and where they are if no file has them."""
+    for entity, filed in run.entities():
+        values = {**entity.vars, **filed}
+        counting = {
+            name: value for name, value in values.items() if name not in run.extra or not run.is_connection(name)
+        }
+        yield next(iter(run.hosts_of(entity)), None), counting, INVENTORY
+    own = {name: value for name, value in run.extra.items() if run.is_connection(name)}
+    # Tasks on localhost have them, too: a variable that only some hosts have would not do.
+    yield next(iter(run.inventory.get_hosts()), None), own, COMMAND_LINE
+
+
+def _connection(
+    run: InputRun, host: Any, values: Mapping[str, Any], place: Callable[[str], Place], encrypted: Iterator[int]
+) -> Iterator[Finding]:
     """Yield values with which Ansible reaches no host: no plugin, no port, encrypted without a password."""
     for name in filter(run.is_connection, values):
         value, finding = values[name], None
         if isinstance(value, EncryptedString):
-            finding = input_files.locked_value(value, f"{name} {places(values)(name).text}", next(encrypted))
+            finding = input_files.locked_value(value, f"{name} {place(name).text}", next(encrypted))
         elif name in _PLUGINS:
             # Undefined names and damaged templates are findings already.
             with contextlib.suppress(AnsibleError, KeyError):
@@ -130,7 +144,7 @@ def _connection(run: InputRun, host: Any, values: Mapping[str, Any], encrypted: 
                 if not _is_plugin(_PLUGINS[name], value):
                     plugins = _PLUGINS[name].all(class_only=True) if _PLUGINS[name] else ()
                     names = sorted(each._load_name.rpartition(".")[2] for each in plugins)
-                    finding = inventories.connection(name, value, places(values), names)
+                    finding = inventories.connection(name, value, place, names)
         if finding:
             yield finding
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the files that nodes sent of a job (job_outputs) below runs/<job_id>/outputs, a folder for each host."""
+"""Write the files that nodes sent of a job (job_outputs) below runs/<job_id>/outputs, a folder for each host, and list
+those that are there.
+"""
 
 from __future__ import annotations
 
 import base64
 import errno
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +15,8 @@ from typing import Any
 
 from ..trainyard.findings.findings import counted
 from ..trainyard.findings.visible import one_line
+from ..trainyard.job.run.checkpoints import size_text
+from ..trainyard.report.job_page import OutputFile
 from .run_folder import NotWrittenError, write_whole
 
 Data = Mapping[str, Any]
@@ -55,12 +60,12 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
                 continue
             number, total = number + 1, total + len(data)
         left_out += [
-            f"{host}: {_quoted(each['name'])}, {each.get('why') or _mib(each['size'])}"
+            f"{host}: {_quoted(each['name'])}, {each.get('why') or size_text(each['size'])}"
             for each in outputs.get("left_out", ())
         ]
         if outputs.get("more"):
             left_out.append(f"{host}: {outputs['more']} more")
-    lines = [f"outputs     {run_dir}/outputs: {counted(number, 'file')}, {_mib(total)}"] if number else []
+    lines = [f"outputs     {run_dir}/outputs: {counted(number, 'file')}, {size_text(total)}"] if number else []
     if left_out:
         more = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
         lines.append(f"not brought: {'; '.join(left_out[:_MAX_NAMED])}{more} (job_outputs_limit_mib)")
@@ -69,6 +74,18 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
     if nothing:
         lines.append(f"no file matched: {', '.join(map(_quoted, nothing[:_MAX_NAMED]))} (job_outputs)")
     return lines
+
+
+def brought(run_dir: Path) -> list[OutputFile]:
+    """Return the files in the outputs of a run: those of its job, and others that were put there."""
+    found = []
+    for folder, folders, names in os.walk(run_dir / "outputs"):
+        folders.sort()
+        for path in (Path(folder, name) for name in sorted(names)):
+            if path.is_file() and not path.is_symlink():
+                host, _, name = path.relative_to(run_dir / "outputs").as_posix().partition("/")
+                found.append(OutputFile(host if name else "", name or host, path.stat().st_size))
+    return found
 
 
 def _quoted(name: str) -> str:
@@ -89,7 +106,3 @@ def _is_part(part: str) -> bool:
         return bool(_PART.fullmatch(part)) and part.isprintable() and len(part.encode()) <= _MAX_PART
     except UnicodeEncodeError:
         return False
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size / 1024:.1f} KiB"

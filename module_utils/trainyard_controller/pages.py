@@ -23,15 +23,20 @@ from .templates import FOLDER, render
 
 
 def job_page(
-    summary: of_job.Data, series: of_job.Series, story: Story, launch: of_job.Data, reload_s: float = 0.0
+    summary: of_job.Data,
+    series: of_job.Series,
+    story: Story,
+    launch: of_job.Data,
+    reload_s: float = 0.0,
+    files: Sequence[of_job.OutputFile] = (),
 ) -> str:
     """Return the page of a job with the `story` that also ends the playbook; `launch` is that of plan.json.
 
-    The browser reloads the page of a running job every `reload_s`, unless that is 0.
+    `files` are its outputs. The browser reloads the page of a running job every `reload_s`, unless that is 0.
     """
     job = launch.get("job")
     variables = yaml.safe_dump(dict(job), sort_keys=False, width=100, allow_unicode=True) if job else ""
-    content = of_job.content(summary, series, story, {**launch, "variables": variables}, reload_s)
+    content = of_job.content(summary, series, story, {**launch, "variables": variables}, reload_s, files)
     return page("report/job.html.j2", content)
 
 

@@ -159,6 +159,7 @@ def _prepare(
     if not (wrong or findings or request.check) and isinstance(planned.plan, JobPlan):
         brought = _bring_image(request, ask, job, planned.plan)
         if brought is not None:
+            job = images.brought(job)
             planned, findings = (planned, brought) if brought else _attempts(request, ask, job, run_dir.name, health)
     if queue and not (wrong or findings):
         findings = queue.visit(planned.node_plans, starts=True)

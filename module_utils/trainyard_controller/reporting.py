@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from . import excluded_record
 from .inventory_options import inventory_given
 from .locks import locked
+from .outputs import brought
 from .pages import job_page
 from .run_folder import read_removed, write_whole
 from .saved_state import read_plan, read_record
@@ -108,7 +109,7 @@ def report(
     `answers` are the hosts' answers to the collection of logs, `not_started` those of hosts that could not start their
     ranks. If a scheduler runs the job, `job_state` is its answer (JobState), and `answers` are empty. A final record is
     not written again. `reload_s` is the interval at which the browser reloads the page of a running job.
-    `excluded_file` gets the hosts that the job excluded; `notes` are further lines for the text.
+    `excluded_file` gets the hosts that the job excluded; `notes` are lines about the files that were brought home.
     """
     plan = read_plan(run_dir)
     # A report that began before the end of the job must not overwrite a later one.
@@ -137,12 +138,12 @@ def _report(
     check: bool,
     job_state: Mapping[str, Any] | None,
     reload_s: float,
-    more_notes: Sequence[str],
+    about_outputs: Sequence[str],
 ) -> Reported:
     series = read_series(run_dir / "metrics.jsonl")
     previous = read_record(run_dir)
     removed = read_removed(run_dir)
-    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.all_hosts(plan)), *more_notes]
+    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.all_hosts(plan))]
     if job_state is None:
         answer = _answer_over_ssh(plan, answers, not_started, by_stop)
         if leader.phase(plan, answers) == leader.ELECTION:
@@ -158,9 +159,11 @@ def _report(
     page = run_dir / "report.html"
     write = not check and not (final and page.exists())
     job_dir = "" if removed else plan["job_dir"]
-    story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given())
+    launch = plan.get("launch") or {}
+    story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given(), launch)
+    story = replace(story, outputs=about_outputs)
     if write:
-        write_whole(page, job_page(summary, series, story, plan.get("launch") or {}, reload_s))
+        write_whole(page, job_page(summary, series, story, launch, reload_s, brought(run_dir)))
         # The record comes last: where it exists, the rest does, too.
         if not final:
             record = state_format.stamped(summary, state_format.SUMMARY)

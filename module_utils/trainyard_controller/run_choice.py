@@ -11,6 +11,7 @@ from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, FindingsError, UnusableError
 from ..trainyard.job.record import run_record, runs
+from ..trainyard.job.run import leader
 from . import heads
 from .run_folder import launches, read_all_plans, read_submitted, scheduler_of
 from .saved_state import NotReadError, read_record
@@ -55,6 +56,13 @@ def _not_read(unread: Mapping[str, Finding], job_name: str) -> list[str]:
     """Return a line on each run of a newer version that may be the requested one."""
     newer = (each for name, each in unread.items() if name.startswith(job_name) and each.check != state_format.DAMAGED)
     return list(map(state_format.line, newer))
+
+
+def hosts_to_ask(plan: Mapping[str, Any]) -> list[str]:
+    """Return the hosts that report whether a run is active; none where the controller asks the scheduler itself."""
+    if "engine" not in plan:
+        return leader.hosts(plan)
+    return [plan["engine"]["submit_host"]] if plan["engine"]["kind"] == "slurm" else []
 
 
 def active(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask) -> runs.Answers:

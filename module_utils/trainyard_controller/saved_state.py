@@ -11,6 +11,7 @@ from ..trainyard.findings import state_format
 from ..trainyard.findings.findings import Finding, FindingsError, UnusableError
 from ..trainyard.findings.shapes import Shape
 from ..trainyard.findings.state_format import DamagedError, Format
+from ..trainyard.job.drill import result as drill_result
 from ..trainyard.job.record import run_record
 from ..trainyard.job.schedulers import plan_shape
 from ..trainyard.verify import report as verification
@@ -86,3 +87,8 @@ def _written_by(plan: Any) -> str:
 def read_record(run_dir: Path) -> dict[str, Any] | None:
     """Return the record of a run, None without one. Raises NotReadError."""
     return read(run_dir / "summary.json", state_format.SUMMARY, run_record.SHAPE)
+
+
+def read_drill(run_dir: Path) -> dict[str, Any] | None:
+    """Return the result of the drill whose undisturbed run this is, None for others. Raises NotReadError."""
+    return read(run_dir / "drill.json", state_format.DRILL, drill_result.SHAPE)

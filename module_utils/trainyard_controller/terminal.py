@@ -19,6 +19,8 @@ from typing import Any, TextIO
 from ansible.utils.display import Display
 
 from ..trainyard.findings.visible import visible, visible_but_colours
+from . import task_progress
+from .running_task import RunningTask
 
 _colours = False
 _shown_at = time.monotonic()
@@ -91,3 +93,22 @@ def colours() -> Iterator[None]:
 def shown_at() -> float:
     """Return when anything was printed last, in seconds of the monotonic clock."""
     return _shown_at
+
+
+@functools.cache
+def running_task() -> RunningTask:
+    """Guard Display; return the task of this command that runs, which plugins show from the first one on."""
+    guard()
+    show = Display().display
+    # A program that reads standard output finds the first play at its begin.
+    early = functools.partial(show, stderr=True)
+    return RunningTask(show, shown_at, age_s=_age_s(), progress=task_progress.read, show_early=early)
+
+
+def _age_s() -> float:
+    """Return how long this process has run, in seconds; 0 where that cannot be read."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.job.run import leader, saving
+from ..trainyard.job.run.live_lines import LiveLines, without_clock
 from ..trainyard.job.run.log_lines import folded
 from ..trainyard.job.run.progress import clock
 from .heads import LIMIT_S, Head
@@ -38,7 +38,6 @@ FOLLOW_S = 1.0
 ANSWER_S = 10.0
 # Seconds after which a line of progress is repeated although nothing is new: with the time of a poll less than 10.
 EQUAL_S = 7.5
-_CLOCK = re.compile(r"^[\d:]+ +")
 # Seconds for which the choice of a new head is polled every second.
 ELECTION_S = 90.0
 # Interval of the check for an interrupt, in seconds.
@@ -92,7 +91,7 @@ class OverSsh:
         return f"head node {self.host}"
 
     def read(self, wait_s: float) -> Mapping[str, Any]:
-        """Return `state`, `line` and `told` (events) after `wait_s` seconds or at its end, or a failed answer.
+        """Return `state`, `line`, its `lasting` parts and `told` (events) after `wait_s` or at its end, or a failure.
 
         `stalled`: the job's monitor has reported nothing since the last call.
         """
@@ -116,11 +115,13 @@ class OverSsh:
             # A head that has just come back answers before its monitor runs again; one that was killed stays away.
             time.sleep(1)
             state = "running"
-        told, note = found.get("restarts", ()), found.get("note", "")
+        told, note, lasting = found.get("restarts", ()), found.get("note", ""), found.get("lasting", {})
         if self.host != before:
             note = f"{self.host} leads the job now, in the place of {before}"
         stalled = phase == leader.LED and self._head.stalled
-        return {"state": state, "line": found.get("line", ""), "note": note, "told": told, "stalled": stalled}
+        shown = {"line": found.get("line", ""), "lasting": lasting, "note": note}
+        stuck = bool((found.get("cluster") or {}).get("no_progress"))
+        return {"state": state, **shown, "told": told, "stalled": stalled, "stuck": stuck}
 
 
 class ExternalWatch:
@@ -215,12 +216,14 @@ def follow(
     lines: Lines | None = None,
     page: LivePage | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    hint: str = "",
 ) -> str:
     """Show the progress of a job until it ends; return "", or why nobody answers who knows whether it has ended.
 
-    `lines` are shown about every second, and the `page` is written every 10 s. Raises LeftError when `interrupted`.
+    `lines` are shown about every second, and the `page` is written every 10 s. `hint` is shown when the job makes no
+    progress. Raises LeftError when `interrupted`.
     """
-    view = _View(job, show, page)
+    view = _View(job, show, page, hint)
     stop = threading.Event()
     reader = threading.Thread(target=_show_lines, args=(lines, show, stop), daemon=True)
     if lines:
@@ -253,13 +256,14 @@ def follow(
 class _View:
     """Shows the state of a job, and its silences. Times are those of time.monotonic()."""
 
-    def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None) -> None:
-        self._job, self._show, self._page = job, show, page
+    def __init__(self, job: Watched, show: Callable[[str], None], page: LivePage | None, hint: str) -> None:
+        self._job, self._show, self._page, self._hint = job, show, page, hint
         self._begun = self._answered_at = self._reported_at = self._progress_at = time.monotonic()
         self._page_at = self._begun - EVERY_S
         self._wait_s = 0.0
         self._notes: set[str] = set()
         self._line, self._events = "", 0
+        self._live = LiveLines()
         # Seconds of silence until it is shown next, how often it was, and whether only the job's monitor is silent.
         self._silence_due_s, self._silences, self._stalled = 0.0, 0, False
 
@@ -314,19 +318,24 @@ class _View:
         for event in events[self._events :]:
             self._show(f"  {event}")
         self._events = max(self._events, len(events))
-        # The reason for waiting is shown when it changes; progress each time.
-        running = found["state"] == "running"
-        silent_s = time.monotonic() - self._progress_at
-        due = not self._page or not running or silent_s >= self._wait_s
-        # Lines that differ in their time alone tell nothing new.
-        equal = _CLOCK.sub("", found["line"]) == _CLOCK.sub("", self._line)
-        due = due and not (running and equal and silent_s < EQUAL_S)
-        if due and found["line"] and (found["line"] != self._line or (running and not self._silences)):
-            self._show(f"  {found['line']}")
-            self._line, self._progress_at = found["line"], time.monotonic()
+        ends = found["state"] not in ("running", "pending")
+        now = time.monotonic()
+        silent_s = now - self._progress_at
+        due = not self._page or found["state"] != "running" or silent_s >= self._wait_s
+        # Within ten seconds something comes, although nothing is new.
+        equal = without_clock(found["line"]) == without_clock(self._line)
+        if equal:
+            due = due and not ends and not self._silences and silent_s >= EQUAL_S
+        if due and found["line"]:
+            for line in self._live.of(found["line"], found.get("lasting", {}), now):
+                self._show(f"  {line}")
+            self._line, self._progress_at = found["line"], now
         if found.get("note") and found["note"] not in self._notes:
             self._show(f"  {found['note']}")
             self._notes.add(found["note"])
+        if found.get("stuck") and self._hint:
+            self._show(self._hint)
+            self._hint = ""
 
 
 def _poll(

@@ -138,7 +138,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     result = job.status(folder, job_id)
     cluster = result["cluster"]
     if cluster and not leader.has_led(result):
-        result["line"] = state_line.line(cluster)
+        result |= {"line": state_line.line(cluster), "lasting": state_line.lasting(cluster)}
         printing, noted = cluster.get("printing"), cluster.get("no_progress")
         if noted:
             result["note"] = noted_text(noted)
@@ -354,17 +354,10 @@ def listen(*, host: str, address: str, addresses: list[str], token: str, life_s:
 
 
 def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
-    """Connect to the listeners of `peers`, of which this node is one: `tried`, `failures`, `resolved`, `names`."""
-    from .verify.reach import connect_all, read_peers, wrong_names
+    """Connect to the listeners of `peers`, of which this node is one (reach.connect)."""
+    from .verify.reach import connect as try_all
 
-    try:
-        known = read_peers(peers)
-    except ValueError as error:
-        return {"failed": True, "msg": f"{host}: connections could not be tried: {error}"}
-    others = [peer for peer in known if peer.host != host]
-    tried, failures = connect_all(others, token, max(0.1, timeout_s))
-    resolved, wrong = wrong_names(known) if names else (0, [])
-    return {"tried": tried, "failures": failures, "resolved": resolved, "names": wrong}
+    return try_all(host, peers, token, timeout_s, names)
 
 
 def unlisten(*, pid: int, start_time: int | None) -> Answer:
@@ -417,6 +410,13 @@ def pytorch_offer(**arguments: Any) -> Answer:
     return read(**arguments)
 
 
+def installing(*, path: str) -> Answer:
+    """Return the `progress` of an installation into the environment at `path`; null where nothing is installed."""
+    from .software.environment_progress import read
+
+    return {"progress": read(Path(path))}
+
+
 def keep_record(*, settings: dict[str, Any], begin: bool) -> Answer:
     """Record what this node is before a run of site.yml, or after it (removal/questions.py)."""
     from .removal import questions
@@ -437,7 +437,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
         *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints, verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, ssh_keys, logins, can_install, pytorch_offer, in_use, keep_record, removal),
+        *(baseline, ssh_keys, logins, can_install, pytorch_offer, installing, in_use, keep_record, removal),
     )
 }
 

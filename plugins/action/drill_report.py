@@ -14,7 +14,7 @@ from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 class ActionModule(OnceForAll):
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         found = drilling.report(drilling.of_record(given["drill"]), given["runs"], Path(given["runs_dir"]))
-        shown = text(found, found["page"])
+        shown = text(found, found["page"], found["command"])
         result = {"state": found["state"], "headline": found["headline"]}
         if found["state"] == "fail":
             return {**result, "failed": True, "msg": shown}

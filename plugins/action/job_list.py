@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
-from ansible.module_utils.trainyard_controller.run_list import compare_jobs, list_runs
+from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
+from ansible.module_utils.trainyard_controller.run_list import Inventory, compare_jobs, list_runs
 
 
 class ActionModule(Documented):
@@ -15,5 +16,6 @@ class ActionModule(Documented):
         runs_dir = Path(given.pop("runs_dir"))
         if compared := given.pop("compare"):
             return {"text": compare_jobs(runs_dir, compared)}
-        ask = self.fan_out().ask if given.pop("ask_nodes") else None
-        return list_runs(runs_dir, ask, given)
+        nodes = self.fan_out()
+        ask = nodes.ask if given.pop("ask_nodes") else None
+        return list_runs(runs_dir, ask, given, Inventory(inventory_given(), nodes.knows))

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.unreachable import reason
+from ansible.module_utils.trainyard.findings.adhoc import playbook
 from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.findings.redaction import safe_text
 from ansible.module_utils.trainyard.job.plan import spare_places as spares
 from ansible.module_utils.trainyard.job.run.stacks import lines, rank_count
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
+from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import write_whole
 from ansible.module_utils.trainyard_controller.saved_state import read_plan
 from ansible.module_utils.trainyard_node.job.run.stacks import SAMPLES
@@ -43,5 +45,6 @@ class ActionModule(Documented):
             stacks = [f"==== {host}\n\n{safe_text(answers[host]['text'])}" for host in ranks]
             write_whole(file, "\n".join([text, *stacks]))
             text += f"  all stacks  {file}"
-        self._display.display(text)
+        stop = playbook("playbooks/stop.yml", inventory_given(), {"job_id": plan["job_id"]})
+        self._display.display(f"{text.rstrip()}\n  next        end it, if it hangs\n              {stop}")
         return {"groups": groups, "file": "" if self._task.check_mode else str(file)}

@@ -10,6 +10,7 @@ from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
 from ansible.module_utils.trainyard.job.run import interrupts as interrupted
 from ansible.module_utils.trainyard.job.run import log_lines
+from ansible.module_utils.trainyard.report.next_step import next_step
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.action_plugin import Documented
 from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
@@ -41,8 +42,10 @@ class ActionModule(Documented):
                 return ExternalWatch(plan, run_dir, fan_out.ask)
             return OverSsh(plan, fan_out.ask, fan_out.forget)
 
+        waits = {"job_id": plan["job_id"], "state": "running"}
+        hint = "  next: {}:\n    {}".format(*next_step(waits, plan.get("launch") or {}, stuck=True))
         try:
-            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupted=interrupts.leaves)
+            lost = follow(watched(nodes), nodes.forget, show, lines, page, interrupts.leaves, hint)
         except LeftError:
             # The connection to the head is still in use: this takes another one.
             found = watched(self.fan_out()).read(0.0)

@@ -29,6 +29,7 @@ from typing import Any
 
 import ansible.module_utils
 from ansible import constants as C
+from ansible import context
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__
 
@@ -45,9 +46,10 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard.cluster import unreachable
 from ansible.module_utils.trainyard.findings.findings import host_list, render
-from ansible.module_utils.trainyard_controller import interrupts, terminal
+from ansible.module_utils.trainyard.report import next_playbook
+from ansible.module_utils.trainyard_controller import interrupts, launch_record, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
-from ansible.module_utils.trainyard_controller.running_task import RunningTask
+from ansible.module_utils.trainyard_controller.project import ROOT
 
 
 class CallbackModule(Default):
@@ -60,15 +62,16 @@ class CallbackModule(Default):
     def __init__(self) -> None:
         """Start with nothing seen."""
         super().__init__()
-        terminal.guard()
+        self._running = terminal.running_task()
         self._quiet = False
         self._only_quiet = True
+        # The name of the playbook, if it is one of the project.
+        self._playbook = ""
         self._failures: list[tuple[str, str, str]] = []
         # By host: results without a module's answer.
         self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
         self._interrupts: interrupts.Interrupts
-        self._running = RunningTask(self._display.display, terminal.shown_at)
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Handle Ctrl-C from now on."""
@@ -78,6 +81,8 @@ class CallbackModule(Default):
             shutil.rmtree(C.DEFAULT_LOCAL_TMP, ignore_errors=True)
 
         name = Path(playbook._file_name).name
+        if Path(playbook._basedir).resolve() in (ROOT, ROOT / "playbooks"):
+            self._playbook = name
         self._interrupts = interrupts.Interrupts(name, inventory_given(), self._display.display, tidy)
         terminal.when_lost(self._interrupts.output_lost)
         self._running.watch()
@@ -241,6 +246,15 @@ class CallbackModule(Default):
         status = stats.custom.get("_run", {}).get("trainyard_exit")
         if status is not None:
             raise SystemExit(int(status))
+        if self._playbook and not any(_has_failed(stats, host) for host in stats.processed):
+            self._show_next()
+
+    def _show_next(self) -> None:
+        """Print what follows the playbook."""
+        words = [word for word in sys.argv if word not in next_playbook.PREVIEW]
+        preview_of = launch_record.command(words) if context.CLIARGS.get("check") else ""
+        if text := next_playbook.after(self._playbook, inventory_given(), preview_of):
+            self._display.display(text)
 
     def _recap(self, stats: Any, silent: Mapping[str, Any], found: bool) -> None:
         """Print Ansible's recap without hosts that have findings; none if findings came before any change."""

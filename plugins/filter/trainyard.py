@@ -18,6 +18,7 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import answers as ascend_answers
+from ansible.module_utils.trainyard.ascend import role_input
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.bundle import images
 from ansible.module_utils.trainyard.bundle import use as bundle
@@ -267,6 +268,7 @@ def hosts_with(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], 
 # Rules that return findings or checks.
 RECORDS = {
     "ascend_findings": ascend.verify,
+    "ascend_input_findings": role_input.input_findings,
     "ascend_remarks": ascend.remarks,
     "benchmark_checks": benchmark_checks,
     "container_runtime_cdi_findings": container_toolkit.cdi_findings,
@@ -358,6 +360,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
 # What filters read of each host.
 SOURCES = {
     "ascend_findings": Source("__ascend_checked", ascend_answers.STATE),
+    "ascend_input_findings": Source("__ascend_input", ascend_answers.INPUT),
     "ascend_plan": Source("__ascend_node", ascend_answers.NODE),
     "ascend_remarks": Source("__ascend_checked", ascend_answers.STATE),
     "bundle_states": Source("", {"?__bundle_state": {"?stdout_lines": [Text(4096)]}}),

@@ -32,10 +32,15 @@ ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import input_files, interrupts
+from ansible.module_utils.trainyard_controller import input_files, interrupts, terminal
 from ansible.module_utils.trainyard_controller.value_sources import shown
 
 interrupts.answer_early()
+# Lists of tasks and the like are for programs.
+_LISTS = any(context.CLIARGS.get(each) for each in ("listhosts", "listtasks", "listtags", "syntax"))
+_IS_SHOWN = Path(sys.argv[0]).name == "ansible-playbook" and C.DEFAULT_STDOUT_CALLBACK.endswith("trainyard")
+if _IS_SHOWN and not _LISTS:
+    terminal.running_task().watch()
 
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
 # These work on the controller alone.

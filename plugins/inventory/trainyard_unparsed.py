@@ -20,6 +20,7 @@ from pathlib import Path
 
 import ansible.module_utils
 from ansible import constants as C
+from ansible import context
 from ansible.plugins.inventory import BaseInventoryPlugin
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -39,7 +40,7 @@ class InventoryModule(BaseInventoryPlugin):
     def verify_file(self, path: str) -> bool:
         """End the run if the path is a file; return False, as no source is for this plugin."""
         if Path(path).is_file() and Path(sys.argv[0]).name != "ansible-inventory":
-            finding = input_files.unparsed(Path(path), shown(path))
-            self.display.display(render([finding], inputs.HEADLINE), color=C.COLOR_ERROR)
+            findings = input_files.unparsed(Path(path), context.CLIARGS.get("inventory") or (), shown)
+            self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
         return False

@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 PROJECT = Path(__file__).resolve().parents[2]
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
-sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
+sys.path[:0] = [str(PROJECT / "tests" / folder) for folder in ("fixtures/reports", "unit/job")]
 
 # A page of 1,024 nodes on a busy machine; one that does not get ready fails by its assertion, not by this.
 PATIENCE_S = 120
@@ -40,12 +40,16 @@ class Browser:
         """Open a page from a file, as a user does, with no way to any network; returns the file."""
         path = self._folder / "report.html"
         path.write_text(content, encoding="utf-8")
+        self.visit(path.as_uri(), width=width, dark=dark)
+        return path
+
+    def visit(self, address: str, *, width: int = 1200, dark: bool = False) -> None:
+        """Open a page by its address."""
         self.turn(dark=dark)
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.get_log("browser")
-        self.driver.get(path.as_uri())
-        return path
+        self.driver.get(address)
 
     def turn(self, *, dark: bool) -> None:
         """Let the system be dark or light."""

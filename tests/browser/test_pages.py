@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 
+import drill_samples
 import pytest
+from ansible.module_utils.trainyard.job.drill import result
 from ansible.module_utils.trainyard.report import run_list
+from ansible.module_utils.trainyard.report.job_page import OutputFile
 from ansible.module_utils.trainyard.report.job_text import Story, tell
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
-from ansible.module_utils.trainyard_controller.pages import job_page, page, verify_page
+from ansible.module_utils.trainyard_controller.pages import drill_page, job_page, page, verify_page
 from composed import HOSTILE, composed
 from composed_job import STARTED, hung, series, summary
 from selenium.webdriver.common.keys import Keys
@@ -61,10 +64,29 @@ def job(nodes=2, points=200):
     return job_page(summary(nodes, 8), series(points), story, {"command": hostile, "job": {"job_name": hostile}})
 
 
+# A browser shows files with this ending.
+ODD = [
+    f"{name}.txt" for name in ("results/a b", "a#1?x=%41&", "javascript:alert(1)", "<img src=x onerror=alert(1)>", "ü")
+]
+
+
+def with_outputs():
+    files = [OutputFile("n1", name, 10) for name in ODD]
+    return job_page(summary(2, failed=False), series(50), Story("succeeded.", [], []), {}, files=files)
+
+
 def hanging():
     job = hung(2)
     launch = {"command": "ansible-playbook launch.yml -e @jobs/digits.yml", "job": {"job_name": "digits"}}
     return job_page(job, series(200), tell(job, "runs/x", "", []), launch)
+
+
+def drilled():
+    """The page of a drill whose runs have equal losses."""
+    plan = {**drill_samples.PLAN, "job_name": "mine", "world_size": 2, "launcher": "direct", "nodes": [{"host": "n1"}]}
+    state = {"newest": drill_samples.checkpoint(11, -0.4), "unfinished": None}
+    runs = drill_samples.runs({"checkpoints": state}, drill_samples.losses(12, 20))
+    return drill_page(result.of_runs(drill_samples.drill(), plan, runs), plan, runs)
 
 
 PLAN = {
@@ -82,7 +104,20 @@ def listed():
 
 
 def runs_page():
-    return page("report/runs.html.j2", run_list.content(listed(), STARTED))
+    """A list with runs of all kinds."""
+    drills = [{**PLAN, "job_id": f"mine-{number}", "asked_by": "drill.yml"} for number in range(5)]
+    result = {"state": "fail", "headline": "survives: no, missing: saves", "runs": drills}
+    away = {**PLAN, "job_id": "away-1", "launch": {"inventory": "-i inventories/other", "by": "jane@laptop"}}
+    pairs = {**PLAN, "job_id": "pairs-1", "job_name": "pairs", "asked_by": "pair_check.yml"}
+    runs = [
+        *listed(),
+        *run_list.drills([run_list.job(plan, summary(2, failed=False)) for plan in drills], {"mine-0": result}),
+        run_list.job({**PLAN, "job_id": "digits-3"}, None, "2/2 ranks running   step 40/200 loss 0.31"),
+        run_list.job(away, None, elsewhere=True),
+        run_list.job(pairs, summary(2, failed=False)),
+        run_list.verification(build(**composed(5))),
+    ]
+    return page("report/runs.html.j2", run_list.content(run_list.selected(runs, STARTED), STARTED))
 
 
 def compared():
@@ -111,8 +146,8 @@ def test_the_page_of_a_job_that_runs_follows_it(browser):
 @pytest.mark.parametrize("width", [1200, 360])
 @pytest.mark.parametrize(
     ("content", "figures"),
-    [(lambda: cluster_page(5, hostile=True), 3), (job, 2), (hanging, 2), (runs_page, 0), (compared, 2)],
-    ids=["report", "job", "hung", "runs", "compared"],
+    [(lambda: cluster_page(5, hostile=True), 3), (job, 2), (hanging, 2), (runs_page, 0), (compared, 2), (drilled, 1)],
+    ids=["report", "job", "hung", "runs", "compared", "drill"],
 )
 def test_a_page_is_whole_and_readable(browser, content, figures, width):
     browser.open(content(), width=width)
@@ -154,6 +189,18 @@ def test_names_and_log_lines_are_text(browser):
     browser.open(job())
     assert all("<img src=x onerror=alert(1)>" in browser.one(place).text for place in ("#tail", "#happened", "#left"))
     assert browser.run("return document.images.length") == 0 and browser.complaints() == []
+
+
+def test_links_of_outputs_lead_to_the_files_whatever_their_names_are(browser, tmp_path):
+    for number, name in enumerate(ODD):
+        (tmp_path / "outputs/n1" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "outputs/n1" / name).write_text(f"file {number}")
+    for number, name in enumerate(ODD):
+        browser.open(with_outputs())
+        link = browser.driver.find_elements("css selector", "#outputs tbody a")[number]
+        assert link.text == name
+        browser.driver.get(link.get_attribute("href"))
+        assert browser.run("return document.body.textContent") == f"file {number}"
 
 
 def test_a_cell_leads_to_its_node_by_keyboard(browser):
@@ -246,6 +293,17 @@ def test_a_script_that_slipped_through_would_not_run(browser):
     assert complaints and all("Content Security Policy" in line for line in complaints)
 
 
+def test_runs_of_all_kinds_are_found_by_state(browser):
+    browser.open(runs_page())
+    titles = [each.text for each in browser.driver.find_elements("css selector", "h2")]
+    assert titles == ["Jobs", "Drills", "Verifications", "Jobs of verifications and benchmarks"]
+    browser.one("#filter-state").send_keys("other inventory")
+    shown = "return [...document.querySelectorAll('#filtered tbody tr')].filter((row) => !row.hidden)"
+    browser.until(f"{shown}.length === 1")
+    assert browser.run(f"{shown}[0].textContent").startswith("away-1")
+    assert browser.one("#drill tbody a").get_attribute("href").endswith("/mine-0/drill.html")
+
+
 def test_nodes_are_found_by_name_and_state(browser):
     browser.open(cluster_page(5))
     visible = "return [...document.querySelectorAll('#filtered tbody tr')].filter((row) => !row.hidden).length"
@@ -291,9 +349,41 @@ def test_a_job_of_thousands_of_ranks_is_a_small_page_that_unfolds(browser):
     assert link.get_attribute("href").endswith("/logs/rank_5592.log") and browser.complaints() == []
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_equal_runs_of_a_drill_are_told_apart_without_colors(browser, width):
+    browser.open(drilled(), width=width)
+    places = """
+      const dash = (path) => getComputedStyle(path).strokeDasharray;
+      const top = (path) => Math.round(path.getScreenCTM().f + new DOMMatrix(getComputedStyle(path).transform).f);
+      return [[...document.querySelectorAll('svg.linear path')].map((path) => [dash(path), top(path)]),
+              [...document.querySelectorAll('svg.sample path')].map(dash)];
+    """
+    lines, legend = browser.run(places)
+    dashes, tops = zip(*lines, strict=True)
+    assert len(set(dashes)) == len(set(tops)) == 5 and list(dashes) == legend
+
+
+@pytest.mark.parametrize(
+    "content", [job, lambda: cluster_page(5), drilled, compared], ids=["job", "report", "drill", "compared"]
+)
+@pytest.mark.parametrize("width", [1400, 390])
+def test_charts_use_the_width_of_the_page_and_keep_their_height(browser, content, width):
+    browser.open(content(), width=width)
+    boxes = """
+      return [...document.querySelectorAll('svg.linear')].map((chart) => {
+        const box = chart.getBoundingClientRect(), text = getComputedStyle(chart.querySelector('text'));
+        return [box.width / document.querySelector('main h1').offsetWidth, box.height, parseFloat(text.fontSize)];
+      });
+    """
+    for share, height, font in browser.run(boxes):
+        assert share > 0.99 and 200 < height < 400 and 11 <= font <= 16
+
+
 def test_a_logarithmic_axis_is_chosen_without_javascript(browser):
     browser.open(job())
-    shown = "return [...document.querySelectorAll('.metric svg')].slice(0, 2).map((each) => each.checkVisibility())"
+    shown = (
+        "return [...document.querySelectorAll('.metric svg.curve')].slice(0, 2).map((each) => each.checkVisibility())"
+    )
     assert browser.run(shown) == [True, False]
     browser.one("input.log").click()
     assert browser.run(shown) == [False, True]

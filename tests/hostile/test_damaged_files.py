@@ -173,6 +173,11 @@ ON_CONTROLLER = {
         {"format": 1, "engine_id": "7", "removed": False},
         partial(beside_a_run, how=lambda runs, run: run_choice.find(runs, run.name)),
     ),
+    "drill": (
+        "runs/bad-1/drill.json",
+        {"format": 1, "state": "fail", "headline": "survives: no", "runs": [{"job_id": "bad-1"}]},
+        partial(beside_a_run, how=lambda runs, run: run_list.list_runs(runs, None, {})),
+    ),
     "launch": (
         "runs/bad-1/not-started",
         LAUNCH,

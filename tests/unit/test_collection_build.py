@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-DOCS = (PROJECT / "docs/collection.md").read_text()
 HOSTS = {
     "compute": {
         "hosts": {"localhost": {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}},
@@ -30,18 +30,18 @@ JOB = {
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """An empty project with the collection and the configuration of docs/collection.md."""
+    """An empty project with the collection and its docs/collection.cfg, as docs/collection.md sets it up."""
     folder = tmp_path_factory.mktemp("project")
     build = [PROJECT / ".ci/collection.py", folder / "built"]
     archive = subprocess.run(build, check=True, capture_output=True, text=True).stdout.strip()
-    configuration = DOCS.partition("```\n[defaults]\n")[2].partition("```")[0]
-    (folder / "ansible.cfg").write_text(f"[defaults]\ncollections_path = {folder}/collections\n{configuration}")
     root = {"trainyard_root": str(folder / "root"), "trainyard_state": str(folder / "state"),
             "trainyard_records": str(folder / "records")}  # fmt: skip
     hosts = {"compute": {**HOSTS["compute"], "vars": {**HOSTS["compute"]["vars"], **root}}}
     (folder / "hosts.json").write_text(json.dumps(hosts))
     (folder / "job.json").write_text(json.dumps(JOB))
-    run(folder, 0, "ansible-galaxy", "collection", "install", archive, "-p", str(folder / "collections"))
+    run(folder, 0, "ansible-galaxy", "collection", "install", archive, "-p", "collections")
+    installed = folder / "collections/ansible_collections/trainyard/cluster"
+    shutil.copy(installed / "docs/collection.cfg", folder / "ansible.cfg")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "root/venvs/pytorch"], check=True)
     return folder
 

@@ -33,3 +33,11 @@ STATE = {
 }
 # `packages` come from the inventory.
 NODE = {"state": STATE, "packages": object}
+# The role's variables, from the inventory.
+INPUT = {
+    "host": OWN,
+    **dict.fromkeys(("source", "root"), str),
+    "manage_system": bool,
+    "devices": int,
+    **dict.fromkeys(("packages", "net_health"), object),
+}

@@ -50,6 +50,7 @@ REMOVED = Format("removed.json of a job", repair="remove it: it has only when fi
 SUBMITTED = Format(
     "submitted.json of a job", repair=f"restore it, as it has the scheduler's name of the job; or {_REMOVE_RUN}"
 )
+DRILL = Format("drill.json of a drill", repair="restore it, or remove it: the drill's runs are listed one by one then")
 LAUNCH = Format("the mark of a launch")
 REPORT = Format("report.json of a verification", repair="restore it, or remove its folder")
 EXCLUDED = Format("the record of excluded hosts")

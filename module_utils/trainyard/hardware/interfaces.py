@@ -230,6 +230,9 @@ def _of_interface(interfaces: Sequence[Interface], name: str) -> list[_Match]:
     return [(interface, address) for address in usable]
 
 
+_NO_OTHER = "give an interface of every node another address, and set job_network to its network"
+
+
 def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
     try:
         target = ipaddress.ip_network(network)
@@ -249,7 +252,7 @@ def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
     if not usable:
         others = [address.network for interface, address in _with_networks(interfaces)]
         found = f"only link-local addresses of IPv6 in {target} (the node has {_described(interfaces)})"
-        action = f"set job_network to {others[0]}" if others else "give an interface of every node another address"
+        action = f"set job_network: {others[0]}" if others else _NO_OTHER
         raise SelectionError(found, "an address that programs can use without the name of its interface", action)
     return usable
 

@@ -104,4 +104,4 @@ def connection(name: str, value: object, place_of: Callable[[str], Place], known
         return None
     near = difflib.get_close_matches(text, known, n=1)
     action = f"did you mean {near[0]}?" if near else f"correct {name}"
-    return Finding("inventory", f"{name}: {text[:80]} {place_of(name).text}", expected, action)
+    return Finding("connection", f"{name}: {text[:80]} {place_of(name).text}", expected, action)

@@ -80,15 +80,14 @@ def _measured(records: Sequence[Data], inside: bool) -> list[tuple[str, str, lis
 def _expected(records: Sequence[Data]) -> list[tuple[str, str, list[Point]]]:
     """Return level lines of what is expected, and of the least that passes."""
     sizes = [x for record in records for x, _ in _points(record)]
-    levels = {}
+    levels: dict[str, tuple[str, float]] = {}
     for record in records:
         expected = record.get("expected") or {}
         source = f" ({expected['source']})" if expected.get("source") else ""
         if expected.get("busbw"):
-            levels[f"expected {expected['busbw']:.4g} GB/s{source}"] = expected["busbw"]
+            levels[f"expected {expected['busbw']:.4g} GB/s{source}"] = "expected", float(expected["busbw"])
         if expected.get("gate"):
-            levels[f"at least {expected['gate']:.4g} GB/s"] = expected["gate"]
+            levels[f"at least {expected['gate']:.4g} GB/s"] = "expected least", float(expected["gate"])
     return [
-        (name, "expected", [(min(sizes), float(level)), (max(sizes), float(level))])
-        for name, level in list(levels.items())[:4]
+        (name, kind, [(min(sizes), level), (max(sizes), level)]) for name, (kind, level) in list(levels.items())[:4]
     ]

@@ -22,13 +22,11 @@ TITLES = {
     "rank": "a rank killed",
     "node": "a node's processes killed",
 }
-# The color of each run's line on the page (templates/report/report.css).
-_KINDS = {"undisturbed": "main", "stopped": "second", "resumed": "expected", "rank": "other", "node": "failed"}
 
 
-def text(result: Data, page: str) -> str:
-    """Return the result as the lines that end the playbook."""
-    lines = [result["headline"], ""]
+def text(result: Data, page: str, command: str = "") -> str:
+    """Return the result as the lines that end the playbook; `command` is that of this drill."""
+    lines = [result["headline"], *_answer_lines(result["answer"]), ""]
     width = max(len(check["title"]) for check in result["checks"])
     for check in result["checks"]:
         lines.append(f"  {check['title']:{width}}  {shown(check['state'])['word']}")
@@ -37,7 +35,17 @@ def text(result: Data, page: str) -> str:
         lines += [f"    {' / '.join(titles)}: {safe_text(said)}" for said, titles in by_text.items()]
     costs = [f"  {cost['title']}: {cost['text']}" for cost in result["costs"] if cost["text"]]
     notes = [f"  {safe_text(note)}" for note in result["notes"]]
-    return "\n".join([*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"])
+    about = [*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"]
+    if result["state"] == "fail" and command:
+        about += ["next  do what stands above, then drill again", f"      {command}"]
+    return "\n".join(about)
+
+
+def _answer_lines(answer: Data | None) -> list[str]:
+    if answer is None:
+        return []
+    words = [("why", answer["why"]), ("lost", answer["lost"]), *(("do", action) for action in answer["do"])]
+    return ["", *(f"  {word:5} {safe_text(said)}" for word, said in words if said)]
 
 
 def content(result: Data, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
@@ -54,6 +62,7 @@ def content(result: Data, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
             f"({plan['launcher']}), {counted(result['steps'], 'step')}",
             "no losses to compare" if noise is None else f"losses of undisturbed runs {differ}",
         ],
+        "answer": result["answer"],
         "head": ["check", *faults.values()],
         "checks": [
             {"title": check["title"], "cells": [_cell(check, fault) for fault in faults]} for check in result["checks"]
@@ -84,7 +93,7 @@ def _curve(runs: Sequence[Data]) -> dict[str, Any] | None:
     for run in runs:
         points = [(point.step, point.loss) for point in _with_breaks(series.read(run["points"]))]
         if any(is_drawn(loss) for _, loss in points):
-            lines.append((TITLES[run["run"]], _KINDS[run["run"]], thinned(points)))
+            lines.append((TITLES[run["run"]], f"run {run['run']}", thinned(points)))
     drawn = [point for _, _, points in lines for point in points if is_drawn(point[1])]
     if len(drawn) < 2:
         return None

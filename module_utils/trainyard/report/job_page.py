@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote
 
-from ..findings.adhoc import playbook
 from ..findings.findings import counted, grouped, host_list, some_of
-from ..findings.redaction import HIDDEN, safe, safe_text
+from ..findings.redaction import safe, safe_text
 from ..job.run import checkpoints, goodput
+from ..job.run.checkpoints import size_text as file_size
 from ..job.run.fewer_nodes import history_text, world_sizes_text
 from ..job.run.progress import clock, not_a_number_text
 from . import job_processes, job_stacks, job_traffic
@@ -27,20 +28,31 @@ from .text import shown, utc
 Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]
 
-# Characters of the error in the first line of the page.
 # Steps behind which the time of the rest is estimated, and the rate is smoothed.
 RECENT = 20
 # Groups of nodes that are named below the cells.
 MAX_NAMED = 6
 # Rows of ranks that need attention; the others are folded.
 MAX_ROWS = 100
-# torchrun names the rank in front of each line of an error.
+# Outputs that are links, and those of them that are not folded.
+MAX_OUTPUTS, MAX_SEEN = 500, 20
 _WORDS = {"failed": "Failed", "timed_out": "Timed out", "lost": "Lost"}
 _EXPECTED = frozenset({"succeeded", "stopped"})
 
 
-def content(summary: Data, series: Series, story: Story, launch: Data, reload_s: float = 0.0) -> dict[str, Any]:
-    """Return what stands in templates/report/job.html.j2. `launch` is that of plan.json.
+@dataclass(frozen=True)
+class OutputFile:
+    """A file of a job in outputs/ of its run: the host that sent it, its name below the host's folder, its bytes."""
+
+    host: str
+    name: str
+    size: int
+
+
+def content(
+    summary: Data, series: Series, story: Story, launch: Data, reload_s: float = 0.0, files: Sequence[OutputFile] = ()
+) -> dict[str, Any]:
+    """Return what stands in templates/report/job.html.j2. `launch` is that of plan.json, `files` are the outputs.
 
     The page of a running job reloads itself every `reload_s`, unless that is 0, as it is written again and again.
     """
@@ -61,11 +73,12 @@ def content(summary: Data, series: Series, story: Story, launch: Data, reload_s:
         "rank_log": summary["rank_log"],
         "headline": headline(summary, story),
         "about": _size_and_start(summary),
-        "command": next_command(summary, launch),
+        "next": story.next_step,
         "happened": _joined(job_stacks.others(story.happened, stacks)),
         "stacks": stacks,
         "left": [*story.left, *(line.strip() for line in story.notes)],
         "tail": {"lines": story.tail, "log": f"logs/{story.log}", "host": story.host, "hint": story.hint},
+        "outputs": outputs(files, story.outputs),
         "tiles": tiles(summary, series),
         "lost": not_a_number_text(lost) if lost else "",
         "timeline": timeline(summary, series),
@@ -91,20 +104,6 @@ def headline(summary: Data, story: Story) -> str:
         return f"{word}: rank {summary['failure']['rank']} on {story.host}, {error}"
     cause = next((line for line in story.happened if not line.startswith(" ")), "") if word else ""
     return f"{word}: {cause}" if cause else text[:1].upper() + text[1:]
-
-
-def next_command(summary: Data, launch: Data) -> str:
-    """Return the one command that is most likely needed next; "" where none is."""
-    inventory, job = str(launch.get("inventory") or ""), {"job_id": summary["job_id"]}
-    if summary["state"] in ("running", "pending"):
-        return playbook("playbooks/watch.yml", inventory, job)
-    if any(node["state"] == "running" for node in summary["nodes"]):
-        return playbook("playbooks/stop.yml", inventory, job)
-    if summary["state"] == "lost":
-        return playbook("playbooks/status.yml", inventory, job)
-    again = str(launch.get("command") or "") if summary["state"] != "succeeded" else ""
-    # A command whose values are hidden cannot be called again as it stands.
-    return playbook("playbooks/logs.yml", inventory, job) if HIDDEN in again else again
 
 
 def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
@@ -138,6 +137,31 @@ def tiles(summary: Data, series: Series) -> list[tuple[str, str, str]]:
         texts = checkpoints.texts(summary["checkpoints"], summary["finished"])
         found.append(("checkpoint", str(saved["name"]), "; ".join(texts)))
     return [(name, safe_text(value), safe_text(remark)) for name, value, remark in found]
+
+
+def outputs(files: Sequence[OutputFile], about: Sequence[str]) -> dict[str, Any] | None:
+    """Return the files that were brought home as links from the page, and lines `about` others; None without any.
+
+    Nodes chose the names: one that cannot be shown as it is has no link of its own.
+    """
+    if not files and not about:
+        return None
+    rows = []
+    for file in files[:MAX_OUTPUTS]:
+        path = f"{file.host}/{file.name}".lstrip("/")
+        href = f"outputs/{quote(path)}" if safe_text(path) == path else ""
+        rows.append(
+            {"name": safe_text(file.name), "href": href, "host": safe_text(file.host), "size": file_size(file.size)}
+        )
+    total = f"{counted(len(files), 'file')}, {file_size(sum(file.size for file in files))}"
+    return {
+        "about": [line for line in about if not line.startswith("outputs ")],
+        "total": total if files else "",
+        "hosts": len({file.host for file in files}) > 1,
+        "rows": rows[:MAX_SEEN],
+        "folded": rows[MAX_SEEN:],
+        "more": len(files) - len(rows),
+    }
 
 
 def timeline(summary: Data, series: Series) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from ..job.run.restarts import gave_up, restart_text, went_on_text
 from ..job.run.succession import witness_texts
 from . import job_traffic
 from .log_end import MAX_ERROR, error_of_log, error_of_rank, other_rank, telling_log
+from .next_step import next_step
 
 Data = Mapping[str, Any]
 TAIL_LINES = 15
@@ -288,7 +289,8 @@ _HEADLINES = {
 class Story:
     """How a job ended, in parts: `tail` are the last lines of the file `log` of `host`, which `hint` explains.
 
-    `left` is what still runs or gave no answer, `notes` are further lines about the run.
+    `left` is what still runs or gave no answer, `notes` are further lines about the run, `outputs` those about the
+    files that were brought home.
     """
 
     headline: str
@@ -300,6 +302,9 @@ class Story:
     hint: str = ""
     left: Sequence[str] = ()
     notes: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    # What comes first, and the command (next_step.py).
+    next_step: Sequence[str] = ("", "")
 
 
 def tell(
@@ -310,11 +315,12 @@ def tell(
     notes: Sequence[str] = (),
     log: str | None = None,
     inventory: str = "",
+    launch: Data | None = None,
 ) -> Story:
     """Return how a job ended.
 
     `job_dir` is "" where the job has no folder on its nodes. `tail` are the last lines of `log`, by default the one of
-    `telling_log`.
+    `telling_log`. With `launch`, that of plan.json, the story has the next step.
     """
     headline = _HEADLINES[summary["state"]].format(
         took=clock(summary["elapsed_s"] or 0),
@@ -332,6 +338,7 @@ def tell(
         tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,
+        ("", "") if launch is None else next_step(summary, launch, tail),
     )
 
 
@@ -349,12 +356,15 @@ def text_of(summary: Data, story: Story, run_dir: str, job_dir: str) -> str:
         about.append(f"last lines of {folder}{story.log} on {story.host}:")
         about += [f"  | {line}" for line in story.tail]
         about += [story.hint] if story.hint else []
-    about += [*story.left, *story.notes]
+    about += [*story.left, *story.notes, *story.outputs]
     if job_dir and "engine" not in summary:
         hosts = [node["host"] for node in summary["nodes"] if not node.get("role")]
         about.append(f"folder      {job_dir} on {host_list(hosts)}; files of the script are in its source/")
     about += [f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
     about.append(f"report      {run_dir}/report.html")
+    words, command = story.next_step
+    about += [f"next        {words or command}"] if command else []
+    about += [f"            {command}"] if words and command else []
     return "\n".join([f"Job {summary['job_id']} {story.headline}", *(f"  {line}" for line in about)])
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots of pages as plain SVG paths, so that a page needs no library, opens at once and prints.
 
-Coordinates are those of a drawing of WIDTH by HEIGHT; templates/report/parts.html.j2 draws it.
+Coordinates lie between the edges below; templates/report/parts.html.j2 stretches them to the size of the drawing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 Point = tuple[float, float]
 
-WIDTH, HEIGHT = 900.0, 240.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 880.0, 10.0, 208.0
+# The edges of a drawing, y downwards.
+LEFT, RIGHT, TOP, BOTTOM = 0.0, 1000.0, 0.0, 200.0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ _LIKE = {
     "unreachable": "unknown",
     "running": "skipped",
     "ended": "skipped",
+    "other_inventory": "skipped",
 }
 
 

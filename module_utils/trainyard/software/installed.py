@@ -34,6 +34,16 @@ def size_text(size: int) -> str:
     return f"{-(-size // 1024)} KiB"
 
 
+def share_text(done: int, total: int, seconds: float) -> str:
+    """Return how far a transfer is after so many seconds: `212 MiB of 812 MiB, 11 MiB/s, 57 s left`; 0 is no total."""
+    parts = [f"{size_text(done)} of {size_text(total)}" if total >= done else size_text(done)]
+    if done and seconds >= 1:
+        rate = done / seconds
+        parts.append(f"{size_text(int(rate))}/s")
+        parts += [f"{seconds_text((total - done) / rate)} left"] if total >= done else []
+    return ", ".join(parts)
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration in words: `less than 1 s`, `48 s`, `2 min 5 s`."""
     whole = round(seconds)

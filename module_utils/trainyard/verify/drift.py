@@ -100,7 +100,7 @@ def _check_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
     values = {node["host"]: node["facts"].get(key, "") for node in nodes}
     alone = ALONE if len(nodes) == 1 else ""
     if all(value == "" for value in values.values()):
-        return [] if fact.optional else [check("skipped", reason=alone or "no node has it")]
+        return [] if fact.optional else [check("skipped", reason=alone or "not on any node")]
     checks, agreed, compared, no_value = [], [], 0, False
     for group, hosts in groups_of(nodes).items() if fact.scope == "hardware" else [("", list(values))]:
         unread = [host for host in hosts if values[host] is None]

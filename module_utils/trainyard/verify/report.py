@@ -49,8 +49,8 @@ SHAPE: Shape = {
 FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")
 # At most this many checks that did not pass are written on the terminal; the page has all of them.
 MAX_CHECKS = 20
-# At most this many reasons are given for what does not apply in a phase.
-MAX_REASONS = 4
+# At most this many reasons are given for what does not apply in a phase, each with so many names of checks.
+MAX_REASONS, MAX_NAMED = 4, 6
 
 
 def unreadable(report: Any) -> str:
@@ -131,8 +131,14 @@ def _coverage(phases: Sequence[Data], not_asked: Iterable[str]) -> dict[str, Any
 
 
 def why_not(phase: Data) -> str:
-    """Say why checks of a phase do not apply or were not asked for; nothing where all were made."""
-    of_checks = [check["reason"] for check in phase["checks"] if check["state"] not in MADE]
+    """Say why checks of a phase do not apply or were not asked for; nothing where all were made.
+
+    Where others were made, the checks are named: `CUDA, NCCL: not on any node`.
+    """
+    names = grouped((check["reason"], check["name"]) for check in phase["checks"] if check["state"] not in MADE)
+    of_checks = list(names)
+    if phase["state"] in MADE:
+        of_checks = [f"{', '.join(some_of(list(dict.fromkeys(of)), MAX_NAMED))}: {why}" for why, of in names.items()]
     reasons = [str(reason) for reason in dict.fromkeys([phase["reason"], *of_checks]) if reason]
     # The reason of a phase that was skipped as a whole consists of the reasons of its checks.
     reasons = [text for text in reasons if not any(text in other for other in reasons if other != text)]

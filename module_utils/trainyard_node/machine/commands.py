@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .programs import english
@@ -28,3 +28,19 @@ def run(argv: Sequence[str], timeout: float | None = None, **settings: Any) -> O
     except OSError as error:
         return Outcome(NOT_STARTED, f"{argv[0]}: {error.strerror}")
     return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"))
+
+
+def follow(argv: Sequence[str], each: Callable[[str], None], **settings: Any) -> Outcome:
+    """Run a command as run() does, and call `each` with every line that it prints."""
+    settings["env"] = english(settings.get("env"))
+    lines = []
+    try:
+        with subprocess.Popen(
+            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings
+        ) as process:
+            for line in process.stdout or ():
+                lines.append(line.decode("utf-8", "replace"))
+                each(lines[-1].rstrip("\n"))
+    except OSError as error:
+        return Outcome(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+    return Outcome(process.returncode, "".join(lines))

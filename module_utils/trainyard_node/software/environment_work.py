@@ -152,18 +152,18 @@ class Work:
         hashed = lock.by_hashes(
             params["lock"], self.pins, params["wheels"], params["constraints"], self.interpreter.minor
         )
+        account = self.verification.account()
+        # An owner who alone uses the environment compiles what is imported.
+        compiled = os.geteuid() == 0 and (account is None or account.pw_uid != 0)
+        renew = [] if self.remake else self.renew
         try:
-            python_environment.install(self.path, self.pins, hashed, self.sources, [] if self.remake else self.renew)
+            python_environment.install(self.path, self.pins, hashed, self.sources, renew, compiled)
         except EnvironmentFailure:
             after = python_environment.inspect(self.path)
             if not self.remake and after and after[1] == (before[1] if before else {}):
                 # Nothing was changed.
                 (self.path / python_environment.BUILDING).unlink(missing_ok=True)
             raise
-        account = self.verification.account()
-        # Other users cannot write there, and would compile again at every start. Its owner compiles what is imported.
-        if os.geteuid() == 0 and (account is None or account.pw_uid != 0):
-            python_environment.compile_modules(self.path)
         found = python_environment.inspect(self.path)
         if found is None:
             raise EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from ...trainyard.software.requirements import Pin, normal
 from ..machine import commands, programs
 from ..machine.json_files import MAX_STATE, read_json
 from ..machine.tree import Outcome
+from .environment_progress import Progress
 
 RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
@@ -224,16 +225,25 @@ def make(path: Path, interpreter: Interpreter) -> None:
     _expect_success(answer, f"making the environment {path} failed")
 
 
-def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str] = ()) -> None:
+def install(
+    path: Path,
+    pins: Sequence[Pin],
+    hashed: ByHashes,
+    sources: Sources,
+    renew: Sequence[str] = (),
+    compiled: bool = True,
+) -> None:
     """Bring the pins into the environment, and verify that what is installed fits together.
 
     First comes what is in `hashed`, then the rest, from wheels alone unless `sources.pip_args` allow more. The packages
-    of `renew` are replaced also where the version is the requested one: two builds may have the same version.
+    of `renew` are replaced also where the version is the requested one: two builds may have the same version. Modules
+    are `compiled` for users who cannot write there, as they would compile them again at every start.
     """
     (path / BUILDING).touch()
     python = str(path / "bin" / "python")
     # Large wheels are unpacked on the disk whose space was checked: /tmp is often small, or memory.
-    with tempfile.TemporaryDirectory(prefix=".pip-", dir=path) as scratch:
+    folder = tempfile.TemporaryDirectory(prefix=".pip-", dir=path)
+    with folder as scratch, Progress(path, Path(scratch)) as progress:
         argv = [python, "-m", "pip", "install", "--no-input", "--no-compile", "--progress-bar=off"]
         argv += [*WHEELS, *sources.pip_args]
         constraints = Path(scratch, "constraints.txt")
@@ -243,17 +253,16 @@ def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources,
         for lines, options in pip_calls(pins, hashed, sources.wheels, str(constraints), renew):
             requirements.write_text("".join(f"{line}\n" for line in lines))
             call = [*argv, *options, f"--requirement={requirements}"]
-            answer = _run(call, {**sources.environment(), "TMPDIR": scratch})
+            answer = _run(call, {**sources.environment(), "TMPDIR": scratch}, progress.read)
             text = f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}"
             _expect_success(answer, text, reason=mismatch(answer.output, sources.wheels))
-    action = "pin versions that do, in the list of packages or in the constraints"
-    _expect_success(_run([python, "-m", "pip", "check"]), f"the packages in {path} do not fit together", action)
-
-
-def compile_modules(path: Path) -> None:
-    """Compile all modules of the environment, on all cores, which pip would do on one."""
-    # The exit status says nothing: packages ship templates and tests that are no valid Python.
-    _run([str(path / "bin" / "python"), "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
+        action = "pin versions that do, in the list of packages or in the constraints"
+        _expect_success(_run([python, "-m", "pip", "check"]), f"the packages in {path} do not fit together", action)
+        if compiled:
+            progress.compiles()
+            # On all cores, where pip uses one. The exit status says nothing: packages ship templates and tests that are
+            # no valid Python.
+            _run([python, "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
 
 
 def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
@@ -358,12 +367,19 @@ def _printed(answer: Outcome, shape: Any) -> Any:
     return None if misfit(found, shape) else found
 
 
-def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> Outcome:
-    """Run a program with the rights of this process. Raises EnvironmentFailure where others could exchange it."""
+def _run(
+    argv: Sequence[str], extra: Mapping[str, str] | None = None, each: Callable[[str], None] | None = None
+) -> Outcome:
+    """Run a program with the rights of this process, `each` gets its lines.
+
+    Raises EnvironmentFailure where others could exchange it.
+    """
     if place := programs.weak(argv[0]):
         raise EnvironmentFailure(f"root runs no program that others can exchange: {place}", OWN)
     environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
     environment.update({"PIP_DISABLE_PIP_VERSION_CHECK": "1", "LC_ALL": "C.UTF-8", **(extra or {})})
+    if each:
+        return commands.follow(argv, each, env=environment, cwd="/")
     return commands.run(argv, env=environment, cwd="/")
 
 

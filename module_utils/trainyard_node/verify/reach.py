@@ -207,3 +207,15 @@ def read_peers(records: Sequence[dict[str, Any]]) -> list[Peer]:
         return [Peer(**record) for record in records]
     except TypeError as error:
         raise ValueError(f"peers are not as listeners returned them: {error}") from None
+
+
+def connect(host: str, records: Sequence[dict[str, Any]], token: str, timeout_s: float, names: bool) -> dict[str, Any]:
+    """Connect from `host` to the listeners of all others: `tried`, `failures`, `resolved`, `names`, or `failed`."""
+    try:
+        known = read_peers(records)
+    except ValueError as error:
+        return {"failed": True, "msg": f"{host}: connections could not be tried: {error}"}
+    others = [peer for peer in known if peer.host != host]
+    tried, failures = connect_all(others, token, max(0.1, timeout_s))
+    resolved, wrong = wrong_names(known) if names else (0, [])
+    return {"tried": tried, "failures": failures, "resolved": resolved, "names": wrong}

@@ -186,8 +186,9 @@ def test_sixteen_devices_of_a_super_pod(run_playbook, node, node_names):
                 "ascend_devices": -1,
                 "ascend_net_health": [],
             },
-            "ascend_packages names packages, which only root may install, but trainyard_manage_system is false; "
-            "install them by hand and set ascend_packages: []. ascend_root is 'opt', expected the folder",
+            "2. input of ascend on n1, n2 found packages in ascend_packages, which only root may install, and "
+            "trainyard_manage_system is false expected no packages do install them by hand and set ascend_packages: [] "
+            "3. input of ascend on n1, n2 found ascend_root is 'opt' expected the folder",
         ),
         (
             {

@@ -334,6 +334,11 @@ def test_thousands_of_hosts_hold_one_command():
     assert agent_code.command(tuple(pythons)) is agent_code.command(tuple(pythons))
 
 
+def test_any_login_shell_takes_the_command():
+    """In csh, quotes hold no newline and no `!`."""
+    assert not {"\n", "!"} & set(agent_code.command(("python3", "/usr/bin/python3")))
+
+
 def test_secrets_are_in_no_argument_list():
     command = agent_code.command(("python3",))
     assert "hunter2" in agent_code.message("m", "start", b"{}", {"token": "hunter2"}, 1, False).decode()
@@ -374,7 +379,7 @@ shown = []
 fan_out.display.display = shown.append
 fan_out._PROGRESS_S = -1.0
 hosts, window, limit_s = [Host(name) for name in does], int(sys.argv[2]), float(sys.argv[3])
-answers = fan_out.side_by_side(hosts, visit, window, limit_s)
+answers = fan_out.side_by_side(hosts, visit, window, limit_s, "reading")
 left = subprocess.run(["pgrep", "-P", str(os.getpid()), "sleep"], capture_output=True, text=True).stdout
 print(json.dumps([answers, most, left, shown]), flush=True)
 os._exit(0)
@@ -399,7 +404,7 @@ def test_hosts_that_never_come_back_take_nobodys_place(side_by_side):
 def test_no_more_are_visited_at_once_than_there_are_forks(side_by_side):
     answers, most, _, shown = side_by_side({f"n{number}": "well" for number in range(40)}, 4, 30.0)
     assert len(answers) == 40 and 2 <= most <= 4
-    assert shown[-1] == "  40 of 40 nodes have answered"
+    assert shown[-1] == "  reading: 40 of 40 nodes have answered"
 
 
 def test_progress_distinguishes_hosts_with_and_without_answer(side_by_side):
@@ -407,7 +412,20 @@ def test_progress_distinguishes_hosts_with_and_without_answer(side_by_side):
     *_, shown = side_by_side({"n1": "well", "n2": "gone", "n3": "hang", "n4": "raise", "n5": "gone"}, 5, 2.0)
     # One line while n3 hangs, although it takes a second longer than the others.
     assert shown[-2:] == [
-        "  2 of 5 nodes have answered, 2 gave no answer; waiting for n3",
-        "  2 of 5 nodes have answered, 3 gave no answer",
+        "  reading: 2 of 5 nodes have answered, 2 gave no answer; waiting for n3",
+        "  reading: 2 of 5 nodes have answered, 3 gave no answer",
     ]
     assert len(set(shown)) == len(shown)
+
+
+def test_a_second_visit_of_a_step_has_another_name():
+    """Otherwise a count of nodes that have answered would go back."""
+    code = f"""
+import ansible.module_utils
+ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
+nodes = FanOut(None, {{}})
+print([nodes.named(step) for step in ("start", "start", "collect", None, None, "start")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['start', 'start, visit 2', 'collect', None, None, 'start, visit 3']"

@@ -58,7 +58,7 @@ def test_nothing_is_asked_where_all_nodes_have_the_image():
 
 def test_nodes_that_lack_it_bring_it_at_the_same_time_and_a_line_says_how_far_they_are():
     there = Nodes()
-    assert bring(there, "n1") == ([], ["image: 0 of 2 nodes done; not yet n2, n3; n2: Copying blob"])
+    assert bring(there, "n1") == ([], ["  0:00:00   image: 0 of 2 nodes done; not yet n2, n3; n2: Copying blob"])
     assert there.asked == [("bring_image", ["n2", "n3"], {"n2": "", "n3": ""})] * 2
 
 

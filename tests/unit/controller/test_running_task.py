@@ -17,7 +17,13 @@ class Screen:
 
     def __init__(self):
         self.now, self.lines = 0.0, []
-        self.running = RunningTask(self.show, lambda: self.lines[-1][0] if self.lines else 0.0, lambda: self.now)
+        self.far = {}
+        self.running = RunningTask(
+            self.show,
+            lambda: self.lines[-1][0] if self.lines else 0.0,
+            lambda: self.now,
+            progress=lambda hosts: {host: self.far[host] for host in hosts if host in self.far},
+        )
 
     def show(self, line):
         self.lines.append((self.now, line))
@@ -55,6 +61,24 @@ def test_a_task_of_35_s_is_never_silent_for_10_s_and_repeats_no_line(screen):
     assert max(later - before for before, later in zip(times, times[1:])) < 10 and SILENT_S + CHECK_S < 10
 
 
+def test_how_far_pip_is_on_the_host_that_is_least_far(screen):
+    wheel = {"phase": 0, "file": "torch-2.9.0-cp311.whl", "number": 1, "total": 100 << 20, "seconds": 5.0}
+    screen.far = {"n1": {**wheel, "done": 50 << 20}, "n2": {**wheel, "done": 20 << 20}}
+    screen.begin("n1", "n2")
+    screen.wait(11)
+    screen.running.ended("n2")
+    screen.wait(10)
+    screen.begin("localhost")
+    screen.far["localhost"] = screen.far["n1"]
+    screen.wait(12)
+    rate = "download 1, torch-2.9.0: {} MiB of 100 MiB, {} MiB/s, {} s left"
+    assert [line for line in screen.text if "MiB" in line] == [
+        f"  0:00:11   Install torch==2.9.0 on n1, n2; n2: {rate.format(20, 4, 20)}",
+        f"  0:00:20   Install torch==2.9.0 on n1; 1 host finished; {rate.format(50, 10, 5)}",
+        f"  0:00:11   Install torch==2.9.0; {rate.format(50, 10, 5)}",
+    ]
+
+
 def test_other_output_counts_and_hosts_that_have_finished_are_left_out(screen):
     screen.begin("n1", "n2", "n3")
     screen.wait(10)
@@ -67,15 +91,16 @@ def test_other_output_counts_and_hosts_that_have_finished_are_left_out(screen):
     screen.running.ended("n1")
     screen.running.ended("n3")
     screen.wait(10)
-    assert screen.text[3:] == ["  0:00:09   the controller prepares the next task"]
+    assert screen.text[3:] == ["  0:00:28   the controller prepares the next task"]
 
 
-def test_nothing_is_shown_before_the_first_play(screen):
-    screen.wait(30)
-    assert screen.lines == []
+def test_before_the_first_play_a_line_comes_soon_and_then_within_ten_seconds(screen):
+    screen.wait(25)
+    text = "reading the inventory and the playbook, and checking all input"
+    assert screen.text == [f"  {clock}   {text}" for clock in ("0:00:03", "0:00:12", "0:00:21")]
     screen.running.begin(None)
-    screen.wait(1)
-    assert screen.text == ["  0:00:30   the controller prepares the next task"]
+    screen.wait(7)
+    assert screen.text[3:] == ["  0:00:05   the controller prepares the next task"]
 
 
 def test_results_come_once_for_all_hosts_when_the_task_is_over(screen):

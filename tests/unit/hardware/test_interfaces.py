@@ -172,7 +172,7 @@ def test_a_network_that_does_not_fit_is_a_finding(interfaces, network, found, ex
     finding = caught.value.finding
     assert found in finding.found and expected in finding.expected
     assert finding.action and finding.found in str(caught.value)
-    instead = finding.action.removeprefix("set job_network to ")
+    instead = finding.action.removeprefix("set job_network: ")
     if instead[:1].isdigit():
         assert networks.select_interface(interfaces, instead, "10.77.0.2")
 

@@ -42,7 +42,8 @@ OF_THIS_MACHINE = re.compile(r"host name|operating system|packages|space|package
 def commands(page):
     """Return the commands of a page: the copy of its inventory, site.yml, the plan of its job, the job."""
     block = re.search(r"```\n(.*?)```", PAGES[page], re.DOTALL)[1]
-    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    path, *lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert path == ["export", "PATH=$PWD/.venv/bin:$PATH"]
     assert [line[:2] for line in lines[1:]] == [
         ["ansible-playbook", f"{name}.yml"] for name in ("site", *["launch"] * 2)
     ]

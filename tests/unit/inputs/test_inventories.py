@@ -1,5 +1,7 @@
 """Calls without an inventory, or with one that does not exist: nothing runs."""
 
+from pathlib import Path
+
 import pytest
 from ansible.module_utils.trainyard.inputs import inventories
 from ansible_run import PROJECT
@@ -91,11 +93,11 @@ INI = "[compute]\nn1\nn2\n\n[compute:var]\nansible_user=admin\n"
 FLOW = "compute:\n  hosts:\n    w[01:08]: {}\n  children:\n    gpus: {hosts: { gpu[01:04]: {} }}\n"
 
 
-def unparsed(path):
-    """Return the finding for a file; this needs a process that is a controller."""
+def unparsed(path, *sources):
+    """Return the findings for a file; this needs a process that is a controller."""
     from ansible.module_utils.trainyard_controller.input_files import unparsed
 
-    return unparsed(path, path.name)
+    return unparsed(path, sources, lambda name: Path(name).name)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +115,21 @@ def unparsed(path):
 )  # fmt: skip
 def test_an_inventory_that_cannot_be_read_whole_is_a_finding(controller, tmp_path, name, text, found, expected):
     (tmp_path / name).write_text(text)
-    finding = controller.submit(unparsed, tmp_path / name).result()
+    (finding,) = controller.submit(unparsed, tmp_path / name).result()
     assert finding.found.startswith(found) and expected in finding.expected and "password" not in finding.found
 
 
-def test_half_an_inventory_ends_a_playbook(call, tmp_path):
-    (tmp_path / "hosts").write_text(INI)
+def test_inventories_that_cannot_be_read_whole_end_a_playbook_with_all_of_them(call, write, tmp_path):
+    write({"a": INI, "b.yml": "compute: [\n", "c.yml": LOCAL, "d.yml": "plugin: no_such\n", "e.bak": INI, "f": "n1\n"})
     run = call("playbooks/status.yml", "-i", str(tmp_path))
-    run.expect(2, "1 finding in what was given. Nothing was done.", "hosts, line 5: [compute:var] expected")
+    run.expect(
+        2, "2 findings in what was given. Nothing was done.", "a, line 5: [compute:var] expected", "b.yml, line 2"
+    )
     assert "WARNING" not in run.text
+    other = tmp_path / "other/hosts.ini"
+    write({"other/hosts.ini": "[all:children]\ngone\n"})
+    run = call("playbooks/status.yml", "-i", str(tmp_path / "c.yml"), "-i", str(tmp_path / "a"), "-i", str(other))
+    run.expect(2, "2 findings in what was given.", "a, line 5: [compute:var]", "hosts.ini, line 2")
 
 
 def test_wrong_values_for_a_connection_are_findings_on_all_hosts(call, write, here):
@@ -146,4 +154,18 @@ def test_wrong_values_for_a_connection_are_findings_on_all_hosts(call, write, he
         f"ansible_become: perhaps {file} 9 expected true or false",
         f"{{{{ 1/0 }}}} {file} 9: Error rendering template: division by zero",
         f"ansible_password {file} 11 is encrypted, and there is no password",
+    )
+
+
+def test_wrong_values_for_a_connection_may_come_from_the_command_line(call, write, here):
+    write({"hosts.yml": "compute: {hosts: {n1: {ansible_connection: local, ansible_user: '{{ gone }}'}}}\n"})
+    write({"job.yml": "ansible_port: 22a\n"})
+    options = ["-e", "ansible_connection=locl", "-e", "{ansible_user: '{{ nope }}'}", "-e", f"@{here}/job.yml"]
+    run = call("playbooks/status.yml", "-i", f"{here}/hosts.yml", *options)
+    run.expect(
+        2,
+        "3 findings in what was given. Nothing was done.",
+        "no variable nope, which stands in ansible_user on the command line",
+        "ansible_connection: locl on the command line expected a plugin of Ansible: local, psrp, ssh, winrm do did you",
+        f"ansible_port: 22a in {here}/job.yml, line 1 expected a port, 1 to 65535",
     )

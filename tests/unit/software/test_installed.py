@@ -17,6 +17,12 @@ def test_sizes(size, expected):
     assert installed.size_text(size) == expected
 
 
+def test_how_far_a_transfer_is():
+    assert installed.share_text(212 << 20, 812 << 20, 20) == "212 MiB of 812 MiB, 11 MiB/s, 57 s left"
+    assert installed.share_text(5 << 20, 0, 5) == "5 MiB, 1 MiB/s"
+    assert installed.share_text(0, 5 << 20, 9) == "0 KiB of 5 MiB"
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(0.4, "less than 1 s"), (48.2, "48 s"), (125, "2 min 5 s")])
 def test_seconds(seconds, expected):
     assert installed.seconds_text(seconds) == expected

@@ -55,7 +55,7 @@ def test_equal_nodes_pass_with_what_they_have():
     kernel = only(checks, "kernel")
     assert (kernel.state, kernel.found, kernel.hosts) == ("pass", "6.1.0-31-amd64", ())
     assert only(checks, "environment pytorch").found == "3 equal packages"
-    assert only(checks, "driver").reason == "no node has it"
+    assert only(checks, "driver").reason == "not on any node"
 
 
 def test_the_odd_node_is_named_with_the_difference():

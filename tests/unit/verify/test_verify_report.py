@@ -157,10 +157,19 @@ def test_only_phases_with_checks_are_verified():
         "The cluster lab is verified in reach. 1 check passed on 1 node in 0:01:05. not applicable drift"
     )
     assert "not asked for software, bandwidth drift n/a 25 not applicable" in text
-    assert "1 passed, 2 not applicable, 1 not asked for verify_ssh is false; there is one node stragglers n/a" in text
+    named = "ssh: verify_ssh is false; names, network: there is one node"
+    assert f"1 passed, 2 not applicable, 1 not asked for {named} stragglers n/a" in text
     page = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report), flags=re.DOTALL)
     assert "Not applicable: drift, stragglers." in page and "Not asked for: software, bandwidth." in page
     assert "skipped" not in page + text
+
+
+def test_what_no_node_has_is_named_where_the_phase_passes():
+    nowhere = [check("drift", name, "skipped", reason="not on any node") for name in ("driver", "CUDA")]
+    report = reported([phase("drift", ("kernel", "pass"), *nowhere)])
+    text = " ".join(verify_report.terminal_text(report, "runs/verify-1").split())
+    assert "drift pass 1 passed, 2 not applicable driver, CUDA: not on any node" in text
+    assert "<p>driver, CUDA: not on any node</p>" in verify_page(report)
 
 
 def test_a_verification_that_checked_nothing_verifies_nothing():

@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ...findings.checks import EXIT_CODES
 from ...findings.findings import Finding, counted
+from ...findings.shapes import Is, Shape
 from ...findings.spans import named_ranks
 from ..run import failure as failures
 from ..run.checkpoints import place_of, written_last
 from ..run.goodput import cost_text
 from ..run.progress import number
-from . import checks, series
+from . import answer, checks, series
 from .checks import Result, Resumption
 from .settings import Drill
 
@@ -33,6 +35,8 @@ CHECKS = {
     "data": "data order continues",
 }
 FAULTS = {"stopped": "stopped and launched again", "rank": "a rank killed", "node": "a node's processes killed"}
+# The parts of drill.json that are read again.
+SHAPE: Shape = {"state": Is(tuple(EXIT_CODES)), "headline": str, "runs": [{"job_id": str}]}
 _WEIGHT = ("skipped", "pass", "unknown", "fail")
 _NOT_RUN = Result("unknown", "not run")
 
@@ -91,12 +95,14 @@ def of_runs(drill: Drill, plan: Data, runs: Sequence[Data]) -> dict[str, Any]:
         for name, cases in results.items()
     ]
     costs = {fault: _cost(fault, by_run, found[fault]) for fault in FAULTS if found[fault]}
+    listed_costs = [{"fault": fault, "title": FAULTS[fault], **cost} for fault, cost in costs.items()]
     state = _state(listed)
     return {
         "state": state,
         "headline": _headline(state, listed, costs),
+        "answer": answer.of_failed(listed, listed_costs),
         "checks": listed,
-        "costs": [{"fault": fault, "title": FAULTS[fault], **cost} for fault, cost in costs.items()],
+        "costs": listed_costs,
         "noise": noise if noise is not None and math.isfinite(noise) else None,
         "steps": drill.steps,
         "notes": _notes(drill, by_run),

@@ -54,7 +54,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     obstacles = obstacles or job_table.chip_findings(placement)
     if not obstacles and job.restarts.spares and job.given_table:
         found = f"{counted(job.restarts.spares, 'spare')} beside a job_rank_table, which is used as it is"
-        action = "leave job_rank_table out, as the launcher then builds the table, or job_spares"
+        action = "leave job_rank_table out, as the launcher then builds the table, or leave job_spares out"
         obstacles = [Finding("job_spares", found, "a table that nodes write anew with a spare's devices", action)]
     if obstacles:
         return findings + obstacles
@@ -86,7 +86,8 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
             findings.append(Finding(key, f"{_DEVICE_NUM}={number}", expected, action, host=node.host))
     if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
         found = f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes"
-        action = "set job_network to another network, or HCCL_IF_IP in job_node_env of each host"
+        action = "remove HCCL_IF_IP from job_env: job_network chooses the network; or set it in job_node_env of each "
+        action += "host"
         findings.append(Finding("job_env", found, "each node's own address, which is set for it", action))
     return findings
 

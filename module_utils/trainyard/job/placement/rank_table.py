@@ -201,13 +201,23 @@ def device_findings(placement: Placement) -> list[Finding]:
             name = f"device {device['physical_id']}"
             if device["health"] not in ("OK", ""):
                 found = f"{name} with health {device['health']}"
-                action = "check npu-smi info -t health, or leave the device out with job_devices"
+                action = f"check npu-smi info -t health, or {_without(node, device, placement)}"
                 findings.append(Finding("devices", found, "devices whose health is OK", action, host=node.host))
             if device["link"] == "down" and len(placement.nodes) > 1:
                 expected = "a link that is up, since the job has several nodes"
-                action = "check cable, optical module and switch port, or leave the device out with job_devices"
+                action = f"check cable, optical module and switch port, or {_without(node, device, placement)}"
                 findings.append(Finding("devices", f"{name} with its link down", expected, action, host=node.host))
     return findings
+
+
+def _without(node: Node, device: Mapping[str, Any], placement: Placement) -> str:
+    """Return how a job does without a device; the links of some chips do not join any others."""
+    rest = [each for each in physical_ids(node) if each != int(device["physical_id"])]
+    of_chip, servers = node.npu.get("chip"), len(placement.nodes)
+    problems = rank_table.device_set_problems(rest, of_chip, servers) if of_chip in rank_table.CHIPS else ()
+    if not problems:
+        return "leave the device out with job_devices"
+    return "leave the node out" if servers > 1 else f"choose others with job_devices: {problems[0].expected}"
 
 
 def device_set_findings(placement: Placement, *, overruled: bool) -> list[Finding]:

@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...findings.findings import Finding, counted
@@ -136,6 +137,9 @@ def _compare(image: Image, known: Mapping[str, Facts]) -> list[Finding]:
         ("runtime", "runs it by", "set job_container, or run site.yml with the same programs everywhere"),
         ("id", "has it as", f"pull it again there (job_image_pull: always), or replace {image.reference}"),
     ):
+        if key == "id" and image.pull == "always":
+            # They are compared when all nodes have pulled it (brought).
+            continue
         values = {host: str(fact[key]) for host, fact in known.items() if fact.get(key)}
         usual, number = next(iter(Counter(values.values()).most_common(1)), ("", 0))
         for host, value in values.items():
@@ -201,6 +205,11 @@ def _mpi(image: Image, host: str, fact: Facts, node: Facts) -> list[Finding]:
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,6}", version)]
+
+
+def brought(job: Job) -> Job:
+    """Return a job whose image all nodes have brought for it."""
+    return replace(job, image=replace(job.image, pull="missing")) if job.image else job
 
 
 def to_pull(image: Image | None, facts: Mapping[str, Facts]) -> list[str]:

@@ -306,6 +306,8 @@ def build(
     placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
     findings += [*wrong, *witnesses.alone(job, placement)]
+    if wrong:
+        return None, findings
     plan = JobPlan(
         job=job,
         placement=placement,

@@ -100,7 +100,7 @@ def crowded(placement: Placement) -> list[Finding]:
         if not node.devices and node.rank_count > most:
             found = f"{counted(node.rank_count, 'process', 'processes')} on {counted(node.cpus, 'processor')}"
             expected = f"at most {MAX_PER_CPU} for each processor, {most} here, where there is no device"
-            action = "lower job_ranks_per_node, or use more nodes"
+            action = "lower job_ranks_per_node; job_nodes or job_hosts bring more nodes for as many ranks"
             findings.append(Finding("job_ranks_per_node", found, expected, action, host=node.host))
     return findings
 

@@ -60,7 +60,8 @@ def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare
     if placement.spares and len(placement.everyone) + bool(job.restarts.witness) < 3:
         found = f"1 spare for {placement.head.host} alone"
         expected = "three hosts or more: of two, none can tell a lost peer from a network that is cut"
-        action = "set job_spares: 2, raise job_nodes, name a job_witness, or leave it out"
+        action = "raise job_nodes or job_spares in a group of three hosts or more (job_hosts), name a job_witness, or "
+        action += "leave job_spares out"
         return [], [Finding("job_spares", found, expected, action)]
     uneven = _uneven(placement)
     if uneven:

@@ -33,6 +33,7 @@ from ...findings.shapes import (
 )  # fmt: skip
 from ...findings.visible import one_line
 from ...slurm.state import EXIT_OF_TASK
+from ...software.pip_progress import RECORD as INSTALLING
 from .checkpoints import MAX_INSPECTED
 from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
@@ -255,7 +256,7 @@ SHAPES: dict[str, Shape] = {
     },
     "busy": {"findings": [FINDING]},
     "start": {"changed": bool, **STATUS},
-    "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
+    "state": {**STATUS, "?line": str, "?lasting": Each(str), "?note": str, "?restarts": [str]},
     "running": {"running": Each(str), "?ended": [str]},
     "journal": {"lines": Few(str, MAX_JOURNAL), "problem": str},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
@@ -277,6 +278,7 @@ SHAPES: dict[str, Shape] = {
     "checkpoints": {"names": Few(str, MAX_INSPECTED + 1)},
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
+    "installing": {"progress": (INSTALLING, NOTHING)},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
     "pytorch_offer": {
         **dict.fromkeys(("accelerators", "usual", "asks_index"), bool),

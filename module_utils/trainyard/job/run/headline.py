@@ -9,6 +9,7 @@ launchers and loggers are taken off first. Sources: the messages of each program
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -54,6 +55,11 @@ _MEMLOCK = "the limit of locked memory is too low: set `ulimit -l unlimited` for
 _SHM = "/dev/shm is too small: fewer workers of the DataLoader, or a larger /dev/shm (of a container: --shm-size)"  # noqa: S108
 _CUT = "the checkpoint is incomplete: begin with an older one, and set this one aside"
 _GPU_EACH = "give each rank a GPU of its own: torch.cuda.set_device(LOCAL_RANK), or fewer ranks per node"
+
+# Messages of hydra and pydantic that go on in the lines below them.
+_OPENS = re.compile(r"\bCould not override '|^In '[^']{1,200}': Could not find '|\b\d{1,4} validation errors? for \w")
+# Lines below such a message that are shown.
+_MORE = 3
 
 # What wraps a cause: it repeats that something failed. Rows of the same program stand together.
 _WRAPPING = (
@@ -150,6 +156,9 @@ TABLE: tuple[Row, ...] = (
         r"|\b(?:Bus error|Segmentation fault)\b"),
     Row("Slurm", r"Job credential expired",
         advice="the clocks of the nodes differ: see `timedatectl` on each of them"),
+    Row("MindSpore", r"\bRole name '[^']{0,40}' is invalid", kind=SETTING,
+        advice="init() of mindspore.communication needs a launcher that gives roles: "
+        "job_launcher: mindspore, msrun or mpirun"),
     Row("MindSpore", r"Worker process \d{1,9} exit with exception"),
     Row("C++", r"Assertion .{1,200} failed\.|\bCheck failed: |^Fatal Python error: (?!Aborted)"),
     Row("system", r"Too many open files",
@@ -388,18 +397,26 @@ def find(lines: Sequence[str], chain: Sequence[Raised] | None = None) -> Found |
         row = row_of(lines[at])
         if row and row.telling:
             near = at >= min(begins, len(lines)) - END
-            return Found(lines[at].strip(), at, row if near else row._replace(kind=None))
+            return Found(_completed(lines[at].strip(), lines[at + 1 :]), at, row if near else row._replace(kind=None))
     return own
 
 
 def error_text(raised: Raised, lines: Sequence[str]) -> str:
-    """Return an error in one line: with its source where it has no message, with the line that completes it."""
-    if raised.error.endswith(":"):
-        rest = [line.strip() for line in lines[raised.at + 1 : raised.at + 1 + END] if line[:1].strip()]
-        more = next((line for line in rest if not wraps(line)), "")
-        return f"{raised.error} {more}".strip()
+    """Return an error in one line: with its source where it has no message, with the lines that complete it."""
+    completed = _completed(raised.error, lines[raised.at + 1 :])
     source = raised.sources[-1] if raised.sources and ":" not in raised.error else ""
-    return f"{raised.error} ({source})" if source and not source.startswith("raise ") else raised.error
+    return f"{completed} ({source})" if source and not source.startswith("raise ") else completed
+
+
+def _completed(line: str, below: Sequence[str]) -> str:
+    """Return a message with the lines below it that belong to it."""
+    if line.endswith(":"):
+        more = next((each for each in below[:END] if each[:1].strip() and not wraps(each)), "")
+        return f"{line} {more.strip()}".strip()
+    if _OPENS.search(line):
+        own = itertools.takewhile(lambda each: not (row_of(each) or _TRACEBACK.search(each)), below[:_MORE])
+        return " ".join([line, *(each.strip() for each in own)])
+    return line
 
 
 def last_line(lines: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 
 Each node but the head checks the connections of its own ranks with the head; a job on one node is checked there. A job
 without any connection may succeed as separate trainings. With `direct` that may be intended, unless each node ran a
-launcher.
+launcher, or all print a loss.
 """
 
 from __future__ import annotations
@@ -59,17 +59,21 @@ def _forms(address: str) -> list[str]:
 
 
 def apart(
-    launcher: str, world_size: int, nodes: Sequence[str], states: Mapping[str, Mapping[str, Any] | None]
+    launcher: str,
+    world_size: int,
+    nodes: Sequence[str],
+    states: Mapping[str, Mapping[str, Any] | None],
+    trained: bool = False,
 ) -> dict[str, Any] | None:
     """Return the record of a job that succeeded although its ranks never met; None where they met or may have.
 
-    `nodes` took part, the head first; `states` are their observations by host.
+    `nodes` took part, the head first; `states` are their observations by host, `trained` tells whether a loss was read.
     """
     seen = {host: states.get(host) or {} for host in (nodes[1:] if len(nodes) > 1 else nodes)}
     if world_size < 2 or any(each.get("met", True) or each.get("looks", 0) < MIN_SAMPLES for each in seen.values()):
         return None
     launchers = sorted({each["launcher"] for each in seen.values() if each.get("launcher")})
-    if launcher not in MEETING and not launchers:
+    if launcher not in MEETING and not launchers and not trained:
         return None
     return {
         "head": nodes[0],
@@ -90,6 +94,6 @@ def texts(found: Mapping[str, Any]) -> list[str]:
     by = f", and each node ran {' and '.join(found['launchers'])} by itself" if found["launchers"] else ""
     return [
         f"WARNING: the ranks trained apart: in {found['looks']} samples of connections, no rank {where}{by}",
-        "if they were to train together, see docs/your-program.md, Ranks that never meet; if not, job_launcher: direct "
-        "expects none to meet",
+        "if they were to train together, see docs/your-program.md, Ranks that never meet; if each was to train for "
+        "itself, set job_launcher: direct and job_env: {NNODES: 1}",
     ]

@@ -55,9 +55,9 @@ class Decision(NamedTuple):
     reason: str
 
 
-_FILE = Kind("a file of the program is missing", local=True)
-_MEMORY = Kind("the program needs more memory than there is")
-_TWICE = Kind("two attempts in a row ended with the same error at the same place")
+FILE = Kind("a file of the program is missing", local=True)
+MEMORY = Kind("the program needs more memory than there is")
+TWICE = Kind("two attempts in a row ended with the same error at the same place")
 
 # Errors of Python by the line that names them; the first match counts.
 _ERRORS = (
@@ -70,16 +70,16 @@ _ERRORS = (
     ),
     (MODULE, r"ModuleNotFoundError\b"),
     (MODULE, r"ImportError: (?:cannot import name|attempted relative import)"),
-    (_FILE, r"(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|PermissionError)\b"),
+    (FILE, r"(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|PermissionError)\b"),
     (
-        _MEMORY,
+        MEMORY,
         r"(?:torch\.(?:cuda\.)?)?OutOfMemoryError\b|MemoryError\b|numpy\.\S{1,60}\._ArrayMemoryError\b"
         r"|(?:RuntimeError|torch\.AcceleratorError): (?:\[enforce fail"
         r"|.{0,60}(?:out of memory|can't allocate memory: you tried))",
     ),
     # Names of errors in a log. One batch of data may raise them, so only the same one at the same place ends the job.
     (
-        _TWICE,
+        TWICE,
         r"(?:AssertionError|KeyError|IndexError|ZeroDivisionError|NotImplementedError|RecursionError|AttributeError"
         r"|TypeError|ValueError|UnicodeDecodeError|json\.decoder\.JSONDecodeError: (?!Expecting value: line 1 col)"
         r"|yaml\.\S{1,40}Error|configparser\.\w{1,40}Error|_?pickle\.PicklingError"
@@ -89,7 +89,7 @@ _ERRORS = (
     # Messages of PyTorch, torch_npu and OneFlow about shapes, types and the use of their functions. Newer releases of
     # PyTorch raise errors of CUDA as AcceleratorError.
     (
-        _TWICE,
+        TWICE,
         r"(?:RuntimeError|torch\.AcceleratorError): .{0,120}"
         r"(?:shapes? cannot be multiplied|size mismatch|must match the size"
         r"|Sizes of tensors must match|expected scalar type|the same dtype|to be on the same device"
@@ -174,7 +174,7 @@ def evidence(log: str) -> dict[str, str]:
     return {name: text.strip()[: _MAX_STACK if name == "stack" else MAX_LINE] for name, text in found.items() if text}
 
 
-def _kind(error: str) -> Kind | None:
+def kind_of(error: str) -> Kind | None:
     """Return the kind of an error; None for one that a restart may change."""
     row = row_of(error)
     if row and row.kind:
@@ -194,10 +194,10 @@ def _deciding(chain: Sequence[Raised]) -> tuple[Raised, str]:
     for raised in chain[1:]:
         if raised.follows == DIRECT:
             continue
-        kind, before = _kind(raised.error), _kind(deciding.error)
+        kind, before = kind_of(raised.error), kind_of(deciding.error)
         if before is not None and (kind is None or before.once or not kind.once):
             deciding = raised
-    unknown = "" if _kind(deciding.error) else deciding.error
+    unknown = "" if kind_of(deciding.error) else deciding.error
     return deciding, unknown
 
 
@@ -220,11 +220,11 @@ def _remote(chain: Sequence[Raised]) -> str:
         source = next((line for line in raised.sources if _REMOTE_SOURCE.search(line)), "")
         if source or _NUMBERS.search(last):
             return source or last
-        if _kind(raised.error) is _FILE:
+        if kind_of(raised.error) is FILE:
             not_written = raised.error.startswith("FileNotFoundError") and _WRITES.search(last)
             if not_written or _TRANSIENT.search(raised.error):
                 return raised.error
-        if _kind(raised.error) is _MEMORY and _held_by_others(raised.error):
+        if kind_of(raised.error) is MEMORY and _held_by_others(raised.error):
             return raised.error
     return ""
 
@@ -264,7 +264,7 @@ def decide(
     every = [first, *found]
     outside = next(filter(None, map(_outside, every)), "")
     error = str(first.get("error") or "")
-    kind = _kind(error)
+    kind = kind_of(error)
     if outside or kind is None:
         return Decision(
             False, outside or (f"a restart may change it: {error[:_SHOWN]}" if error else "its cause is not known")
@@ -275,7 +275,7 @@ def decide(
     again = earlier is not None and _same(first, earlier) and step is not None and step == earlier_step
     hosts = {each.get("host") for each in [*same, *([earlier] if earlier and again else [])]}
     # A file that rank 0 misses at the start was not about to be written by it.
-    once = kind.once or (kind is _FILE and step == "" and any(each.get("rank") == 0 for each in same))
+    once = kind.once or (kind is FILE and step == "" and any(each.get("rank") == 0 for each in same))
     if not once and not again:
         return Decision(False, "only the same error at the same place and step, twice in a row, would end the job")
     if spares and len(hosts) < 2 and (kind.local or not once):

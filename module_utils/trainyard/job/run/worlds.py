@@ -45,6 +45,12 @@ SHAPE = Exact({"met": bool, "inner": Few(Exact(INNER), MAX_INNER)})
 NOTED: Shape = {"hosts": [str], "text": str, "action": str}
 
 
+# Addresses of the node itself, and the options that accelerate may have in a file in place of its command.
+_ITSELF = re.compile(r"localhost$|127\.|::1$")
+_QUOTES = "'\""
+_IN_FILE = re.compile(r"^(machine_rank|num_machines|main_process_ip|rdzv_backend): *(\S+)", re.MULTILINE)
+
+
 class Place(NamedTuple):
     """The numbers of a process: number and size by variable, and its MASTER_ADDR and MASTER_PORT."""
 
@@ -93,11 +99,7 @@ def of_launcher(words: Sequence[str], knows_nodes: bool = True) -> list[Inner]:
 
     One that starts ranks on other hosts by itself is the first node of its world.
     """
-    given: dict[str, str] = {}
-    for word, after in zip(words, (*words[1:], "")):
-        name, equals, value = word.partition("=")
-        if name.startswith("-"):
-            given.setdefault(name.lstrip("-").replace("_", "-"), value if equals else after)
+    given = _options(words)
     hosts = next(filter(None, map(given.get, _HOST_OPTIONS)), "localhost")
     if not knows_nodes:
         return [] if re.match(r"localhost|127\.", hosts) else [Inner(HOSTS, 0, 2, "")]
@@ -108,6 +110,28 @@ def of_launcher(words: Sequence[str], knows_nodes: bool = True) -> list[Inner]:
         return []
     address = _address(given.get("master-addr") or given.get("main-process-ip") or "")
     return [Inner(NODE, int(number), int(size), address)]
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for word, after in zip(words, (*words[1:], "")):
+        name, equals, value = word.partition("=")
+        if name.startswith("-"):
+            given.setdefault(name.lstrip("-").replace("_", "-"), value if equals else after)
+    return given
+
+
+def settings_file(called: str, words: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the file in which accelerate has further options, from its working folder; "" for other launchers."""
+    if not called.startswith("accelerate"):
+        return ""
+    caches = environment.get("HF_HOME") or f"{environment.get('HOME', '')}/.cache/huggingface"
+    return _options(words).get("config-file") or f"{caches}/accelerate/default_config.yaml"
+
+
+def of_file(text: str) -> list[str]:
+    """Return the options in accelerate's file as words of a command."""
+    return [f"--{name}={value.strip(_QUOTES)}" for name, value in _IN_FILE.findall(text)]
 
 
 def asked_for(node_plan: Mapping[str, Any]) -> bool:
@@ -122,30 +146,44 @@ def asked_for(node_plan: Mapping[str, Any]) -> bool:
 def apart(reports: Mapping[str, Mapping[str, Any]], launcher: str) -> dict[str, Any] | None:
     """Return how nodes train each for itself, by the `worlds` in their reports; None where they may train together.
 
-    `all` tells whether each node does, `fixed` whether only the options of launchers say so.
+    `all` tells whether each node does, `fixed` whether they may never begin, so that no loss comes.
     """
     found = {host: report.get("worlds") or {} for host, report in reports.items()}
     groups: dict[tuple[str, int], list[tuple[str, Mapping[str, Any]]]] = {}
     for host, each in found.items():
         for entry in each.get("inner") or ():
             groups.setdefault((entry["by"], entry["size"]), []).append((host, entry))
-    one_world = any(len({entry["number"] for _, entry in group}) == len(group) > 1 for group in groups.values())
+    waiting = [each for group in groups.values() for each in _waiting(group)]
+    one_world = any(
+        len({entry["number"] for _, entry in group}) == len(group) > 1 and not list(_waiting(group))
+        for group in groups.values()
+    )
     # Where the ranks of the job have met, or one world is that of several ranks, other worlds are helpers. But two
     # launchers that start ranks on all hosts make such a world each.
     together = one_world or any(each.get("met") for each in found.values())
     twice = [each for (by, _), group in groups.items() if by == HOSTS or not together for each in _twice(group)]
-    if not twice:
+    if not twice and (together or not waiting):
         return None
     order = (*SIZES, NODE, HOSTS)
-    first = min(twice, key=lambda each: (order.index(each[0][1]["by"]), -len(each)))
+    first = min(twice, key=lambda each: (order.index(each[0][1]["by"]), -len(each)), default=waiting)
     hosts = list(dict.fromkeys(host for host, _ in first))
     return {
         "hosts": hosts,
-        "text": _text(hosts, first),
+        "text": _text(hosts, first, waits=not twice),
         "action": _action(first[0][1]["by"], launcher),
         "all": not together and all(each.get("inner") for each in found.values()),
-        "fixed": first[0][1]["by"] == NODE,
+        "fixed": not twice or first[0][1]["by"] == NODE,
     }
+
+
+def _waiting(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the entries that wait on their own node for the first process of their world, which is on another."""
+    first = {host for host, entry in entries if entry["number"] == 0}
+    yield from (
+        (host, entry)
+        for host, entry in entries
+        if first and host not in first and entry["by"] in SIZES and _ITSELF.match(entry["at"])
+    )
 
 
 def _twice(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
@@ -156,7 +194,7 @@ def _twice(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tu
             yield same
 
 
-def _text(hosts: Sequence[str], found: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _text(hosts: Sequence[str], found: Sequence[tuple[str, Mapping[str, Any]]], waits: bool) -> str:
     # Few monitors ever need it, and all would load it.
     from ...findings.findings import host_list
 
@@ -168,6 +206,11 @@ def _text(hosts: Sequence[str], found: Sequence[tuple[str, Mapping[str, Any]]]) 
         who, has = f"{named_ranks(entry['holder'] for _, entry in found)} on {hosts[0]}", "below each is"
     else:
         who, has = host_list(hosts), "each has"
+    if waits:
+        return (
+            f"{host_list(hosts)} waits for itself: a process with {name}={entry['number']} and {size}={entry['size']} "
+            f"has MASTER_ADDR {entry['at']}, and number 0 is on another node"
+        )
     if name == HOSTS:
         return f"{who} train each for itself: {has} a launcher that starts ranks on a list of hosts"
     if name == NODE:

@@ -121,7 +121,7 @@ def _nodes(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) 
     kind, count = _requested_gres(gres) if gres else ("", 0)
     suitable = [node for node in large if not kind or gres_count(str(node["Gres"]), kind) >= count]
     if kind and len(suitable) < plan.nodes:
-        action = "correct job_devices or job_gres, or set job_devices: none to run on the CPU"
+        action = "correct job_devices or job_gres; to run on the CPU, set job_devices: none and leave job_gres out"
         found = f"{kind}:{count} on each node; {_nodes_have(suitable, title)} as many"
         yield Finding("job_gres", found, counted(plan.nodes, "such node"), action)
     out = [node for node in suitable if any(state in node["State"].upper() for state in _OUT)]

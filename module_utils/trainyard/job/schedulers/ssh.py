@@ -18,7 +18,7 @@ from ..placement.placement import Member
 from ..plan import build_tools, witness
 from ..plan import spare_places as spares
 from ..plan.plan import JobPlan, build
-from ..run import kernel_messages, leader
+from ..run import kernel_messages, leader, worlds
 from ..run import rank_connections as meeting
 from ..run.fewer_nodes import world_sizes
 from ..run.moved_addresses import pattern
@@ -117,10 +117,11 @@ def _apart(plan: Data, results: Mapping[str, Data], end: Data, cluster: Data) ->
     hosts = [node["host"] for node in _current_nodes(plan, cluster.get("restarts") or {}) if not node["role"]]
     if cluster.get("apart") and _kind(end) != "apart":
         return {"head": hosts[0], "looks": 0, "launchers": [], **cluster["apart"]}
-    if end["state"] != "succeeded":
+    if end["state"] != "succeeded" or any(worlds.asked_for(node) for node in plan["nodes"]):
         return None
     evidence = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
-    return meeting.apart(plan["launcher"], plan["world_size"], hosts, evidence)
+    trained = "loss" in (cluster.get("metrics") or {})
+    return meeting.apart(plan["launcher"], plan["world_size"], hosts, evidence, trained)
 
 
 def _current_nodes(plan: Data, restarts: Data) -> list[dict[str, Any]]:

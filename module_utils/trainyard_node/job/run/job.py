@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings.shapes import as_time
+from ....trainyard.job.plan import busy_devices
 from ....trainyard.job.record import job_id as ids
 from ....trainyard.job.run.failure import exit_text
 from ...machine import as_user
@@ -110,11 +111,28 @@ def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_
         complaint = (_start_units if by_units else _start_monitor)(job_dir, node_plan, user, owner)
         if complaint and by_units:
             output = units.journal(job_id, "monitor")
+        complaint = complaint or _shared_devices(job_dir, node_plan)
     except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
         complaint = as_user.error_text(error)
     if complaint:
         remove(job_dir, job_id)
         raise JobError(f"{complaint}{': ' + output if output else ''}")
+
+
+def _shared_devices(job_dir: Path, node_plan: NodePlan) -> str:
+    """Return that another job has devices of this one, which now runs; "" where none has.
+
+    Preflight finds jobs that ran then. If two have started since, the later one finds the other here, or both do.
+    """
+    devices = set(node_plan["devices"])
+    if not devices or node_plan.get("busy_devices") == busy_devices.SHARE:
+        return ""
+    others = [folder for folder in folders.of_jobs(job_dir.parent) if folder != job_dir]
+    for folder, held in as_user.in_each(others, folders.held_devices).items():
+        if shared := sorted(devices.intersection(held)):
+            used = f"job {folder.name} has started on device {', '.join(map(str, shared))} at the same time"
+            return f"{used}: expected devices that nobody else uses; launch again with job_busy_devices: wait"
+    return ""
 
 
 def _start_units(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -31,6 +32,8 @@ CHECK_S, OWNERS_S = 1.0, 2.0
 FIRST_S, LATER_S = 2.0, 10.0
 # Upper bound for the processes whose environments are read.
 MAX_PROCESSES = 4096
+# Upper bound for what is read of a launcher's file, in characters.
+MAX_FILE = 1 << 16
 # Where the ranks of one node may meet, too. Debian gives a host's own name the last one.
 _LOOPBACK = ("127.0.0.1", "::1", "127.0.1.1")
 
@@ -138,7 +141,8 @@ class Meeting:
             if not inner and pid not in launchers:
                 own.add(pid)
             if pid in launchers:
-                inner += worlds.of_launcher(launchers[pid].words, bool(launchers[pid].program.nodes_options))
+                words = [*launchers[pid].words, *_of_file(pid, launchers[pid])]
+                inner += worlds.of_launcher(words, bool(launchers[pid].program.nodes_options))
             for each in inner:
                 key, value = (rank, each.by, each.size), (each.number, each.at)
                 self._before[key] = min(value, self._before.get(key, value))
@@ -155,6 +159,20 @@ def _holder(pid: int, above: Mapping[int, int], places: Mapping[int, worlds.Plac
         passed.add(pid)
         found, pid = (pid if pid in places else found), above[pid]
     return found
+
+
+def _of_file(pid: int, launcher: launcher_programs.Found) -> list[str]:
+    """Return the options that a launcher has in a file of its own."""
+    name = worlds.settings_file(launcher.called, launcher.words, processes.environment(pid))
+    if not name:
+        return []
+    try:
+        # A name below it leads to what the launcher itself reads.
+        descriptor = os.open(Path(processes.PROC, str(pid), "cwd", name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
+            return worlds.of_file(file.read(MAX_FILE)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else []
+    except (OSError, ValueError):
+        return []
 
 
 def _have(pids: Iterable[int], wanted: set[int]) -> bool:

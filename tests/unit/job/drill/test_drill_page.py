@@ -1,9 +1,11 @@
 """The text and the page of a drill."""
 
+import html
+
 from ansible.module_utils.trainyard.job.drill import result
 from ansible.module_utils.trainyard.report import drill_page
 from ansible.module_utils.trainyard_controller import pages
-from drill_samples import PLAN, drill, losses, runs
+from drill_samples import PLAN, checkpoint, drill, losses, runs
 
 JOB = {**PLAN, "job_name": "mine", "world_size": 2, "launcher": "torchrun", "nodes": [{"host": "n1"}, {"host": "n2"}]}
 
@@ -24,6 +26,18 @@ def test_the_text_of_a_healthy_job_is_short():
     ]
     assert "  stopped and launched again: 0 steps lost" in lines
     assert lines[-1] == "page  runs/mine-1/drill.html"
+
+
+def test_text_and_page_of_a_no_say_why_what_was_lost_and_what_to_do():
+    lost = runs({"checkpoints": {"newest": checkpoint(11, -0.4), "unfinished": None}}, losses(12, 20))
+    lines = drill_page.text(made(lost), "").splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["why", "lost", "do"] and lines[1] == lines[5] == ""
+    page = pages.drill_page(made(lost), JOB, lost)
+    panel = page[page.index('id="answer"') : page.index('id="checks"')]
+    assert all(line.split(maxsplit=1)[1] in html.unescape(panel) for line in lines[2:5])
+    assert 'id="answer"' not in pages.drill_page(made(runs()), JOB, runs())
+    again = drill_page.text(made(lost), "runs/mine-1/drill.html", "ansible-playbook playbooks/drill.yml").splitlines()
+    assert again[-2:] == ["next  do what stands above, then drill again", "      ansible-playbook playbooks/drill.yml"]
 
 
 def test_an_equal_reason_of_several_faults_is_one_line():

@@ -44,6 +44,35 @@ def test_without_a_fixed_seed_the_order_of_data_is_not_comparable_and_the_rest_i
     assert found(noisy)["headline"].endswith("12 steps; data order not comparable")
 
 
+def test_no_is_explained_where_the_job_resumed_correctly_and_lost_one_step():
+    """It saves every step but nothing at the signal: the next launch goes on right, one step behind."""
+    state = {"newest": checkpoint(11, -0.4), "unfinished": None}
+    lost = found(runs({"checkpoints": state, "saving": saving("step_000011.pt")}, losses(12, 20)))
+    assert lost["headline"] == "survives: no, missing: saves"
+    answer = lost["answer"]
+    assert answer["why"].startswith("After every fault the job went on correctly: at the right step, with the losses")
+    assert answer["why"].endswith("it left no complete checkpoint of its last step when it was stopped.")
+    assert answer["lost"].startswith("stopped and launched again: 1 step; a rank killed: 12 steps and 38 s; ")
+    assert answer["lost"].endswith("a stop at another moment loses all steps since the checkpoint before it")
+    assert len(answer["do"]) == 1 and "save in the handler of the stop signal" in answer["do"][0]
+    assert found(runs())["answer"] is None
+
+
+@pytest.mark.parametrize(("of_runs", "why", "do"), [
+    (runs(resumed=losses(1, 20), again=losses(1, 20)),
+     "It did not go on at the step after its checkpoint, and its loss did not go on where it was.",
+     ["save the number of the step", "save and load the whole state"]),
+    (runs(resumed=losses(13, 20, batch=1), again=losses(9, 20, batch=1)),
+     "It went on with other data than without the fault.", ["save the position in the data"]),
+    ([*runs()[:3], run("rank", losses(1, 20)), run("node", losses(1, 20))],
+     "It had no complete checkpoint when it was killed.", ["save more often"]),
+])  # fmt: skip
+def test_each_failed_check_has_a_reason_and_an_action(of_runs, why, do):
+    answer = found(of_runs)["answer"]
+    assert answer["why"] == why
+    assert [action[: len(start)] for action, start in zip(answer["do"], do, strict=True)] == do
+
+
 def test_a_missing_handler_is_named():
     missing = runs({"saving": None, "checkpoints": {"newest": checkpoint(8, -0.8), "unfinished": None}}, losses(9, 20))
     assert {name for name, state in states(missing).items() if state == "fail"} == {"signal", "saves"}

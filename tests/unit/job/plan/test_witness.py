@@ -20,6 +20,7 @@ from ansible.module_utils.trainyard_controller.collecting import Request, collec
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.plan.preflight import witness_findings
 from ansible.module_utils.trainyard_node.job.run import processes, units
+from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import free_port
 from job_samples import briefly, job_file, make_job, make_plan, make_request, member, node_facts, wrong
@@ -256,20 +257,45 @@ def test_a_witness_gets_no_files_and_no_secrets(tmp_path):
     assert sent["w"]["token"] == sent["n1"]["token"]
 
 
-def test_the_agent_starts_a_witness_and_ends_it(tmp_path, monkeypatch):
+@pytest.fixture
+def of_agent(tmp_path, monkeypatch):
+    """Return the arguments of agent.start for a witness; its processes end with the test."""
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path / "no-systemd")
-    own, name = node_plans(planned().as_dict())["w"], f"witness-{os.getpid()}"
-    own = {**own, "job_id": name, "job_dir": str(tmp_path / "jobs" / name), "monitor_port": free_port()}
-    own["candidates"] = [["n1", "127.0.0.1"], ["n2", "127.0.0.2"]]
-    about = {"job_id": name, "job_dir": own["job_dir"]}
-    nothing = {"token": "x", "files": [], "source_archive": "", "secret_env": {}, "secret_files": {}}
-    try:
-        found = agent.start(node_plan=own, user=ME, **nothing)
-        assert found["monitor_alive"] and found["processes"] == []
-        assert agent.collect(**about, stop=False, log_limit=99)["logs"] == {}
-        found = agent.collect(**about, stop=True, log_limit=99, user=ME)
-        assert (found["changed"], found["monitor_alive"], found["left"]) == (True, False, 0)
-        assert found["monitor"]["end"]["state"] == "stopped"
-        assert agent.remove(**about)["known"] is False and not Path(own["job_dir"]).exists()
-    finally:
+    names = []
+
+    def make(name, **changes):
+        names.append(f"{name}-{os.getpid()}")
+        own = {**node_plans(planned().as_dict())["w"], "monitor_port": free_port(), **changes}
+        own |= {"job_id": names[-1], "job_dir": str(tmp_path / "jobs" / names[-1])}
+        own["candidates"] = [["n1", "127.0.0.1"], ["n2", "127.0.0.2"]]
+        nothing = {"token": "x", "files": [], "source_archive": "", "secret_env": {}, "secret_files": {}}
+        return {"node_plan": own, "user": ME, **nothing}
+
+    yield make
+    for name in names:
         processes.end(name, grace_s=0.0)
+
+
+def test_the_agent_starts_a_witness_and_ends_it(of_agent):
+    given = of_agent("witness")
+    about = {name: given["node_plan"][name] for name in ("job_id", "job_dir")}
+    found = agent.start(**given)
+    assert found["monitor_alive"] and found["processes"] == []
+    assert agent.collect(**about, stop=False, log_limit=99)["logs"] == {}
+    found = agent.collect(**about, stop=True, log_limit=99, user=ME)
+    assert (found["changed"], found["monitor_alive"], found["left"]) == (True, False, 0)
+    assert found["monitor"]["end"]["state"] == "stopped"
+    assert agent.remove(**about)["known"] is False and not Path(about["job_dir"]).exists()
+
+
+def test_of_two_jobs_that_passed_preflight_one_starts_on_a_device(of_agent):
+    """Any monitor that runs holds the devices of its plan."""
+    agent.start(**of_agent("first", devices=[0, 1]))
+    late = of_agent("late", devices=[1, 2])
+    with pytest.raises(
+        JobError, match=r"job first-\d+ has started on device 1 at the same time: expected devices that"
+    ):
+        agent.start(**late)
+    assert not Path(late["node_plan"]["job_dir"]).exists()
+    assert agent.start(**of_agent("beside", devices=[2]))["monitor_alive"]
+    assert agent.start(**of_agent("shares", devices=[1], busy_devices="share"))["monitor_alive"]

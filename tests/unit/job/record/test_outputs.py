@@ -5,7 +5,7 @@ import os
 
 import pytest
 from ansible.module_utils.trainyard.job.run.answers import checked
-from ansible.module_utils.trainyard_controller.outputs import write_outputs
+from ansible.module_utils.trainyard_controller.outputs import brought, write_outputs
 from ansible.module_utils.trainyard_node.job.record.outputs import read_outputs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,9 +82,18 @@ def test_the_controller_writes_a_folder_for_each_host(tmp_path):
         "n2": {"outputs": sent({"a/b.csv": b"2"})},
     }
     lines = write_outputs(tmp_path, answers)
-    assert lines == [f"outputs     {tmp_path}/outputs: 3 files, 0.0 KiB"]
+    assert lines == [f"outputs     {tmp_path}/outputs: 3 files, 4 B"]
     assert (tmp_path / "outputs/n1/scratch/x").read_bytes() == b"22"
     assert (tmp_path / "outputs/n2/a/b.csv").read_bytes() == b"2" and "outputs" not in answers["n1"]
+
+
+def test_the_files_that_were_brought_are_listed_and_no_link_is(tmp_path):
+    write_outputs(tmp_path, {host: {"outputs": sent({"b": b"1", "a/b.csv": b"22"})} for host in ("n1", "n2")})
+    (tmp_path / "outputs/n1/link").symlink_to("/etc/hostname")
+    assert [(file.host, file.name, file.size) for file in brought(tmp_path)] == [
+        ("n1", "b", 1), ("n1", "a/b.csv", 2), ("n2", "b", 1), ("n2", "a/b.csv", 2)
+    ]  # fmt: skip
+    assert brought(tmp_path / "nothing") == []
 
 
 def test_a_pattern_that_matched_on_no_node_is_named(job_dir, tmp_path):
@@ -101,7 +110,7 @@ def test_a_pattern_that_matched_on_no_node_is_named(job_dir, tmp_path):
 
 def test_left_out_files_are_reported(tmp_path):
     lines = write_outputs(tmp_path, {"n1": {"outputs": sent({}, [{"name": "model.pt", "size": 3 << 30}])}, "n2": {}})
-    assert lines == ["not brought: n1: 'model.pt', 3072.0 MiB (job_outputs_limit_mib)"]
+    assert lines == ["not brought: n1: 'model.pt', 3 GiB (job_outputs_limit_mib)"]
 
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from(["..", ".", "a", "", "/", "~"]), max_size=6).map("/".join))
@@ -129,7 +138,7 @@ def test_names_with_two_lines_replace_no_other_file_and_read_as_one_name(tmp_pat
     assert (tmp_path / "outputs/n1/a b").read_bytes() == b"good"
     assert lines[-1] == (
         "not brought: n1: 'a b', which is no usual name; n1: 'a b', which is no usual name; "
-        "n1: 'big ; n2: model.pt', 0.0 KiB (job_outputs_limit_mib)"
+        "n1: 'big ; n2: model.pt', 1 B (job_outputs_limit_mib)"
     )
 
 

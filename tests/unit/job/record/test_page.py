@@ -128,31 +128,6 @@ def test_the_first_line_names_state_and_cause(job, tail, line):
     assert page.headline(job, tell(job, "runs/x", "", tail)) == line
 
 
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    [
-        ({"state": "running"}, "ansible-playbook playbooks/watch.yml -i mine -e job_id=digits-20261121-200000"),
-        ({"state": "lost"}, "ansible-playbook playbooks/status.yml -i mine -e job_id=digits-20261121-200000"),
-        ({"state": "failed"}, LAUNCH["command"]),
-        ({"state": "succeeded"}, ""),
-    ],
-)
-def test_the_next_command_follows_from_the_state(changes, command):
-    assert page.next_command({**summary(2), **changes}, LAUNCH) == command
-
-
-def test_a_command_with_hidden_values_is_no_next_command():
-    launch = {**LAUNCH, "command": f"{LAUNCH['command']} -e token=(hidden)"}
-    command = page.next_command({**summary(2), "state": "failed"}, launch)
-    assert command == "ansible-playbook playbooks/logs.yml -i mine -e job_id=digits-20261121-200000"
-
-
-def test_a_node_that_still_runs_the_job_needs_a_stop():
-    job = summary(2)
-    job["nodes"][1]["state"] = "running"
-    assert page.next_command(job, LAUNCH).startswith("ansible-playbook playbooks/stop.yml -i mine")
-
-
 def test_tiles_show_progress_time_left_and_a_smooth_rate():
     points = [{**point, "steps": 400.0} for point in series(200)]
     job = {**summary(2, failed=False), "state": "running", "metrics": {"step": 200.0, "steps": 400.0, "loss": 0.04}}
@@ -300,3 +275,36 @@ def test_thinning_keeps_ends_extremes_and_breaks(values, most):
     if finite:
         assert (min(drawn), max(drawn)) == (min(finite), max(finite))
     assert len(kept) - len(drawn) == len(values) - len(finite)
+
+
+def listed(*names, hosts=("n1",), about=()):
+    files = [page.OutputFile(host, name, 2048) for host in hosts for name in names]
+    return page.outputs(files, about)
+
+
+def test_outputs_are_links_in_a_section_of_their_own():
+    files = [page.OutputFile("n1", "results/a b#1?.csv", 2048), page.OutputFile("n1", "<b>100 %</b>.txt", 3)]
+    lines = ["outputs     runs/x/outputs: 2 files, 2 KiB", "not brought: n1: 'model.pt', 3 GiB"]
+    story = Story("succeeded.", [], [], outputs=lines)
+    made = job_page(summary(2, failed=False), [], story, {}, files=files)
+    assert 'href="outputs/n1/results/a%20b%231%3F.csv"' in made and "<b>100" not in made
+    assert 'href="outputs/n1/%3Cb%3E100%20%25%3C/b%3E.txt"' in made and "&lt;b&gt;100 %&lt;/b&gt;.txt</a>" in made
+    section = made[made.index('<section id="outputs"') :]
+    assert "2 files, 2 KiB" in section and "not brought: n1" in section and "runs/x" not in made
+    assert 'id="left"' not in made
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "a\ud800", "api_token=hunter2hunter2", "a\x1bb"])
+def test_a_name_that_cannot_be_shown_as_it_is_has_no_link(name):
+    [row] = listed(name)["rows"]
+    assert row["href"] == "" and row["name"] != name
+
+
+def test_of_thousands_of_outputs_the_first_are_links_and_a_few_are_seen():
+    found = listed(*(f"{number:05}.csv" for number in range(3000)), hosts=("n1", "n2"))
+    assert (len(found["rows"]), len(found["rows"] + found["folded"]), found["more"]) == (20, 500, 5500)
+    assert found["hosts"] and found["total"] == "6000 files, 11.7 MiB"
+
+
+def test_a_job_without_outputs_has_no_such_section():
+    assert page.outputs([], []) is None and 'id="outputs"' not in job_page(summary(2), [], STORY, {})

@@ -69,6 +69,7 @@ def test_root_starts_no_ranks_that_would_be_roots(site, ended):
 def test_outputs_are_brought_home_whole(site, ended):
     brought = ended / "outputs" / "here" / "model.pt"
     assert brought.read_text().split() == [str(number) for number in range(1, 9001)]
+    assert 'href="outputs/here/model.pt"' in (ended / "report.html").read_text()
     brought.unlink()
     assert f"outputs {ended}/outputs: 1 file" in site.succeed("playbooks/logs.yml", job_id=ended.name)
     assert brought.exists()

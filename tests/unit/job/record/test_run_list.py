@@ -9,7 +9,7 @@ from ansible.module_utils.trainyard.report import run_list
 from ansible.module_utils.trainyard.report.curves import together
 from ansible.module_utils.trainyard_controller import run_list as runs_of_controller
 from ansible_run import run_ansible
-from job_samples import make_job, make_plan, member, saved_record, saved_verification
+from job_samples import make_job, make_plan, member, saved_plan, saved_record, saved_verification
 
 PLAN = {**make_plan(make_job(), [member(0), member(1)]).as_dict(), "launch": {"by": "jane@laptop"}}
 GOODPUT = {"share": 0.5, "productive_s": 30.0, "steps": 20.0, "lost_steps": 20.0}
@@ -56,9 +56,74 @@ def test_runs_are_selected_by_state_name_and_age_with_running_ones_first():
 
 def test_the_table_has_only_columns_with_values():
     head, row = run_list.table([run_list.verification(REPORT)]).splitlines()
-    assert head.split() == ["run", "state", "started", "(UTC)", "took", "size"]
-    assert row.split() == ["verify-1", "pass", "2026-11-18", "11:06:40", "0:00:09", "2", "nodes"]
-    assert run_list.table([]) == "no runs"
+    assert head.split() == ["run", "state", "started", "(UTC)", "took", "size", "cluster"]
+    assert row.split() == ["verify-1", "pass", "2026-11-18", "11:06:40", "0:00:09", "2", "nodes", "lab"]
+    assert run_list.text([]) == "no runs"
+
+
+def test_drills_verifications_and_their_jobs_are_apart_from_jobs():
+    plans = [{**PLAN, "job_id": f"x-{at}", "asked_by": by} for at, by in enumerate(["drill.yml", "pair_check.yml", ""])]
+    every = [run_list.verification(REPORT), *(run_list.job(plan, RECORD) for plan in plans)]
+    blocks = [block.splitlines() for block in run_list.text(every).split("\n\n")]
+    assert [(block[0], [row.split()[0] for row in block[2:]]) for block in blocks] == [
+        ("Jobs", ["x-2"]),
+        ("Drills", ["x-0"]),
+        ("Verifications", ["verify-1"]),
+        ("Jobs of verifications and benchmarks", ["x-1"]),
+    ]
+    content = run_list.content(every, 1795000200.0)
+    assert [kind["title"] for kind in content["kinds"]] == [block[0] for block in blocks]
+
+
+def test_a_drill_is_one_row_with_its_result_and_its_page():
+    of_drill = [run_list.job({**PLAN, "job_id": f"d-{at}", "asked_by": "drill.yml"}, RECORD) for at in range(3)]
+    result = {"state": "pass", "headline": "survives: yes", "runs": [{"job_id": "d-0"}, {"job_id": "d-1"}]}
+    still, drill = run_list.drills(of_drill, {"d-0": result})
+    # The third one is of a drill that was interrupted.
+    assert (still.id, still.state, still.page) == ("d-2", "failed", "report.html")
+    assert (drill.id, drill.state, drill.progress, drill.page) == ("d-0", "pass", "survives: yes", "drill.html")
+
+
+HERE = runs_of_controller.Inventory("-i here", lambda host: host in ("n1", "n2"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "started_with", "state", "asked"),
+    [
+        (["n1", "n2"], "-i here", "unknown", True),
+        (["m1", "m2"], "-i there", "other_inventory", False),
+        # The hosts of another cluster may have the names of hosts here.
+        (["n1", "n2"], "-i there", "other_inventory", True),
+        # A plan of an earlier version does not have the inventory.
+        (["m1", "m2"], "", "other_inventory", False),
+        (["n1", "n2"], "", "unknown", True),
+    ],
+)
+def test_a_job_of_another_inventory_is_not_unknown_and_its_hosts_are_not_asked(
+    tmp_path, hosts, started_with, state, asked
+):
+    (tmp_path / "j-1/logs").mkdir(parents=True)
+    plan = saved_plan("j-1", {host: [number] for number, host in enumerate(hosts)}, launch={"inventory": started_with})
+    (tmp_path / "j-1/plan.json").write_text(json.dumps(plan))
+    seen = []
+
+    def ask(command, hosts, **_):
+        seen.extend(hosts)
+        return {host: {"running": {}, "ended": []} for host in hosts}
+
+    found = runs_of_controller.list_runs(tmp_path, ask, {}, HERE)
+    assert ([run["state"] for run in found["runs"]], bool(seen)) == ([state], asked)
+    assert set(seen) <= {"n1", "n2"}
+    away = state == "other_inventory" and bool(started_with)
+    assert ("other inventory" in found["text"]) == (state == "other_inventory")
+    command = "1 run of another inventory: ansible-playbook playbooks/jobs.yml -i there"
+    assert (command in found["text"]) == away and ("started with -i there" in found["text"]) == away
+    assert ("playbooks/jobs.yml -i there" in (tmp_path / "index.html").read_text()) == away
+
+
+def test_a_job_that_runs_or_has_ended_is_no_job_of_another_inventory():
+    assert run_list.job(PLAN, RECORD, elsewhere=True).state == "failed"
+    assert run_list.job(PLAN, None, "1/1", elsewhere=True).state == "running"
 
 
 def test_two_plans_differ_in_settings_alone():
@@ -117,7 +182,7 @@ def test_what_cannot_be_compared_is_named(runs):
     (runs / "digits-1" / "metrics.jsonl").write_text('{"step": 1.0, "loss": 2.0}\n{"step": 2.0, "loss": 1.0}\n')
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])
     content = (runs / "compare.html").read_text()
-    assert content.count("<svg") == 1 and "No setting differs." in content
+    assert content.count('<svg class="curve linear"') == 1 and "No setting differs." in content
 
 
 def test_two_runs_share_the_axes_of_a_drawing():
@@ -143,3 +208,13 @@ def test_the_playbook_lists_and_compares(runs):
     run_ansible(*call).expect(0, "digits-1 failed", "digits-2 succeeded", "verify-1 pass", f"page {runs}/index.html")
     run_ansible(*call, "-e", "jobs_compare=[digits-1, digits-2]").expect(0, "no setting differs")
     run_ansible(*call, "-e", "jobs_compare=[digits-1]").expect(2, "1 jobs to compare")
+
+
+def test_the_playbook_names_the_other_inventory_and_asks_none_of_its_hosts(tmp_path):
+    (tmp_path / "far-1/logs").mkdir(parents=True)
+    plan = saved_plan("far-1", {"gpu7": [0]}, launch={"inventory": "-i inventories/big"})
+    (tmp_path / "far-1/plan.json").write_text(json.dumps(plan))
+    call = ["ansible-playbook", "playbooks/jobs.yml", "-i", "inventories/localhost", "-e", f"trainyard_runs={tmp_path}"]
+    done = run_ansible(*call)
+    done.expect(0, "far-1 other inventory", "started with -i inventories/big", "playbooks/jobs.yml -i inventories/big")
+    assert "not known" not in done.text and "gpu7" not in done.text

@@ -136,6 +136,7 @@ def test_a_head_whose_monitor_reports_nothing_new_is_named_until_it_does(clock, 
 
     lost, shown, forgotten = followed(watching.OverSsh(plan(), ask))
     assert (lost, forgotten) == ("", [])
+    shown = [line for line in shown if "still: l" not in line]
     at = next(number for number, line in enumerate(shown) if line != "  l")
     first, second, again = shown[at : at + 3]
     assert first.startswith("  head node n1 answers, but its monitor reported nothing for 22 s; ranks may still run.")
@@ -209,7 +210,8 @@ def test_a_head_that_cannot_be_asked_ends_no_job_that_another_node_reports(clock
     job, asked = beside(GONE, *[node()] * 300, node(alive=False, end=CUT_OFF))
     began = clock.now
     lost, shown, _ = followed(job)
-    assert (lost, set(shown)) == ("", {"  n1 gives no answer; n2 still takes part in the job"})
+    assert (lost, shown[0]) == ("", "  n1 gives no answer; n2 still takes part in the job")
+    assert "  0:00:32   still: n1 gives no answer" in shown and len(set(shown)) == len(shown)
     assert clock.now - began > 500 and asked.count("n1") > 10
 
 
@@ -255,7 +257,9 @@ class Nodes:
     def followed(self):
         shown = []
         lost = watching.follow(self.watch(), self.forgotten.append, shown.append)
-        return lost, [line.strip() for at, line in enumerate(shown) if line not in shown[:at]]
+        return lost, [
+            line.strip() for at, line in enumerate(shown) if line not in shown[:at] and "   still: " not in line
+        ]
 
 
 def tells(answer, line, *restarts):
@@ -310,11 +314,57 @@ def test_a_watch_goes_on_with_the_new_head(clock):
     assert {"n1"} == set(nodes.forgotten) and sum("n1" in hosts for hosts in nodes.visits[2:]) in (3, 4)
 
 
-def test_the_choice_of_a_new_head_is_shown_until_it_is_over(clock, in_time):
+def test_the_choice_of_a_new_head_is_shown_until_it_is_over_and_no_line_twice(clock, in_time):
     nodes, shown = Nodes(clock, at(n1=lead(1.0, 1)), *[at()] * 20, at(n1=lead(2.0, 2, end=WELL))), []
     watching.follow(nodes.watch(), nodes.forgotten.append, shown.append)
     line = "  n1 gives no answer; if it is lost, the other nodes choose a new head"
-    assert shown[0] == "  step 1" and set(shown[1:-1]) == {line} and 3 <= len(shown[1:-1]) <= 12
+    assert shown[:2] == ["  step 1", line] and 3 <= len(shown[1:-1]) <= 20
+    assert all(each.endswith("   still: n1 gives no answer") for each in shown[2:-1])
+    assert len(set(shown)) == len(shown)
+
+
+def test_a_job_without_progress_has_a_hint_once(clock):
+    stuck = [{**runs(f"step {step}"), "stuck": True, "note": "no new progress"} for step in (2, 3)]
+    shown = []
+    job = Says(runs("step 1"), *stuck, runs("", state="over"))
+    watching.follow(job, lambda _: None, shown.append, hint="  next: see")
+    assert shown == ["  step 1", "  step 2", "  no new progress", "  next: see", "  step 3"]
+
+
+def test_remarks_are_shown_when_they_begin_once_a_minute_and_when_they_end(clock, in_time):
+    """The figures of the line move all the while."""
+    apart, slow = {"apart": "n1, n2 train each for itself"}, {"slow": "slow: rank 3 on n2"}
+
+    def line(second, remarks):
+        text = "   ".join((f"0:{second // 60:02}:{second % 60:02}", f"step {second}", *remarks.values()))
+        return {**runs(text), "lasting": remarks}
+
+    remarks = [{}, apart, apart, {**apart, **slow}, *[{**apart, **slow}] * 40, slow, {}]
+    lines = [line(2 * number, each) for number, each in enumerate(remarks)]
+    _, shown, _ = followed(Says(*lines, runs("", state="over")))
+    assert shown[:5] == [
+        "  0:00:00   step 0",
+        "  0:00:02   step 2   n1, n2 train each for itself",
+        "  0:00:04   step 4",
+        "  0:00:06   step 6   slow: rank 3 on n2",
+        "  0:00:08   step 8",
+    ]
+    # A poll every 2 s for a minute, then one every 9 s.
+    assert [line for line in shown[5:] if "n1, n2" in line] == [
+        f"  {at}   n1, n2 train each for itself   slow: rank 3 on n2"
+        for at in ("0:01:00   step 60", "0:01:14   step 74")
+    ]
+    assert shown[-4] == "  the nodes no longer train each for itself"
+    assert shown[-2:] == ["  no rank is slow any more", "  0:01:30   step 90"]
+
+
+def test_a_job_that_waits_in_a_queue_says_for_how_long(clock, in_time):
+    _, shown, _ = followed(Says(*[runs("waits: Priority; no nodes", state="pending")] * 11, runs("", state="over")))
+    assert shown == [
+        "  waits: Priority; no nodes",
+        "  0:00:08   still: waits: Priority",
+        "  0:00:16   still: waits: Priority",
+    ]
 
 
 def test_a_head_whose_monitor_is_suspended_is_replaced(clock):

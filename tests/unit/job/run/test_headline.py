@@ -102,7 +102,13 @@ CASES = {
                      "AssertionError: batch 100 is not divisible by world size 8", True, ""),
     "hydra's option": ("Could not override 'a.b'.\nKey 'b' is not in struct\n\n"
                        "Set the environment variable HYDRA_FULL_ERROR=1",
-                       "Could not override 'a.b'.", True, ""),
+                       "Could not override 'a.b'. Key 'b' is not in struct", True, ""),
+    "hydra's choices": ("In 'config': Could not find 'model/x'\n\nAvailable options in 'model':\n\ta",
+                        "In 'config': Could not find 'model/x' Available options in 'model': a", True, ""),
+    "pydantic's fields": (trace("pydantic.ValidationError: 2 validation errors for S") + "a\n  Field required\nb\n",
+                          "pydantic.ValidationError: 2 validation errors for S a Field required b", False, ""),
+    "MindSpore's role": (trace("RuntimeError: Role name '' is invalid. Maybe you call init() without mpirun"),
+                         "RuntimeError: Role name '' is invalid. Maybe you call init() without mpirun", True, "msrun"),
     "Ray's task": (trace("ray.exceptions.RayTaskError(ValueError): ray::f() (pid=8)") + '  File "/t.py", line 9, in f\n'
                    "ValueError: batch 100", "ValueError: batch 100", False, ""),
     "TensorFlow's graph": (

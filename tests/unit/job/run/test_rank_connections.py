@@ -171,6 +171,12 @@ def test_ranks_trained_apart_where_every_node_sampled_and_none_met(launcher, rep
     assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], reported) == found
 
 
+def test_programs_that_print_a_loss_each_were_to_train_together():
+    """As Lightning's Trainer does with the number of devices of one node."""
+    arguments = 3, ["n1", "n2", "n3"], {"n2": NEVER, "n3": NEVER}
+    assert meeting.apart("direct", *arguments, trained=True) == APART
+
+
 def summary(meeting_n2, state="succeeded"):
     results = both({"state": state, "finished": 1072.5}, launcher="torchrun")
     results["n1"]["monitor"]["meeting"], results["n2"]["monitor"]["meeting"] = None, meeting_n2

@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.job.file import launcher_programs
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run import worlds
 from ansible.module_utils.trainyard.job.run.head_state import cluster_state
@@ -73,6 +74,26 @@ def test_node_ranks_that_launchers_are_given(words, found):
     assert worlds.of_launcher(words.split()) == found
 
 
+ACCELERATE = "num_machines: 2\nmachine_rank: 0\nmain_process_ip: '192.0.2.7'\nrdzv_backend: static\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("accelerate launch --config_file one.yaml t.py", "one.yaml"),
+        ("accelerate launch t.py", "/home/a/.cache/huggingface/accelerate/default_config.yaml"),
+        ("torchrun --config_file one.yaml t.py", ""),
+    ],
+)
+def test_options_that_accelerate_has_in_a_file(command, file):
+    found = launcher_programs.find(command.split())
+    assert worlds.settings_file(found.called, found.words, {"HOME": "/home/a"}) == file
+    node = (worlds.NODE, 0, 2, "192.0.2.7")
+    assert worlds.of_launcher([*found.words, *worlds.of_file(ACCELERATE)]) == [node]
+    # The command decides.
+    assert worlds.of_launcher(["--machine_rank", "1", *worlds.of_file(ACCELERATE)])[0].number == 1
+
+
 @pytest.mark.parametrize(
     ("words", "is_one"),
     [
@@ -90,11 +111,38 @@ def reports(*nodes, met=()):
     """Return the reports of n1, n2, ...: each node has (holder, by, number, size) for each inner world."""
     keys = ("holder", "by", "number", "size")
     found = {
-        f"n{at + 1}": {"met": f"n{at + 1}" in met, "inner": [{**dict(zip(keys, each)), "at": "lo"} for each in inner]}
-        for at, inner in enumerate(nodes)
+        f"n{place + 1}": {
+            "met": f"n{place + 1}" in met,
+            "inner": [{**dict(zip(keys, each)), "at": "lo"} for each in inner],
+        }
+        for place, inner in enumerate(nodes)
     }
     assert not any(misfit(each, worlds.SHAPE) for each in found.values())
     return {host: {"worlds": each} for host, each in found.items()}
+
+
+def at(address, *nodes):
+    """Return the reports of nodes whose processes have this MASTER_ADDR."""
+    found = reports(*nodes)
+    for each in found.values():
+        for entry in each["worlds"]["inner"]:
+            entry["at"] = address
+    return found
+
+
+def test_a_process_that_waits_for_its_own_node_is_named():
+    """A launcher with a laptop's settings: main_process_ip is 127.0.0.1 on each node."""
+    nodes = own(0, size=2), own(1, size=2, number=1)
+    for address in ("127.0.0.1", "localhost", "::1"):
+        found = worlds.apart(at(address, *nodes), "direct")
+        assert found["text"].startswith(
+            f"n2 waits for itself: a process with RANK=1 and WORLD_SIZE=2 has MASTER_ADDR {address}"
+        )
+        assert found["hosts"] == ["n2"] and found["all"] and found["fixed"] and "--master-addr" in found["action"]
+    assert worlds.apart(at("n1", *nodes), "direct") is None
+    # The first process may not have been seen yet; or it is on the same node.
+    assert worlds.apart(at("localhost", [], nodes[1]), "direct") is None
+    assert worlds.apart(at("localhost", [], [*nodes[0], *nodes[1]]), "direct") is None
 
 
 def own(*holders, by=TORCH, number=0, size=8):

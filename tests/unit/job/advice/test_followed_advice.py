@@ -1,0 +1,199 @@
+"""Advice of findings about a launch is followed to the letter: its finding is gone then, and no other one has come.
+
+`CASES` are launches with a finding, and what the reader does for each part of its advice. `ELSEWHERE` are the parts
+that no launch of a test can follow, by the reason. All advice in the code has to be in one of the two.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import re
+from pathlib import Path
+
+import advice_hosts
+import advice_networks
+import advice_rank_tables
+import advice_slurm
+import advice_software
+import ansible.module_utils
+import pytest
+from advice_hosts import CLOCK
+from advice_readers import follow
+from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.device_queue import DeviceQueue
+from ansible.module_utils.trainyard_node.job.plan import preflight
+
+CASES = {
+    **advice_networks.CASES,
+    **advice_hosts.CASES,
+    **advice_software.CASES,
+    **advice_rank_tables.CASES,
+    **advice_slurm.CASES,
+}
+# Parts of advice that no launch of a test can follow, as patterns, by the reason.
+ELSEWHERE = {
+    "software of nodes has to be changed": (
+        r"run site\.yml( \(role \w+\) on [^ ;]+| to make them equal| on all nodes| with the same programs everywhere)?"
+        r"( with [\w ]+ in trainyard_frameworks)?",
+        r"an address that ansible_host does not give them belongs into their ssh_mesh_extra_principals",
+        r"install (it( \([^)]*\))?|such a version \([^)]*\)|a newer one(: role openmpi)?)",
+        r"install (the image's on the nodes \(openmpi_version\)|\S+ for that Python on the nodes)",
+        r"add [^ ]+ to (\S+_extra_packages, each as NAME==VERSION|the environment's packages \([^)]*\))",
+        r"set (pytorch_torchvision: auto|python_runtime_compiler: true)",
+        r"put container_runtime into trainyard_frameworks +\(docs/images.md\)",
+        r"repair the driver",
+        r"upgrade the driver: docs/nvidia.md",
+    ),
+    "hardware or the system has to be changed": (
+        r"check (npu-smi info -t health|cable, optical module switch port)",
+        r"check routes firewall (between|from) \S+ (to )?[^ ,]+",
+        r"check what keeps the time there \(timedatectl, chronyc sources\)",
+        r"see cable switch port \(ip -statistics link\) what sets up the network there",
+        r"see the GPUs, their links the kernel's log; run it there: \S+",
+        r"see what has it \(ps -e --sort=-rss; files in /dev/shm\)",
+        r"set it with hostnamectl set-hostname",
+        r"make that user there",
+        r"make it give it to \S+",
+        r"make it there",
+        r"put it there",
+        r"bring it there",
+        r"mount it read-write",
+        r"end what holds the ports of the head node",
+    ),
+    "a disk has to be full, or closed to root": (
+        r"make room( in [^ ,]+)?",
+        r"set trainyard_(runs|state) to another folder",
+        r"set trainyard_become: true",
+    ),
+    "mounts are read in a container, by test_image_facts": (r"correct job_mounts",),
+    "ports are drawn anew by each launch": (r"start the job again: it takes another port",),
+}
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch):
+    """Wait in no time, and have a network on which nobody answers."""
+    queue = functools.partial(DeviceQueue, clock=lambda: CLOCK.now, sleep=CLOCK.sleep)
+    monkeypatch.setattr(planning, "DeviceQueue", queue)
+    monkeypatch.setattr(preflight, "_connect_error", lambda where: "no answer" if where[0].startswith("10.66.") else "")
+
+
+# ---- what is advised
+
+CODE = Path(ansible.module_utils.__path__[-1])
+FILES = (
+    "trainyard/hardware/interfaces.py",
+    "trainyard/job/launchers/*.py",
+    "trainyard/job/placement/p*.py",
+    "trainyard/job/placement/rank_table.py",
+    "trainyard/job/plan/*.py",
+    "trainyard/job/schedulers/slurm*.py",
+    "trainyard_node/job/plan/*.py",
+    "trainyard_node/job/run/health_gate.py",
+    "trainyard_controller/planning.py",
+)
+VERBS = (
+    "add|begin|bring|check|choose|copy|correct|end|give|install|keep|launch|leave|let|lower|make|mount|move|name|"
+    "pull|put|raise|remove|rename|repair|replace|run|see|set|start|stop|take|use|wait|write"
+)
+
+
+def text_of(node):
+    """Return a text in the code, with X for each of its values; "" for other code."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "".join(text_of(part) or "X" for part in node.values) if isinstance(node, ast.JoinedStr) else ""
+
+
+def advised(path):
+    """Return the texts of a file that begin with a verb, and those that are the action of a finding."""
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    texts = {text_of(node) for node in nodes if id(node) not in inner}
+    actions = {text_of(action_of(node)) for node in nodes}
+    return {text for text in texts if re.match(f"({VERBS}) ", text)} | actions - {""}
+
+
+def action_of(node):
+    """Return the code of an action: what is assigned to this name, or the fourth argument of a finding."""
+    if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["action"]:
+        return node.value
+    is_finding = isinstance(node, ast.Call) and ast.unparse(node.func) in ("Finding", "Warned")
+    return node.args[3] if is_finding and len(node.args) > 3 else None
+
+
+@pytest.fixture
+def launches(tmp_path):
+    """Return what launches a world with a folder of its own, and how many there were."""
+
+    def launch(world):
+        CLOCK.now = 0.0
+        folder = tmp_path / f"launch{len(list(tmp_path.glob('launch*')))}"
+        folder.mkdir()
+        return world.launch(folder)
+
+    return launch
+
+
+def made(name, folder):
+    folder.mkdir(parents=True)
+    return CASES[name](folder)
+
+
+def same_problem(finding):
+    return finding.check, finding.expected, finding.action
+
+
+def what(findings):
+    return {(each.host, each.check, each.found) for each in findings}
+
+
+def found_by(name, tmp_path, launches):
+    """Return the finding whose advice has all parts of a case, and all findings of the launch."""
+    world, parts = made(name, tmp_path / "first")
+    findings = launches(world)
+    fitting = [each for each in findings if all(part in each.action for part in parts)]
+    assert fitting, f"no finding with {list(parts)}: {findings}"
+    return fitting[0], findings, parts
+
+
+def not_followed(action, parts=()):
+    """Return what is left of an advice without its `parts` and those that are in ELSEWHERE."""
+    for part in sorted(parts, key=len, reverse=True):
+        action = action.replace(part, "")
+    action = re.sub(r",? (or|and) ", " ", action)
+    for each in itertools.chain(*ELSEWHERE.values()):
+        action = re.sub(each, "", action)
+    return re.sub(r"\b(or|and|X)\b|\W", "", action) and action
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_part_of_an_advice_helps(name, tmp_path, launches):
+    finding, before, parts = found_by(name, tmp_path, launches)
+    rest = not_followed(finding.action, parts)
+    assert not rest, f"nobody follows {rest!r} of {finding.action!r}"
+    known = what(each for each in before if same_problem(each) != same_problem(finding))
+    for number, part in enumerate(parts):
+        world, changes = made(name, tmp_path / str(number))
+        # Parts may name the folder of their world.
+        follow(world, part, [*changes.values()][number])
+        after = launches(world)
+        assert what(after) <= known, f"{part!r} leads to {after}"
+
+
+def test_all_advice_is_followed_or_asks_for_a_machine(tmp_path, launches):
+    actions = [found_by(name, tmp_path / str(number), launches)[0].action for number, name in enumerate(CASES)]
+    files = [path for each in FILES for path in sorted(CODE.glob(each))]
+    missing = [
+        f"{path.relative_to(CODE)}: {text}"
+        for path in files
+        for text in advised(path)
+        if not_followed(text) and not any(re.search(as_pattern(text), action) for action in actions)
+    ]
+    assert len(files) > 20 and not missing, "\n".join(missing)
+
+
+def as_pattern(text):
+    return re.escape(text).replace("X", ".*")
