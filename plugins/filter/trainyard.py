@@ -265,6 +265,11 @@ def hosts_with(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], 
     return [host for host in hosts if hostvars[host].get(name)]
 
 
+def input_of_nodes(found: Iterable[Iterable[Mapping[str, str]]]) -> list[Finding]:
+    """Return the findings about the input of all nodes, equal ones once."""
+    return list(dict.fromkeys(Finding(**finding) for of_node in found for finding in of_node))
+
+
 # Rules that return findings or checks.
 RECORDS = {
     "ascend_findings": ascend.verify,
@@ -276,6 +281,7 @@ RECORDS = {
     "container_runtime_image_findings": images.input_findings,
     "container_runtime_input_findings": containers.input_findings,
     "container_runtime_probe_findings": containers.probe_findings,
+    "container_runtime_wrong_findings": input_of_nodes,
     "cuda_toolkit_findings": cuda_findings.check,
     "image_settings_findings": image.settings_findings,
     "measurement_findings": settings.findings,
@@ -287,6 +293,7 @@ RECORDS = {
     "nvidia_upgrade_findings": upgrade.stops,
     "openmpi_input_findings": openmpi.input_findings,
     "openmpi_ranks_findings": openmpi.ranks_findings,
+    "openmpi_wrong_findings": input_of_nodes,
     "openmpi_version_findings": openmpi.compare_versions,
     "oneflow_script_findings": compared.script_findings,
     "python_runtime_findings": compared.version_findings,
@@ -357,6 +364,8 @@ OTHERS: dict[str, Callable[..., Any]] = {
 }
 
 
+# A finding about the input of a node, made here.
+WRONG = dict.fromkeys(("check", "found", "expected", "action", "host"), str)
 # What filters read of each host.
 SOURCES = {
     "ascend_findings": Source("__ascend_checked", ascend_answers.STATE),
@@ -369,6 +378,7 @@ SOURCES = {
     ),
     "container_runtime_findings": Source("__container_runtime_read.state", software_answers.CONTAINERS),
     "container_runtime_probe_findings": Source("__container_runtime_probe.probe", software_answers.CONTAINER_PROBE),
+    "container_runtime_wrong_findings": Source("__container_runtime_wrong", [WRONG]),
     "cuda_toolkit_findings": Source("__cuda_toolkit_state.state", nvidia_answers.TOOLKITS),
     "cuda_toolkit_plan": Source("__cuda_toolkit_node", nvidia_answers.TOOLKITS_NODE),
     "hostfile_plan": Source("", DEVICES),
@@ -384,6 +394,7 @@ SOURCES = {
     "oneflow_script_findings": Source("", {"__oneflow_digests": software_answers.DIGESTS}),
     "openmpi_plan": Source("__openmpi_state.state", software_answers.OPENMPI),
     "openmpi_ranks_findings": Source("", software_answers.OPENMPI_RANKS),
+    "openmpi_wrong_findings": Source("__openmpi_wrong", [WRONG]),
     "openmpi_version_findings": Source("__openmpi_state.state", software_answers.OPENMPI),
     "python_runtime_findings": Source("", software_answers.ENVIRONMENT),
     "pytorch_build_findings": Source("", software_answers.ENVIRONMENT),
