@@ -202,7 +202,8 @@ def main() -> int:
     argv = [*command, f"--conf-dir={PROJECT / 'docs'}", f"--doctree-dir={SITE}.cache", str(PROJECT), str(SITE)]
     # Sphinx ends the lines of pages with \r.
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        done += (line.strip() for line in process.stdout or () if line.strip())
+        texts = (line.replace("\x1b[2K", "").strip() for line in process.stdout or ())
+        done += filter(None, texts)
     if process.returncode:
         return process.returncode
     write_texts()
