@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import counted, grouped
-from ..findings.redaction import safe_text
+from ..findings.redaction import HIDDEN, safe_text
 from ..job.drill import series
 from .curves import thinned
 from .plot import is_drawn, plot
@@ -37,7 +37,9 @@ def text(result: Data, page: str, command: str = "") -> str:
     notes = [f"  {safe_text(note)}" for note in result["notes"]]
     about = [*lines, *(["", *costs] if costs else []), *(["", *notes] if notes else []), "", f"page  {page}"]
     if result["state"] == "fail" and command:
-        about += ["next  do what stands above, then drill again", f"      {command}"]
+        about.append("next  do what stands above, then drill again")
+        # A command whose values are hidden cannot be called again as it stands.
+        about += [] if HIDDEN in command else [f"      {command}"]
     return "\n".join(about)
 
 

@@ -338,7 +338,7 @@ def tell(
         tls.meaning(tail) if tail else "",
         _left_over(summary, inventory),
         notes,
-        ("", "") if launch is None else next_step(summary, launch, tail),
+        next_step=("", "") if launch is None else next_step(summary, launch, tail),
     )
 
 

@@ -56,7 +56,8 @@ def test_a_failure_ends_with_its_explanation(killed, node_names):
     assert 0 < len(tail) <= 15
     assert tail[-1].removeprefix("    | ") == run.log(2).splitlines()[-1]
     assert f"  no process of the job is left on {host_list(node_names)}" in told
-    assert told[-1] == f"  report      {run.folder}/report.html"
+    assert told[-2] == f"  report      {run.folder}/report.html"
+    assert told[-1].startswith("  next        ansible-playbook ")
     assert "FAILED" not in run.output
     assert "fatal:" not in run.output
 

@@ -104,7 +104,9 @@ def test_a_healthy_launch_prints_less_than_a_page(all_agents, node_names):
     assert all(re.match(rf"  \d:\d\d:\d\d   \d/{size} ranks running", line) for line in progress)
     ended = run.lines.index(next(line for line in run.lines if line.startswith(f"Job {run.job_id} succeeded in 0:")))
     assert run.lines[ended].endswith(f": {size} ranks on {size} nodes.")
-    assert run.lines[-1] == f"  report      {folder}/report.html"
+    report, words, command = run.lines[-3:]
+    assert (report, words) == (f"  report      {folder}/report.html", "  next        all jobs, with their pages")
+    assert command.startswith("              ansible-playbook playbooks/jobs.yml -i ")
 
 
 def test_the_run_leaves_its_record(all_agents, node_names):

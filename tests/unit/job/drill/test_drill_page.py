@@ -38,6 +38,8 @@ def test_text_and_page_of_a_no_say_why_what_was_lost_and_what_to_do():
     assert 'id="answer"' not in pages.drill_page(made(runs()), JOB, runs())
     again = drill_page.text(made(lost), "runs/mine-1/drill.html", "ansible-playbook playbooks/drill.yml").splitlines()
     assert again[-2:] == ["next  do what stands above, then drill again", "      ansible-playbook playbooks/drill.yml"]
+    hidden = drill_page.text(made(lost), "runs/mine-1/drill.html", "ansible-playbook playbooks/drill.yml -e x=(hidden)")
+    assert hidden.splitlines()[-1] == "next  do what stands above, then drill again"
 
 
 def test_an_equal_reason_of_several_faults_is_one_line():

@@ -215,6 +215,6 @@ def test_the_playbook_names_the_other_inventory_and_asks_none_of_its_hosts(tmp_p
     plan = saved_plan("far-1", {"gpu7": [0]}, launch={"inventory": "-i inventories/big"})
     (tmp_path / "far-1/plan.json").write_text(json.dumps(plan))
     call = ["ansible-playbook", "playbooks/jobs.yml", "-i", "inventories/localhost", "-e", f"trainyard_runs={tmp_path}"]
-    done = run_ansible(*call)
+    done = run_ansible(*call, "-e", "jobs_state=other_inventory")
     done.expect(0, "far-1 other inventory", "started with -i inventories/big", "playbooks/jobs.yml -i inventories/big")
     assert "not known" not in done.text and "gpu7" not in done.text
