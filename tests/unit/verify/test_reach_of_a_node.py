@@ -224,5 +224,6 @@ def test_an_address_that_the_node_does_not_have_is_explained():
 
 
 def test_an_unknown_user_cannot_log_in():
-    result = agent.logins(host="n1", nodes=["n2"], user="nosuchuser", connect_timeout=1, parallel=1)
+    given = {"host": "n1", "nodes": ["n2"], "user": "nosuchuser", "connect_timeout": 1, "parallel": 1}
+    result = agent.answer("logins", given, 30)
     assert result == {"failed": True, "msg": "n1: there is no user nosuchuser; run the role node_baseline first."}

@@ -41,7 +41,8 @@ def test_a_stopped_launch_that_checks_its_nodes_starts_nothing(launch):  # noqa:
     wait_for(run.held.exists, "the first visit")
     job_id, name = of_launch(run)
     begin, end = f"Job {job_id} is not started yet: its launch", "before it starts anything."
-    assert Stop(run, "--check", job_name=name).end() == (0, f"{begin} would be told, and end {end}")
+    told = f"{begin} would be told, and end {end} next the same without --check"
+    assert Stop(run, "--check", job_name=name).end() == (0, told)
     assert Stop(run, job_name=name).end() == (0, f"{begin} has been told, and ends {end}")
     run.hold.unlink()
     assert run.end() == 2
