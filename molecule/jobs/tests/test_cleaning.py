@@ -73,7 +73,7 @@ def test_old_jobs_go_by_their_age_and_not_again(play, nodes, jobs):
     assert "  forgotten-20200101-000000 on n1, n2" in run.lines
     assert has(nodes, "forgotten-20200101-000000") == []
     assert has(nodes, runs.job_id) == ["n1", "n2"]
-    assert play("playbooks/clean.yml", clean_days=30).wait().lines[-1] == "Nothing to remove."
+    assert "Nothing to remove." in play("playbooks/clean.yml", clean_days=30).wait().lines
 
 
 def test_an_archive_of_a_job_that_has_ended_holds_none_of_its_secrets(play, nodes, jobs):
