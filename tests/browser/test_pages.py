@@ -78,7 +78,7 @@ def with_outputs():
 def hanging():
     job = hung(2)
     launch = {"command": "ansible-playbook launch.yml -e @jobs/digits.yml", "job": {"job_name": "digits"}}
-    return job_page(job, series(200), tell(job, "runs/x", "", []), launch)
+    return job_page(job, series(200), tell(job, "runs/x", "", [], launch=launch), launch)
 
 
 def drilled():
