@@ -54,7 +54,7 @@ _PROGRESS_S = 7.0
 # The step that the lines of progress name, by question: the counts of two steps are not those of one. None: no lines,
 # as whoever asks again and again has lines of its own.
 _STEPS: Mapping[str, str | None] = {
-    **dict.fromkeys(("state", "follow", "busy", "bring_image", "installing"), None),
+    **dict.fromkeys(("state", "follow", "busy", "bring_image", "progress"), None),
     **dict.fromkeys(("probe", "verify", "running", "baseline", "folders", "in_use"), "reading the nodes"),
     "preflight": "checking the nodes before the start",
     "start": "starting the ranks",

@@ -33,18 +33,24 @@ def read(hosts: Collection[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def asked(nodes: FanOut, host: str, question: str, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Have a host answer a question again and again meanwhile, and keep `progress` of the answers."""
-    stop = threading.Event()
+def asked(action: Any, variables: Mapping[str, Any], path: str, url: str = "") -> Iterator[None]:
+    """Ask the host of a task's action again and again meanwhile how far it is, and keep the answers.
+
+    The task installs into the environment at `path`, or downloads a URL into that folder.
+    """
+    stop, host = threading.Event(), variables["inventory_hostname"]
+    nodes = FanOut(action, variables)
 
     def ask() -> None:
+        last = None
         while not stop.wait(EVERY_S):
-            record = nodes.ask(question, {host: arguments}, limit_s=LIMIT_S)[host].get("progress")
+            asked_for = {"path": path, "url": url, "last": last}
+            last = nodes.ask("progress", {host: asked_for}, limit_s=LIMIT_S)[host].get("progress")
             with contextlib.suppress(OSError):
-                write_json(_file(host), record)
+                write_json(_file(host), last)
 
     # Ansible's templates are for one thread, so the connection is made here.
-    if nodes.ready(host):
+    if not action._task.check_mode and not action._task.delegate_to and nodes.ready(host):
         threading.Thread(target=ask, daemon=True).start()
     try:
         yield

@@ -410,11 +410,11 @@ def pytorch_offer(**arguments: Any) -> Answer:
     return read(**arguments)
 
 
-def installing(*, path: str) -> Answer:
-    """Return the `progress` of an installation into the environment at `path`; null where nothing is installed."""
-    from .software.environment_progress import read
+def progress(**arguments: Any) -> Answer:
+    """Return the `progress` of an installation or a download (download_progress.of_task); null where none runs."""
+    from .software.download_progress import of_task
 
-    return {"progress": read(Path(path))}
+    return {"progress": of_task(**arguments)}
 
 
 def keep_record(*, settings: dict[str, Any], begin: bool) -> Answer:
@@ -437,7 +437,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
         *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints, verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, ssh_keys, logins, can_install, pytorch_offer, installing, in_use, keep_record, removal),
+        *(baseline, ssh_keys, logins, can_install, pytorch_offer, progress, in_use, keep_record, removal),
     )
 }
 

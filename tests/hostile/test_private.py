@@ -210,7 +210,7 @@ ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 def test_roles_that_fetch_what_root_uses_have_a_folder_for_it_and_look_again():
     """Data sets are the training user's own: nothing of them is run."""
-    roles = {path.parents[1] for path in ROLES.glob("*/tasks/*.yml") if "get_url:" in path.read_text()}
+    roles = {path.parents[1] for path in ROLES.glob("*/tasks/*.yml") if " download:" in path.read_text()}
     assert {role.name for role in roles} == {
         "ascend",
         "cuda_toolkit",

@@ -126,8 +126,8 @@ def tasks(value):
 
 def test_every_download_has_a_checksum():
     files = [*PROJECT.glob("roles/*/tasks/*.yml"), *PROJECT.glob("playbooks/*.yml")]
-    found = [task["ansible.builtin.get_url"] for path in files for task in tasks(yaml.safe_load(path.read_text()))
-             if "ansible.builtin.get_url" in task]  # fmt: skip
+    found = [task["download"] for path in files for task in tasks(yaml.safe_load(path.read_text()))
+             if "download" in task]  # fmt: skip
     assert len(found) > 3
     assert [each["url"] for each in found if not each.get("checksum") or not each.get("validate_certs", True)] == []
 

@@ -2,7 +2,7 @@
 """Describe what tasks have installed or downloaded: `n1, n2: installed torch 2.9.0 and 21 others (1.2 GiB) in 48 s`.
 
 The modules of this project return `installed`: `packages` (name and version, the most important one first) and `bytes`.
-From apt, dnf and get_url only their own results are there. Sizes are bytes, times are seconds.
+From apt, dnf and get_url (action download) only their own results are there. Sizes are bytes, times are seconds.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _requested(result: Mapping[str, Any]) -> list[str]:
 
 def done_text(action: str, result: Mapping[str, Any]) -> str:
     """Return what a task has installed or downloaded; "" for nothing. `action` is the name of its module."""
-    if action == "get_url":
+    if action == "download":
         size, name = result.get("size"), urlsplit(str(result.get("url", ""))).path.rpartition("/")[2]
         # A file that was there already is not downloaded; only the message tells.
         downloaded = str(result.get("msg", "")).startswith("OK") and name

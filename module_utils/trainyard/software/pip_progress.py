@@ -59,11 +59,12 @@ class PipOutput:
 def text(record: Mapping[str, Any]) -> str:
     """Return how far an installation is: `torch-2.9.0: 212 MiB of 812 MiB, 11 MiB/s, 57 s left`; "" at its begin.
 
-    `record`: phase, file, number, and of the present step `done`, `total` (0: not known) and `seconds`.
+    `record`: phase, file, number (0: the only one), and of the present step `done`, `total` (0: not known) and
+    `seconds`.
     """
     done, total, seconds = record["done"], record["total"], record["seconds"]
     what = "-".join(record["file"].split("-")[:2]) or _WORDS.get(record["phase"], "")
-    if record["phase"] == DOWNLOAD:
+    if record["phase"] == DOWNLOAD and record["number"]:
         what = f"download {record['number']}, {what}" if what else ""
     if not what:
         return ""

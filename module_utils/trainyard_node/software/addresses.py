@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that an address holds a file, without downloading it."""
+"""Read of an address whether it holds a file, and how large it is, without downloading it."""
 
 from __future__ import annotations
 
 import base64
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -22,12 +23,21 @@ def fault(url: str) -> str:
         return "" if Path(unquote(parts.path)).is_file() else "there is no such file on the node"
     if parts.scheme not in ("http", "https"):
         return ""
-    status, reason = _request(url, "HEAD")
+    status, reason, _ = _request(url, "HEAD")
     return _request(url, "GET")[1] if status in _NO_HEAD else reason
 
 
-def _request(url: str, method: str) -> tuple[int, str]:
-    """Return the status and why the file cannot be had; 0 for a server without an answer."""
+def size(url: str) -> int:
+    """Return the size of a file at a https, http or file address in bytes; 0 where it is not known."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        path = Path(unquote(parts.path))
+        return path.stat().st_size if path.is_file() else 0
+    return _request(url, "HEAD")[2] if parts.scheme in ("http", "https") else 0
+
+
+def _request(url: str, method: str) -> tuple[int, str, int]:
+    """Return the status, why the file cannot be had, and its size; 0 without an answer, and for an unknown size."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     bare = urlunsplit(parts._replace(netloc=host, fragment=""))
@@ -38,11 +48,12 @@ def _request(url: str, method: str) -> tuple[int, str]:
     if method == "GET":
         request.add_header("Range", "bytes=0-0")
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S):  # noqa: S310
-            return 200, ""
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            length = answer.headers.get("Content-Length") or ""
+            return 200, "", int(length) if re.fullmatch("[0-9]{1,15}", length) else 0
     except urllib.error.HTTPError as error:
-        return error.code, f"HTTP {error.code} {error.reason}"
+        return error.code, f"HTTP {error.code} {error.reason}", 0
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         # pip and get_url have certificates of their own.
-        return 0, "" if isinstance(reason, ssl.SSLError) else f"no answer: {reason}"
+        return 0, "" if isinstance(reason, ssl.SSLError) else f"no answer: {reason}", 0

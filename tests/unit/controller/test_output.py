@@ -272,7 +272,7 @@ SLOW = """
   gather_facts: false
   tasks:
     - name: Download the archive of {{ part }}
-      ansible.builtin.get_url: {url: "file://{{ here }}/archive.tar", dest: "{{ here }}/{{ inventory_hostname }}"}
+      download: {url: "file://{{ here }}/archive.tar", dest: "{{ here }}/{{ inventory_hostname }}"}
       vars: {part: MPI}
     - name: Build it
       ansible.builtin.command: sleep 2

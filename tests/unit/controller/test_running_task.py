@@ -127,10 +127,10 @@ def test_a_long_task_that_changes_something_says_how_long_it_took(screen):
 
 
 def test_items_of_a_loop_are_results_too(screen):
-    screen.begin("n1", action="get_url")
+    screen.begin("n1", action="download")
     screen.wait(1)
     items = [{"msg": "OK (1 bytes)", "size": 5 << 20, "url": f"http://mirror/{name}"} for name in ("a.run", "b.run")]
-    screen.running.ended("n1", "get_url", {"results": items})
+    screen.running.ended("n1", "download", {"results": items})
     screen.running.begin(None)
     assert screen.text == ["n1: downloaded a.run (5 MiB), downloaded b.run (5 MiB) in 1 s"]
 

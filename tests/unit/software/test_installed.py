@@ -61,8 +61,8 @@ TORCH = {"packages": ["torch 2.9.0", "numpy 2.4.6", "sympy 1.14"], "bytes": 8514
         ("package", by_apt(), "installed libmunge2 0.5.15-2+deb12u1 and 19 others (21 MiB)"),
         ("dnf", {"changed": True, "results": ["Installed: gcc-11.5-2.el9.x86_64"]}, "installed gcc-11.5-2.el9.x86_64"),
         ("apt", {"changed": True, "stdout": "", "invocation": {"module_args": {"name": "git"}}}, ""),
-        ("get_url", GOT, "downloaded cuda.run (45 MiB)"),
-        ("get_url", {**GOT, "msg": "file already exists"}, ""),
+        ("download", GOT, "downloaded cuda.run (45 MiB)"),
+        ("download", {**GOT, "msg": "file already exists"}, ""),
     ],
 )
 def test_results_of_tasks(action, result, expected):

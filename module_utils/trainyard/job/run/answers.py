@@ -278,7 +278,7 @@ SHAPES: dict[str, Shape] = {
     "checkpoints": {"names": Few(str, MAX_INSPECTED + 1)},
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
-    "installing": {"progress": (INSTALLING, NOTHING)},
+    "progress": {"progress": (INSTALLING, NOTHING)},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
     "pytorch_offer": {
         **dict.fromkeys(("accelerators", "usual", "asks_index"), bool),
