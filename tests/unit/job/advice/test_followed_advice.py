@@ -9,19 +9,22 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import os
 import re
 from pathlib import Path
 
 import advice_hosts
+import advice_kubernetes
 import advice_networks
 import advice_rank_tables
+import advice_scripts
 import advice_slurm
 import advice_software
 import ansible.module_utils
 import pytest
 from advice_hosts import CLOCK
 from advice_readers import follow
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller import planning, scheduler_clients
 from ansible.module_utils.trainyard_controller.device_queue import DeviceQueue
 from ansible.module_utils.trainyard_node.job.plan import preflight
 
@@ -31,6 +34,8 @@ CASES = {
     **advice_software.CASES,
     **advice_rank_tables.CASES,
     **advice_slurm.CASES,
+    **advice_kubernetes.CASES,
+    **advice_scripts.CASES,
 }
 # Parts of advice that no launch of a test can follow, as patterns, by the reason.
 ELSEWHERE = {
@@ -63,9 +68,26 @@ ELSEWHERE = {
         r"end what holds the ports of the head node",
     ),
     "a disk has to be full, or closed to root": (
+        r"give the right to read",
         r"make room( in [^ ,]+)?",
         r"set trainyard_(runs|state) to another folder",
         r"set trainyard_become: true",
+    ),
+    "the client and the API of Kubernetes answer": (
+        r"ask the administrator of the cluster for (them|the rights of docs/kubernetes.md)",
+        r"check the cluster's own events logs",
+        r"correct the variable in the message",
+        r"create (it|the Secret ConfigMap that it names in the job's namespace)",
+        r"find what holds it: kubectl -n \S+ describe \S+ \S+",
+        r"have it installed",
+        r"KUBECONFIG in the environment",
+        r"log in again",
+        r"(start the job again: each run has its own name|wait a moment, then start the job again)",
+        r"the names of claims Secrets in the job file",
+        r"the network a VPN; try: kubectl version",
+        r"run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt",
+        # A job that has started lacks its image.
+        r"check job_image job_kubernetes.image_pull_secrets for a registry that requires a login",
     ),
     "mounts are read in a container, by test_image_facts": (r"correct job_mounts",),
     "ports are drawn anew by each launch": (r"start the job again: it takes another port",),
@@ -74,9 +96,12 @@ ELSEWHERE = {
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch):
-    """Wait in no time, and have a network on which nobody answers."""
+    """Wait in no time; have a network on which nobody answers, a cluster of Kubernetes, and files closed to root."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, *mode: Path(path).name != "closed" and access(path, *mode))
     queue = functools.partial(DeviceQueue, clock=lambda: CLOCK.now, sleep=CLOCK.sleep)
     monkeypatch.setattr(planning, "DeviceQueue", queue)
+    monkeypatch.setattr(scheduler_clients, "Cluster", advice_kubernetes.Cluster)
     monkeypatch.setattr(preflight, "_connect_error", lambda where: "no answer" if where[0].startswith("10.66.") else "")
 
 
@@ -89,13 +114,17 @@ FILES = (
     "trainyard/job/placement/p*.py",
     "trainyard/job/placement/rank_table.py",
     "trainyard/job/plan/*.py",
-    "trainyard/job/schedulers/slurm*.py",
+    "trainyard/job/schedulers/*.py",
+    "trainyard/job/schedulers/kubernetes/*.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
+    "trainyard_controller/kubernetes_*.py",
     "trainyard_controller/planning.py",
+    "trainyard_controller/source_folder.py",
 )
 VERBS = (
-    "add|begin|bring|check|choose|copy|correct|end|give|install|keep|launch|leave|let|lower|make|mount|move|name|"
+    "add|ask|begin|bring|check|choose|copy|correct|create|end|give|have it|install|keep|launch|leave|let|log in|lower|"
+    "make|mount|move|name|"
     "pull|put|raise|remove|rename|repair|replace|run|see|set|start|stop|take|use|wait|write"
 )
 
