@@ -56,7 +56,7 @@ def started(name, text, command=None, **job):
 
 
 CASES = {
-    # What is sent.
+    # The folder that is sent.
     "the whole machine": lambda folder: (
         sent(folder, source="/"),
         {"name that folder as job_source": {"source": str(folder / "source")}},
@@ -94,7 +94,7 @@ CASES = {
         World().having(files={"train.py": "", "data": os.urandom(MAX_SOURCE).hex()}),
         {"keep data and checkpoints elsewhere (role dataset, job_data)": lambda world: world.files.pop("data")},
     ),
-    # What is started.
+    # The program that is started.
     "a script without its folder": lambda _: (
         World(command=["train.py"]),
         {"write job_command: [python3, train.py]": AS_WRITTEN},

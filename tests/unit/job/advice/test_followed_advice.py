@@ -18,6 +18,7 @@ import advice_kubernetes
 import advice_networks
 import advice_rank_tables
 import advice_scripts
+import advice_site
 import advice_slurm
 import advice_software
 import ansible.module_utils
@@ -36,6 +37,7 @@ CASES = {
     **advice_slurm.CASES,
     **advice_kubernetes.CASES,
     **advice_scripts.CASES,
+    **advice_site.CASES,
 }
 # Parts of advice that no launch of a test can follow, as patterns, by the reason.
 ELSEWHERE = {
@@ -89,6 +91,31 @@ ELSEWHERE = {
         # A job that has started lacks its image.
         r"check job_image job_kubernetes.image_pull_secrets for a registry that requires a login",
     ),
+    "hosts answer over ssh": (
+        r"allow (\S+ without one \(NOPASSWD in sudoers\)|sudo for the connecting user)",
+        r"check ansible_host ansible_port, as the jump host knows them",
+        r"check its owner space",
+        r"check the output of a login there, whether its shell runs commands ansible_python_interpreter",
+        r"correct it \(-K\)",
+        r"correct it \(-k ansible_password\) ansible_user",
+        r"give the password with -K",
+        r"install python3",
+        r"beside it name that",
+        r"install sshpass on the controller",
+        r"let the shell's profile print only in a terminal \(\[ -t 1 \] in .*\)",
+        r"log in (by a key: ansible_ssh_private_key_file|once: ssh \S+; compare the key that it shows answer yes)",
+        r"log in there once by itself check ProxyJump in ansible_ssh_common_args",
+        r"name another one",
+        r"in ansible_python_interpreter",
+        r"repair it leave it out",
+        r"to see more: \S+ -vvv",
+        r"run it again( with -vvv, which shows all of it)?",
+        r"set ansible_ssh_private_key_file ansible_ssh_common_args: -o IdentitiesOnly=yes",
+        r"set ansible_user ansible_ssh_private_key_file",
+        r"bring the key there: ssh-copy-id USER@\S+; with a password add -k",
+        r"set ansible_remote_tmp",
+        r"set trainyard_become: false( if the user needs no root)?",
+    ),
     "mounts are read in a container, by test_image_facts": (r"correct job_mounts",),
     "ports are drawn anew by each launch": (r"start the job again: it takes another port",),
 }
@@ -109,6 +136,9 @@ def simulated(monkeypatch):
 
 CODE = Path(ansible.module_utils.__path__[-1])
 FILES = (
+    "trainyard/cluster/hosts.py",
+    "trainyard/cluster/survey.py",
+    "trainyard/cluster/unreachable.py",
     "trainyard/hardware/interfaces.py",
     "trainyard/job/launchers/*.py",
     "trainyard/job/placement/p*.py",
