@@ -19,6 +19,7 @@ import advice_networks
 import advice_rank_tables
 import advice_scripts
 import advice_site
+import advice_site_software
 import advice_slurm
 import advice_software
 import ansible.module_utils
@@ -38,6 +39,7 @@ CASES = {
     **advice_kubernetes.CASES,
     **advice_scripts.CASES,
     **advice_site.CASES,
+    **advice_site_software.CASES,
 }
 # Parts of advice that no launch of a test can follow, as patterns, by the reason.
 ELSEWHERE = {
@@ -50,6 +52,11 @@ ELSEWHERE = {
         r"add [^ ]+ to (\S+_extra_packages, each as NAME==VERSION|the environment's packages \([^)]*\))",
         r"set (pytorch_torchvision: auto|python_runtime_compiler: true)",
         r"put container_runtime into trainyard_frameworks +\(docs/images.md\)",
+        r"disable Secure Boot",
+        r"(install|remove) (driver )?X( \(X\))?(, install X \(X\))?",
+        r"check `lspci -d 10de:`( the machine's own log)?",
+        r"run `dpkg --configure -a` `apt -f install`",
+        r"remove it the way it came \(apt purge, nvidia-uninstall\)",
         r"repair the driver",
         r"upgrade the driver: docs/nvidia.md",
     ),
@@ -146,6 +153,8 @@ FILES = (
     "trainyard/job/plan/*.py",
     "trainyard/job/schedulers/*.py",
     "trainyard/job/schedulers/kubernetes/*.py",
+    "trainyard/nvidia/driver_plan.py",
+    "trainyard/software/datasets.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
     "trainyard_controller/kubernetes_*.py",
