@@ -1,11 +1,13 @@
-"""Settings of drivers and data sets that site.yml refuses, and what readers do for each part of the advice."""
+"""Settings of drivers, data sets and OneFlow that site.yml refuses, and what readers do for each part of the advice."""
 
 from __future__ import annotations
 
 from ansible.module_utils.trainyard.nvidia import driver_plan
-from ansible.module_utils.trainyard.software import datasets
+from ansible.module_utils.trainyard.software import datasets, oneflow
 from test_nvidia_driver_plan import RUNFILE, host
 
+PAGE = "oneflow_find_links to [https://release.oneflow.info] or a mirror"
+WHEEL = {"wheel_url": "https://x/y.whl", "wheel_sha256": "0" * 64}
 INSTALLED_RUNFILE = {"provider": "runfile", "version": "550.54.15", "runfile": "550.54.15"}
 
 
@@ -29,6 +31,17 @@ class DataSets:
     def launch(self, _):
         """Return the findings on the list."""
         return datasets.plan(self.sets)[1]
+
+
+class OneFlow:
+    """The settings of the role oneflow."""
+
+    def __init__(self, version, **settings):
+        self.settings = {"version": version, **settings}
+
+    def launch(self, _):
+        """Return what is wrong with the settings."""
+        return [*oneflow.input_findings(oneflow.Settings(**self.settings))]
 
 
 def settings(**changes):
@@ -94,5 +107,34 @@ CASES = {
     "a wrong sum of a data set": lambda _: (
         DataSets({"name": "cifar10", "sha256": "x"}),
         {"correct it": last(sha256="a" * 64)},
+    ),
+    # OneFlow.
+    "a build that OneFlow does not have": lambda _: (
+        OneFlow("0.8.0+cu117"),
+        {
+            f"correct it and set {PAGE}": settings(version="0.8.0+cu112", places=["https://release.oneflow.info"]),
+            "set oneflow_wheel_url and oneflow_wheel_sha256": settings(**WHEEL),
+        },
+    ),
+    "a build that a mirror does not have": lambda _: (
+        OneFlow("0.8.0+cu117", places=["/wheels"]),
+        {
+            "correct it": settings(version="0.8.0+cu112"),
+            "set oneflow_wheel_url and oneflow_wheel_sha256": settings(**WHEEL),
+        },
+    ),
+    "a release that no index has": lambda _: (
+        OneFlow("0.7.0"),
+        {
+            f"set oneflow_version to a build and {PAGE}": settings(version="0.7.0+cpu", places=["/wheels"]),
+            "set oneflow_wheel_url and oneflow_wheel_sha256": settings(**WHEEL),
+        },
+    ),
+    "an unknown release of OneFlow": lambda _: (
+        OneFlow("0.9.1"),
+        {
+            "set oneflow_python_min and oneflow_python_max to the Pythons that it has wheels for, and add to "
+            "oneflow_packages what it needs": settings(python_min="3.8", python_max="3.10", packages=["numpy==1.23.5"])
+        },
     ),
 }

@@ -1,7 +1,7 @@
-"""Advice of findings about a launch is followed to the letter: its finding is gone then, and no other one has come.
+"""Advice of findings about launches and sites is followed: its finding is gone then, and no other one has come.
 
-`CASES` are launches with a finding, and what the reader does for each part of its advice. `ELSEWHERE` are the parts
-that no launch of a test can follow, by the reason. All advice in the code has to be in one of the two.
+`CASES` are launches, or checks of site.yml, with a finding, and what the reader does for each part of its advice.
+`ELSEWHERE` are the parts that no test can follow, by the reason. All advice in the code has to be in one of the two.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ ELSEWHERE = {
         r"check `lspci -d 10de:`( the machine's own log)?",
         r"run `dpkg --configure -a` `apt -f install`",
         r"remove it the way it came \(apt purge, nvidia-uninstall\)",
+        r"make its environment on every node yourself name it in job_venv \(docs/oneflow.md, job_oneflow_style: \S+\)",
         r"repair the driver",
         r"upgrade the driver: docs/nvidia.md",
     ),
@@ -155,6 +156,7 @@ FILES = (
     "trainyard/job/schedulers/kubernetes/*.py",
     "trainyard/nvidia/driver_plan.py",
     "trainyard/software/datasets.py",
+    "trainyard/software/oneflow.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
     "trainyard_controller/kubernetes_*.py",
