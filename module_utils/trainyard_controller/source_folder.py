@@ -79,7 +79,7 @@ def read(source: str) -> Source:
                 _add(found, folder, inside / name, ignored, spec_file)
             if found.is_too_large():
                 break
-        findings = _findings(source, found)
+        findings = _findings(source, found, spec_file)
         archive = b"" if findings else _pack(folder, found)
     except OSError as error:
         return Source([], b"", {}, [_finding(_reason(error))])
@@ -172,22 +172,24 @@ def _finding(found: str) -> Finding:
     return Finding("job_source", found, expected, "name that folder as job_source")
 
 
-def _findings(source: str, found: _Found) -> list[Finding]:
+def _findings(source: str, found: _Found, spec_file: str) -> list[Finding]:
     problems = []
+    # A new .trainyardignore alone would send what .gitignore has left out.
+    ignore = _IGNORE_FILES[0] + (", with the lines of .gitignore" if spec_file == _IGNORE_FILES[1] else "")
     if found.is_too_large():
         size = f"{source} has more: {len(found.files)} files, {found.size >> 20} MiB, and not all read"
         expected = f"at most {MAX_FILES} files and {MAX_BYTES >> 30} GiB, as it is sent to all nodes"
-        action = "name the folder of the scripts alone, or list the other files in .trainyardignore"
+        action = f"name the folder of the scripts alone, or list the other files in {ignore}"
         problems.append((size, expected, action))
     if found.leaving:
         expected = "links that stay in job_source: others would send files from elsewhere on the controller"
-        action = "copy the files into the folder, or list the link in .trainyardignore"
+        action = f"copy the files into the folder, or list the link in {ignore}"
         problems.append((f"{_some(found.leaving)} in {source}", expected, action))
     if found.unreadable:
         expected = "files that the user of ansible-playbook may read"
-        problems.append((_some(found.unreadable), expected, "give the right to read, or list it in .trainyardignore"))
+        problems.append((_some(found.unreadable), expected, f"give the right to read, or list it in {ignore}"))
     if found.unnamed:
-        action = "rename it, or list it in .trainyardignore as a pattern such as caf*.txt"
+        action = f"rename it, or list it as a pattern such as caf*.txt in {ignore}"
         problems.append((_some(found.unnamed), "names in UTF-8, as plans and nodes have them", action))
     return [Finding("job_source", *problem) for problem in problems]
 

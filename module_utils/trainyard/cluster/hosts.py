@@ -215,21 +215,28 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
 def user_findings(node: Node, settings: ClusterSettings) -> list[Finding]:
     """Find a training user with other numbers, and numbers that another user or group holds."""
     user, uid, group, gid = settings.user, settings.uid, settings.group, settings.gid
-    problems = []
+    # The last item is the number that the user or the group has there.
+    problems: list[tuple[str, str, str, int | None]] = []
     if node.user is not None and node.user["uid"] != uid:
-        problems.append(("uid", f"{user} has uid {node.user['uid']}", f"uid {uid}, the same on all nodes"))
+        own = node.user["uid"]
+        problems.append(("uid", f"{user} has uid {own}", f"uid {uid}, the same on all nodes", own))
     if node.user is not None and node.user["gid"] != gid:
-        problems.append(("gid", f"{user} has gid {node.user['gid']}", f"gid {gid}, the same on all nodes"))
+        own = node.user["gid"]
+        problems.append(("gid", f"{user} has gid {own}", f"gid {gid}, the same on all nodes", own))
     if node.uid_owner not in ("", user):
-        problems.append(("uid", f"uid {uid} belongs to {node.uid_owner}", f"uid {uid} free for {user}"))
+        problems.append(("uid", f"uid {uid} belongs to {node.uid_owner}", f"uid {uid} free for {user}", None))
     if node.group_gid is not None and node.group_gid != gid:
-        problems.append(("group", f"group {group} has gid {node.group_gid}", f"gid {gid}"))
+        problems.append(("group", f"group {group} has gid {node.group_gid}", f"gid {gid}", node.group_gid))
     if node.user is None and node.gid_owner not in ("", group):
-        problems.append(("group", f"gid {gid} belongs to group {node.gid_owner}", f"gid {gid} free for group {group}"))
+        found, expected = f"gid {gid} belongs to group {node.gid_owner}", f"gid {gid} free for group {group}"
+        problems.append(("group", found, expected, None))
     findings = []
-    for kind, found, expected in problems:
+    for kind, found, expected, number in problems:
         variable = "trainyard_uid" if kind == "uid" else "node_baseline_gid"
-        action = f"choose a number that is free on all nodes ({variable}), or change the existing one"
+        choice = f"choose a number that is free on all nodes ({variable})"
+        if number is not None:
+            choice = f"set {variable}: {number}, if nobody else has it on any node"
+        action = f"{choice}, or change the existing one"
         findings.append(Finding(f"{kind} of the training user", found, expected, action, host=node.name))
     return findings
 

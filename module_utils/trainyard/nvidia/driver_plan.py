@@ -174,7 +174,9 @@ def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Fi
         yield Finding(check, f"{there}: {mixed}, and {installer}", "a driver with one source", action)
     elif state["provider"] not in ("none", settings["provider"]) and not settings["replace"]:
         expected = f"none, or one from {settings['provider']}"
-        action = f"set nvidia_driver_provider: {state['provider']} to keep it, or nvidia_driver_replace: true"
+        # A runfile is known by its version: without that, the next run would ask for its address.
+        version = f" and nvidia_driver_version: {state['runfile']}" if state["provider"] == "runfile" else ""
+        action = f"set nvidia_driver_provider: {state['provider']}{version} to keep it, or nvidia_driver_replace: true"
         yield Finding(check, f"{there} from {state['provider']}", expected, action)
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})
     if broken and settings["provider"] != "none":

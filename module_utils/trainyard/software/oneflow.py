@@ -109,15 +109,17 @@ def input_findings(settings: Settings) -> Iterator[Finding]:
 
 def _source_findings(settings: Settings, release: Release, number: str, build: str) -> Iterator[Finding]:
     builds = ", ".join(f"{number}+{name}" for name in release.builds)
+    page = f"oneflow_find_links to [{RELEASE_PAGE}] or a mirror"
+    wheel = "set oneflow_wheel_url and oneflow_wheel_sha256"
     if build and build not in release.builds:
         expected = f"a known build: {builds}"
-        yield _finding(f"oneflow_version is {settings.version!r}", expected, "correct it, or set oneflow_wheel_url")
+        place = "" if settings.places else f" and set {page}"
+        yield _finding(f"oneflow_version is {settings.version!r}", expected, f"correct it{place}, or {wheel}")
     elif not (settings.places or (release.in_index and not build)):
         yield _finding(
             f"no package index has OneFlow {settings.version}",
             f"one of its builds ({builds}) and a place that has it",
-            f"set oneflow_version to a build and oneflow_find_links to [{RELEASE_PAGE}] or a mirror, or set "
-            "oneflow_wheel_url and oneflow_wheel_sha256",
+            f"set oneflow_version to a build and {page}, or {wheel}",
         )
 
 

@@ -1,7 +1,7 @@
-"""Advice of findings about a launch is followed to the letter: its finding is gone then, and no other one has come.
+"""Advice of findings about launches and sites is followed: its finding is gone then, and no other one has come.
 
-`CASES` are launches with a finding, and what the reader does for each part of its advice. `ELSEWHERE` are the parts
-that no launch of a test can follow, by the reason. All advice in the code has to be in one of the two.
+`CASES` are launches, or checks of site.yml, with a finding, and what the reader does for each part of its advice.
+`ELSEWHERE` are the parts that no test can follow, by the reason. All advice in the code has to be in one of the two.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import os
 import re
 from pathlib import Path
 
 import advice_hosts
+import advice_kubernetes
 import advice_networks
 import advice_rank_tables
+import advice_scripts
+import advice_site
+import advice_site_software
 import advice_slurm
 import advice_software
 import ansible.module_utils
 import pytest
 from advice_hosts import CLOCK
 from advice_readers import follow
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller import planning, scheduler_clients
 from ansible.module_utils.trainyard_controller.device_queue import DeviceQueue
 from ansible.module_utils.trainyard_node.job.plan import preflight
 
@@ -31,6 +36,10 @@ CASES = {
     **advice_software.CASES,
     **advice_rank_tables.CASES,
     **advice_slurm.CASES,
+    **advice_kubernetes.CASES,
+    **advice_scripts.CASES,
+    **advice_site.CASES,
+    **advice_site_software.CASES,
 }
 # Parts of advice that no launch of a test can follow, as patterns, by the reason.
 ELSEWHERE = {
@@ -43,6 +52,12 @@ ELSEWHERE = {
         r"add [^ ]+ to (\S+_extra_packages, each as NAME==VERSION|the environment's packages \([^)]*\))",
         r"set (pytorch_torchvision: auto|python_runtime_compiler: true)",
         r"put container_runtime into trainyard_frameworks +\(docs/images.md\)",
+        r"disable Secure Boot",
+        r"(install|remove) (driver )?X( \(X\))?(, install X \(X\))?",
+        r"check `lspci -d 10de:`( the machine's own log)?",
+        r"run `dpkg --configure -a` `apt -f install`",
+        r"remove it the way it came \(apt purge, nvidia-uninstall\)",
+        r"make its environment on every node yourself name it in job_venv \(docs/oneflow.md, job_oneflow_style: \S+\)",
         r"repair the driver",
         r"upgrade the driver: docs/nvidia.md",
     ),
@@ -63,9 +78,51 @@ ELSEWHERE = {
         r"end what holds the ports of the head node",
     ),
     "a disk has to be full, or closed to root": (
+        r"give the right to read",
         r"make room( in [^ ,]+)?",
         r"set trainyard_(runs|state) to another folder",
         r"set trainyard_become: true",
+    ),
+    "the client and the API of Kubernetes answer": (
+        r"ask the administrator of the cluster for (them|the rights of docs/kubernetes.md)",
+        r"check the cluster's own events logs",
+        r"correct the variable in the message",
+        r"create (it|the Secret ConfigMap that it names in the job's namespace)",
+        r"find what holds it: kubectl -n \S+ describe \S+ \S+",
+        r"have it installed",
+        r"KUBECONFIG in the environment",
+        r"log in again",
+        r"(start the job again: each run has its own name|wait a moment, then start the job again)",
+        r"the names of claims Secrets in the job file",
+        r"the network a VPN; try: kubectl version",
+        r"run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt",
+        # A job that has started lacks its image.
+        r"check job_image job_kubernetes.image_pull_secrets for a registry that requires a login",
+    ),
+    "hosts answer over ssh": (
+        r"allow (\S+ without one \(NOPASSWD in sudoers\)|sudo for the connecting user)",
+        r"check ansible_host ansible_port, as the jump host knows them",
+        r"check its owner space",
+        r"check the output of a login there, whether its shell runs commands ansible_python_interpreter",
+        r"correct it \(-K\)",
+        r"correct it \(-k ansible_password\) ansible_user",
+        r"give the password with -K",
+        r"install python3",
+        r"beside it name that",
+        r"install sshpass on the controller",
+        r"let the shell's profile print only in a terminal \(\[ -t 1 \] in .*\)",
+        r"log in (by a key: ansible_ssh_private_key_file|once: ssh \S+; compare the key that it shows answer yes)",
+        r"log in there once by itself check ProxyJump in ansible_ssh_common_args",
+        r"name another one",
+        r"in ansible_python_interpreter",
+        r"repair it leave it out",
+        r"to see more: \S+ -vvv",
+        r"run it again( with -vvv, which shows all of it)?",
+        r"set ansible_ssh_private_key_file ansible_ssh_common_args: -o IdentitiesOnly=yes",
+        r"set ansible_user ansible_ssh_private_key_file",
+        r"bring the key there: ssh-copy-id USER@\S+; with a password add -k",
+        r"set ansible_remote_tmp",
+        r"set trainyard_become: false( if the user needs no root)?",
     ),
     "mounts are read in a container, by test_image_facts": (r"correct job_mounts",),
     "ports are drawn anew by each launch": (r"start the job again: it takes another port",),
@@ -74,9 +131,12 @@ ELSEWHERE = {
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch):
-    """Wait in no time, and have a network on which nobody answers."""
+    """Wait in no time; have a network on which nobody answers, a cluster of Kubernetes, and files closed to root."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, *mode: Path(path).name != "closed" and access(path, *mode))
     queue = functools.partial(DeviceQueue, clock=lambda: CLOCK.now, sleep=CLOCK.sleep)
     monkeypatch.setattr(planning, "DeviceQueue", queue)
+    monkeypatch.setattr(scheduler_clients, "Cluster", advice_kubernetes.Cluster)
     monkeypatch.setattr(preflight, "_connect_error", lambda where: "no answer" if where[0].startswith("10.66.") else "")
 
 
@@ -84,18 +144,28 @@ def simulated(monkeypatch):
 
 CODE = Path(ansible.module_utils.__path__[-1])
 FILES = (
+    "trainyard/cluster/hosts.py",
+    "trainyard/cluster/survey.py",
+    "trainyard/cluster/unreachable.py",
     "trainyard/hardware/interfaces.py",
     "trainyard/job/launchers/*.py",
     "trainyard/job/placement/p*.py",
     "trainyard/job/placement/rank_table.py",
     "trainyard/job/plan/*.py",
-    "trainyard/job/schedulers/slurm*.py",
+    "trainyard/job/schedulers/*.py",
+    "trainyard/job/schedulers/kubernetes/*.py",
+    "trainyard/nvidia/driver_plan.py",
+    "trainyard/software/datasets.py",
+    "trainyard/software/oneflow.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
+    "trainyard_controller/kubernetes_*.py",
     "trainyard_controller/planning.py",
+    "trainyard_controller/source_folder.py",
 )
 VERBS = (
-    "add|begin|bring|check|choose|copy|correct|end|give|install|keep|launch|leave|let|lower|make|mount|move|name|"
+    "add|ask|begin|bring|check|choose|copy|correct|create|end|give|have it|install|keep|launch|leave|let|log in|lower|"
+    "make|mount|move|name|"
     "pull|put|raise|remove|rename|repair|replace|run|see|set|start|stop|take|use|wait|write"
 )
 

@@ -70,7 +70,9 @@ def no_operator(kind: str) -> Finding:
     """Return the finding for a resource that the cluster does not know."""
     resource = RESOURCES[kind]
     found = f"a cluster that does not know {kind} ({resource.api_version})"
-    action = "have it installed, or set job_kubernetes.resource: Job, which needs no operator"
+    # A plain Job has other launchers than those of MPI and of MindSpore's operator.
+    launcher = {"MPIJob": "job_launcher: torchrun and ", "MSJob": "job_launcher: msrun and "}.get(kind, "")
+    action = f"have it installed, or set {launcher}job_kubernetes.resource: Job, which needs no operator"
     return Finding("operator", found, f"{resource.operator}, which creates its pods", action)
 
 

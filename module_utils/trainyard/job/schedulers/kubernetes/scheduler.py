@@ -35,7 +35,10 @@ def plan(
         return None, findings
     findings += _combination_findings(job, chosen)
     if chosen.code == "configmap":
-        action = "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume"
+        action = (
+            "leave job_source out and put the scripts into the image, or on a volume: job_kubernetes.code: volume with "
+            "code_claim and code_path"
+        )
         findings += source.too_large(MAX_SOURCE, ", as it is in a ConfigMap", action)
     if facts.get("unsuitable"):
         return None, findings
@@ -130,9 +133,11 @@ def _combination_findings(job: Job, chosen: settings.Settings) -> list[Finding]:
     if job.tls and chosen.tls_secret:
         found = f"true with job_kubernetes.tls_secret: {chosen.tls_secret}"
         expected = "one of them: certificates made for the job, or the Secret with your own"
-        findings.append(Finding("job_tls", found, expected, "leave out job_tls, or tls_secret"))
+        findings.append(Finding("job_tls", found, expected, "leave out job_tls, or job_kubernetes.tls_secret"))
     if job.restarts.most and chosen.resource == "Job":
-        action = "leave job_max_restarts out, or use a resource whose operator restarts pods: job_kubernetes.resource"
+        action = "leave job_max_restarts out"
+        if job.launcher in RESOURCES["PyTorchJob"].launchers:
+            action += ", or set job_kubernetes.resource: PyTorchJob, whose operator restarts pods"
         expected = "0: a single restarted pod finds no rendezvous"
         findings.append(Finding("job_max_restarts", f"{job.restarts.most} with a plain Job", expected, action))
     if job.restarts.recovery and not chosen.recovery_claim:
@@ -156,13 +161,15 @@ def _count_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
 
 def _device_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
     resource = chosen.device_resource
+    name = "job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910)"
     if job.devices:
         expected = "auto or none: the cluster's device plugin chooses the devices of a pod"
-        action = "set job_devices: auto and job_ranks_per_node to their number"
+        action = f"set job_devices: auto{'' if resource else f', {name}'} and job_ranks_per_node to their number"
         yield Finding("job_devices", str(list(job.devices)), expected, action)
     elif job.devices is None and not resource:
         found = "auto without job_kubernetes.device_resource"
-        action = "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none"
+        count = "" if job.ranks_per_node else " and job_ranks_per_node to their number in a pod"
+        action = f"set {name}{count}, or job_devices: none"
         yield Finding("job_devices", found, "the resource name of devices", action)
     elif job.devices is None and job.ranks_per_node is None:
         expected = f"the number of {resource} and of ranks in each pod"

@@ -180,6 +180,10 @@ def _problem(key: str, found: str, expected: str, action: str = "") -> Finding:
     return Finding(name, found, expected, action or f"correct {name}")
 
 
+def _useless(key: str, found: str, expected: str) -> Finding:
+    return _problem(key, found, expected, f"leave job_kubernetes.{key} out")
+
+
 def _unknown_keys(options: Mapping[str, Any]) -> list[Finding]:
     unknown = sorted(set(map(str, options)) - set(DEFAULTS))
     near = {key: "".join(difflib.get_close_matches(key, DEFAULTS, n=1)) for key in unknown}
@@ -221,13 +225,13 @@ def _launcher_findings(values: Mapping[str, Any], launcher: str) -> list[Finding
         findings.append(_problem("job_launcher", found, f"{' or '.join(launchers)} in a {resource}", action))
     if values["tls_secret"] and launcher not in tls.LAUNCHERS:
         found = f"{values['tls_secret']} with job_launcher: {launcher}"
-        findings.append(_problem("tls_secret", found, " or ".join(tls.LAUNCHERS)))
+        findings.append(_useless("tls_secret", found, " or ".join(tls.LAUNCHERS)))
     if values["recovery_claim"] and resource != "MSJob":
         found = f"{values['recovery_claim']} with a {resource}"
-        findings.append(_problem("recovery_claim", found, "an MSJob, whose scheduler recovers"))
+        findings.append(_useless("recovery_claim", found, "an MSJob, whose scheduler recovers"))
     if values["servers"] and resource != "MSJob":
         found = f"{values['servers']} with a {resource}"
-        findings.append(_problem("servers", found, "an MSJob, which alone has parameter servers"))
+        findings.append(_useless("servers", found, "an MSJob, which alone has parameter servers"))
     return findings
 
 
@@ -235,16 +239,18 @@ def _code_findings(values: Mapping[str, Any], source: bool) -> list[Finding]:
     code, claim, findings = values["code"], values["code_claim"], []
     if code == "configmap" and not source:
         expected = "job_source, the folder that becomes a ConfigMap"
-        findings.append(_problem("code", "configmap without job_source", expected))
+        action = "set job_source, or job_kubernetes.code: image"
+        findings.append(_problem("code", "configmap without job_source", expected, action))
     elif code in ("volume", "image") and source:
         expected = f"no job_source: the scripts are in the {code} already"
         action = "leave job_source out, or set job_kubernetes.code: configmap"
         findings.append(_problem("code", f"{code} with job_source", expected, action))
     elif code == "volume" and not (claim and values["code_path"]):
         expected = "code_claim, the claim, and code_path, where it is mounted"
-        findings.append(_problem("code", "volume without a volume", expected))
+        action = "set job_kubernetes.code_claim and job_kubernetes.code_path"
+        findings.append(_problem("code", "volume without a volume", expected, action))
     if code != "volume" and claim:
-        findings.append(_problem("code_claim", f"{claim} with code: {code}", "code: volume"))
+        findings.append(_useless("code_claim", f"{claim} with code: {code}", "code: volume"))
     return findings
 
 
@@ -254,7 +260,7 @@ def _queue_findings(values: Mapping[str, Any]) -> list[Finding]:
         return [_problem("queue_system", "volcano with a plain Job", "kueue, which can hold back a complete Job")]
     if pair == ("MSJob", "kueue"):
         # Kueue does not know MSJob, so its pods would bypass the queue.
-        return [_problem("queue_system", "kueue with an MSJob", "volcano", "set queue_system: volcano")]
+        return [_problem("queue_system", "kueue with an MSJob", "volcano", "set job_kubernetes.queue_system: volcano")]
     return []
 
 
