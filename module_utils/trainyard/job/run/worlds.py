@@ -153,9 +153,9 @@ def apart(reports: Mapping[str, Mapping[str, Any]], launcher: str) -> dict[str, 
     for host, each in found.items():
         for entry in each.get("inner") or ():
             groups.setdefault((entry["by"], entry["size"]), []).append((host, entry))
-    waiting = [each for group in groups.values() for each in _waiting(group)]
+    waiting = next(filter(None, map(_waiting, groups.values())), [])
     one_world = any(
-        len({entry["number"] for _, entry in group}) == len(group) > 1 and not list(_waiting(group))
+        len({entry["number"] for _, entry in group}) == len(group) > 1 and not _waiting(group)
         for group in groups.values()
     )
     # Where the ranks of the job have met, or one world is that of several ranks, other worlds are helpers. But two
@@ -176,14 +176,14 @@ def apart(reports: Mapping[str, Mapping[str, Any]], launcher: str) -> dict[str, 
     }
 
 
-def _waiting(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the entries that wait on their own node for the first process of their world, which is on another."""
+def _waiting(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the entries of a world that wait on their own node for its first process, which is on another."""
     first = {host for host, entry in entries if entry["number"] == 0}
-    yield from (
+    return [
         (host, entry)
         for host, entry in entries
         if first and host not in first and entry["by"] in SIZES and _ITSELF.match(entry["at"])
-    )
+    ]
 
 
 def _twice(entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
@@ -207,8 +207,9 @@ def _text(hosts: Sequence[str], found: Sequence[tuple[str, Mapping[str, Any]]], 
     else:
         who, has = host_list(hosts), "each has"
     if waits:
+        wait = "waits for itself" if len(hosts) == 1 else "wait, each for itself"
         return (
-            f"{host_list(hosts)} waits for itself: a process with {name}={entry['number']} and {size}={entry['size']} "
+            f"{host_list(hosts)} {wait}: a process with {name}={entry['number']} and {size}={entry['size']} "
             f"has MASTER_ADDR {entry['at']}, and number 0 is on another node"
         )
     if name == HOSTS:

@@ -140,6 +140,10 @@ def test_a_process_that_waits_for_its_own_node_is_named():
         )
         assert found["hosts"] == ["n2"] and found["all"] and found["fixed"] and "--master-addr" in found["action"]
     assert worlds.apart(at("n1", *nodes), "direct") is None
+    both = worlds.apart(at("localhost", *nodes, own(2, size=2, number=2)), "direct")
+    assert both["hosts"] == ["n2", "n3"] and both["text"].startswith(
+        "n2, n3 wait, each for itself: a process with RANK=1"
+    )
     # The first process may not have been seen yet; or it is on the same node.
     assert worlds.apart(at("localhost", [], nodes[1]), "direct") is None
     assert worlds.apart(at("localhost", [], [*nodes[0], *nodes[1]]), "direct") is None
