@@ -14,9 +14,9 @@ class ActionModule(ActionBase):
         """Return the module's result."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        # get_url writes its own file there.
-        folder = str(given["dest"]).rpartition("/")[0]
+        # get_url writes its own file there. It names an option that is missing.
+        folder = str(given.get("dest", "")).rpartition("/")[0]
         given = {**given, **({} if self._task.check_mode else {"tmp_dest": folder})}
-        with task_progress.asked(self, task_vars or {}, folder, given["url"]):
+        with task_progress.asked(self, task_vars or {}, folder, str(given.get("url", ""))):
             module = self._execute_module("ansible.builtin.get_url", given, task_vars=task_vars)
             return {**result, **module}

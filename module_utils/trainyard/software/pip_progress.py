@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow `pip install` by its output, and describe how far it is. Sizes are bytes, times are seconds.
+"""Follow `pip install` by its output, and describe how far it or a download is. Sizes are bytes, times are seconds.
 
 pip names each file with its size when its download begins, and all packages when it unpacks them.
 """
