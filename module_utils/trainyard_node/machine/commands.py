@@ -34,13 +34,13 @@ def follow(argv: Sequence[str], each: Callable[[str], None], **settings: Any) ->
     """Run a command as run() does, and call `each` with every line that it prints."""
     settings["env"] = english(settings.get("env"))
     lines = []
+    both: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
-        with subprocess.Popen(
-            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **settings
-        ) as process:
-            for line in process.stdout or ():
-                lines.append(line.decode("utf-8", "replace"))
-                each(lines[-1].rstrip("\n"))
+        process = subprocess.Popen(list(argv), **both, **settings)
     except OSError as error:
         return Outcome(NOT_STARTED, f"{argv[0]}: {error.strerror}")
+    with process:
+        for line in process.stdout or ():
+            lines.append(line.decode("utf-8", "replace"))
+            each(lines[-1].rstrip("\n"))
     return Outcome(process.returncode, "".join(lines))

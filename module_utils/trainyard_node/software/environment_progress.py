@@ -7,6 +7,7 @@ The record is a file in the environment. Sizes are bytes, times are seconds.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import threading
 import time
@@ -40,7 +41,8 @@ class Progress:
         self._before, self._total = 0, self._pip.size
         if self._pip.phase == UNPACK:
             self._before = _size(self._path / "lib")
-            self._total = unpacked(map(Path, [*map(str, self._scratch.glob("pip-unpack-*/*.whl")), *self._pip.local]))
+            wheels = [*map(str, _in_pip_folders(self._scratch, "*.whl")), *self._pip.local]
+            self._total = unpacked(map(Path, wheels))
         elif self._pip.phase == COMPILE:
             self._total = _count(self._path / "lib", ".py")
 
@@ -58,7 +60,7 @@ class Progress:
         """Return the present record."""
         pip, done = self._pip, 0
         if pip.phase == DOWNLOAD and pip.file:
-            for file in self._scratch.glob(f"pip-unpack-*/{pip.file}"):
+            for file in _in_pip_folders(self._scratch, glob.escape(pip.file)):
                 done = file.stat().st_size
         elif pip.phase == UNPACK:
             done = max(0, _size(self._path / "lib") - self._before)
@@ -96,6 +98,12 @@ def read(path: Path) -> dict[str, Any] | None:
     """Return the record of the environment at `path`; None where nothing is being installed."""
     found = read_json(path / FILE, MAX_STATE)
     return None if found is None or misfit(found, RECORD) else found
+
+
+def _in_pip_folders(scratch: Path, name: str) -> list[Path]:
+    """Return the files of this name into which pip downloads; pip removes them, and their folders, meanwhile."""
+    # Path.glob of Python 3.11 raises where a folder goes between two of its steps.
+    return [Path(each) for each in glob.glob(f"{glob.escape(str(scratch))}/pip-unpack-*/{name}")]  # noqa: PTH207
 
 
 def unpacked(wheels: Iterable[Path]) -> int:
