@@ -302,7 +302,8 @@ class ProcessTable:
         # One command, as each one costs more to start in a container than to run.
         look = f"grep -lzsx 'TRAINYARD_JOB_ID={job_id}' /proc/[0-9]*/environ"
         found = self.host.run(
-            f'for user in root train ops; do id $user >/dev/null 2>&1 && runuser -u $user -- sh -c "{look}"; done'
+            "for user in root train ops bob eve; do id $user >/dev/null 2>&1 "
+            f'&& runuser -u $user -- sh -c "{look}"; done'
         )
         return sorted({int(path.split("/")[2]) for path in found.stdout.split()})
 
