@@ -115,7 +115,7 @@ def test_a_real_training_on_all_hosts(bob, software, node_names):
 def test_a_state_folder_that_hosts_share_is_refused(bob, nodes, node_names):
     shared = f"{HOME}/bob/state"
     run = bob.launch(WORKER, trainyard_state=shared)
-    run.expect(2, "trainyard_state", "shared by all", STATE)
+    run.expect(2, f"{host_list(node_names)} share {shared}", STATE)
     assert not next(iter(nodes.values())).host.file(f"{shared}/jobs").exists
 
 
