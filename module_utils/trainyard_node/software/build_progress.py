@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read how far a build from source is: `build.log`, the folder `stage` and what was compiled lie beside the source."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.software.pip_progress import BUILD, CONFIGURE, INSTALL
+from ..machine.json_files import end_of
+
+# What automake, and the Makefile of nccl-tests, print of a file.
+_FILE = re.compile(r"^(?:  [A-Z0-9]+ +|Compiling +)(\S+)", re.MULTILINE)
+_CHECK = "checking "
+# Automake makes a file for the dependencies of each object, and writes into it when the object is compiled.
+_DEPENDENCIES, _EMPTY = (".Plo", ".Po"), len("# dummy\n")
+
+
+def all_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the name and the state of each file below a folder; others may come and go meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield name, os.lstat(f"{parent}/{name}")
+            except OSError:
+                continue
+
+
+def read(source: Path) -> dict[str, Any] | None:
+    """Return how far the build is (pip_progress.RECORD), None before its log begins."""
+    folder = source.parent
+    log = end_of(folder / "build.log", 8 << 20)
+    if not log:
+        return None
+    staged = sum(1 for _ in all_files(folder / "stage"))
+    if staged:
+        return _record(INSTALL, "", staged, 0, (folder / "stage").stat().st_mtime)
+    done, total, begun = _compiled(folder)
+    if not done:
+        checks = sum(line.startswith(_CHECK) for line in log.splitlines())
+        return _record(CONFIGURE, "", checks, 0, folder.stat().st_mtime) if checks else None
+    return _record(BUILD, (_FILE.findall(log) or [""])[-1], done, total, begun)
+
+
+def _record(phase: int, file: str, done: int, total: int, begun: float) -> dict[str, Any]:
+    step = {"phase": phase, "file": file.rpartition("/")[2][:250], "number": 0, "done": done, "total": total}
+    return {**step, "seconds": round(max(0.0, time.time() - begun), 1)}
+
+
+def _compiled(folder: Path) -> tuple[int, int, float]:
+    """Return how many files are compiled, of how many (0: not known), and since when."""
+    dependencies, written, objects, sources = 0, list[float](), 0, 0
+    for name, found in all_files(folder):
+        if name.endswith(_DEPENDENCIES):
+            dependencies += 1
+            written += [found.st_mtime] if found.st_size > _EMPTY else []
+        objects += name.endswith(".o")
+        sources += name.endswith(".cu")
+    if dependencies:
+        return len(written), dependencies, min(written, default=0.0)
+    # `make` has made the folder of the objects last.
+    return objects, sources, folder.stat().st_mtime
