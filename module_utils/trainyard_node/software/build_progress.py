@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.software.pip_progress import BUILD, CONFIGURE, INSTALL
+from ..machine.files import files_below
 from ..machine.json_files import end_of
 
 # What automake, and the Makefile of nccl-tests, print of a file.
@@ -20,23 +19,13 @@ _CHECK = "checking "
 _DEPENDENCIES, _EMPTY = (".Plo", ".Po"), len("# dummy\n")
 
 
-def all_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the name and the state of each file below a folder; others may come and go meanwhile."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            try:
-                yield name, os.lstat(f"{parent}/{name}")
-            except OSError:
-                continue
-
-
 def read(source: Path) -> dict[str, Any] | None:
     """Return how far the build is (pip_progress.RECORD), None before its log begins."""
     folder = source.parent
     log = end_of(folder / "build.log", 8 << 20)
     if not log:
         return None
-    staged = sum(1 for _ in all_files(folder / "stage"))
+    staged = sum(1 for _ in files_below(folder / "stage"))
     if staged:
         return _record(INSTALL, "", staged, 0, (folder / "stage").stat().st_mtime)
     done, total, begun = _compiled(folder)
@@ -54,7 +43,7 @@ def _record(phase: int, file: str, done: int, total: int, begun: float) -> dict[
 def _compiled(folder: Path) -> tuple[int, int, float]:
     """Return how many files are compiled, of how many (0: not known), and since when."""
     dependencies, written, objects, sources = 0, list[float](), 0, 0
-    for name, found in all_files(folder):
+    for name, found in files_below(folder):
         if name.endswith(_DEPENDENCIES):
             dependencies += 1
             written += [found.st_mtime] if found.st_size > _EMPTY else []

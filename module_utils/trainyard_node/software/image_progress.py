@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.software.pip_progress import DOWNLOAD, UNPACK
-from .build_progress import all_files
+from ..machine.files import files_below
 from .environment_progress import unpacked
 from .image_build import SAVING, TEMPORARY, WORK
-from .podman import podman
+from .podman import being_pulled, podman
 
-# Where Podman has the layers of an image that it pulls, by an older and a newer name.
-_PULLED = ("storage[0-9]*", "container_images_storage*")
 # Seconds for Podman to name its folder.
 _LIMIT_S = 10.0
 
@@ -26,7 +24,7 @@ def read(path: str, file: str) -> dict[str, Any] | None:
     The image gets an environment at `path`, and becomes an archive `file`, or none. Without a path its base is pulled.
     """
     if not path:
-        pulled = _newest(folder for pattern in _PULLED for folder in Path(TEMPORARY).glob(pattern))
+        pulled = being_pulled(TEMPORARY)
         return _record(DOWNLOAD, "base of the image", [pulled], 0, pulled) if pulled else None
     if file and (saving := _newest(Path(file).parent.glob(f"{SAVING}*"))):
         return _record(DOWNLOAD, Path(file).name, [saving], 0, saving)
@@ -54,6 +52,6 @@ def _layers(pattern: str, since: Path) -> list[Path]:
 
 
 def _record(phase: int, file: str, folders: Iterable[Path], total: int, begun: Path) -> dict[str, Any]:
-    done = sum(found.st_size for folder in folders for _, found in all_files(folder))
+    done = sum(found.st_size for folder in folders for _, found in files_below(folder))
     step = {"phase": phase, "file": file[:250], "number": 0, "done": done, "total": total}
     return {**step, "seconds": round(max(0.0, time.time() - begun.stat().st_mtime), 1)}

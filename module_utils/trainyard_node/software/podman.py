@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from ..machine.tree import Outcome, Tree
 
 # Upper bound for a manifest in an archive, in bytes.
 _MAX_BYTES = 16 << 20
+# Where Podman has the layers of an image that it pulls, by an older and a newer name.
+_PULLED = ("storage[0-9]*", "container_images_storage*")
 
 
 class PodmanError(Exception):
@@ -65,6 +68,13 @@ def pull(reference: str) -> None:
     answer = podman("pull", "--quiet", reference)
     if answer.status:
         raise PodmanError(last_lines(answer.output, 3))
+
+
+def being_pulled(temporary: str = "/var/tmp") -> Path | None:  # noqa: S108 (Podman's own default)
+    """Return the folder that gets the layers of an image that this user's Podman pulls: the newest one."""
+    found = [(folder.stat(), folder) for pattern in _PULLED for folder in Path(temporary).glob(pattern)]
+    own = [(state.st_mtime, folder) for state, folder in found if state.st_uid == os.geteuid()]
+    return max(own)[1] if own else None
 
 
 def run(

@@ -6,7 +6,7 @@ import time
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.software import pip_progress
-from ansible.module_utils.trainyard_node.software import build_progress, task_progress
+from ansible.module_utils.trainyard_node.software import task_progress
 
 CONFIGURE = """\
 checking for a BSD-compatible install... /usr/bin/install -c
@@ -91,5 +91,5 @@ def test_files_that_vanish_are_no_error(building, monkeypatch):
             raise FileNotFoundError(path)
         return real(path, **others)
 
-    monkeypatch.setattr(build_progress.os, "lstat", gone)
+    monkeypatch.setattr(os, "lstat", gone)
     assert pip_progress.text({**record(building), "seconds": 0.0}) == "configuring 2 checks"
