@@ -98,17 +98,17 @@ def _version(found: str) -> str:
 
 def _download(argv: list[str], began: float, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return how much of all packages is there, None where nothing is downloaded."""
-    complete = _size(ARCHIVES.glob("*.deb"), began)
+    complete, seconds = _size(ARCHIVES.glob("*.deb"), began), time.time() - began
     done = complete + _size(ARCHIVES.glob("partial/*"), began)
     if not done:
         return None
     if last and last["file"] == _PACKAGES and last["total"]:
         total = int(last["total"])
     else:
-        # It locks nothing, and lists what is not complete.
+        # It locks nothing, and lists what is not complete. It takes a few seconds.
         output = commands.run(["apt-get", "--print-uris", "--yes", *argv[1:]], _LIMIT_S).output
         total = complete + sum(map(int, _URI.findall(output)))
-    return _record(DOWNLOAD, _PACKAGES, done, total, time.time() - began)
+    return _record(DOWNLOAD, _PACKAGES, done, total, seconds)
 
 
 def _size(files: Iterable[Path], since: float) -> int:
