@@ -25,6 +25,8 @@ ARCHIVES, LISTS = Path("/var/cache/apt/archives"), Path("/var/lib/apt/lists")
 _PACKAGES, _OLD_S = "packages", 60.0
 # Seconds for reading what apt-get would download.
 _LIMIT_S = 15
+_NAME = re.compile(r"[a-z0-9][a-z0-9+.:-]*(?:=[A-Za-z0-9.+:~-]+)?")
+_NO_RECOMMENDS = {"--no-install-recommends", "APT::Install-Recommends=false", "APT::Install-Recommends=no"}
 _PACKAGE = re.compile(r"([^\s:,]+)(?::\S+)? \(([^)]*)\)")
 # The lines of the history that name packages to unpack, and the states of a package that are counted.
 _NEW, _STATES = ("Install:", "Reinstall:", "Upgrade:", "Downgrade:"), ("unpacked", "installed")
@@ -53,9 +55,11 @@ def _running() -> tuple[list[str], float]:
     """Return the command of the apt-get of this user that installs, and when it began in seconds since 1970."""
     for process in PROC.glob("[0-9]*"):
         try:
+            # Those of containers have other logs and folders.
+            if (process / "ns/pid").readlink() != (PROC / "self/ns/pid").readlink():
+                continue
             argv = (process / "cmdline").read_text(errors="replace").rstrip("\0").split("\0")
             installs = argv[0].rpartition("/")[2] == "apt-get" and "install" in argv
-            # It is called again below, and that of another user could name any program in its options.
             if installs and not {"--simulate", "--print-uris"} & set(argv) and process.stat().st_uid == os.geteuid():
                 ticks = int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[19])
                 boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -105,8 +109,10 @@ def _download(argv: list[str], began: float, last: Mapping[str, Any] | None) -> 
     if last and last["file"] == _PACKAGES and last["total"]:
         total = int(last["total"])
     else:
-        # It locks nothing, and lists what is not complete. It takes a few seconds.
-        output = commands.run(["apt-get", "--print-uris", "--yes", *argv[1:]], _LIMIT_S).output
+        # It locks nothing, and lists what is not complete in a few seconds. Other options could name any program.
+        options = ["--print-uris", "--yes", *(["--no-install-recommends"] if _NO_RECOMMENDS & set(argv) else [])]
+        names = [word for word in argv[argv.index("install") + 1 :] if _NAME.fullmatch(word)]
+        output = commands.run(["apt-get", *options, "install", "--", *names], _LIMIT_S).output
         total = complete + sum(map(int, _URI.findall(output)))
     return _record(DOWNLOAD, _PACKAGES, done, total, seconds)
 

@@ -9,7 +9,8 @@ from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine.tree import Outcome
 from ansible.module_utils.trainyard_node.software import apt_progress, task_progress
 
-ARGV = ["apt-get", "-y", "-o", "Dpkg::Options::=--force-confdef", "install", "fish", "zsh=5.9-4+b15"]
+ARGV = ["apt-get", "-y", "-o", "DPkg::Pre-Invoke::=/tmp/x", "install", "fish", "zsh=5.9-4+b15"]
+ARGV += ["-o", "APT::Install-Recommends=no", "./local.deb"]
 HISTORY = """
 Start-Date: 2026-11-28  11:59:27
 Commandline: apt-get install -y -qq --no-install-recommends chromium
@@ -109,7 +110,8 @@ def test_a_download_is_compared_with_what_apt_get_lists(machine, monkeypatch):
     (machine / "ARCHIVES/partial/fish_3.6.0-3.1+deb12u1_amd64.deb").write_bytes(bytes(1 << 20))
     record = task_progress.of_task("packages", {}, None)
     assert text({**record, "seconds": 2.0}) == "packages: 2 MiB of 8 MiB, 1 MiB/s, 6 s left"
-    assert calls == [["apt-get", "--print-uris", "--yes", *ARGV[1:]]]
+    options = ["--print-uris", "--yes", "--no-install-recommends"]
+    assert calls == [["apt-get", *options, "install", "--", "fish", "zsh=5.9-4+b15"]]
     # It is called once.
     assert task_progress.of_task("packages", {}, record)["total"] == 8 << 20 and len(calls) == 1
 
@@ -127,17 +129,24 @@ def test_only_an_own_apt_get_that_installs_is_read(machine, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(apt_progress, "PROC", machine)
     ticks = int((time.clock_gettime(time.CLOCK_BOOTTIME) - 7) * os.sysconf("SC_CLK_TCK"))
-    others = (["apt-get", "update"], ["apt-get", "--simulate", "install", "a"], ["vim", "install"])
-    for number, argv in enumerate(others):
-        (machine / str(number)).mkdir()
-        (machine / f"{number}/cmdline").write_text("\0".join(argv) + "\0")
+
+    def process(number, argv, namespace="pid:[1]"):
+        folder = machine / number
+        (folder / "ns").mkdir(parents=True)
+        (folder / "ns/pid").symlink_to(namespace)
+        (folder / "cmdline").write_text("\0".join(argv) + "\0")
+        (folder / "stat").write_text(f"77 (apt-get) S {'0 ' * 18}{ticks} 0\n")
+
+    process("self", ["python3"])
+    process("1", ["apt-get", "update"])
+    process("2", ["apt-get", "--simulate", "install", "a"])
+    process("3", ["vim", "install"])
+    # In a container.
+    process("4", ARGV, "pid:[2]")
     assert apt_progress._running() == ([], 0.0)
-    (machine / "77").mkdir()
-    (machine / "77/cmdline").write_text("\0".join(["/usr/bin/apt-get", *ARGV[1:]]) + "\0")
-    (machine / "77/stat").write_text(f"77 (apt-get) S {'0 ' * 18}{ticks} 0\n")
+    process("5", ["/usr/bin/apt-get", *ARGV[1:]])
     argv, began = apt_progress._running()
     assert argv[1:] == ARGV[1:] and 6 < time.time() - began < 9
-    # Options of another user's could have root call any program.
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert apt_progress._running() == ([], 0.0)
 
