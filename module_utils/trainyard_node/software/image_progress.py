@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.software.pip_progress import DOWNLOAD, UNPACK
-from ..machine.files import files_below
+from ..machine.files import files_below, newest_own
 from .environment_progress import unpacked
 from .image_build import SAVING, TEMPORARY, WORK
 from .podman import being_pulled, podman
@@ -26,9 +26,9 @@ def read(path: str, file: str) -> dict[str, Any] | None:
     if not path:
         pulled = being_pulled(TEMPORARY)
         return _record(DOWNLOAD, "base of the image", [pulled], 0, pulled) if pulled else None
-    if file and (saving := _newest(Path(file).parent.glob(f"{SAVING}*"))):
+    if file and (saving := newest_own(Path(file).parent.glob(f"{SAVING}*"))):
         return _record(DOWNLOAD, Path(file).name, [saving], 0, saving)
-    work = _newest(Path(TEMPORARY).glob(f"{WORK}*"))
+    work = newest_own(Path(TEMPORARY).glob(f"{WORK}*"))
     if work is None:
         return None
     fetch, wheels = work / "fetch", work / "context" / "wheels"
@@ -37,10 +37,6 @@ def read(path: str, file: str) -> dict[str, Any] | None:
         return _record(DOWNLOAD, "wheels", [fetch, *_layers("tmp/pip-*", fetch)], 0, fetch)
     libraries = _layers(f"{path.lstrip('/')}/lib", wheels)
     return _record(UNPACK, "", libraries, unpacked(wheels.glob("*.whl")), wheels)
-
-
-def _newest(folders: Iterable[Path]) -> Path | None:
-    return max(folders, key=lambda folder: folder.stat().st_mtime, default=None)
 
 
 def _layers(pattern: str, since: Path) -> list[Path]:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..machine.files import newest_own
 from ..machine.programs import english
 from ..machine.tree import Outcome, Tree
 
@@ -72,9 +72,7 @@ def pull(reference: str) -> None:
 
 def being_pulled(temporary: str = "/var/tmp") -> Path | None:  # noqa: S108 (Podman's own default)
     """Return the folder that gets the layers of an image that this user's Podman pulls: the newest one."""
-    found = [(folder.stat(), folder) for pattern in _PULLED for folder in Path(temporary).glob(pattern)]
-    own = [(state.st_mtime, folder) for state, folder in found if state.st_uid == os.geteuid()]
-    return max(own)[1] if own else None
+    return newest_own(folder for pattern in _PULLED for folder in Path(temporary).glob(pattern))
 
 
 def run(

@@ -1,5 +1,6 @@
 """How far an image is, by the files that pip and Podman make grow. Nothing is built."""
 
+import os
 import zipfile
 
 import pytest
@@ -56,3 +57,11 @@ def test_a_base_is_pulled(machine, name):
     assert text(path="") == ""
     grow(machine / "tmp" / name / "1", 2 * MIB)
     assert text(path="") == "base of the image: 2 MiB, 1 MiB/s"
+
+
+def test_folders_of_other_users_are_not_read(machine, monkeypatch):
+    grow(machine / "tmp/trainyard-image-x/fetch/a", MIB)
+    grow(machine / "tmp/storage1/1", MIB)
+    assert text() and text(path="")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert text() == text(path="") == ""
