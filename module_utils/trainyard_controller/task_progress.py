@@ -81,6 +81,9 @@ def subject(module: str, given: Mapping[str, Any], is_long: bool) -> tuple[str, 
         return "download", {"path": str(given["tmp_dest"]), "url": str(given.get("url", ""))}
     if name == "command" and is_long and given.get("chdir"):
         return "build", {"path": str(given["chdir"])}
+    argv = given.get("argv") or []
+    if name == "command" and argv[:3] == ["dkms", "install", "-m"]:
+        return "build", {"path": f"/var/lib/dkms/{argv[3]}/{argv[5]}/build"}
     if name in ("image_build", "image_state"):
         path = (given.get("environment") or {}).get("path", "")
         return "image", {"path": str(path), "file": str(given.get("file", ""))}

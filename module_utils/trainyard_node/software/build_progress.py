@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read how far a build from source is: `build.log`, the folder `stage` and what was compiled lie beside the source."""
+"""Read how far a build from source is: `build.log`, the folder `stage` and what was compiled lie beside the source.
+
+DKMS has its own log in the folder of the source.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from ...trainyard.software.pip_progress import BUILD, CONFIGURE, INSTALL
 from ..machine.files import files_below
 from ..machine.json_files import end_of
 
-# What automake, and the Makefile of nccl-tests, print of a file.
-_FILE = re.compile(r"^(?:  [A-Z0-9]+ +|Compiling +)(\S+)", re.MULTILINE)
+# What automake, the kernel's Kbuild, and the Makefile of nccl-tests print of a file.
+_FILE = re.compile(r"^(?:  [A-Z0-9]+ +(?:\[M\] +)?|Compiling +)(\S+)", re.MULTILINE)
 _CHECK = "checking "
 # Automake makes a file for the dependencies of each object, and writes into it when the object is compiled.
 _DEPENDENCIES, _EMPTY = (".Plo", ".Po"), len("# dummy\n")
@@ -22,7 +25,7 @@ _DEPENDENCIES, _EMPTY = (".Plo", ".Po"), len("# dummy\n")
 def read(source: Path) -> dict[str, Any] | None:
     """Return how far the build is (pip_progress.RECORD), None before its log begins."""
     folder = source.parent
-    log = end_of(folder / "build.log", 8 << 20)
+    log = end_of(folder / "build.log", 8 << 20) or end_of(source / "make.log")
     if not log:
         return None
     staged = sum(1 for _ in files_below(folder / "stage"))

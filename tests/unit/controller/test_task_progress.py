@@ -71,6 +71,12 @@ def subject(*given):
         ("ansible.builtin.get_url", {"url": "http://a/b", "dest": "/c/b"}, False, None),
         ("ansible.legacy.command", {"chdir": "/src"}, True, ["build", {"path": "/src"}]),
         ("ansible.legacy.command", {"chdir": "/src"}, False, None),
+        (
+            "ansible.legacy.command",
+            {"argv": ["dkms", "install", "-m", "nvidia", "-v", "580.95.05", "-k", "6.1.0-18-amd64"]},
+            False,
+            ["build", {"path": "/var/lib/dkms/nvidia/580.95.05/build"}],
+        ),
         ("image_state", {"file": ""}, False, ["image", {"path": "", "file": ""}]),
         (
             "image_build",

@@ -75,6 +75,16 @@ def test_nccl_tests_count_their_sources(building):
     assert pip_progress.text({**record(building), "seconds": 5.0}) == "compiling all_reduce.cu: 1 of 3 files, 10 s left"
 
 
+def test_a_module_of_the_kernel_has_the_log_of_dkms(building):
+    (building / "source/nvidia").mkdir()
+    (building / "source/nvidia/nv.o").touch()
+    (building / "source/make.log").write_text(
+        "DKMS make.log for nvidia-580.95.05 for kernel 6.1.0-18-amd64 (x86_64)\n"
+        "  CC [M]  /var/lib/dkms/nvidia/580.95.05/build/nvidia/nv.o\n"
+    )
+    assert pip_progress.text({**record(building), "seconds": 9.0}) == "compiling nv.o: 1 file"
+
+
 def test_a_build_without_known_sources_has_no_total(building):
     (building / "build.log").write_text("cc -c a.c\n")
     (building / "source/a.o").touch()
