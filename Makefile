@@ -67,11 +67,11 @@ test: lab-packages $(VENV)/.test ## lint, unit tests and all Molecule scenarios 
 .PHONY: lint
 lint: $(VENV)/.test ## yamllint, ruff, mypy, plain English, ansible-lint (production)
 	@failed=; \
-	yamllint --strict . || failed+=" yamllint"; \
+	.ci/shown yamllint yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
-	mypy --no-error-summary || failed+=" mypy"; \
-	.ci/english.py || failed+=" english"; \
-	ansible-lint -q || failed+=" ansible-lint"; \
+	.ci/shown mypy mypy --no-error-summary || failed+=" mypy"; \
+	.ci/shown english .ci/english.py || failed+=" english"; \
+	.ci/shown ansible-lint ansible-lint -q || failed+=" ansible-lint"; \
 	if [ -n "$$failed" ]; then echo "lint: failed:$$failed"; exit 1; fi; \
 	echo "lint: passed"
 
@@ -101,7 +101,7 @@ collection: $(VENV)/.controller ## build the collection trainyard.cluster, and p
 .PHONY: execution-environment
 execution-environment: IMAGE := localhost/trainyard-ee
 execution-environment: $(VENV)/.builder ## build the controller as an image for ansible-navigator and AWX: IMAGE=name BASE=image BUILD=options
-	@ansible-builder build --container-runtime podman --context .cache/execution-environment --tag $(IMAGE) \
+	@ansible-builder build --verbosity 3 --container-runtime podman --context .cache/execution-environment --tag $(IMAGE) \
 	  $(if $(BASE),--build-arg EE_BASE_IMAGE=$(BASE)) $(if $(BUILD),--extra-build-cli-args='$(BUILD)')
 
 .PHONY: release

@@ -2,8 +2,9 @@
 """Show that a task still runs: a line at most 10 s after the last output, and what it did when it has ended.
 
 While a module runs on a node, nothing comes back from there. So a line has what the controller knows: the name of the
-task, which should name packages, and the hosts. While pip installs or a file is downloaded, the controller asks how far
-(task_progress.py), and the line has the host that is least far. Times are seconds of a monotonic clock.
+task, which should name packages, and the hosts. While pip or apt install, or something is built or downloaded, the
+controller asks how far (task_progress.py), and the line has the host that is least far.
+Times are seconds of a monotonic clock.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ def shown_at() -> float:
 def running_task() -> RunningTask:
     """Guard Display; return the task of this command that runs, which plugins show from the first one on."""
     guard()
+    task_progress.guard()
     show = Display().display
     # A program that reads standard output finds the first play at its begin.
     early = functools.partial(show, stderr=True)

@@ -411,8 +411,8 @@ def pytorch_offer(**arguments: Any) -> Answer:
 
 
 def progress(**arguments: Any) -> Answer:
-    """Return the `progress` of an installation or a download (download_progress.of_task); null where none runs."""
-    from .software.download_progress import of_task
+    """Return the `progress` of an installation, a build or a download (task_progress.of_task); null where none runs."""
+    from .software.task_progress import of_task
 
     return {"progress": of_task(**arguments)}
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run Ansible's get_url, and ask its host meanwhile how far it is. Documentation: library/."""
+"""Run Ansible's get_url, so that its host can tell how far it is. Documentation: library/."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard_controller import task_progress
 from ansible.plugins.action import ActionBase
 
 
@@ -17,6 +16,4 @@ class ActionModule(ActionBase):
         # get_url writes its own file there. It names an option that is missing.
         folder = str(given.get("dest", "")).rpartition("/")[0]
         given = {**given, **({} if self._task.check_mode else {"tmp_dest": folder})}
-        with task_progress.asked(self, task_vars or {}, folder, str(given.get("url", ""))):
-            module = self._execute_module("ansible.builtin.get_url", given, task_vars=task_vars)
-            return {**result, **module}
+        return {**result, **self._execute_module("ansible.builtin.get_url", given, task_vars=task_vars)}

@@ -47,7 +47,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.cluster import unreachable
 from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard.report import next_playbook
-from ansible.module_utils.trainyard_controller import interrupts, launch_record, terminal
+from ansible.module_utils.trainyard_controller import interrupts, launch_record, task_progress, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.project import ROOT
 
@@ -123,6 +123,7 @@ class CallbackModule(Default):
             if self._last_task_banner != task._uuid:
                 self._print_task_banner(task)
 
+        task_progress.forget()
         self._running.begin(task, None if self._quiet else announce)
 
     def _ended(self, result: Any) -> None:

@@ -34,13 +34,23 @@ def size_text(size: int) -> str:
     return f"{-(-size // 1024)} KiB"
 
 
-def share_text(done: int, total: int, seconds: float) -> str:
-    """Return how far a transfer is after so many seconds: `212 MiB of 812 MiB, 11 MiB/s, 57 s left`; 0 is no total."""
-    parts = [f"{size_text(done)} of {size_text(total)}" if total >= done else size_text(done)]
+def share_text(done: int, total: int, seconds: float, unit: str = "") -> str:
+    """Return how far a transfer is after so many seconds: `212 MiB of 812 MiB, 11 MiB/s, 57 s left`; 0 is no total.
+
+    With a unit these are no bytes: `12 of 50 packages, 2/s, 19 s left`.
+    """
+    if unit:
+        parts = [f"{done} of {counted(total, unit)}" if total >= max(done, 1) else counted(done, unit)]
+    else:
+        parts = [f"{size_text(done)} of {size_text(total)}" if total >= done else size_text(done)]
     if done and seconds >= 1:
         rate = done / seconds
-        parts.append(f"{size_text(int(rate))}/s")
-        parts += [f"{seconds_text((total - done) / rate)} left"] if total >= done else []
+        if not unit:
+            parts.append(f"{size_text(int(rate))}/s")
+        elif rate >= 1:
+            parts.append(f"{rate:.0f}/s")
+        # What follows the last package is not counted.
+        parts += [f"{seconds_text((total - done) / rate)} left"] if total >= done + bool(unit) else []
     return ", ".join(parts)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow `pip install` by its output, and describe how far it or a download is. Sizes are bytes, times are seconds.
+"""Follow `pip install` by its output, and describe how far it or another installation is.
 
-pip names each file with its size when its download begins, and all packages when it unpacks them.
+Sizes are bytes, times are seconds. pip names each file with its size when its download begins, and all packages when
+it unpacks them.
 """
 
 from __future__ import annotations
@@ -18,16 +19,27 @@ _FILE = re.compile(
     r"\s*(?:Downloading|Using cached) (?P<file>\S+)(?: \((?P<size>[\d.]+) (?P<unit>bytes|kB|MB|GB)\))?\s*$"
 )
 _LOCAL = re.compile(r"\s*Processing (?P<file>/\S+)")
-# The phases of an installation, in their order.
-DOWNLOAD, UNPACK, COMPILE = range(3)
-# The record of a node (environment_progress.py).
+# The phases of an installation by pip, of one by apt, and of a build, each in its order. Files of an image are
+# downloaded and unpacked, too.
+DOWNLOAD, UNPACK, COMPILE, UNPACK_PACKAGES, SET_UP, CONFIGURE, BUILD, INSTALL = range(8)
+# The record of a node (task_progress.py). `done` and `total` are bytes, or what _WORDS counts.
 RECORD = {
-    "phase": Whole(COMPILE),
+    "phase": Whole(INSTALL),
     "file": Text(250),
     "seconds": DURATION,
     **dict.fromkeys(("number", "done", "total"), Whole(1 << 50)),
 }
-_WORDS = {UNPACK: "unpacking", COMPILE: "compiling"}
+# By phase: what is done, and what is counted; "" for bytes.
+_WORDS = {
+    DOWNLOAD: ("", ""),
+    UNPACK: ("unpacking", ""),
+    COMPILE: ("compiling", "module"),
+    UNPACK_PACKAGES: ("unpacking", "package"),
+    SET_UP: ("setting up", "package"),
+    CONFIGURE: ("configuring", "check"),
+    BUILD: ("compiling", "file"),
+    INSTALL: ("installing", "file"),
+}
 
 
 class PipOutput:
@@ -59,18 +71,22 @@ class PipOutput:
 def text(record: Mapping[str, Any]) -> str:
     """Return how far an installation is: `torch-2.9.0: 212 MiB of 812 MiB, 11 MiB/s, 57 s left`; "" at its begin.
 
+    Others are `setting up fish: 12 of 50 packages, 2/s, 19 s left` and `configuring 812 checks, 9/s`.
+
     `record`: phase, file, number (0: the only one), and of the present step `done`, `total` (0: not known) and
     `seconds`.
     """
-    done, total, seconds = record["done"], record["total"], record["seconds"]
-    what = "-".join(record["file"].split("-")[:2]) or _WORDS.get(record["phase"], "")
-    if record["phase"] == DOWNLOAD and record["number"]:
-        what = f"download {record['number']}, {what}" if what else ""
+    word, unit = _WORDS[record["phase"]]
+    name = record["file"]
+    # A wheel is known by its name and version.
+    name = "-".join(name.split("-")[:2]) if name.endswith(".whl") else name
+    if record["phase"] == DOWNLOAD and record["number"] and name:
+        word = f"download {record['number']},"
+    what = f"{word} {name}".strip()
     if not what:
         return ""
-    if record["phase"] == COMPILE:
-        return f"{what} {min(done, total)} of {total} modules" if total else what
-    return f"{what}: {share_text(done, total, seconds)}"
+    share = share_text(record["done"], record["total"], record["seconds"], unit)
+    return f"{what} {share}" if unit and not name else f"{what}: {share}"
 
 
 def slowest(records: Mapping[str, Mapping[str, Any]]) -> str:

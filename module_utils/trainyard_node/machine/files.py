@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .tree import open_file
@@ -39,3 +39,19 @@ def read_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
         except OSError:
             continue
     return found
+
+
+def files_below(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the name and the state of each file below a folder; others may come and go meanwhile."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield name, os.lstat(f"{parent}/{name}")
+            except OSError:
+                continue
+
+
+def newest_own(folders: Iterable[Path]) -> Path | None:
+    """Return the folder of this user that has changed last: others may make such folders in /var/tmp, too."""
+    found = [(state.st_mtime, folder) for folder in folders if (state := folder.lstat()).st_uid == os.geteuid()]
+    return max(found)[1] if found else None

@@ -10,20 +10,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...trainyard.software.pip_progress import DOWNLOAD
-from . import addresses, environment_progress
+from . import addresses
 
 # The name that Python's tempfile gives to a file.
 _TEMPORARY = "tmp*"
 
 
-def of_task(path: str, url: str, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the progress of an installation into the environment at `path`, or of the download of a URL into it."""
-    return read(Path(path), url, last) if url else environment_progress.read(Path(path))
+def read(path: str, url: str, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return how far the download of a URL into the folder `path` is (pip_progress.RECORD), None where none runs.
 
-
-def read(folder: Path, url: str, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return how far a download is (pip_progress.RECORD), None where none runs; `last` is the record before it."""
-    sizes = [path.stat().st_size for path in folder.glob(_TEMPORARY) if path.is_file()]
+    `last` is the record before it.
+    """
+    folder = Path(path)
+    sizes = [file.stat().st_size for file in folder.glob(_TEMPORARY) if file.is_file()]
     if not sizes:
         return None
     total = last["total"] if last else addresses.size(url)

@@ -25,6 +25,8 @@ from .python_environment import Sources
 
 # Parent of the folder of wheels and context, which gets a name of its own: they are large, and /tmp is often memory.
 TEMPORARY = "/var/tmp"  # noqa: S108
+# How the names of that folder, and of the one that an archive is written into, begin (image_progress.py).
+WORK, SAVING = "trainyard-image-", ".trainyard-image-"
 # The user who verifies the image: it has no rights to any file (nobody).
 _NOBODY = "65534:65534"
 
@@ -57,7 +59,7 @@ class Build:
         """Build, verify and save what differs."""
         os.umask(0o022)
         if self.builds:
-            with tempfile.TemporaryDirectory(prefix="trainyard-image-", dir=TEMPORARY) as folder:
+            with tempfile.TemporaryDirectory(prefix=WORK, dir=TEMPORARY) as folder:
                 made = self._build(Path(folder))
             try:
                 self._verify(made)
@@ -128,7 +130,7 @@ class Build:
     def _save(self, file: Path) -> None:
         """Write the archive beside its place first: a job must never find half of it."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".trainyard-image-", dir=file.parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=SAVING, dir=file.parent) as folder:
             part = Path(folder, "image.tar")
             argv = ["save", "--quiet", "--format=oci-archive", f"--output={part}", self.params["name"]]
             _expect(podman(*argv, TMPDIR=folder), f"{file} could not be written")

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..machine.files import newest_own
 from ..machine.programs import english
 from ..machine.tree import Outcome, Tree
 
 # Upper bound for a manifest in an archive, in bytes.
 _MAX_BYTES = 16 << 20
+# Where Podman has the layers of an image that it pulls, by an older and a newer name.
+_PULLED = ("storage[0-9]*", "container_images_storage*")
 
 
 class PodmanError(Exception):
@@ -65,6 +68,11 @@ def pull(reference: str) -> None:
     answer = podman("pull", "--quiet", reference)
     if answer.status:
         raise PodmanError(last_lines(answer.output, 3))
+
+
+def being_pulled(temporary: str = "/var/tmp") -> Path | None:  # noqa: S108 (Podman's own default)
+    """Return the folder that gets the layers of an image that this user's Podman pulls: the newest one."""
+    return newest_own(folder for pattern in _PULLED for folder in Path(temporary).glob(pattern))
 
 
 def run(

@@ -23,5 +23,5 @@ def test_the_output_of_pip_is_followed():
         "package 2, b",
         "unpacking 2 packages",
     ]
-    # What is shown if pip fails.
+    # The output that is shown if pip fails.
     assert "Progress" not in "".join(progress.lines)

@@ -25,7 +25,10 @@ from typing import Any, BinaryIO
 from ....trainyard.cluster.ssh_options import UNATTENDED
 from ....trainyard.findings.visible import one_line
 from ....trainyard.job.run import containers
+from ....trainyard.software.installed import share_text
+from ...machine.files import files_below
 from ...machine.json_files import end_of, read_object
+from ...software.podman import being_pulled
 from . import images
 
 Request = Mapping[str, Any]
@@ -62,7 +65,8 @@ def bring(request: Request, fact: Mapping[str, Any], wait_s: float) -> dict[str,
         problem = "" if runs else f"it was interrupted: {last or 'no reason is known'}"
     done = bool(ended) or not runs
     identity = images.identify(request, fact)[0] if done and not problem else ""
-    return {"done": done, "problem": problem, "line": last, "id": identity}
+    line = last if done else _with_size(last, request, place)
+    return {"done": done, "problem": problem, "line": line, "id": identity}
 
 
 def _take(lock: BinaryIO) -> bool:
@@ -94,6 +98,19 @@ def _last_line(log: Path) -> str:
     """
     line = re.split(r"[\r\n]+", end_of(log, _TAIL).strip())[-1]
     return one_line(line if len(line) <= _LINE else f"... {line[-_LINE:]}", _TAIL)
+
+
+def _with_size(line: str, request: Request, place: Path) -> str:
+    """Add how much is there, and of how much: without a terminal a container program tells it only at the end."""
+    with contextlib.suppress(OSError):
+        folder = being_pulled()
+        layers = [state for _, state in files_below(folder)] if folder else []
+        parts = [part.stat() for part in place.parent.glob("*.part*")]
+        done = sum(state.st_size for state in parts or layers)
+        archive = Path(request["reference"].partition(":")[2])
+        total = archive.stat().st_size if request["kind"] == "archive" and archive.is_file() else 0
+        return ": ".join(filter(None, [line, share_text(done, total, 0) if done else ""]))
+    return line
 
 
 def _begin(request: Request, fact: Mapping[str, Any], lock: BinaryIO, place: Path) -> None:

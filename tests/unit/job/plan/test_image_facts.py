@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node.job.plan import image_transfer, images
+from ansible.module_utils.trainyard_node.software import podman
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import wait_for
@@ -219,6 +220,25 @@ def test_an_image_is_brought_by_a_process_that_outlives_the_visit(programs, tmp_
     }
     assert read(asked)["id"]
     assert f"pull oci-archive:{tmp_path}/a.tar" in (programs / "calls").read_text()
+
+
+@pytest.mark.parametrize("kind", ["registry", "archive"])
+def test_how_much_of_an_image_is_there_is_said(tmp_path, monkeypatch, kind):
+    layers, place = tmp_path / "storage12", tmp_path / "state/x.state"
+    layers.mkdir()
+    place.parent.mkdir()
+    (tmp_path / "a.tar").write_bytes(bytes(8 << 20))
+    asked = request(tmp_path / "a.tar", kind=kind)
+    monkeypatch.setattr(image_transfer, "being_pulled", lambda: podman.being_pulled(str(tmp_path)))
+    assert image_transfer._with_size("Copying blob 4f4f", asked, place) == "Copying blob 4f4f"
+    (layers / "1").write_bytes(bytes(3 << 20))
+    share = "3 MiB of 8 MiB" if kind == "archive" else "3 MiB"
+    assert image_transfer._with_size("Copying blob 4f4f", asked, place) == f"Copying blob 4f4f: {share}"
+    # Apptainer and enroot write one file.
+    (place.parent / "x.part4711").write_bytes(bytes(5 << 20))
+    assert image_transfer._with_size("", asked, place).startswith("5 MiB")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert podman.being_pulled(str(tmp_path)) is None
 
 
 def test_why_it_could_not_be_brought_is_said_and_it_is_tried_again(programs, tmp_path):
