@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 
+import advice_cluster
 import advice_hosts
 import advice_kubernetes
 import advice_networks
@@ -43,6 +44,7 @@ CASES = {
     **advice_scripts.CASES,
     **advice_site.CASES,
     **advice_site_software.CASES,
+    **advice_cluster.CASES,
     **advice_nvidia.CASES,
     **advice_nvidia_drivers.CASES,
     **advice_nvidia_software.CASES,
@@ -76,6 +78,12 @@ ELSEWHERE = {
         r"set one \S+_provider, \S+_version \S+_cuda for all nodes",
         r"sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config sshd_config.d",
         r"; other hardware is a cluster of its own",
+    ),
+    "the system of nodes has to be changed": (
+        r"find the other (file that sets it|line service that resolves this name) \([^)]*\)",
+        r"run on the node: \S+",
+        r"see `apt-get check`; remove what another driver has left",
+        r"set UsePAM yes in sshd_config",
     ),
     "nothing has to be done": (
         r"go on( without them| if the hosts have it from elsewhere| \([^)]*\)|: [^,;]+)?",
@@ -182,9 +190,7 @@ def simulated(monkeypatch):
 
 CODE = Path(ansible.module_utils.__path__[-1])
 FILES = (
-    "trainyard/cluster/hosts.py",
-    "trainyard/cluster/survey.py",
-    "trainyard/cluster/unreachable.py",
+    "trainyard/cluster/*.py",
     "trainyard/hardware/interfaces.py",
     "trainyard/job/launchers/*.py",
     "trainyard/job/placement/p*.py",
@@ -195,6 +201,8 @@ FILES = (
     "trainyard/nvidia/*.py",
     "trainyard/software/datasets.py",
     "trainyard/software/oneflow.py",
+    "trainyard_node/cluster/*.py",
+    "trainyard_node/nvidia/*.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
     "trainyard_controller/kubernetes_*.py",
@@ -225,7 +233,9 @@ def advised(path):
     inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     texts = {text_of(node) for node in nodes if id(node) not in inner}
     actions = {text_of(action_of(node)) for node in nodes}
-    return {text for text in texts if re.match(f"({VERBS}) |nvidia_stack_overrides: {{", text)} | actions - {""}
+    texts = {text for text in texts if re.match(f"({VERBS}) |nvidia_stack_overrides: {{", text)}
+    # One of them is the name of a check.
+    return texts - {"name for the certificate"} | actions - {""}
 
 
 def action_of(node):
