@@ -81,19 +81,19 @@ class Case:
         same = installed == self.version if self.version else self.branch in ("", nvidia.branch_of(installed))
         return not (installed and same and all(nvidia_driver.has_module(self.state, each) for each in self.kernels))
 
-    def other_driver(self, least: int, most: int) -> str:
-        """Return the settings by which the host gets a driver of a branch in this range."""
+    def other_driver(self, least: int, most: int, others: Mapping[str, str]) -> str:
+        """Return the settings by which the host gets a driver of a branch in this range, with others beside them."""
         branch = str(most if most < NEWEST else least)
         there = "upgrade it there (docs/nvidia.md), or " if self.provider == "none" else ""
         if self.provider == "runfile" or not row_of(self.rules, "network_repo", os=self.os):
             fields = {} if self.provider == "runfile" else {"provider": "runfile"}
-            setting = override("driver", **fields, version="...", url="...", sha256="...")
+            setting = override("driver", **fields, version="...", **others, url="...", sha256="...")
             return f"{there}take a runfile of branch {branch}: {setting}"
         distro = row_of(self.rules, "distro", os=self.os) if self.provider == "distro" else None
         packaged = [each for each in distro["drivers"] if least <= int(each) <= most] if distro else []
         if packaged or self.provider == "network_repo":
-            return override("driver", branch=[*packaged, branch][0], version='""')
-        setting = override("driver", provider="network_repo", branch=branch, version='""')
+            return override("driver", branch=[*packaged, branch][0], version='""', **others)
+        setting = override("driver", provider="network_repo", branch=branch, version='""', **others)
         return there + setting + also_replace(self.state, self.settings)
 
     def parts_from(self, provider: str) -> dict[str, bool]:

@@ -57,13 +57,15 @@ def _rows_of_gpu(case: Case, gpu: Row) -> list[Row]:
 
 def _generation(case: Case, gpu: str, row: Row) -> Iterator[Result]:
     flavours = row.get("flavours", [])
-    if flavours and case.flavour and case.flavour not in flavours:
+    is_in_range = not case.driver_name or within(case.driver_number, row["drivers"], series=True)
+    # Another driver comes with modules that suit the GPU: an old branch may have no others.
+    if is_in_range and flavours and case.flavour and case.flavour not in flavours:
         found, expected = f"{case.flavour} modules for {gpu}", f"{' or '.join(flavours)} modules"
         action = f"install a driver with {flavours[0]} modules there"
         if case.provider != "none":
             action = override("driver", flavour=flavours[0])
         yield case.by_row(row, "GPU and module flavour", found, expected, action)
-    if case.driver_name and not within(case.driver_number, row["drivers"], series=True):
+    if not is_in_range:
         found, expected = f"driver {case.driver_name} for {gpu}", f"driver branch {range_text(row['drivers'])}"
         yield case.by_row(row, "GPU and driver", found, expected, _other_driver(case))
     for cuda, user in _cudas(case) if "cuda" in row else ():
@@ -79,8 +81,11 @@ def _other_driver(case: Case) -> str:
     cudas = [cuda for cuda, _ in _cudas(case)] + [release(case.nccl["cuda"])] * case.nccl.used
     known = [row for cuda in cudas if (row := row_of(case.rules, "cuda", version=cuda))]
     least += [branch_of(row["driver"]) for row in known]
-    branches = [int(branch) for branch in most if branch]
-    return case.other_driver(max([0, *(int(branch) for branch in least if branch)]), min([NEWEST, *branches]))
+    flavours = [row["flavours"] for row in rows if case.flavour not in row.get("flavours", [case.flavour])]
+    branches = [[int(branch) for branch in ends if branch] for ends in (least, most)]
+    return case.other_driver(
+        max([0, *branches[0]]), min([NEWEST, *branches[1]]), {"flavour": flavours[0][0]} if flavours else {}
+    )
 
 
 def _old_driver(case: Case, row: Row, check: str, user: str, least: str) -> Iterator[Result]:

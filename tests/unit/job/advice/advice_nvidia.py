@@ -123,6 +123,10 @@ CASES = {
         host("h100", given=driver(version="470.82.01", flavour="proprietary")),
         overrides(f'{_SET}: {{driver: {{branch: 560, version: ""}}}}'),
     ),
+    "a driver and modules that are too old for a GPU": lambda _: (
+        host("b200", "pytorch-cuda13", driver(version="470.82.01", flavour="proprietary")),
+        overrides(f'{_SET}: {{driver: {{branch: 580, version: "", flavour: open}}}}'),
+    ),
     "a driver that is too new for a GPU": lambda _: (
         host("v100", given=driver(version="590.48.01")),
         overrides(f'{_SET}: {{driver: {{branch: 580, version: ""}}}}'),
