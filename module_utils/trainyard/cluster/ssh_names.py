@@ -70,13 +70,16 @@ def undeclared_addresses(
     declared address.
     """
     expected = "an address that the inventory gives the node, if ssh or mpirun is to reach it there"
-    action = "if it is right, set it as ansible_host or in ssh_mesh_extra_principals of the node"
     findings = []
     for node in nodes:
         declared = {_same(name) for name in names[node.name]}
+        has_address = any(parse_address(name) for name in declared)
         held = [address for address in node.addresses if any(is_inside(address, network) for network in networks)]
-        if not networks and not any(parse_address(name) for name in declared):
+        if not networks and not has_address:
             held = [node.default_address] if node.default_address else []
+        # Another ansible_host would take the name of the present one from the node.
+        action = "if it is right, add it to ssh_mesh_extra_principals of the node"
+        action += "" if has_address else ", or set it as ansible_host"
         findings += [
             Finding("address without a certificate", address, expected, action, host=node.name)
             for address in dict.fromkeys(held)

@@ -30,7 +30,8 @@ def sshd_problems(settings: Mapping[str, Sequence[str]], user: str, host_key: st
 def _key_problems(settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str) -> Iterator[Problem]:
     keys = settings.get("hostkey", [])
     if host_key not in keys:
-        action = "set ssh_mesh_host_key to one of the host keys in use, or let sshd use this one (ssh-keygen -A)"
+        action = "let sshd use this one (ssh-keygen -A)"
+        action = f"set ssh_mesh_host_key to one of the host keys in use, or {action}" if keys else action
         yield "host key of sshd", ", ".join(keys) or "none", host_key, action
     for keyword, name in (("trustedusercakeys", "user certificates"), ("revokedkeys", "revoked keys")):
         path = settings.get(keyword, ["none"])[0]
@@ -41,7 +42,7 @@ def _key_problems(settings: Mapping[str, Sequence[str]], user: str, host_key: st
     foreign = [path for path in settings.get("hostcertificate", []) if path != "none" and not path.startswith(folder)]
     if foreign:
         expected = "none, as the mesh's certificate would compete with it"
-        action = "give the mesh a host key of its own (ssh_mesh_host_key)"
+        action = "take HostCertificate out of sshd_config"
         yield "host certificate of sshd", f"the site's own {', '.join(foreign)}", expected, action
     algorithms = settings.get("casignaturealgorithms", ["ssh-ed25519"])[0]
     if not any(name.startswith("ssh-ed25519") for name in algorithms.split(",")):
@@ -57,9 +58,8 @@ def _access_problems(settings: Mapping[str, Sequence[str]], user: str) -> Iterat
     if allowed and not any(fnmatchcase(user, pattern) for pattern in allowed):
         action = f"add {user} to AllowUsers in sshd_config"
         yield check, f"AllowUsers {' '.join(allowed)}", f"{user} among them", action
-    denied = [
-        line for line in settings.get("denyusers", []) if any(fnmatchcase(user, pattern) for pattern in line.split())
-    ]
+    patterns = [pattern for line in settings.get("denyusers", []) for pattern in line.split()]
+    denied = [pattern for pattern in patterns if fnmatchcase(user, pattern)]
     if denied:
-        action = f"take {user} out of DenyUsers in sshd_config"
-        yield check, f"DenyUsers {' '.join(denied)}", f"{user} not among them", action
+        action = f"take {' '.join(denied)} out of DenyUsers in sshd_config"
+        yield check, f"DenyUsers {' '.join(patterns)}", f"{user} not among them", action

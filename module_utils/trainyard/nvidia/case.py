@@ -19,8 +19,8 @@ Row = Mapping[str, Any]
 Parts = Mapping[str, Mapping[str, str]]
 Result = tuple[bool, Finding]
 
-# Newer than any version of a branch.
-_NEWEST = 10**6
+# Newer than any branch, and any version of one.
+NEWEST = 10**6
 
 
 class Part(dict[str, str]):
@@ -46,6 +46,8 @@ class Case:
         self.host: str = self.facts["host"]
         names = ("driver", "cuda", "nccl", "cudnn", "framework")
         self.driver, self.toolkit, self.nccl, self.cudnn, self.framework = (Part(parts.get(name, {})) for name in names)
+        # Its version and build stay where an override says that there is none.
+        self.framework = Part() if self.framework["name"] == "none" else self.framework
         self.provider = self.driver["provider"] or "none"
         # A host that is declared to have no GPU gets a driver only with without_gpu.
         self.without = str(self.settings["gpus"]) == "0" and not self.settings.get("without_gpu")
@@ -63,7 +65,7 @@ class Case:
     @property
     def driver_number(self) -> tuple[int, ...]:
         """The driver's version for comparisons; a branch alone counts as newer than all its versions."""
-        return nvidia.number(self.version) if self.version else (int(self.branch or 0), _NEWEST)
+        return nvidia.number(self.version) if self.version else (int(self.branch or 0), NEWEST)
 
     @property
     def driver_name(self) -> str:
@@ -78,6 +80,21 @@ class Case:
         installed = str(self.state.get("version", ""))
         same = installed == self.version if self.version else self.branch in ("", nvidia.branch_of(installed))
         return not (installed and same and all(nvidia_driver.has_module(self.state, each) for each in self.kernels))
+
+    def other_driver(self, least: int, most: int, others: Mapping[str, str]) -> str:
+        """Return the settings by which the host gets a driver of a branch in this range, with others beside them."""
+        branch = str(most if most < NEWEST else least)
+        there = "upgrade it there (docs/nvidia.md), or " if self.provider == "none" else ""
+        if self.provider == "runfile" or not row_of(self.rules, "network_repo", os=self.os):
+            fields = {} if self.provider == "runfile" else {"provider": "runfile"}
+            setting = override("driver", **fields, version="...", **others, url="...", sha256="...")
+            return f"{there}take a runfile of branch {branch}: {setting}"
+        distro = row_of(self.rules, "distro", os=self.os) if self.provider == "distro" else None
+        packaged = [each for each in distro["drivers"] if least <= int(each) <= most] if distro else []
+        if packaged or self.provider == "network_repo":
+            return override("driver", branch=[*packaged, branch][0], version='""', **others)
+        setting = override("driver", provider="network_repo", branch=branch, version='""', **others)
+        return there + setting + also_replace(self.state, self.settings)
 
     def parts_from(self, provider: str) -> dict[str, bool]:
         """Return which of driver, CUDA and NCCL this host gets from a provider."""
@@ -102,6 +119,17 @@ class Case:
     def warn(self, check: str, found: str, expected: str, action: str) -> Result:
         """Return a finding that is shown and does not stop."""
         return False, Finding(check, found, expected, action, host=self.host)
+
+
+def also_replace(state: Host, settings: Host) -> str:
+    """Return what is set beside a driver from NVIDIA's repository if another one is installed; else nothing."""
+    is_other = state.get("provider", "none") not in ("none", "network_repo", "unknown") and not settings.get("replace")
+    return " with nvidia_driver_replace: true" if is_other else ""
+
+
+def fetched(part: Part) -> dict[str, str]:
+    """Return the fields that another version of a part needs as well, where it is a file: its address and its sum."""
+    return {"url": "...", "sha256": "..."} if part["provider"] in ("archive", "runfile") else {}
 
 
 def within(value: tuple[int, ...], bounds: Sequence[str], series: bool = False) -> bool:

@@ -21,6 +21,8 @@ PROVIDERS = ("distro", "network_repo", "runfile", "wheel", "none")
 # Their dependencies hold a driver, or they move on to the next release by themselves.
 _METAPACKAGES = re.compile(r"cuda((-runtime|-demo-suite)?(-\d+-\d+)?)|cuda-drivers(-.*)?|nvidia-.*")
 _UNVERSIONED = re.compile(r"cuda-toolkit(-\d+)?")
+# Providers for nodes without packages, with what these need.
+_ELSEWHERE = "the provider wheel with its wheels as pins, or none with the path of an installed one"
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
 
 
@@ -121,7 +123,10 @@ def _record_findings(record: Record, pins: Mapping[str, Sequence[str]]) -> Itera
             yield wrong(f"url {record.get('url', '')!r} of {name}", "an address, or local_file on the controller")
     if provider == "wheel" and not record.get("wheels") and not pins.get(release(version)):
         expected = f"one of {', '.join(sorted(pins, key=numbers)) or 'none'}, whose wheels are known to hold nvcc"
-        action = "give the record its wheels as pins, name==version, or take provider network_repo or runfile"
+        action = (
+            "give the record its wheels as pins, name==version, or take the provider network_repo, or runfile with "
+            "exact version, url and sha256"
+        )
         yield wrong(f"no wheels known of {name}", expected, action)
     for package in (one["name"] for one in packages(record) if provider == "network_repo"):
         if _METAPACKAGES.fullmatch(package):
@@ -144,35 +149,58 @@ def _list_findings(records: Sequence[Record], default: str, absent: Sequence[str
         yield Finding("cuda_toolkit_default", default, expected, "name a version of cuda_toolkit_versions, or none")
     for one in sorted({release(version) for version in absent} & set(releases)):
         found, expected = f"{one}, which cuda_toolkit_versions has as well", "a version in one of the two"
-        yield Finding("cuda_toolkit_absent", found, expected, "take it out of one of the two")
+        action = "take it out of one of the two"
+        # Another one has to be the default then.
+        if release(default) == one or {*releases} == {one}:
+            action = (
+                "take it out of cuda_toolkit_absent, or put another version into cuda_toolkit_versions in its place"
+            )
+            action += " (and into cuda_toolkit_default)" * (release(default) == one)
+        yield Finding("cuda_toolkit_absent", found, expected, action)
 
 
-def compiler_findings(state: State, version: str, newest: str, compiler: str) -> Iterator[Finding]:
-    """Yield a finding for a host compiler that is too new for a CUDA version, unless one of the two is unknown."""
+def compiler_findings(
+    state: State, version: str, newest: str, compiler: str, all_newest: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Yield a finding for a host compiler that is too new for a CUDA version, unless one of the two is unknown.
+
+    One compiler serves all toolkits of a node: `all_newest` are the limits of the others.
+    """
     there = state["compiler"]
     if not newest or not there["version"] or gcc_fits(there["version"], newest):
         return
     found = f"{compiler or 'g++'} {there['version']}{'' if there['installed'] else ', to be installed'}"
-    action = f"install a gcc {newest} and name it as cuda_toolkit_host_compiler, or take a newer CUDA"
-    fitting = [name for name in state["compilers"] if gcc_fits(name.rpartition("-")[2], newest)]
+    limits = [newest, *all_newest]
+    action = f"install a gcc {min(limits, key=numbers)} and name it as cuda_toolkit_host_compiler, or take a newer CUDA"
+    fitting = _fitting(state, limits)
     if fitting:
         action = f"set cuda_toolkit_host_compiler: {fitting[-1]}, which the node's repositories have"
     yield Finding("host compiler", found, f"gcc {newest} or older for CUDA {version}", action)
 
 
+def _fitting(state: State, limits: Sequence[str]) -> list[str]:
+    """Return the compilers of the node's repositories that are within all limits."""
+    return [name for name in state["compilers"] if all(gcc_fits(name.rpartition("-")[2], newest) for newest in limits)]
+
+
 def _all_compiler_findings(state: State, records: Sequence[Record], compiler: str) -> Iterator[Finding]:
+    limits: dict[str, str] = {}
     for record in records:
         # Debian's package brings the compiler that its nvcc is set to.
         if record.get("provider") == "distro" and not compiler:
             continue
         found = state["toolkits"].get(home(record, state["root"])) or {}
         version = str(record.get("version", "")) or release(found.get("nvcc", ""))
-        newest = found.get("newest_gcc") or (newest_gcc(version) if _VERSION.fullmatch(version) else "")
-        yield from compiler_findings(state, version, newest, compiler)
+        limits[version] = found.get("newest_gcc") or (newest_gcc(version) if _VERSION.fullmatch(version) else "")
+    all_newest = [newest for newest in limits.values() if newest]
+    for version, newest in limits.items():
+        yield from compiler_findings(state, version, newest, compiler, all_newest)
     if compiler and not state["compiler"]["version"] and compiler not in state["compilers"]:
         found = f"no {compiler}, neither on the node nor in its repositories"
-        names = ", ".join(state["compilers"])
+        names = ", ".join(_fitting(state, all_newest))
         action = f"name one of {names}" if names else "name the path of one"
+        if all_newest and not names:
+            action += f", gcc {min(all_newest, key=numbers)} or older"
         yield Finding("cuda_toolkit_host_compiler", found, "a compiler that is there or can be installed", action)
 
 
@@ -276,11 +304,12 @@ def _node_findings(state: State, records: Sequence[Record], manage_system: bool)
         found = state["toolkits"].get(where)
         if provider in ("distro", "network_repo"):
             if state["family"] != "debian":
-                action = "take the provider runfile, wheel or none"
+                action = f"take {_ELSEWHERE}, or the provider runfile with exact version, url and sha256"
                 yield Finding("cuda_toolkit_provider", f"{provider} on {state['os']}", "a system with apt", action)
             if not manage_system:
-                text, action = f"{provider}, whose packages only root may install", "take the provider wheel, or none"
-                yield Finding("cuda_toolkit_provider", text, "trainyard_manage_system: true", action)
+                text = f"{provider}, whose packages only root may install"
+                expected = "trainyard_manage_system: true"
+                yield Finding("cuda_toolkit_provider", text, expected, f"take {_ELSEWHERE}")
         if provider in ("runfile", "wheel") and found and found["kind"] == "foreign":
             expected, action = "a folder of this role's own, or none", "move it away, or verify it: provider none, path"
             yield Finding("CUDA toolkit", f"{where}, which this role did not make", expected, action)

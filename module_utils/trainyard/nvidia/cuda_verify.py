@@ -96,7 +96,8 @@ def check_program(
         found["detail"] = f"no device: {run['detail']}"
     elif run["state"] == "pass" and run["devices"] != gpus:
         found.update(run="fail", detail=f"{counted(run['devices'], 'device')} took part, expected {gpus}")
-        action = "correct nvidia_gpus"
+        # Otherwise the role nvidia_driver would find another number on the bus.
+        action = "correct nvidia_gpus" if run["devices"] == on_the_bus else action
     if found["run"] == "unknown" and declared == "auto" and on_the_bus == 0:
         expected = "a GPU, as nvidia_gpus is auto"
         action = "set nvidia_gpus: 0 for a node that has none on purpose"

@@ -36,6 +36,7 @@ _DKMS = re.compile(
 )
 # Maintainers of a distribution's own packages.
 _DISTRIBUTOR = re.compile(r"[@.](debian\.org|ubuntu\.com|canonical\.com)>")
+_PROVIDER = "run site.yml with an nvidia_driver_provider that installs one"
 # Modules in dkms that are not the driver.
 _OTHER_MODULES = ("nvidia-fs", "nvidia-peermem", "nvidia-gdrdrv")
 
@@ -241,11 +242,12 @@ def check(state: State, expected: Mapping[str, Any]) -> list[Finding]:
 def _check(state: State, expected: Mapping[str, Any]) -> Iterator[Finding]:
     runs = state["version"] or state["loaded"]
     if not runs:
-        yield Finding("driver", "none is installed", expected["version"] or "a driver", "set nvidia_driver_provider")
+        yield Finding("driver", "none is installed", expected["version"] or "a driver", _PROVIDER)
         return
     requested = expected["version"] or expected["branch"]
     if requested not in ("", runs, branch_of(runs)):
-        yield Finding("driver", runs, requested, "run site.yml, or correct nvidia_driver_version")
+        names = [f"nvidia_driver_{name}" for name in ("version", "branch") if expected[name]]
+        yield Finding("driver", runs, requested, f"run site.yml, or correct {' and '.join(names)}")
     for due in state["reboot_due"]:
         action = "run playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true"
         yield Finding("reboot due", due, "that the installed driver runs", action)
@@ -253,7 +255,9 @@ def _check(state: State, expected: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("user space", state["userspace"], runs, "remove the files of the other driver: libnvidia-ml.so.*")
     if expected["fabric_manager"] and state["fabric_manager"] != runs:
         found = state["fabric_manager"] or "none"
-        yield Finding("Fabric Manager", found, f"{runs}, exactly the driver's version", "run site.yml again")
+        action = "run site.yml again; beside a driver that somebody else installs, install it there, or set "
+        action += "nvidia_driver_fabric_manager: false"
+        yield Finding("Fabric Manager", found, f"{runs}, exactly the driver's version", action)
     if state["version"]:
         yield from _kernels(state, expected["kernels"])
     if state["reboot_due"]:

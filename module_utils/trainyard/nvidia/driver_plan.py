@@ -13,12 +13,15 @@ from typing import Any
 
 from ..findings.findings import Finding
 from ..software.requirements import is_sha256
+from .case import also_replace, override
 from .driver import VERSION, has_module, package_version
 from .hardware import branch_of
 
 Host = Mapping[str, Any]
 Roots = list[list[str]]
 
+# What signs the module, both together.
+MOK = "nvidia_driver_mok_key and nvidia_driver_mok_certificate"
 # The first branch with open modules.
 FIRST_OPEN = 515
 # The first branch whose installer takes --kernel-module-type. Older ones take the folder to build from; before 515
@@ -133,9 +136,38 @@ def choose_version(offered: Sequence[str], version: str, branch: str) -> str:
     return ""
 
 
+def _by_stack(settings: Host) -> bool:
+    return bool(settings.get("by_stack"))
+
+
+def _setting(settings: Host, **fields: str) -> str:
+    """Return the setting of the role, or of nvidia_stack where that compares the hosts."""
+    if _by_stack(settings):
+        return override("driver", **fields)
+    return " and ".join(f"nvidia_driver_{name}: {value}" for name, value in fields.items())
+
+
+def _kept(settings: Host, state: Host) -> dict[str, str]:
+    """Return the settings that keep the installed driver.
+
+    A runfile is known by its version: without that, the next run would ask for its address.
+    """
+    version = str(state["version"])
+    fields = {"provider": str(state["provider"])}
+    if state["provider"] == "runfile" or settings["version"] not in ("", version):
+        fields["version"] = version
+    if str(settings["branch"]) not in ("", branch_of(version)):
+        fields["branch"] = branch_of(version)
+    return fields
+
+
 def _wrong_input(host: Host, settings: Host) -> Iterator[Finding]:
+    # Before the roles, nvidia_stack compares what its overrides say.
+    overridden = ("nvidia_driver_version", "nvidia_driver_branch", "nvidia_driver_flavour") * _by_stack(settings)
+
     def wrong(check: str, found: str, expected: str, action: str = "") -> Finding:
-        return Finding(check, found, expected, action or f"correct {check}")
+        variable = "nvidia_stack_overrides" if check in overridden else check
+        return Finding(check, found, expected, action or f"correct {variable}")
 
     version, branch = settings["version"], str(settings["branch"])
     if version and not VERSION.fullmatch(version):
@@ -170,13 +202,13 @@ def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Fi
     if state["provider"] == "unknown":
         mixed = f"packages {', '.join(sorted(state['packages'])[:4])}" if state["packages"] else "no package"
         installer = f"the vendor's installer ({state['runfile']})" if state["runfile"] else "no trace of an installer"
-        action = "remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none"
+        keep = _setting(settings, provider="none")
+        action = f"remove it the way it came (apt purge, nvidia-uninstall), or keep it: {keep}"
         yield Finding(check, f"{there}: {mixed}, and {installer}", "a driver with one source", action)
     elif state["provider"] not in ("none", settings["provider"]) and not settings["replace"]:
         expected = f"none, or one from {settings['provider']}"
-        # A runfile is known by its version: without that, the next run would ask for its address.
-        version = f" and nvidia_driver_version: {state['runfile']}" if state["provider"] == "runfile" else ""
-        action = f"set nvidia_driver_provider: {state['provider']}{version} to keep it, or nvidia_driver_replace: true"
+        keep = _setting(settings, **_kept(settings, state))
+        action = f"set {keep} to keep it, or nvidia_driver_replace: true"
         yield Finding(check, f"{there} from {state['provider']}", expected, action)
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})
     if broken and settings["provider"] != "none":
@@ -184,13 +216,14 @@ def _in_the_way(host: Host, settings: Host, fabric_manager: bool) -> Iterator[Fi
         yield Finding("packages", found, "none", "run `dpkg --configure -a` and `apt -f install`")
     if facts["secure_boot"] == "enabled" and settings["kernels"] and not settings["mok"]:
         found = "enabled, without a key to sign the module: the kernel would refuse to load it"
-        action = "set nvidia_driver_mok_key and nvidia_driver_mok_certificate, or disable Secure Boot"
+        action = f"set {MOK}, or disable Secure Boot"
         yield Finding("Secure Boot", found, "an enrolled key (mokutil --import)", action)
     has_none = settings["provider"] == "runfile" or (settings["provider"] == "distro" and facts["os"]["id"] == "debian")
     if fabric_manager and has_none and not settings["packages"]:
         found = f"{facts['nvswitches']} NVSwitches, and {settings['provider']} has no Fabric Manager"
         expected = "Fabric Manager of exactly the driver's version, without which CUDA does not start there"
-        action = "set nvidia_driver_provider: network_repo, or nvidia_driver_fabric_manager: false if you bring it"
+        repository = _setting(settings, provider="network_repo") + also_replace(state, settings)
+        action = f"set {repository}, or nvidia_driver_fabric_manager: false if you bring it"
         yield Finding("Fabric Manager", found, expected, action)
 
 

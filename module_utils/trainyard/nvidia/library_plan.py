@@ -9,7 +9,7 @@ from typing import Any
 
 from ..findings.findings import Finding
 from ..software.requirements import is_sha256, source
-from .library import LIBRARIES, Library
+from .library import LIBRARIES
 
 Request = Mapping[str, Any]
 _PACKAGED = ("network_repo", "distro")
@@ -35,10 +35,12 @@ def input_findings(request: Request) -> Iterator[Finding]:
     if provider == "archive" and not is_sha256(request["sha256"]):
         yield _finding(name, f"{name}_sha256 is {request['sha256']!r}", "the archive's sha256, 64 hexadecimal digits")
     if provider == "wheel" and exact and built:
-        yield from _without_wheel(library, version, cuda.split(".")[0])
+        yield from _without_wheel(request)
     if provider in _PACKAGED and not request["manage_system"]:
         found = f"{name}_provider is {provider}, and trainyard_manage_system is false"
-        yield _finding(name, found, "root's permission to install packages", f"set {name}_provider to wheel or archive")
+        with_wheel = exact and built and not list(_without_wheel(request))
+        action = _other_provider(request, *["wheel"] * with_wheel, "archive")
+        yield _finding(name, found, "root's permission to install packages", action)
 
 
 def plan(request: Request) -> dict[str, Any]:
@@ -82,14 +84,24 @@ def _is_release(text: str, numbers: int) -> bool:
     return bool(re.fullmatch(r"\d+" + r"\.\d+" * (numbers - 1), text))
 
 
-def _without_wheel(library: Library, version: str, major: str) -> Iterator[Finding]:
+def _other_provider(request: Request, *providers: str) -> str:
+    """Return the advice to take one of these providers, with what an archive needs."""
+    name = request["name"]
+    missing = [f"{name}_{field}" for field in ("version", "cuda") if not request[field]]
+    texts = {"archive": f"{name}_provider: archive with {', '.join([*missing, f'{name}_url'])} and {name}_sha256"}
+    return "set " + ", or ".join(texts.get(each, f"{name}_provider: {each}") for each in providers)
+
+
+def _without_wheel(request: Request) -> Iterator[Finding]:
     """Yield a finding where no package index has this release as a wheel."""
+    library, version, major = LIBRARIES[request["name"]], str(request["version"]), str(request["cuda"]).split(".")[0]
     first = library.first_wheels.get(major)
     if not library.first_wheels or (first and tuple(map(int, version.split(".")[:2])) >= first):
         return
     found = f"no package index has {library.title} {version} for CUDA {major} as a wheel"
     expected = f"{first[0]}.{first[1]} or newer" if first else f"another CUDA than {major}, which has no wheels"
-    yield _finding(library.name, found, expected, f"set {library.name}_provider to archive or network_repo")
+    providers = ("archive", "network_repo") if request["manage_system"] else ("archive",)
+    yield _finding(library.name, found, expected, _other_provider(request, *providers))
 
 
 def _finding(name: str, found: str, expected: str, action: str = "correct it") -> Finding:

@@ -15,7 +15,7 @@ from . import cuda as toolkits
 from . import driver as nvidia_driver
 from . import driver_plan
 from . import hardware as nvidia
-from .case import Case, Result, override, within
+from .case import Case, Result, fetched, override, row_of, within
 
 
 def _kernel(case: Case) -> Iterator[Result]:
@@ -79,6 +79,7 @@ def _machine(case: Case) -> Iterator[Result]:
         "without_gpu": bool(settings.get("without_gpu")),
         "packages": [],
         "arguments": [],
+        "by_stack": True,
         "file": settings.get("file", ""),
         **{name: case.driver[name] for name in ("version", "branch")},
         # A site's own mirror is set at that role.
@@ -96,6 +97,10 @@ def _machine(case: Case) -> Iterator[Result]:
     if case.provider == "none" and case.facts["gpus"] and not case.driver_name:
         found = f"none, for {nvidia.describe_gpus(case.facts['gpus'])}"
         action = override("driver", provider="network_repo", version="...")
+        if case.facts["virtual"]:
+            action = "install it on the machine that has this container, and give the container its GPUs"
+        elif not row_of(case.rules, "network_repo", os=case.os):
+            action = override("driver", provider="runfile", version="...", url="...", sha256="...")
         yield case.stop("driver", found, "a driver, as this stack installs none", action)
     if case.facts["nouveau"] and case.installs_driver:
         text = "no nouveau beside the NVIDIA driver"
@@ -103,7 +108,7 @@ def _machine(case: Case) -> Iterator[Result]:
         yield case.warn("nouveau", "nouveau is loaded", text, action)
     if case.facts["secure_boot"] == "unknown" and case.installs_driver and not settings.get("mok"):
         text = "that it is off, or a key to sign the module, as the kernel would refuse an unsigned one"
-        action = "check `mokutil --sb-state`; with Secure Boot on, set nvidia_driver_mok_key"
+        action = "check `mokutil --sb-state`; with Secure Boot on, set " + driver_plan.MOK
         yield case.warn("Secure Boot", "neither mokutil nor the EFI variable says whether it is on", text, action)
     kinds = {gpu["device_id"] for gpu in case.facts["gpus"]}
     if len(kinds) > 1:
@@ -116,7 +121,8 @@ def _held(case: Case) -> Iterator[Result]:
     apt = case.facts["apt"]
     foreign = [name for name in apt["held"] if name.partition(":")[0] not in apt["kept"]]
     headers = [name for name in foreign if name.startswith("linux-headers")]
-    if headers and case.installs_driver:
+    is_kernel_held = any(name.startswith("linux-image") for name in foreign)
+    if headers and not is_kernel_held and case.installs_driver:
         text = "headers that follow the kernel"
         action = f"apt-mark unhold {' '.join(headers)}, or hold the kernel as well"
         yield case.warn("packages", f"{', '.join(headers)} on hold", text, action)
@@ -157,7 +163,9 @@ def _advisories(case: Case) -> Iterator[Result]:
     for row in case.rules["advisories"]:
         if case.version and not case.without and within(case.driver_number, row["drivers"]):
             expected = f"driver {row['fixed']} or newer"
-            action = override("driver", version=row["fixed"]) + ", with url and sha256 for a runfile"
+            action = "upgrade it there (docs/nvidia.md)"
+            if case.provider != "none":
+                action = override("driver", version=row["fixed"], **fetched(case.driver))
             yield case.by_row(row, "driver's faults", f"driver {case.version}, which {row['fault']}", expected, action)
 
 

@@ -45,6 +45,8 @@ def alternatives(case: Case, version: str, cuda: str) -> str:
         return override("nccl", provider="wheel", version="...", cuda="...")
     offers = sorted(_offers(case, version, cuda), key=lambda offer: _distance(version, offer[0]))
     nearest = {fields["provider"]: (near, fields) for near, fields in reversed(offers)}
+    if not nearest:
+        return override("nccl", version="...", cuda="...")
     first = sorted(nearest.values(), key=lambda offer: _distance(version, offer[0]))
     return ", or ".join(
         f"take {near}{'' if near == version else f' in place of {version}'} by {override('nccl', **fields)}"

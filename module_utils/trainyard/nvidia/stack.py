@@ -100,13 +100,13 @@ def _wrong_parts(host: str, parts: Mapping[str, Mapping[str, str]]) -> Iterator[
 def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any]) -> tuple[Parts, list[Finding]]:
     """Return the parts of a stack with the overrides, and the errors of the choice.
 
-    Address and sum belong to one version: they are dropped when only the version is overridden. Without a name, the
-    overrides are the whole choice.
+    Address and sum belong to one build: they are dropped when only its version or its CUDA is overridden. Without a
+    name, the overrides are the whole choice.
     """
     if name not in catalog and (name or not overrides):
         action = (
-            "set nvidia_stack to one of them (see roles/nvidia_stack/README.md), or nvidia_stack_overrides to a "
-            "choice of your own; put own stacks into nvidia_stack_own"
+            "set nvidia_stack to one of them (see roles/nvidia_stack/README.md), put it into nvidia_stack_own, or "
+            "set nvidia_stack_overrides to a choice of your own without nvidia_stack"
         )
         wrong = Finding("nvidia_stack", repr(name), f"one of {', '.join(catalog) or 'none'}", action, host=host)
         return {}, [wrong]
@@ -118,7 +118,7 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
     for part in KINDS:
         base = {key: str(value) for key, value in dict(chosen.get(part, {})).items()}
         given = {key: str(value) for key, value in dict(overrides.get(part, {})).items()}
-        if any(key in given and given[key] != base.get(key) for key in ("version", "branch", "provider")):
+        if any(key in given and given[key] != base.get(key) for key in ("version", "branch", "provider", "cuda")):
             base = {key: value for key, value in base.items() if key not in ("url", "sha256")}
         merged = {**base, **given}
         if part == "driver" and "version" in given and "branch" not in given:

@@ -110,9 +110,10 @@ def _entry(node: Node, old: Entry, checks: Sequence[Node]) -> dict[str, Any]:
 def _target_finding(node: Node) -> Finding | None:
     settings = node["settings"]
     if settings["provider"] == "none" or settings["state"] == "absent":
-        found = "nvidia_driver_state: absent" if settings["state"] == "absent" else "none"
-        expected = "the new driver's provider: distro, network_repo or runfile"
-        action = "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version"
+        found, expected = "none", "the new driver's provider: distro, network_repo or runfile"
+        action = "set nvidia_stack, or nvidia_driver_provider, and the exact version (nvidia_driver_version)"
+        if settings["state"] == "absent":
+            found, action = "nvidia_driver_state: absent", "leave nvidia_driver_state out"
         return Finding("nvidia_driver_provider", found, expected, action, host=_host(node))
     if not settings["version"]:
         found = "none" + (f", only branch {settings['branch']}" if settings["branch"] else "")
@@ -148,7 +149,8 @@ def _node_findings(node: Node, entry: Entry, settings: Node) -> Iterator[Finding
     # On a node that was started, the upgrade itself may be the cause.
     for text in _device_errors(node, settings["checks"]) if "before" not in entry else ():
         expected = "healthy devices, so that an error after the upgrade comes from the upgrade"
-        yield Finding("devices", text, expected, "repair it first, or leave the node out: --limit")
+        canary = " (and out of nvidia_driver_upgrade_canary)" if _host(node) in settings["canary"] else ""
+        yield Finding("devices", text, expected, f"repair it first, or leave the node out: --limit{canary}")
     if node["kubernetes"] and not settings["cordoned"]:
         found = "a kubelet runs, and the node may get pods during the upgrade"
         action = (

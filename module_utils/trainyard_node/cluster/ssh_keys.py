@@ -77,6 +77,8 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
         problems.append(("sshd -T", found, "the settings of a working sshd", action))
     if tree.text(f"{host_key}.pub") is None:
         action = f"ssh-keygen -y -f {host_key} > {host_key}.pub"
+        if not tree.path(host_key).exists():
+            action = f"ssh-keygen -q -t ed25519 -N '' -f {host_key}"
         problems.append(("host key of sshd", f"no {host_key}.pub", "the public half beside the host key", action))
     return [Finding(*problem, host=host) for problem in problems]
 

@@ -158,7 +158,8 @@ def test_a_preview_says_what_it_would_do(run, last, last_name):
         (
             {"nvidia_driver_provider": "runfile", "nvidia_driver_version": RUNFILE},
             "driver from elsewhere on {host} found driver 550.54.15 from network_repo expected none, or one from "
-            "runfile do set nvidia_driver_provider: network_repo to keep it, or nvidia_driver_replace",
+            "runfile do set nvidia_driver_provider: network_repo and nvidia_driver_version: 550.54.15 to keep it, or "
+            "nvidia_driver_replace",
         ),
     ],
 )

@@ -63,19 +63,22 @@ def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare
         action = "raise job_nodes or job_spares in a group of three hosts or more (job_hosts), name a job_witness, or "
         action += "leave job_spares out"
         return [], [Finding("job_spares", found, expected, action)]
-    uneven = _uneven(placement)
+    uneven = _uneven(job, placement)
     if uneven:
         return [], uneven
     return [Spare(spare, _places(launcher, job, placement, spare)) for spare in placement.spares], []
 
 
-def _uneven(placement: Placement) -> list[Finding]:
+def _uneven(job: Job, placement: Placement) -> list[Finding]:
     findings, expected = [], "spares that can take any node's place"
+    # Without one of them, three have to be left; a number of nodes would be short of one.
+    few = bool(job.nodes) or len(placement.everyone) + bool(job.restarts.witness) < 4
+    otherwise = "have another host in place of one of the two (job_hosts)" if few else "leave one of the two out"
     for spare in placement.spares:
         node = next((node for node in placement.nodes if node.rank_count != spare.rank_count), None)
         if node:
             found = f"{counted(spare.rank_count, 'process', 'processes')} on a spare, {node.rank_count} on {node.host}"
-            action = f"set job_ranks_per_node: {min(spare.rank_count, node.rank_count)}, or leave one of the two out"
+            action = f"set job_ranks_per_node: {min(spare.rank_count, node.rank_count)}, or {otherwise}"
             findings.append(Finding("job_spares", found, expected, action, host=spare.host))
     return findings
 

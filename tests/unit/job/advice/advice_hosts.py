@@ -44,6 +44,12 @@ def with_gpus(counts, **job):
     return world
 
 
+def of_fourth_host(world):
+    """Have a last host with as many devices as the others."""
+    name = [*world.facts][-1]
+    world.facts[name] |= World(len(world.facts), gpus=2).facts[name]
+
+
 CASES = {
     # Hosts and numbers of nodes.
     "no host": lambda _: (
@@ -96,6 +102,20 @@ CASES = {
     "a spare with another number of devices": lambda _: (
         with_gpus([2, 2, 2, 1], spares=1, max_restarts=1),
         {"set job_ranks_per_node: 1": AS_WRITTEN, "leave one of the two out": leave_out("n4")},
+    ),
+    "a spare of three hosts with another number of devices": lambda _: (
+        with_gpus([2, 2, 1], spares=1, max_restarts=1),
+        {
+            "set job_ranks_per_node: 1": AS_WRITTEN,
+            "have another host in place of one of the two (job_hosts)": of_fourth_host,
+        },
+    ),
+    "a spare of a number of nodes with another number of devices": lambda _: (
+        with_gpus([2, 2, 2, 1], nodes=3, spares=1, max_restarts=1),
+        {
+            "set job_ranks_per_node: 1": AS_WRITTEN,
+            "have another host in place of one of the two (job_hosts)": of_fourth_host,
+        },
     ),
     "a witness of one node": lambda _: (
         World(3, nodes=1, witness="w", max_restarts=1).having(given={"known": ["n1", "n2", "n3", "w"]}),

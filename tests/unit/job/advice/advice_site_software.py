@@ -69,7 +69,9 @@ CASES = {
     "a driver of the distribution": lambda _: (
         Driver(state={"provider": "distro", "version": "550.54.15"}),
         {
-            "set nvidia_driver_provider: distro to keep it": settings(provider="distro"),
+            "set nvidia_driver_provider: distro and nvidia_driver_version: 550.54.15 to keep it": settings(
+                provider="distro", version="550.54.15"
+            ),
             "nvidia_driver_replace: true": settings(replace=True),
         },
     ),

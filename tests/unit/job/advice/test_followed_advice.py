@@ -13,9 +13,13 @@ import os
 import re
 from pathlib import Path
 
+import advice_cluster
 import advice_hosts
 import advice_kubernetes
 import advice_networks
+import advice_nvidia
+import advice_nvidia_drivers
+import advice_nvidia_software
 import advice_rank_tables
 import advice_scripts
 import advice_site
@@ -40,9 +44,51 @@ CASES = {
     **advice_scripts.CASES,
     **advice_site.CASES,
     **advice_site_software.CASES,
+    **advice_cluster.CASES,
+    **advice_nvidia.CASES,
+    **advice_nvidia_drivers.CASES,
+    **advice_nvidia_software.CASES,
 }
 # Parts of advice that no launch of a test can follow, as patterns, by the reason.
 ELSEWHERE = {
+    "NVIDIA's software of nodes has to be changed": (
+        r"upgrade it there \(docs/nvidia.md\)",
+        r"check `mokutil --sb-state`; with Secure Boot on,",
+        r"check the driver \(nvidia-smi, dmesg\), run playbooks/verify.yml",
+        r"give it to root \(chown -R root, chmod -R go-w\)",
+        r"install (a driver with \w+ modules there|such a gcc as well: see the role cuda_toolkit)",
+        r"install it on the machine that has this container give the container its GPUs",
+        r"install that kernel's headers",
+        r"install the [^,]+, which has \S+",
+        r"remove \S+ run the role container_runtime, which writes it again",
+        r"remove the files of the other driver: \S+",
+        r"remove the other \w+ let this role install both",
+        r"repair it by hand, as its previous driver is gone",
+        r"repair the toolkit, MPI NCCL it names; cuda_toolkit_verify_mpi, _nccl say which are tried",
+        r"run playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true",
+        r"reboot it, set nvidia_driver_reboot: true",
+        r"run site.yml( again| the vendor's installer again| with an nvidia_driver_provider that installs one);?",
+        r"if it stays so, see the role's provider",
+        r"run the role \w+( again| (on|over) all (of them|nodes))?",
+        r"(?<!; )run (it there: ?\S*|\S+ (\S+ )?there)",
+        r"run this again( when it is idle set nvidia_driver_upgrade_busy: wait|: it begins with this node)?",
+        r"find the cause",
+        r"see (`modprobe nvidia` `dmesg`|`dmesg` for lines with Xid NVRM|the table)",
+        r"see the roles cuda_toolkit, nccl openmpi remove .trainyard.json",
+        r"set one \S+_provider, \S+_version \S+_cuda for all nodes",
+        r"sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config sshd_config.d",
+        r"; other hardware is a cluster of its own",
+    ),
+    "the system of nodes has to be changed": (
+        r"find the other (file that sets it|line service that resolves this name) \([^)]*\)",
+        r"run on the node: \S+",
+        r"see `apt-get check`; remove what another driver has left",
+        r"set UsePAM yes in sshd_config",
+    ),
+    "nothing has to be done": (
+        r"go on( without them| if the hosts have it from elsewhere| \([^)]*\)|: [^,;]+)?",
+        r"look up (its oldest driver|which driver CUDA it needs); nothing was checked for it",
+    ),
     "software of nodes has to be changed": (
         r"run site\.yml( \(role \w+\) on [^ ;]+| to make them equal| on all nodes| with the same programs everywhere)?"
         r"( with [\w ]+ in trainyard_frameworks)?",
@@ -144,9 +190,7 @@ def simulated(monkeypatch):
 
 CODE = Path(ansible.module_utils.__path__[-1])
 FILES = (
-    "trainyard/cluster/hosts.py",
-    "trainyard/cluster/survey.py",
-    "trainyard/cluster/unreachable.py",
+    "trainyard/cluster/*.py",
     "trainyard/hardware/interfaces.py",
     "trainyard/job/launchers/*.py",
     "trainyard/job/placement/p*.py",
@@ -154,9 +198,11 @@ FILES = (
     "trainyard/job/plan/*.py",
     "trainyard/job/schedulers/*.py",
     "trainyard/job/schedulers/kubernetes/*.py",
-    "trainyard/nvidia/driver_plan.py",
+    "trainyard/nvidia/*.py",
     "trainyard/software/datasets.py",
     "trainyard/software/oneflow.py",
+    "trainyard_node/cluster/*.py",
+    "trainyard_node/nvidia/*.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
     "trainyard_controller/kubernetes_*.py",
@@ -164,14 +210,18 @@ FILES = (
     "trainyard_controller/source_folder.py",
 )
 VERBS = (
-    "add|ask|begin|bring|check|choose|copy|correct|create|end|give|have it|install|keep|launch|leave|let|log in|lower|"
-    "make|mount|move|name|"
+    "add|allow|apt-mark|ask|begin|boot|bring|check|choose|copy|correct|create|end|find|free some|give|go on|have it|"
+    "install|keep|launch|leave|let|log in|look up|lower|make|mount|move|name|"
     "pull|put|raise|remove|rename|repair|replace|run|see|set|start|stop|take|use|wait|write"
 )
 
 
 def text_of(node):
     """Return a text in the code, with X for each of its values; "" for other code."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "override":
+        fields = ", ".join(f"{each.arg}: {text_of(each.value) or 'X'}" if each.arg else "X" for each in node.keywords)
+        fields = fields.replace("X, ", "X").replace(", X", "X")
+        return f"nvidia_stack_overrides: {{{text_of(node.args[0]) or 'X'}: {{{fields}}}}}"
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return "".join(text_of(part) or "X" for part in node.values) if isinstance(node, ast.JoinedStr) else ""
@@ -183,7 +233,9 @@ def advised(path):
     inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     texts = {text_of(node) for node in nodes if id(node) not in inner}
     actions = {text_of(action_of(node)) for node in nodes}
-    return {text for text in texts if re.match(f"({VERBS}) ", text)} | actions - {""}
+    texts = {text for text in texts if re.match(f"({VERBS}) |nvidia_stack_overrides: {{", text)}
+    # One of them is the name of a check.
+    return texts - {"name for the certificate"} | actions - {""}
 
 
 def action_of(node):
