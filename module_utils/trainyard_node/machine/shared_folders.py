@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import secrets
+import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,12 +31,14 @@ Answer = dict[str, Any]
 NOTHING: Answer = {"kernel": False, "place": "", "token": "", "wrote": False}
 # A network file system may hang: then it is not known who shares it. In seconds.
 LIMIT_S = 20.0
+# No launch needs its token for so long, in seconds; and entries of a folder among which old ones are searched.
+OLD_S, MAX_LISTED = 3600.0, 1000
 _BOOT_ID, _MOUNTS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 # A name of a token; the controller chooses it.
 _NAME = re.compile(r"\.trainyard-[0-9a-f]{16}")
-# What is mounted from a server that others may name, too: `files:/home`, `//files/home`. A name of this host itself
-# stands for any server behind a tunnel.
+# A source on a server that other hosts may name, too: `files:/home`, `//files/home`. A name of this host itself stands
+# for any server behind a tunnel.
 _SERVER = re.compile(r"//[^/]|(?!localhost|127\.|\[?::1)[^/]+:/")
 
 
@@ -129,13 +134,25 @@ def _exchange(descriptor: int, name: str, token: str) -> Answer:
 
 
 def _forget(descriptor: int, name: str) -> bool:
-    try:
+    """Remove a token, and those of launches that were killed before they removed theirs."""
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=descriptor)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        for old in _old_names(descriptor):
+            os.unlink(old, dir_fd=descriptor)
     return True
+
+
+def _old_names(descriptor: int) -> list[str]:
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
+    try:
+        with os.scandir(listed) as entries:
+            names = [each.name for each in itertools.islice(entries, MAX_LISTED) if _NAME.fullmatch(each.name)]
+    finally:
+        os.close(listed)
+    states = {name: os.lstat(name, dir_fd=descriptor) for name in names}
+    too_old = time.time() - OLD_S
+    return [name for name, state in states.items() if stat.S_ISLNK(state.st_mode) and state.st_mtime < too_old]
 
 
 def _mounted(descriptor: int) -> tuple[str, str, str]:

@@ -137,6 +137,17 @@ def test_a_folder_that_is_not_there_yet_is_the_one_above(tmp_path, network):
     assert [*tmp_path.iterdir()] == []
 
 
+def test_tokens_of_launches_that_were_killed_go_with_the_next_one(tmp_path, network):
+    (tmp_path / "checkpoint").touch()
+    look(tmp_path, name=".trainyard-00000000000000aa")
+    look(tmp_path, name=".trainyard-00000000000000bb")
+    os.utime(tmp_path / ".trainyard-00000000000000aa", (1, 1), follow_symlinks=False)
+    look(tmp_path)
+    shared_folders.forget(NAME, [str(tmp_path)], "root")
+    # The other one may be that of a launch at this moment.
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint", ".trainyard-00000000000000bb"}
+
+
 def test_what_stands_at_the_place_of_a_token_is_no_token(tmp_path, network):
     secret = tmp_path / "secret"
     secret.write_text("f" * 32)

@@ -7,6 +7,7 @@ import pytest
 from ansible.module_utils.trainyard.job.plan import plan as plans
 from ansible.module_utils.trainyard.job.plan import shared_folders
 from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard.report import job_page
 from ansible.module_utils.trainyard_controller import planning
 from job_samples import job_file, make_job, make_plan, make_request, member, node_facts
 
@@ -91,6 +92,11 @@ def test_local_folders_cost_no_visit_and_stand_in_the_plan(launch):
         STATE, "/opt/trainyard/venvs/pytorch", "/shared/mine", "/out", "/data/digits"
     ]  # fmt: skip
     assert json.loads((made.run_dir / "plan.json").read_text())["folders"] == made.plan["folders"]
+
+
+def test_the_page_of_a_job_has_its_folders():
+    lines = shared_folders.lines([{"variable": "job_data", "path": "/d", "hosts": "local"}])
+    assert job_page._launch({"folders": "\n".join(lines)}) == [("folders on the nodes", "/d (job_data): local", True)]
 
 
 def test_one_node_has_nothing_to_share(launch):
