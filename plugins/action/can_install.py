@@ -26,18 +26,18 @@ class ActionModule(OnceForAll):
             for host in given["hosts"]
             if host in requests
         }
-        folders = dict(given.get("folders") or {}) if len(own) > 1 else {}
+        folders = dict(given.get("folders") or {})
         answers, of_hosts = folder_sharing.with_folders(
             nodes.ask,
             [*folders.values()],
             str(given.get("user") or ""),
-            lambda sharing: nodes.ask("can_install", own, {"sharing": sharing} if folders else None, LIMIT_S),
+            lambda sharing: nodes.ask("can_install", own, {"sharing": sharing} if len(own) > 1 else None, LIMIT_S),
         )
         # A second visit to hosts that have to query an index.
         queries = {host: own[host] for host, answer in answers.items() if answer.get("asks_index")}
         pip = packed_pip() if queries else ""
         if pip:
-            answers |= nodes.ask("can_install", queries, {"pip": pip}, LIMIT_S)
+            answers = {**answers, **nodes.ask("can_install", queries, {"pip": pip}, LIMIT_S)}
         findings += nodes.silent_findings(answers)
         good = {host: answer for host, answer in answers.items() if "findings" in answer}
         findings += [Finding.from_dict(each).on(host) for host, answer in good.items() for each in answer["findings"]]

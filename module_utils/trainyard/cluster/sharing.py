@@ -72,6 +72,9 @@ class Sharing(NamedTuple):
 
 def sharing(hosts: Iterable[str], answers: Mapping[str, Answer]) -> Sharing:
     """Return which of `hosts` share a folder; `answers` has what each says, without those that say nothing."""
+    hosts = [*hosts]
+    if len(hosts) == 1:
+        return Sharing([hosts])
     keys = {host: _key(answers.get(host) or {}) for host in hosts}
     groups = grouped((key, host) for host, key in keys.items() if key)
     # A host without a token joins those with one if all of them name the same place: of two that a liar names, none.
