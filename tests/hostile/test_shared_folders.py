@@ -1,9 +1,12 @@
 """Root finds out who shares a folder, and users may exchange it: root writes only where nobody else could."""
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.run import folder as job_folder
 from ansible.module_utils.trainyard_node.machine import as_user, open_folders, shared_folders
 from conftest import IS_ROOT
 
@@ -80,3 +83,25 @@ def test_nobody_else_makes_the_state_folder_first(place):
         state.unlink()
     # In a folder that is closed, the folder above decides.
     assert open_folders.of_another(Path("/var/lib/trainyard/jobs"), user) is None
+
+
+@ROOT_ONLY
+def test_a_job_does_not_start_in_the_state_folder_of_another_user(place):
+    user, state = as_user.named("daemon"), made(place.roots, "tmp", 0, 0o1777) / "trainyard-daemon"
+    job_dir = state / "jobs" / "digits-1"
+    made(state.parent, state.name, 65534, 0o777)
+    plan = {"job_dir": str(job_dir), "host": "n1"}
+    (finding,) = preflight.state_findings(plan, "daemon")
+    assert finding.check == "trainyard_state" and finding.found == f"{state} (drwxrwxrwx, of nobody)"
+    with pytest.raises(as_user.JobError, match=r"trainyard-daemon \(drwxrwxrwx, of nobody\): expected a folder of"):
+        job_folder.make(job_dir, user)
+    assert [*state.iterdir()] == []
+    state.rmdir()
+    assert preflight.state_findings(plan, "daemon") == preflight.state_findings(plan, "no-such-user") == []
+    assert job_folder.make(job_dir, user) and state.stat().st_uid == user.uid
+    # As systemd-tmpfiles tries it: a lock on the folder has it skip all that is below.
+    descriptor = os.open(state, os.O_RDONLY)
+    with open_folders.kept(job_dir), pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)

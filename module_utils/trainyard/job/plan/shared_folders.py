@@ -75,9 +75,7 @@ def _apart(job: Job, placement: Placement, path: str, sharing: Sharing) -> list[
         return []
     found = f"{path} of {first}, where rank 0 saves, is not the one of {host_list(blind)}"
     expected = "a folder that all of them share: a host that takes the place of another resumes from these checkpoints"
-    action = (
-        "name a folder on a shared disk, unless every rank saves and the program copes with ranks that have nothing"
-    )
+    action = "name a folder on a shared disk, or have each rank go on from what others have saved"
     return [Warned(CHECKPOINTS, found, expected, action)]
 
 
