@@ -15,10 +15,13 @@ from ..trainyard.cluster.sharing import writers
 from ..trainyard.findings.findings import Finding, Warned, faults
 from ..trainyard.job.plan import shared_folders
 from ..trainyard.job.plan.plan import JobPlan
+from ..trainyard.job.record.runs import USER
 from ..trainyard.job.schedulers.records import Plan
 from .scheduler_clients import Answer, Ask
 
 Answers = Mapping[str, Answer]
+# The playbook of a drill, whose jobs are those of a user, too.
+DRILL = "drill.yml"
 
 
 def with_folders(
@@ -35,21 +38,21 @@ def with_folders(
 
 
 def preflight(
-    ask: Ask, plan: Plan | None, user: str, requests: Mapping[str, Mapping[str, Any]]
+    ask: Ask, plan: Plan | None, user: str, asked_by: str, requests: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Answers, Plan | None, list[Finding]]:
     """Ask for the preflight of each host in `requests`; return the answers, the plan with its folders, and findings."""
     if not requests or not isinstance(plan, JobPlan):
         return {}, plan, []
-    folders = [path for _, path in shared_folders.folders(plan.job, plan.placement)]
+    folders = shared_folders.folders(plan.job, plan.placement, measures=asked_by not in (USER, DRILL))
     if not folders:
         return ask("preflight", requests), plan, []
 
     def query(shared: dict[str, Any]) -> Answers:
         return ask("preflight", {host: {**request, "sharing": shared} for host, request in requests.items()})
 
-    answers, of_hosts = with_folders(ask, folders, user, query)
+    answers, of_hosts = with_folders(ask, [path for _, path in folders], user, query)
     if not of_hosts:
         return answers, plan, []
-    records, found = shared_folders.judge(plan.job, plan.placement, user, of_hosts)
+    records, found = shared_folders.judge(plan.job, plan.placement, folders, user, of_hosts)
     warned = [*plan.warnings, *(each for each in found if isinstance(each, Warned))]
     return answers, replace(plan, folders=records, warnings=warned), faults(found)

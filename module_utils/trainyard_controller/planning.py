@@ -287,7 +287,9 @@ def _attempts(
         planned.findings[:0] = found
         answering = {host: plan for host, plan in planned.node_plans.items() if host not in silent}
         requests = {host: {"node_plan": plan, **arguments} for host, plan in answering.items()}
-        checked, planned.plan, shared = folder_sharing.preflight(ask, planned.plan, request.user, requests)
+        checked, planned.plan, shared = folder_sharing.preflight(
+            ask, planned.plan, request.user, request.asked_by, requests
+        )
         clocks = clock_findings(checked) if job.health_gate else []
         devices = {host: plan["devices"] for host, plan in planned.node_plans.items()}
         health.update(excluded_hosts.health_checks(checked, clocks, devices))

@@ -15,14 +15,17 @@ from ..placement.placement import Placement
 STATE, CHECKPOINTS = "trainyard_state", "job_checkpoints"
 
 
-def folders(job: Job, placement: Placement) -> list[tuple[str, str]]:
+def folders(job: Job, placement: Placement, measures: bool = False) -> list[tuple[str, str]]:
     """Return the folders of a job on its nodes, each with its variable; none where only one host takes part.
 
-    A working copy of job_source, and outputs and checkpoints below it, lie in the folder of jobs.
+    A working copy of job_source, and outputs and checkpoints below it, lie in the folder of jobs. A job that only
+    `measures`, of which a verification starts hundreds, has no other one that matters.
     """
     if len(_all(job, placement)) < 2:
         return []
     job_dir = PurePosixPath(placement.job_dir)
+    if measures:
+        return [(STATE, str(job_dir.parent))]
     environment = [("job_venv", placement.venv)] if placement.venv and not job.image else []
     saved = [(CHECKPOINTS, _folder_of(str(job_dir / job.restarts.checkpoints)))] if job.restarts.checkpoints else []
     outputs = [("job_outputs", _folder_of(each)) for each in job.outputs if each.startswith("/")]
@@ -43,10 +46,17 @@ def _folder_of(pattern: str) -> str:
 
 
 def judge(
-    job: Job, placement: Placement, user: str, answers: Mapping[str, Mapping[str, Any]]
+    job: Job,
+    placement: Placement,
+    asked: Sequence[tuple[str, str]],
+    user: str,
+    answers: Mapping[str, Mapping[str, Any]],
 ) -> tuple[list[dict[str, str]], list[Finding]]:
-    """Return what plan.json has of each folder, and findings and warnings; `answers` have those of each host."""
-    hosts, asked = [node.host for node in placement.everyone], folders(job, placement)
+    """Return what plan.json has of the folders that were `asked` for, and findings and warnings.
+
+    `answers` has those of each host by folder.
+    """
+    hosts = [node.host for node in placement.everyone]
     found = of_folders(hosts, [path for _, path in asked], answers)
     # Where checkpoints are in the same folder, it is still that of all.
     state = of_folders(_all(job, placement), [path for name, path in asked if name == STATE], answers)

@@ -67,10 +67,10 @@ class Cluster:
 def launch(tmp_path):
     (tmp_path / "train.py").write_text("print('train')\n")
 
-    def prepare(cluster, hosts=HOSTS, **job):
+    def prepare(cluster, hosts=HOSTS, asked_by="launch.yml", **job):
         given = {**job_file(source=str(tmp_path), launcher="direct"), **job}
         found = [planning.Host(host, f"10.77.0.{number + 1}") for number, host in enumerate(hosts)]
-        made = planning.prepare(make_request(tmp_path, given, found, known=[*HOSTS, "w"]), cluster)
+        made = planning.prepare(make_request(tmp_path, given, found, known=[*HOSTS, "w"], asked_by=asked_by), cluster)
         assert cluster.tokens == {}
         return made
 
@@ -145,6 +145,15 @@ def test_a_shared_state_is_a_finding_before_anything_starts(launch):
     # The witness has a folder of the job, too.
     (finding,) = launch(Cluster(n2=shared, w=shared), job_witness="w", job_max_restarts=1).findings
     assert finding.found == f"n2, w share {STATE}"
+
+
+def test_a_job_that_only_measures_asks_for_the_state_alone(launch):
+    shared = dict.fromkeys(("/opt/trainyard/venvs/pytorch", STATE), "nfs a")
+    made = launch(Cluster(n1=shared), asked_by="pair_check.yml")
+    assert folders(made) == {"trainyard_state": "local"}
+    assert "job_venv" in folders(launch(Cluster(n1=shared), asked_by="drill.yml"))
+    (finding,) = launch(Cluster(n1=shared, n2=shared), asked_by="pair_check.yml").findings
+    assert finding.found == f"n1, n2 share {STATE}"
 
 
 def test_a_node_that_knows_nothing_keeps_no_job_from_starting(launch):
