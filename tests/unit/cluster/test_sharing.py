@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.cluster import sharing
 from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine import shared_folders
 from ansible.module_utils.trainyard_node.machine.as_user import JobError
 from hypothesis import given
@@ -209,3 +211,24 @@ def test_the_mount_of_a_folder_is_read_with_its_escapes(tmp_path, monkeypatch):
 def test_tokens_differ(tmp_path, network):
     names = [f".trainyard-{secrets.token_hex(8)}" for _ in range(3)]
     assert len({look(tmp_path, name=name)[0]["token"] for name in names}) == 3
+
+
+def test_an_agent_answers_with_folders_also_on_a_witness(tmp_path, network):
+    witness = {"witness": "w", "host": "w", "monitor_port": 1, "candidates": [["n1", "127.0.0.1"]]}
+    about = {"name": NAME, "folders": [str(tmp_path)], "user": "root"}
+    found = checked("preflight", QUESTIONS["preflight"](node_plan=witness, user="root", sharing=about), "w")
+    assert found["findings"] == [] and found["folders"][str(tmp_path)]["wrote"]
+    assert "folders" not in QUESTIONS["preflight"](node_plan=witness, user="root")
+    assert checked("forget_tokens", QUESTIONS["forget_tokens"](**about), "w") == {"left": []}
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_system_that_hangs_is_not_asked_twice(tmp_path, monkeypatch):
+    tried = []
+
+    def hang(owner, *_, **__):
+        tried.append(owner)
+        raise JobError("the folder of the job cannot be read in time: check its file system")
+
+    monkeypatch.setattr(shared_folders.as_user, "run", hang)
+    assert look(tmp_path, tmp_path / "x") == [shared_folders.NOTHING] * 2 and len(tried) == 1

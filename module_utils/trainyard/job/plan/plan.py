@@ -338,7 +338,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {plan['job_dir']} on every node",
-        *(f"  {line}" for line in shared_folders.lines(plan.get("folders", ()))),
+        *(f"  shared      {line}" for line in shared_folders.lines(plan.get("folders", ()))),
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),

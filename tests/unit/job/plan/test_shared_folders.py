@@ -111,7 +111,7 @@ def test_who_shares_a_disk_is_shown_and_one_host_removes_the_token(launch):
     assert made.findings == [] and folders(made)["job_checkpoints"] == "shared by all"
     assert cluster.visits[-1] == ("forget_tokens", ["n1"])
     assert made.plan["warnings"] == []
-    assert "  /shared/mine (job_checkpoints): shared by all\n" in plans.describe(made.plan)
+    assert "  shared      /shared/mine (job_checkpoints): shared by all\n" in plans.describe(made.plan)
 
 
 def test_checkpoints_that_a_spare_does_not_see_are_a_warning_before_the_start(launch):
