@@ -23,6 +23,14 @@ options:
     type: list
     elements: str
     required: true
+  folders:
+    description: >-
+      Folders on the hosts by the variables that name them. The same visit finds which of the hosts share each: on a
+      file system of another host, one of them leaves a token for a moment, and the others read it.
+    type: dict
+  user:
+    description: User who writes the token, if that user is there and may; otherwise the owner of the folder does.
+    type: str
 extends_documentation_fragment: read_only
 """
 
@@ -34,6 +42,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+sharing:
+  description: >-
+    By folder, lists of hosts, each of which sees the same folder. A host of which that is not known is in no list.
+  returned: always
+  type: dict
+summary:
+  description: A line for each folder that hosts share.
+  returned: always
+  type: list
+  elements: str
 seen:
   description: >-
     The complete parts by host, each with C(of), the request, and C(result), as its role's module would return it

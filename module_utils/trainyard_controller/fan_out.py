@@ -57,6 +57,7 @@ _STEPS: Mapping[str, str | None] = {
     **dict.fromkeys(("state", "follow", "busy", "bring_image", "progress"), None),
     **dict.fromkeys(("probe", "verify", "running", "baseline", "folders", "in_use"), "reading the nodes"),
     "preflight": "checking the nodes before the start",
+    "forget_tokens": "removing what tells shared folders",
     "start": "starting the ranks",
     "collect": "bringing the logs",
     "stacks": "taking the stacks",

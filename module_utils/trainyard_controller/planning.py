@@ -38,7 +38,7 @@ from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers import own_program
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
-from . import excluded_record, image_transfer, run_folder, scheduler_clients, source_folder, templates
+from . import excluded_record, folder_sharing, image_transfer, run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import CachedFacts
 from .device_queue import DeviceQueue
 from .launch_record import launch_record
@@ -287,11 +287,13 @@ def _attempts(
         planned.findings[:0] = found
         answering = {host: plan for host, plan in planned.node_plans.items() if host not in silent}
         requests = {host: {"node_plan": plan, **arguments} for host, plan in answering.items()}
-        checked = ask("preflight", requests) if requests else {}
+        checked, planned.plan, shared = folder_sharing.preflight(
+            ask, planned.plan, request.user, request.asked_by, requests
+        )
         clocks = clock_findings(checked) if job.health_gate else []
         devices = {host: plan["devices"] for host, plan in planned.node_plans.items()}
         health.update(excluded_hosts.health_checks(checked, clocks, devices))
-        findings = join([*planned.findings, *request.found, *clocks], checked, request.limit)
+        findings = join([*planned.findings, *request.found, *shared, *clocks], checked, request.limit)
         if not cached or not (findings or any(answer.get("stale") for answer in checked.values())):
             return planned, findings
         for host, answer in checked.items():

@@ -16,6 +16,7 @@ from ..trainyard.findings import state_format
 from ..trainyard.findings.shapes import MAYBE_DURATION, All, Each, Text, misfit
 from ..trainyard.findings.visible import ESCAPE_SEQUENCE, as_overwritten
 from ..trainyard.job import schedulers
+from ..trainyard.job.plan import shared_folders
 from ..trainyard.job.plan import spare_places as spares
 from ..trainyard.job.record import excluded_hosts, run_record
 from ..trainyard.job.run import leader, progress, progress_reader, saving
@@ -159,7 +160,8 @@ def _report(
     page = run_dir / "report.html"
     write = not check and not (final and page.exists())
     job_dir = "" if removed else plan["job_dir"]
-    launch = plan.get("launch") or {}
+    folders = "\n".join(shared_folders.lines(plan.get("folders", ())))
+    launch = {**(plan.get("launch") or {}), **({"folders": folders} if folders else {})}
     story = tell(shown, str(run_dir), job_dir, tail, notes, log, inventory_given(), launch)
     story = replace(story, outputs=about_outputs)
     if write:

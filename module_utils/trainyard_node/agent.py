@@ -49,46 +49,21 @@ def bring_image(*, image: dict[str, Any], fact: dict[str, Any], user: str, wait_
     return dict(as_user.run(as_user.named(user), bring, image, fact, wait_s))
 
 
-def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
-    """Return what would stop the job here: `findings`, `programs`, and where its facts are no longer true, `node`.
+def preflight(*, node_plan: dict[str, Any], user: str, sharing: dict[str, Any] | None = None, **facts: Any) -> Answer:
+    """Return what would stop the job here, and where its facts are no longer true, `node` (node_check.check).
 
-    `facts` are the arguments of `probe`. A node with findings also returns `node`: other ports may be free now.
-    `unhealthy` lists findings of the health check; null where only a part of it ran.
-    `clock` is when the node began and ended the checks.
+    `facts` are the arguments of `probe`.
     """
-    begun = time.time()
-    from .job.plan.preflight import BUSY, programs, witness_findings
-    from .job.plan.preflight import preflight as check_job
-    from .job.run import health_gate
-    from .machine import as_user
-    from .machine.tree import Tree
+    from .job.plan.node_check import check
 
-    if node_plan.get("witness") == node_plan["host"]:
-        found = [finding.on(node_plan["host"]) for finding in witness_findings(node_plan, user)]
-        return {"findings": [finding.as_dict() for finding in found], "programs": {}, "stale": False}
-    node = probe(user=user, **facts)["node"]
-    found = check_job(node_plan, user)
-    gated = node_plan["health_gate"]
-    unhealthy = health_gate.check(Tree(), node_plan, node) if gated else health_gate.disk_findings(node_plan)
-    # A limit that the node can never meet, or a folder that our user may not write, is no problem of the node.
-    limits = health_gate.limit_findings(Tree(), node_plan)
-    found += [*limits, *(each for each in unhealthy if each.check == health_gate.OF_USER)]
-    not_of_node = {health_gate.OF_USER, *(health_gate.LIMITS[each.check] for each in limits)}
-    unhealthy = [each for each in unhealthy if each.check not in not_of_node]
-    stale = node["fingerprint"] != node_plan["fingerprint"]
-    # The collective runs on the planned devices, if nobody else has them.
-    others = {BUSY, "user", health_gate.OF_USER, *health_gate.LIMITS}
-    complete = gated and not stale and not others.intersection(each.check for each in found)
-    if complete and not unhealthy:
-        unhealthy = health_gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
-    answer: Answer = {
-        "findings": [finding.on(node_plan["host"]).as_dict() for finding in (*found, *unhealthy)],
-        "programs": programs(node_plan, user),
-        "stale": stale,
-        "unhealthy": health_gate.texts(unhealthy) if complete or unhealthy else None,
-        "clock": {"begun": begun, "ended": time.time()},
-    }
-    return {**answer, "node": node} if stale or answer["findings"] else answer
+    return check(node_plan, user, sharing, lambda: probe(user=user, **facts)["node"])
+
+
+def forget_tokens(**arguments: Any) -> Answer:
+    """Remove the tokens by which hosts know that they share folders (shared_folders.forget)."""
+    from .machine.shared_folders import forget
+
+    return forget(**arguments)
 
 
 def busy(**arguments: Any) -> Answer:
@@ -436,7 +411,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     for function in (
         *(probe, bring_image, preflight, busy, start, state, running, follow, stacks, collect, remove, folders),
         *(rdma_traffic, journal, kill, make_folder, remove_folder, checkpoints, verify, listen, connect, unlisten),
-        *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
+        *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end, forget_tokens),
         *(baseline, ssh_keys, logins, can_install, pytorch_offer, progress, in_use, keep_record, removal),
     )
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.module_utils.trainyard.cluster.sharing import of_folders
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import requested
-from ansible.module_utils.trainyard_controller import software_requests
+from ansible.module_utils.trainyard_controller import folder_sharing, software_requests
 from ansible.module_utils.trainyard_controller.action_plugin import OnceForAll
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip, source_findings
 
@@ -25,16 +26,30 @@ class ActionModule(OnceForAll):
             for host in given["hosts"]
             if host in requests
         }
-        answers = nodes.ask("can_install", own, None, LIMIT_S)
+        folders = dict(given.get("folders") or {})
+        answers, of_hosts = folder_sharing.with_folders(
+            nodes.ask,
+            [*folders.values()],
+            str(given.get("user") or ""),
+            lambda sharing: nodes.ask("can_install", own, {"sharing": sharing} if len(own) > 1 else None, LIMIT_S),
+        )
         # A second visit to hosts that have to query an index.
         queries = {host: own[host] for host, answer in answers.items() if answer.get("asks_index")}
         pip = packed_pip() if queries else ""
         if pip:
-            answers |= nodes.ask("can_install", queries, {"pip": pip}, LIMIT_S)
+            answers = {**answers, **nodes.ask("can_install", queries, {"pip": pip}, LIMIT_S)}
         findings += nodes.silent_findings(answers)
         good = {host: answer for host, answer in answers.items() if "findings" in answer}
         findings += [Finding.from_dict(each).on(host) for host, answer in good.items() for each in answer["findings"]]
         needed = {host: answer["files"] for host, answer in good.items()}
         findings += source_findings(requested.needed_of_controller(requests, needed))
         seen = {host: requested.seen_of(requests[host], answer["seen"]) for host, answer in good.items()}
-        return {"findings": [finding.as_dict() for finding in findings], "seen": seen}
+        sharing = of_folders(own, folders.values(), of_hosts)
+        return {
+            "findings": [finding.as_dict() for finding in findings],
+            "seen": seen,
+            "sharing": {path: [list(group) for group in each.groups] for path, each in sharing.items()},
+            "summary": [
+                f"{name} ({path}) is {sharing[path].text()}" for name, path in folders.items() if sharing[path].shared
+            ],
+        }

@@ -256,7 +256,7 @@ def _joined(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def _launch(launch: Data) -> list[tuple[str, str, bool]]:
-    """Return how the job was run: name, text, and whether that has several lines."""
+    """Return how the job was run: name, text, and whether that may have several lines."""
     names = {
         "command": "command",
         "folder": "in",
@@ -266,6 +266,8 @@ def _launch(launch: Data) -> list[tuple[str, str, bool]]:
         "source_sha256": "sha256 of what was sent",
         "ansible": "ansible-core",
         "python": "Python of the controller",
+        "folders": "folders on the nodes",
         "variables": "variables of the job",
     }
-    return [(title, str(launch[name]), name == "variables") for name, title in names.items() if launch.get(name)]
+    blocks = ("folders", "variables")
+    return [(title, str(launch[name]), name in blocks) for name, title in names.items() if launch.get(name)]

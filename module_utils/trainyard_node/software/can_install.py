@@ -15,6 +15,7 @@ from typing import Any
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import requested
 from ...trainyard.software.requirements import systems_with, without_password
+from ..machine import shared_folders
 from ..machine.as_user import JobError
 from . import addresses, apt_offers, datasets, locked_packages, package_index
 from .environment_work import Work
@@ -33,7 +34,11 @@ _DATA_LIMIT_S = 60
 
 
 def can_install(
-    *, requests: Mapping[str, Mapping[str, Any]], pip: str = "", locked: Mapping[str, Any] | None = None
+    *,
+    requests: Mapping[str, Mapping[str, Any]],
+    pip: str = "",
+    locked: Mapping[str, Any] | None = None,
+    sharing: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return `findings` on requests by part, `files` that the controller must send, and whether to ask an index.
 
@@ -44,7 +49,8 @@ def can_install(
     training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
     part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
     a zip file in base64. Without it no index is read, and `asks_index` tells whether one is needed. `locked` are the
-    arguments of locked_packages.findings.
+    arguments of locked_packages.findings. With `sharing`, `folders` has what this host knows of each
+    (shared_folders.look).
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
@@ -72,7 +78,8 @@ def can_install(
             for prefix, work in waiting:
                 found += package_index.findings(work, prefix, folder)
     answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
-    return {**answer, "asks_index": bool(waiting) and not pip}
+    seen_folders = {"folders": shared_folders.look(**sharing)} if sharing else {}
+    return {**answer, "asks_index": bool(waiting) and not pip, **seen_folders}
 
 
 def _there(pattern: Path) -> bool:

@@ -271,3 +271,34 @@ def test_roles_check_parts_that_validation_did_not_see(tmp_path):
         "Put in place the data set generated]",
     ], done.output
     assert done.rc == 0 and "changed=2 " in done.stdout
+
+
+SHARED = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - software_request: {hosts: "{{ asked }}", part: data, variable: request}
+      vars: {request: {findings: []}}
+      run_once: true
+    - can_install: {hosts: "{{ asked }}", folders: {trainyard_root: "{{ here }}/root"}, user: "{{ user }}"}
+      run_once: true
+      register: found
+    - ansible.builtin.debug: {msg: "{{ {'found': [found.sharing, found.summary]} | to_json }}"}
+      run_once: true
+"""
+
+
+@pytest.mark.parametrize("hosts", [["n1", "n2"], ["n1"]])
+def test_hosts_that_share_the_folder_of_software_are_named(tmp_path, hosts):
+    """Two hosts of one kernel; a single host shares with nobody, and is not asked."""
+    (tmp_path / "play.yml").write_text(SHARED)
+    given = {"here": str(tmp_path), "asked": hosts, "user": getpass.getuser()}
+    given |= {"ansible_python_interpreter": sys.executable}
+    argv = ["-i", "n1,n2", "-c", "local", str(tmp_path / "play.yml"), "-e", json.dumps(given)]
+    done = run_ansible("ansible-playbook", *argv)
+    done.expect(0)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith('{"found"')]
+    sharing, summary = json.loads(line)["found"]
+    assert sharing == {f"{tmp_path}/root": [hosts]}
+    assert summary == [f"trainyard_root ({tmp_path}/root) is shared by all"][: len(hosts) - 1]
+    assert [*tmp_path.iterdir()] == [tmp_path / "play.yml"]

@@ -23,7 +23,7 @@ from ..placement.placement import Member, Node, Placement, candidates, common_en
 from ..placement.process import File, Process, host_port
 from ..placement.rank_table import device_set_findings
 from ..run import containers, fewer_nodes
-from . import images, imports
+from . import images, imports, shared_folders
 from . import spare_places as spares
 from . import witness as witnesses
 from .fewer_nodes import as_first
@@ -56,6 +56,8 @@ class JobPlan:
     all_reduce: str = ""
     # The folder of the cluster's Python environments, for tools that any of them may have.
     venvs: str = ""
+    # Folders of the job and which hosts share them; empty until the nodes were asked.
+    folders: Sequence[Mapping[str, str]] = ()
     # Files beside plan.json, for an external scheduler only.
     submitted: Mapping[str, str] = field(default_factory=dict)
 
@@ -151,6 +153,7 @@ class JobPlan:
             "events_s": job.events.interval_s,
             "metrics_folder": job.events.metrics_folder,
             "warnings": [warning.as_dict() for warning in self.warnings],
+            **({"folders": [dict(each) for each in self.folders]} if self.folders else {}),
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
             "spares": [
@@ -335,6 +338,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         *([f"  command     {one_copy_text(plan['one_copy'])}"] if plan.get("one_copy") else []),
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {plan['job_dir']} on every node",
+        *(f"  shared      {line}" for line in shared_folders.lines(plan.get("folders", ()))),
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),

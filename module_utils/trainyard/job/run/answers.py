@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ...cluster.sharing import ANSWERS as FOLDERS
 from ...findings.received import FINDING, as_own
 from ...findings.shapes import (
     DURATION,
@@ -253,7 +254,9 @@ SHAPES: dict[str, Shape] = {
         "?unhealthy": ([str], NOTHING),
         "?clock": dict.fromkeys(("begun", "ended"), TIME),
         "?node": NODE,
+        "?folders": FOLDERS,
     },
+    "forget_tokens": {"left": [str]},
     "busy": {"findings": [FINDING]},
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?lasting": Each(str), "?note": str, "?restarts": [str]},
@@ -279,7 +282,10 @@ SHAPES: dict[str, Shape] = {
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
     "progress": {"progress": (INSTALLING, NOTHING)},
-    "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
+    "can_install": {
+        **{"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
+        "?folders": FOLDERS,
+    },
     "pytorch_offer": {
         **dict.fromkeys(("accelerators", "usual", "asks_index"), bool),
         **{"interpreter": Text(4096), "python": Text(8)},

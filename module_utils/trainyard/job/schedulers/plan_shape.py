@@ -113,6 +113,7 @@ _FIELDS: Mapping[str, Shape] = {
     "?witness": {"host": str, "node_rank": _RANKS},
     "?events": [{"to": str}],
     "?warnings": [_FINDING],
+    "?folders": [dict.fromkeys(("variable", "path", "hosts"), str)],
     "?launch": _LAUNCH,
     "?engine": _ENGINE,
     "files": [_FILE],

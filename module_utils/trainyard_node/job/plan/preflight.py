@@ -17,7 +17,7 @@ from typing import Any
 from ....trainyard.findings.findings import Finding
 from ....trainyard.job.plan import busy_devices
 from ...cluster.ssh_logins import reach
-from ...machine import as_user, commands
+from ...machine import as_user, commands, open_folders
 from ...machine.as_user import JobError
 from ...machine.programs import bare
 from ...machine.tree import open_file
@@ -240,6 +240,18 @@ def starter_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     return [Finding("job_launcher", f"no {starter} in {venv}", expected, action)]
 
 
+def state_findings(node_plan: NodePlan, user: str) -> list[Finding]:
+    """Find that somebody else has made the folder of our jobs, below one in which every user may make some."""
+    try:
+        place = open_folders.of_another(Path(node_plan["job_dir"]).parent, as_user.named(user).uid)
+    except JobError:
+        # A user that does not exist is a finding of path_findings.
+        return []
+    if not place:
+        return []
+    return [Finding("trainyard_state", str(place), open_folders.EXPECTED, open_folders.action(place))]
+
+
 def recovery_findings(node_plan: NodePlan, user: str) -> list[Finding]:
     """Find that the training user cannot make the folder of MindSpore's records (job_recovery_path)."""
     records = (process.get("env", {}).get("MS_RECOVERY_PATH", "") for process in node_plan.get("processes", ()))
@@ -356,6 +368,7 @@ def preflight(node_plan: NodePlan, user: str) -> list[Finding]:
         *(() if leads else reach_findings(node_plan)),
         *ssh_findings(node_plan, user),
         *path_findings(node_plan, user),
+        *state_findings(node_plan, user),
         *(() if "container" in node_plan else imports.findings(node_plan, user)),
         *recovery_findings(node_plan, user),
         *receiver_findings(node_plan, user),

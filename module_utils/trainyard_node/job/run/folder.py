@@ -33,7 +33,7 @@ from ....trainyard.job.run import answers, leader
 from ....trainyard.job.run.failure_kinds import EXIT
 from ....trainyard.job.run.log_lines import FIRST_BYTES, MAX_BYTES, cut
 from ....trainyard.nvidia.nccl_lines import is_of_transport
-from ...machine import as_user, mounts, private
+from ...machine import as_user, mounts, open_folders, private
 from ...machine.as_user import JobError, Owner
 from ...machine.json_files import MAX_BYTES as MAX_NODE_PLAN
 from ...machine.json_files import open_regular, read_json, read_object
@@ -62,6 +62,9 @@ NCCL_SCAN_BYTES, NCCL_MAX_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
 def make(job_dir: Path, owner: Owner) -> bool:
     """Create the empty folder of a job; return False if it exists."""
     jobs = job_dir.parent
+    place = open_folders.of_another(jobs, owner.uid)
+    if place:
+        raise JobError(f"{place}: expected {open_folders.EXPECTED}; {open_folders.action(place)}")
     if not jobs.is_dir():
         try:
             as_user.run(owner, _make_folders, jobs)

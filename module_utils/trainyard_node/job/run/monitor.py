@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.job.run.messages import Message
+from ...machine import open_folders
 from ...machine.json_files import read_object, write_json
 from ..record.secrets import forget_secrets
 from . import container, processes, units
@@ -210,5 +211,5 @@ def run(job_dir: str) -> int:
     async def main() -> int:
         return await Monitor(Path(job_dir)).run()
 
-    with contextlib.redirect_stdout(_Log()):
+    with contextlib.redirect_stdout(_Log()), open_folders.kept(Path(job_dir)):
         return asyncio.run(main())

@@ -44,7 +44,7 @@ _COMPILED = {
         "port_holder processes rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks "
         "start_script stop_grace supervisors units"
     ),
-    "trainyard_node.machine": "as_user json_files mounts private programs regex_limit tree users",
+    "trainyard_node.machine": "as_user json_files mounts open_folders private programs regex_limit tree users",
 }
 # Modules for restarts (health_gate.py), as text: compiled when needed.
 _TEXT_ONLY = {

@@ -117,6 +117,22 @@ CASES = {
             "have another host in place of one of the two (job_hosts)": of_fourth_host,
         },
     ),
+    "a state folder that hosts share": lambda _: (
+        World().having(shared="/home", given={"state_dir": "/home/train/state"}),
+        {
+            "set trainyard_state to a local folder, such as /var/tmp/trainyard-train": of_world(
+                given={"state_dir": "/srv/trainyard-train"}
+            )
+        },
+    ),
+    "checkpoints that a spare does not see": lambda _: (
+        World(3, spares=1, max_restarts=1, checkpoints="/data/saved").having(shared="/shared", warned=True),
+        {
+            "name a folder on a shared disk": {"checkpoints": "/shared/saved"},
+            # Only the program knows how; it leaves the folder to each rank.
+            "have each rank go on from what others have saved": {"checkpoints": None},
+        },
+    ),
     "a witness of one node": lambda _: (
         World(3, nodes=1, witness="w", max_restarts=1).having(given={"known": ["n1", "n2", "n3", "w"]}),
         {"raise job_nodes": {"nodes": 2}, "set job_spares": {"spares": 1}, "leave job_witness out": AS_WRITTEN},

@@ -7,6 +7,7 @@ import os
 import pwd
 import sys
 
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_node.job.plan import preflight
 from ansible.module_utils.trainyard_node.job.run import health_gate
@@ -37,6 +38,8 @@ class World:
         # Findings of a node about its plan, the checksums of its programs, and its facts for what it is asked about.
         self.finds = lambda _: []
         self.programs = {}
+        # The folder that all nodes share, and whether warnings count as findings.
+        self.shared, self.warned = "", False
         # Offsets of the nodes' clocks, in seconds.
         self.clocks = {}
         self.answers = lambda facts, _: facts
@@ -62,7 +65,8 @@ class World:
         hosts = [planning.Host(name, self.addresses[name], self.env.get(name)) for name in group[:most]]
         given = {"available": len(group), "known": [*self.addresses], "state_dir": str(folder), **self.given}
         made = planning.prepare(make_request(folder, job, hosts, **given), self._ask)
-        return [*made.findings, *made.left_out]
+        warnings = made.plan.get("warnings", ()) if self.warned else ()
+        return [*made.findings, *made.left_out, *map(Finding.from_dict, warnings)]
 
     def _ask(self, question, own):
         limit = self.given.get("limit")
@@ -83,9 +87,18 @@ class World:
         if question == "bring_image":
             self.brought = True
             return {"done": True, "problem": "", "id": "", "line": ""}
+        if question == "forget_tokens":
+            return {"left": []}
+        if self.shared and "sharing" in about:
+            return {"findings": [], "programs": {}, "stale": False, "folders": self._folders(host, **about["sharing"])}
         found = [each.on(host).as_dict() for each in self.finds(about["node_plan"])]
         clock = {"clock": {"offset_s": self.clocks[host], "margin_s": 0.0}} if host in self.clocks else {}
         return {"findings": found, "programs": self.programs.get(host, {}), "stale": False, **clock}
+
+    def _folders(self, host, folders, **_):
+        local = {"kernel": True, "place": host[1:].zfill(32), "token": "", "wrote": False}
+        shared = {"kernel": False, "place": "", "token": "f" * 32, "wrote": host == "n1"}
+        return {folder: shared if folder.startswith(self.shared) else local for folder in folders}
 
 
 def interface(name, *addresses, up=True, kind="physical"):
