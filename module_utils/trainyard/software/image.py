@@ -134,7 +134,9 @@ def environment_findings(framework: str, environment: Mapping[str, Any], base: B
         yield Finding("packages", each, expected, "correct the list of packages")
     for line in lock.unread(environment["lock"]):
         expected = "name==version with --hash=sha256:... on lines of their own"
-        yield Finding("hashes", f"the file with hashes has {line!r}", expected, "write it with uv pip compile")
+        yield Finding(
+            "hashes", f"the file with hashes has {line!r}", expected, "write it with uv pip compile --generate-hashes"
+        )
     least, most = environment["python_min"], environment["python_max"]
     if not python_in_range(base.minor, least, most):
         found = f"Python {base.version} ({environment['interpreter']}) in {where}"

@@ -110,7 +110,7 @@ class Work:
             yield Finding("hashes", f"the file with hashes has {line!r}", expected, action)
         if params["no_index"] and not params["find_links"]:
             found = "no_index without find_links leaves pip no source"
-            yield Finding("packages", found, "a source of packages", "name a folder of wheels")
+            yield Finding("source", found, "a source of packages", "name a folder of wheels in find_links")
         yield from self._exchangeable()
         free = free_bytes(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:
