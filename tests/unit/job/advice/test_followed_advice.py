@@ -22,6 +22,8 @@ import advice_site
 import advice_site_software
 import advice_slurm
 import advice_software
+import advice_software_environments
+import advice_software_nodes
 import ansible.module_utils
 import pytest
 from advice_hosts import CLOCK
@@ -40,9 +42,12 @@ CASES = {
     **advice_scripts.CASES,
     **advice_site.CASES,
     **advice_site_software.CASES,
+    **advice_software_nodes.CASES,
+    **advice_software_environments.CASES,
 }
 # Parts of advice that no launch of a test can follow, as patterns, by the reason.
 ELSEWHERE = {
+    **advice_software_nodes.ELSEWHERE,
     "software of nodes has to be changed": (
         r"run site\.yml( \(role \w+\) on [^ ;]+| to make them equal| on all nodes| with the same programs everywhere)?"
         r"( with [\w ]+ in trainyard_frameworks)?",
@@ -155,8 +160,8 @@ FILES = (
     "trainyard/job/schedulers/*.py",
     "trainyard/job/schedulers/kubernetes/*.py",
     "trainyard/nvidia/driver_plan.py",
-    "trainyard/software/datasets.py",
-    "trainyard/software/oneflow.py",
+    "trainyard/software/*.py",
+    "trainyard_node/software/*.py",
     "trainyard_node/job/plan/*.py",
     "trainyard_node/job/run/health_gate.py",
     "trainyard_controller/kubernetes_*.py",
@@ -164,9 +169,9 @@ FILES = (
     "trainyard_controller/source_folder.py",
 )
 VERBS = (
-    "add|ask|begin|bring|check|choose|copy|correct|create|end|give|have it|install|keep|launch|leave|let|log in|lower|"
-    "make|mount|move|name|"
-    "pull|put|raise|remove|rename|repair|replace|run|see|set|start|stop|take|use|wait|write"
+    "add|ask|begin|bring|check|choose|compare|copy|correct|create|end|find out|give|have it|install|keep|launch|leave|"
+    "let|log in|lower|make|mount|move|name|pull|put|raise|release|remove|rename|repair|replace|run|see|set|start|stop|"
+    "take|use|wait|write"
 )
 
 
@@ -183,7 +188,14 @@ def advised(path):
     inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     texts = {text_of(node) for node in nodes if id(node) not in inner}
     actions = {text_of(action_of(node)) for node in nodes}
-    return {text for text in texts if re.match(f"({VERBS}) ", text)} | actions - {""}
+    return {text for text in texts if re.match(f"({VERBS}) ", text)} | actions | remedies(nodes) - {""}
+
+
+def remedies(nodes):
+    """Return the last texts of the rows of tables, whose names end in FAULTS."""
+    tables = [node for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Tuple)]
+    rows = [row for each in tables if ast.unparse(each.target).endswith("FAULTS") for row in each.value.elts]
+    return {text_of(row.elts[-1]) for row in rows if isinstance(row, ast.Tuple)}
 
 
 def action_of(node):
