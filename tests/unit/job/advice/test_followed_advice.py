@@ -200,9 +200,9 @@ def remedies(nodes):
 
 def action_of(node):
     """Return the code of an action: what is assigned to this name, or the fourth argument of a finding."""
-    if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["action"]:
+    if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["action"]:
         return node.value
-    is_finding = isinstance(node, ast.Call) and ast.unparse(node.func) in ("Finding", "Warned")
+    is_finding = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "Warned")
     return node.args[3] if is_finding and len(node.args) > 3 else None
 
 
@@ -232,12 +232,17 @@ def what(findings):
     return {(each.host, each.check, each.found) for each in findings}
 
 
+# The actions of cases that were launched here.
+ACTIONS = {}
+
+
 def found_by(name, tmp_path, launches):
     """Return the finding whose advice has all parts of a case, and all findings of the launch."""
     world, parts = made(name, tmp_path / "first")
     findings = launches(world)
     fitting = [each for each in findings if all(part in each.action for part in parts)]
     assert fitting, f"no finding with {list(parts)}: {findings}"
+    ACTIONS[name] = fitting[0].action
     return fitting[0], findings, parts
 
 
@@ -266,13 +271,14 @@ def test_each_part_of_an_advice_helps(name, tmp_path, launches):
 
 
 def test_all_advice_is_followed_or_asks_for_a_machine(tmp_path, launches):
-    actions = [found_by(name, tmp_path / str(number), launches)[0].action for number, name in enumerate(CASES)]
+    for name in CASES.keys() - ACTIONS.keys():
+        found_by(name, tmp_path / str(len(ACTIONS)), launches)
     files = [path for each in FILES for path in sorted(CODE.glob(each))]
     missing = [
         f"{path.relative_to(CODE)}: {text}"
         for path in files
         for text in advised(path)
-        if not_followed(text) and not any(re.search(as_pattern(text), action) for action in actions)
+        if not_followed(text) and not any(re.search(as_pattern(text), action) for action in ACTIONS.values())
     ]
     assert len(files) > 20 and not missing, "\n".join(missing)
 
