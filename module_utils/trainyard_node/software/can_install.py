@@ -123,16 +123,17 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
 
 
 def _of_part(findings: Iterable[Finding], name: str, part: Mapping[str, Any]) -> list[Finding]:
-    """Name the part in findings about its environment, and the variables of frameworks.
+    """Name the part in findings about its environment, and the variables that mend it.
 
     Those about Python also have where a fitting one comes from.
     """
+    prefix = part["prefix"]
     least, most = (str(part["environment"].get(key) or "") for key in ("python_min", "python_max"))
     systems = ", ".join(systems_with(least, most)) or "none"
-    hint = f": {part['prefix']}_interpreter (supported systems with Python {least} to {most}: {systems})"
-    hints = {"Python": hint if least and most else ""}
-    if part["prefix"] in FRAMEWORKS:
-        hints |= {"environment": f": {part['prefix']}_venv, {part['prefix']}_root", "space": f": {part['prefix']}_root"}
+    hint = f": {prefix}_interpreter (supported systems with Python {least} to {most}: {systems})"
+    hints = {"Python": hint if least and most else "", "source": f": {prefix}_find_links"}
+    if prefix in FRAMEWORKS:
+        hints |= {"environment": f": {prefix}_venv, {prefix}_root", "space": f": {prefix}_root"}
     return [
         replace(each, check=f"{each.check} of {name}", action=each.action + hints.get(each.check, ""))
         for each in findings

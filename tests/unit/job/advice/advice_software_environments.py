@@ -88,6 +88,11 @@ def of(**changes):
     return now(environment=changes)
 
 
+def wheel(folder, version):
+    path = written(folder / f"torch-{version}-py3-none-any.whl")
+    return {"torch": f"file://{path}#sha256={SUM}"}
+
+
 def source(url):
     return {"what": "Open MPI", "unless": "none", "variables": "openmpi_url or openmpi_local_file", "url": url}
 
@@ -213,13 +218,21 @@ CASES = {
         made(folder, packages=["torch"]),
         {"correct the list of packages": of(packages=["torch==2.13.0"])},
     ),
+    "a wheel of no package": lambda folder: (
+        made(folder, wheels=wheel(folder, "2.12.0")),
+        {"correct the wheel's address": of(wheels=wheel(folder, "2.13.0")), "the list": of(packages=["torch==2.12.0"])},
+    ),
+    "an index that is no address": lambda folder: (
+        made(folder, index_url="mirror"),
+        {"correct it": of(index_url="https://mirror.example.org")},
+    ),
     "a lock without hashes": lambda folder: (
         made(folder, lock="torch==2.13.0\n"),
         {"write the file with uv pip compile --generate-hashes": of(lock=LOCK)},
     ),
     "no source of packages": lambda folder: (
         made(folder, no_index=True),
-        {"name a folder of wheels in find_links": of(find_links=["/wheels"])},
+        {"name a folder of wheels: pytorch_find_links": of(find_links=["/wheels"])},
     ),
     "an environment of somebody else": lambda folder: (
         foreign(folder),
