@@ -17,7 +17,8 @@ from ..findings.findings import Finding
 
 # Upper bound for the versions that one finding lists.
 _MAX_VERSIONS = 12
-_CORRECT = "correct the version, or bring the repository or mirror to where it has it"
+_BRING = "bring the repository or mirror to where it has it"
+_CORRECT = f"correct the version, or {_BRING}"
 # Debian Policy 5.6.7 and 5.6.12, as dpkg and apt take them.
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?")
 # A field of a stanza with its further lines, which are indented.
@@ -208,7 +209,8 @@ def missing(
         if not has(one, here):
             found = f"{source} offers {_listed([each for name in one['names'] for each in here.get(name, ())])}"
             expected = one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version")
-            findings.append(Finding(f"package {' or '.join(one['names'])}", found, expected, _CORRECT))
+            action = _CORRECT if one["version"] or one["begins"] else _BRING
+            findings.append(Finding(f"package {' or '.join(one['names'])}", found, expected, action))
     return findings
 
 
@@ -224,7 +226,9 @@ def _resolve(
     """Return the one version that is meant; what is installed and meant stays, even where it is offered no more."""
     here = [offer.version for offer in offers if source.offers(offer)]
     if requested:
-        matching = list(dict.fromkeys(version for version in here if means(requested, version)))
+        # A whole version may also be the beginning of another one: 2.22.3-1 and 2.22.3-1-1.
+        meant = [requested] if requested in here else [version for version in here if means(requested, version)]
+        matching = list(dict.fromkeys(meant))
         if installed and means(requested, installed) and (installed in matching or not matching):
             return installed, None
     else:
@@ -241,7 +245,7 @@ def _resolve(
     else:
         others = [f"{uri} with {_listed(versions)}" for uri, versions in elsewhere.items()]
         found = f"{source} offers {_listed(here)}" + (f"; {'; '.join(others)} does not count" if others else "")
-        action = _CORRECT
+        action = _CORRECT if requested else _BRING
     return "", Finding(f"package {name}", found, requested or "any version", action)
 
 
@@ -322,7 +326,9 @@ def check_transaction(
         if change.new and made.versions.get(change.name, change.new) != change.new
     ]
     if wrong:
-        yield Finding("apt", ", ".join(wrong), "exactly the requested versions", "look for pins in /etc/apt")
+        yield Finding(
+            "apt", ", ".join(wrong), "exactly the requested versions", "remove their pins in /etc/apt/preferences.d"
+        )
 
 
 def preferences(versions: Mapping[str, str], purpose: str, priority: int = 1001) -> str:

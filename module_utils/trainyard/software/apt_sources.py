@@ -73,26 +73,28 @@ def component_sources(
     return f"# {purpose}\n" + "\n".join(stanzas) if stanzas else ""
 
 
+_NO_KEY = r"NO_PUBKEY|Missing key|Signing key on \w+ is not in|No keyring installed"
+_NO_REPOSITORY = r"404 +(?:File n|N)ot (?:found|Found)|does not have a Release file"
 # Why `apt-get update` failed: what apt prints, what that means, what to do.
 _FAULTS: tuple[tuple[str, str, str], ...] = (
     (r"SHA1 is not considered secure", "this system refuses the repository's key, which is signed with SHA-1 only",
      "take the repository and the key of this release of the system (for Debian 13 NVIDIA has another key), or a"
      " mirror that signs anew"),
-    (r"NO_PUBKEY|Missing key|Signing key on \w+ is not in|No keyring installed",
+    (_NO_KEY,
      "it is signed by another key than the one given",
      "compare nvidia_repository_key_fingerprint with the key that the repository is signed with"),
     (r"BADSIG|signatures were invalid|Clearsigned file isn't valid|Bad Signature|Message has been manipulated",
      "its signature does not fit its content",
-     "somebody or a broken mirror has changed it: take another mirror, do not switch the check off"),
+     "take another mirror, as somebody or a broken mirror has changed it; do not switch the check off"),
     (r"Hash Sum mismatch|File has unexpected size|Hashes of (expected|received) file",
      "its package list does not fit the signed sums",
-     "a mirror that is being synchronised, a proxy's old copy, or tampering: wait for it, or take another mirror"),
+     "wait until the mirror is complete, or take another mirror; a proxy's old copy and tampering look like this, too"),
     (r"doesn't have the component '([^']+)'", "it has no component {0}",
      "take a mirror that carries it, or the provider network_repo"),
     (r"Conflicting values set for option (\S+) regarding source (\S+)", "another source names {1} with another {0}",
      "remove one of the two in /etc/apt/sources.list.d"),
     (r"changed its '(\w+)' value", "its {0} has changed",
-     "look whether it is the right repository, then apt-get update"),
+     "check whether it is the right repository, then run there: apt-get update --allow-releaseinfo-change"),
     (r"is expired|Release file .* is not valid yet|not live until",
      "its Release file is expired, or the clock of the node is wrong",
      "set the clock, or bring the mirror up to date"),
@@ -100,19 +102,27 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
      r"|Network is unreachable|No route to host|Unable to connect|Cannot initiate the connection",
      "it does not answer",
      "start it, or see how the node reaches it (name, proxy, firewall)"),
-    (r"404 +(?:File n|N)ot (?:found|Found)|does not have a Release file", "there is no repository at this address",
+    (_NO_REPOSITORY, "there is no repository at this address",
      "correct nvidia_repository_url, nvidia_repository_distro and nvidia_repository_arch"),
     (r"[Cc]ertificate verification failed|SSL", "its TLS certificate is not accepted",
-     "install the certificate of the authority on the node"),
+     "install the certificate of the authority there"),
     (r"is not signed", "it is not signed",
      "sign the mirror and name its key"),
+)  # fmt: skip
+# What differs where no variable of ours names the repository: the machine's own sources do.
+_OWN_FAULTS: tuple[tuple[str, str, str], ...] = (
+    (_NO_KEY, "it is signed by a key that this machine does not know",
+     "install the distribution's keys there (debian-archive-keyring, ubuntu-keyring), or name the mirror's key with "
+     "Signed-By in /etc/apt/sources.list.d"),
+    (_NO_REPOSITORY, "there is no repository at this address",
+     "correct the address or the release in /etc/apt/sources.list and /etc/apt/sources.list.d"),
 )  # fmt: skip
 
 
 def explain_update(output: str, where: str) -> Finding:
-    """Return why `apt-get update`, which printed `output`, failed for a repository."""
+    """Return why `apt-get update`, which printed `output`, failed for a repository: its address, or words."""
     meaning, action = "", "see apt's message"
-    for pattern, text, remedy in _FAULTS:
+    for pattern, text, remedy in _FAULTS if "://" in where else (*_OWN_FAULTS, *_FAULTS):
         match = re.search(pattern, output)
         if match:
             meaning, action = f"{text.format(*match.groups())}. ", remedy

@@ -90,5 +90,5 @@ def archive_finding(host: str, faults: Sequence[str]) -> Finding:
     """Return the finding about an archive that a node packed, with its first faults."""
     more = [f"{len(faults) - _MAX_FAULTS} more like these"] if len(faults) > _MAX_FAULTS else []
     expected = "files of root, folders and links among them, without setuid or setgid"
-    action = "find out who put it there, remove the build on that node, and run this again"
+    action = "find out who put it there, remove the build on that node, and run site.yml again"
     return Finding("archive of what it built", "; ".join([*faults[:_MAX_FAULTS], *more]), expected, action, host=host)

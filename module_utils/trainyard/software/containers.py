@@ -21,7 +21,11 @@ RANGE = 65536
 _FIRST, _LAST = 100_000, 600_100_000
 # Rootless overlay needs a local file system: these do not know the ids of a user namespace, or are an overlay already.
 _NOT_FOR_IMAGES = re.compile(r"nfs4?|cifs|smb3|lustre|gpfs|beegfs|ceph|glusterfs|9p|overlay|aufs|fuse\..*")
+# Folders in which all users must be able to write.
+_OF_ALL = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _NAMESPACES = {"net": "the host's network", "uts": "the host's name", "ipc": "the host's IPC", "pid": "the host's pids"}
+# Kernel settings that must not be 0, and their usual values. Containers take several user namespaces.
+_USUAL_SETTINGS = {"user.max_user_namespaces": 28633, "kernel.unprivileged_userns_clone": 1}
 _MAX_TEXT = 300
 _REGISTRY = re.compile(r"[\w*.-]+(:\d+)?(/[\w./-]+)?")
 
@@ -117,18 +121,20 @@ def _of_state(state: Mapping[str, Any], storage: str, manage_system: bool) -> It
         yield Finding("operating system", found, expected, action)
     if state["user"] is None:
         found, expected = f"no user {state['name']}", "the training user, who runs the containers"
-        yield Finding("user", found, expected, "run the role node_baseline (site.yml)")
+        action = "run site.yml (role node_baseline) there, or correct container_runtime_user"
+        yield Finding("user", found, expected, action)
         return
     yield from _podman_findings(state)
-    settings = state["sysctls"]
-    for name in ("user.max_user_namespaces", "kernel.unprivileged_userns_clone"):
-        if settings.get(name) == 0:
+    for name, value in _USUAL_SETTINGS.items():
+        if state["sysctls"].get(name) == 0:
             action = (
-                f"remove the setting from /etc/sysctl.d and set it (sysctl -w {name}=1 or more), or run no containers"
+                f"remove the setting from /etc/sysctl.d and run sysctl -w {name}={value}, or leave container_runtime "
+                "out of trainyard_frameworks"
             )
             yield Finding("user namespaces", f"{name} is 0", "user namespaces for ordinary users", action)
     if state["range_fault"]:
-        action = "free a range in /etc/subuid and /etc/subgid, or give the user one by hand"
+        own = f"give {state['name']} {RANGE} ids by hand"
+        action = f"remove users who are gone from /etc/subuid and /etc/subgid, or {own}"
         yield Finding("ids of containers", state["range_fault"], f"a range of {RANGE} ids", action)
     for path in state["foreign"]:
         action = f"move it away, or begin it with the line '{MARK}' to let the role replace it"
@@ -137,15 +143,24 @@ def _of_state(state: Mapping[str, Any], storage: str, manage_system: bool) -> It
 
 
 def _podman_findings(state: Mapping[str, Any]) -> Iterator[Finding]:
-    version = podman_version(state["podman"]) or podman_version(state["candidates"].get("podman", ""))
+    there = podman_version(state["podman"])
+    version = there or podman_version(state["candidates"].get("podman", ""))
     if version and version < MIN_PODMAN:
         found = f"Podman {version[0]}.{version[1]}, the one of this system"
-        action = "use Debian 12, Ubuntu 24.04 or newer, or give apt a source of a newer Podman (backports)"
+        # The role replaces no Podman that is there.
+        action = "use Debian 12, Ubuntu 24.04 or newer, or " + (
+            "install a newer Podman by hand" if there else "give apt a source whose newer Podman it prefers (a pin)"
+        )
         yield Finding("Podman", found, f"Podman {MIN_PODMAN[0]}.{MIN_PODMAN[1]} or newer", action)
     # Without any candidate apt has no lists yet; the installation fetches them.
     if any(state["candidates"].values()):
         for name in (name for name, candidate in state["candidates"].items() if not candidate):
-            action = "add a source that has it (backports, a mirror), or change the variables of container_runtime"
+            other = (
+                "set container_runtime_apptainer: false"
+                if name in ("apptainer", "squashfuse")
+                else "name others in container_runtime_packages"
+            )
+            action = f"give apt a source that has it (backports, a mirror), or {other}"
             yield Finding(f"package {name}", "apt offers none", f"the package {name}", action)
 
 
@@ -156,27 +171,34 @@ def _storage_findings(state: Mapping[str, Any], storage: str) -> Iterator[Findin
         action = "set container_runtime_storage to a folder on a local disk"
         yield Finding("storage", f"{place}{where} is on {kind}", "a local file system (ext4, xfs, btrfs)", action)
     if state["storage"]["unsafe"]:
-        action = f"give {state['storage']['unsafe']} to root (chown root, chmod go-w), or choose another folder"
-        found = f"{state['storage']['unsafe']} can be changed by other users"
+        above, action = state["storage"]["unsafe"], "set container_runtime_storage to another folder"
+        if above not in _OF_ALL:
+            action = f"give {above} to root (chown root, chmod go-w), or {action}"
+        found = f"{above} can be changed by other users"
         yield Finding("storage", found, "a folder that only root can change", action)
     if state["storage"]["owner"] not in ("", state["name"]):
         found = f"{place} belongs to {state['storage']['owner']}"
-        yield Finding("storage", found, f"a folder of {state['name']}", "move it away, or choose another folder")
+        action = "move it away, or set container_runtime_storage to another folder"
+        yield Finding("storage", found, f"a folder of {state['name']}", action)
     free, needed = state["storage"]["free_gib"], state["storage"]["needed_gib"]
     if free is not None and free < needed:
-        action = "free space, set container_runtime_storage to another disk, or lower container_runtime_free_gib"
+        action = "make room, set container_runtime_storage to another disk, or lower container_runtime_free_gib"
         yield Finding("storage", f"{free} GiB are free for {place}", f"{needed} GiB for images", action)
 
 
+# Without it, the role changes nothing, and running it again does not help.
+_SET_UP = "run site.yml with container_runtime_manage_system: true"
+_DESCRIBE_GPUS = f"{_SET_UP}, or run there: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+_GIVE_IDS = f"{_SET_UP}, or give the user {RANGE} ids by hand in /etc/subuid and /etc/subgid"
 # What Podman prints, what that means, and what to do. The first one that matches counts.
 _FAULTS: tuple[tuple[str, str, str], ...] = (
     (r"no space left on device|disk quota exceeded", "the disk is full",
-     "free space (podman system prune as that user), or set container_runtime_storage to another disk"),
+     "make room (podman system prune as that user), or set container_runtime_storage to another disk"),
     (r'exec: "new[ug]idmap"', "newuidmap is missing",
-     "install the package uidmap (run the role container_runtime)"),
+     f"{_SET_UP}, or install the package uidmap by hand"),
     (r"no sub[ug]id ranges found|cannot find (UID|GID) mappings|insufficient (UIDs|GIDs)|not enough (uids|gids)",
-     "the user has no range of ids", "run the role container_runtime; see /etc/subuid and /etc/subgid"),
-    (r"write to [ug]id_map failed|new[ug]idmap: .*not allowed|should have setuid or have filecaps",
+     "the user has no range of ids", _GIVE_IDS),
+    (r"new[ug]idmap: .*not allowed|write to [ug]id_map failed|should have setuid or have filecaps",
      "newuidmap may not give the user its ids",
      "compare /etc/subuid and /etc/subgid with the user; newuidmap needs its setuid bit or the capability cap_setuid, "
      "and a container as node the capability SYS_ADMIN"),
@@ -188,9 +210,9 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
      "see the settings user.max_user_namespaces, kernel.unprivileged_userns_clone and, on Ubuntu, "
      "kernel.apparmor_restrict_unprivileged_userns"),
     (r"XDG_RUNTIME_DIR|/run/user/\d+", "the user has no folder in /run/user",
-     "loginctl enable-linger USER (run the role container_runtime)"),
+     f"{_SET_UP}, or run there: loginctl enable-linger USER"),
     (r"unresolvable CDI devices|CDI (device|registry)", "Podman does not find the GPUs",
-     "nvidia-ctk cdi list must name nvidia.com/gpu=all: run the role container_runtime again"),
+     _DESCRIBE_GPUS),
 )  # fmt: skip
 
 
@@ -202,11 +224,11 @@ def probe_findings(probes: Sequence[Mapping[str, Any]]) -> list[Finding]:
 def _of_probe(probe: Mapping[str, Any]) -> Iterator[Finding]:
     if probe["fault"]:
         found, expected = probe["fault"], f"Podman for the user {probe['user']}"
-        yield Finding("container", found, expected, "run the role container_runtime")
+        yield Finding("container", found, expected, f"{_SET_UP}, or install Podman by hand")
         return
     for path in probe["unranged"]:
         found, expected = f"no range for {probe['user']} in {path}", f"a range of {RANGE} ids"
-        yield Finding("ids of containers", found, expected, "run the role container_runtime")
+        yield Finding("ids of containers", found, expected, _GIVE_IDS)
     for step, what in (("import", "a small image was not stored"), ("run", "a container did not start")):
         status, output = probe[step]
         if status:
@@ -217,8 +239,7 @@ def _of_probe(probe: Mapping[str, Any]) -> Iterator[Finding]:
     inside = read_answer(probe["run"][1])
     missing = [name for name in probe["devices"] if name not in inside.get("devices", "").split()]
     if missing:
-        remedy = "run the role container_runtime again, which writes /etc/cdi/nvidia.yaml; see nvidia-ctk cdi list"
-        yield Finding("GPUs in the container", f"no {', '.join(missing)}", "the host's GPUs", remedy)
+        yield Finding("GPUs in the container", f"no {', '.join(missing)}", "the host's GPUs", _DESCRIBE_GPUS)
     if probe.get("apptainer"):
         yield from _of_apptainer(probe, probe["apptainer"])
 
@@ -244,7 +265,7 @@ def _of_apptainer(probe: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[
 _APPTAINER_FAULTS: tuple[tuple[str, str], ...] = (
     (r"Failed to execute|executable file not found|No such file|is not installed", "install the package apptainer"),
     (r"fuse: device not found|/dev/fuse",
-     "modprobe fuse; a container as node needs the device /dev/fuse (podman run --device /dev/fuse)"),
+     "run modprobe fuse there; a container as node needs the device /dev/fuse (podman run --device /dev/fuse)"),
     (r"can't mount proc filesystem",
      "install squashfuse: without it, images are unpacked, which no container with a hidden part of /proc can"),
     (r"user namespace|userns|CLONE_NEWUSER|unshare",

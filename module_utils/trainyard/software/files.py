@@ -22,7 +22,8 @@ def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[s
 
 def taken(path: str, what: str) -> Finding:
     """Return the finding about a file that is there, differs, and must not be overwritten."""
-    action = "name another file, move this one away, or set overwrite (rank_table_overwrite, hostfile_overwrite)"
+    variable = "rank_table_overwrite" if what == "rank table" else "hostfile_overwrite"
+    action = f"name another file, move this one away, or set {variable}: true"
     return Finding("file", f"{path} is there and differs", f"no such file, or the same {what}", action)
 
 

@@ -128,13 +128,12 @@ def environment_findings(framework: str, environment: Mapping[str, Any], base: B
     """Yield why the environment (arguments of the module python_environment) cannot be made in this base."""
     name, where = FRAMEWORKS[framework], f"the base {base.reference}"
     pins, wrong = requirements.parse_all(environment["packages"], base.minor)
-    wrong += [*requirements.wheel_findings(_wheels(environment), pins), *words.faults(environment)]
-    for each in wrong:
-        expected = "exact pins, each package once, and wheels of just these"
-        yield Finding("packages", each, expected, "correct the list of packages")
+    yield from words.environment_findings(environment, pins, wrong)
     for line in lock.unread(environment["lock"]):
         expected = "name==version with --hash=sha256:... on lines of their own"
-        yield Finding("hashes", f"the file with hashes has {line!r}", expected, "write it with uv pip compile")
+        yield Finding(
+            "hashes", f"the file with hashes has {line!r}", expected, "write it with uv pip compile --generate-hashes"
+        )
     least, most = environment["python_min"], environment["python_max"]
     if not python_in_range(base.minor, least, most):
         found = f"Python {base.version} ({environment['interpreter']}) in {where}"

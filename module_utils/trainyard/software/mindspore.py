@@ -89,17 +89,13 @@ class Feature(NamedTuple):
     first: str
     last: str
     devices: tuple[str, ...]
-    instead: str
 
 
-_OWN_LAUNCHER = "use job_launcher: mindspore"
-_CHECKPOINT = "let the job restart from its last checkpoint (job_max_restarts)"
-_BY_NODE_ID, _BY_SCHEDULER = "taking the rank from an integer MS_NODE_ID", "let the scheduler give the ranks"
 FEATURES: Mapping[str, Feature] = {
-    "rank_from_node_id": Feature(_BY_NODE_ID, "2.1", "", DEVICES, _BY_SCHEDULER),
-    "msrun": Feature("msrun", "2.3", "", DEVICES, _OWN_LAUNCHER),
-    "mpirun": Feature("training under mpirun", "1.7", "", ("gpu", "ascend"), _OWN_LAUNCHER),
-    "recovery": Feature("restarting a single dead worker (in graph mode)", "1.7", "2.5", ("gpu",), _CHECKPOINT),
+    "rank_from_node_id": Feature("taking the rank from an integer MS_NODE_ID", "2.1", "", DEVICES),
+    "msrun": Feature("msrun", "2.3", "", DEVICES),
+    "mpirun": Feature("training under mpirun", "1.7", "", ("gpu", "ascend")),
+    "recovery": Feature("restarting a single dead worker (in graph mode)", "1.7", "2.5", ("gpu",)),
 }
 
 
@@ -115,25 +111,25 @@ def minor(version: str) -> str:
     return f"{int(match[1])}.{int(match[2])}"
 
 
-def why_not(version: str, device: str, feature: str) -> tuple[str, str]:
-    """Return why MindSpore does not support a feature (a key of FEATURES) on a device, and the action; "" if it does.
+def why_not(version: str, device: str, feature: str) -> str:
+    """Return why MindSpore does not support a feature (a key of FEATURES) on a device; "" if it does.
 
     A release that is newer than all known ones counts as the last of them.
     """
     requested = FEATURES[feature]
     if device not in requested.devices:
         devices = " and ".join(requested.devices)
-        return f"MindSpore supports {requested.what} on {devices} only, not on {device}", requested.instead
+        return f"MindSpore supports {requested.what} on {devices} only, not on {device}"
     number = version_numbers(minor(version))
     if number < version_numbers(requested.first) or (requested.last and number > version_numbers(requested.last)):
         range_ = f"{requested.first} to {requested.last}" if requested.last else f"{requested.first} and newer"
-        return f"MindSpore {version} does not support {requested.what} ({range_} do)", requested.instead
-    return "", ""
+        return f"MindSpore {version} does not support {requested.what} ({range_} do)"
+    return ""
 
 
 def supports(version: str, device: str, feature: str) -> bool:
     """Return whether this MindSpore supports a feature (a key of FEATURES) on this device."""
-    return not why_not(version, device, feature)[0]
+    return not why_not(version, device, feature)
 
 
 def distribution(version: str, device: str) -> str:

@@ -47,7 +47,7 @@ def input_findings(settings: Mapping[str, Any], link: str, sums: Mapping[str, st
         yield wrong("version", "an exact release such as 4.1.8")
     if provider == "distro" and not settings["manage_system"]:
         found = "openmpi_provider is 'distro', and trainyard_manage_system is false"
-        action = "set openmpi_provider to source, or to existing where the nodes have one"
+        action = "set openmpi_provider: source, or existing with openmpi_prefix where the nodes have one"
         yield Finding("input of openmpi", found, "root's permission to install packages", action)
     if source and not is_sha256(settings["sha256"]):
         known = f"64 hexadecimal digits; the sums of {', '.join(sums)} are built in"
@@ -108,9 +108,10 @@ def plan_builds(
     for platform, members in groups.items():
         (first, usual), *others = members
         expected = f"the same on all nodes with {platform}, as one of them builds for all"
-        action = f"make it as on {first['host']}, or set openmpi_cuda and openmpi_ucx"
         for state, record in others:
             if record["configure"] != usual["configure"]:
+                differing = [f"openmpi_{name}: none" for name in ("cuda", "ucx") if state[name] != first[name]]
+                action = f"make it as on {first['host']}, or set {' and '.join(differing)}"
                 found = f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}"
                 findings.append(Finding("CUDA and UCX", found, expected, action, host=state["host"]))
         plan.update(share_out(members))
@@ -142,7 +143,8 @@ def compare_versions(states: Sequence[State], requested: str) -> list[Finding]:
     usual = requested or (counts[0][0] if counts else "")
     same = [host for host, version in versions.items() if usual and version == usual]
     expected = f"Open MPI {usual}".strip() + (f", as on {host_list(same)}" if same and not requested else "")
-    action = "make the nodes equal: the same release of the operating system, or openmpi_provider: source"
+    equal = "make the nodes equal: the same release of the operating system"
+    action = f"{'correct openmpi_version' if requested else equal}, or set openmpi_provider: source"
     findings = []
     for state in states:
         if state["host"] not in same:

@@ -27,6 +27,8 @@ _UNSATISFIED = re.compile(
     r" \(from ([\w.-]{1,100})\)"
 )
 _NOTHING = "No matching distribution found"
+# What roles of NVIDIA's wheels have no variable for, by the beginning of their variables.
+_LACKING = {"cuda_toolkit_wheel": ("extra_index_urls", "pip_args"), "nccl": ("pip_args",), "cudnn": ("pip_args",)}
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,12 @@ def check(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
     listed = ", ".join(offered.versions[:_MAX_VERSIONS])
     listed += f", ... ({len(offered.versions) - _MAX_VERSIONS} more)" if len(offered.versions) > _MAX_VERSIONS else ""
     # PyTorch has an index for each of its builds.
-    of_builds = f"{prefix}_builds_url, " if pin.name == "torch" and "+" in pin.version else ""
+    of_builds = ["builds_url"] if pin.name == "torch" and "+" in pin.version else []
+    sources = _variables(prefix, *of_builds, "index_url", "extra_index_urls", "find_links")
     found = f"{looked} has {listed or 'none at all'} for {python}" + (
         f"; one that is named does not answer: {offered.silent}" if offered.silent else ""
     )
-    action = (
-        f"name the index or folder that has it ({of_builds}{prefix}_index_url, "
-        f"{prefix}_extra_index_urls, {prefix}_find_links), or another version"
-    )
+    action = f"name the index or folder that has it ({', '.join(sources)}), or another version"
     return Finding(f"index for {pin.name}", found, f"{pin.name} {pin.version}", action)
 
 
@@ -104,7 +104,7 @@ def of_dependency(
     kind = "no wheel, some versions as source archives only," if archives else "nothing that fits"
     found = f"{by} needs {requirement}, and {looked} has {kind} for {python}"
     action = f"choose another version of {by}, or name a folder with a wheel of {name} in {prefix}_find_links"
-    action += f"; if you trust the archive, set {prefix}_pip_args: [--no-binary={name}]" if archives else ""
+    action += _of_archive(name, prefix) if archives else ""
     return Finding(f"index for {name}", found, f"a wheel of {requirement}", action)
 
 
@@ -112,8 +112,15 @@ def archive_only(pin: Pin, looked: str, python: str, prefix: str) -> Finding:
     """Return the finding on a package that is only there as a source archive; the arguments are those of `check`."""
     found = f"{looked} has {pin.name} {pin.version} as a source archive only for {python}"
     expected = "a wheel, as a source archive runs code of its own when it is installed"
-    action = (
-        f"choose a version with a wheel, or build one and name its folder in {prefix}_find_links; if you trust the "
-        f"archive, set {prefix}_pip_args: [--no-binary={pin.name}]"
-    )
-    return Finding(f"index for {pin.name}", found, expected, action)
+    action = f"choose a version with a wheel, or build one and name its folder in {prefix}_find_links"
+    return Finding(f"index for {pin.name}", found, expected, action + _of_archive(pin.name, prefix))
+
+
+def _variables(prefix: str, *names: str) -> list[str]:
+    """Return the variables that there are of these."""
+    return [f"{prefix}_{name}" for name in names if name not in _LACKING.get(prefix, ())]
+
+
+def _of_archive(name: str, prefix: str) -> str:
+    variables = _variables(prefix, "pip_args")
+    return f"; if you trust the archive, set {variables[0]}: [--no-binary={name}]" if variables else ""

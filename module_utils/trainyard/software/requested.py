@@ -71,7 +71,7 @@ def file_finding(source: Mapping[str, Any], there: str | None) -> Finding | None
         f"source of {source['what']}",
         f"{source['local_file']} on the controller " + (f"has sha256 {there}" if there else "does not exist"),
         f"a file with sha256 {expected}" if expected else "a file",
-        f"correct {source['variables']}, or the sum if it is another file on purpose",
+        f"correct {source['variables']}" + (", or the sum if it is another file on purpose" if there else ""),
     )
 
 

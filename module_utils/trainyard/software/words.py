@@ -7,10 +7,11 @@ Requests, locks and hosts give such values. None of them may be an option, two w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .requirements import without_password
+from ..findings.findings import Finding
+from .requirements import Pin, normal, wheel_findings, without_password
 
 # A word on a line: neither white space nor characters that control a terminal.
 _WORD = r"[^\s\x00-\x1f\x7f]+"
@@ -72,6 +73,19 @@ def label(text: str) -> str:
     if not re.fullmatch(r"[^\x00-\x1f\x7f,]+", text):
         raise WordError(f"the label of the repository is {text[:200]!r}, expected one line without commas")
     return text
+
+
+def environment_findings(
+    environment: Mapping[str, Any], pins: Iterable[Pin], unpinned: Iterable[str]
+) -> Iterator[Finding]:
+    """Yield what of an environment may not reach pip: `unpinned` in words, wheels of others than `pins`, sources."""
+    wheels = {normal(name): address for name, address in environment["wheels"].items()}
+    for found, expected, action in (
+        (unpinned, "exact pins, each package once", "correct the list of packages"),
+        (wheel_findings(wheels, pins), "wheels of packages in the list", "correct the wheel's address, or the list"),
+        (faults(environment), "sources and constraints that are words and addresses", "correct it"),
+    ):
+        yield from (Finding("packages", each, expected, action) for each in found)
 
 
 def faults(environment: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 TIMEOUT_S = 20
+# Faults begin so where no server answers.
+NO_ANSWER = "no answer"
 # Answers of servers that take no HEAD; a store of files may forbid it.
 _NO_HEAD = (400, 403, 405, 501)
 
@@ -56,4 +58,4 @@ def _request(url: str, method: str) -> tuple[int, str, int]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         # pip and get_url have certificates of their own.
-        return 0, "" if isinstance(reason, ssl.SSLError) else f"no answer: {reason}", 0
+        return 0, "" if isinstance(reason, ssl.SSLError) else f"{NO_ANSWER}: {reason}", 0

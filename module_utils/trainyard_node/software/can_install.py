@@ -14,6 +14,7 @@ from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import requested
+from ...trainyard.software.image import FRAMEWORKS
 from ...trainyard.software.requirements import systems_with, without_password
 from ..machine import shared_folders
 from ..machine.as_user import JobError
@@ -123,17 +124,23 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
         action = f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it"
         faults.append(Finding(f"Python of {name}", found, expected, action))
     for package, address in params["wheels"].items() if work.install else ():
-        variables = f"{part['prefix']}_wheel_url"
+        variables = f"{part['prefix']}_{'wheel_url' if part['prefix'] in FRAMEWORKS else 'wheels'}"
         faults += _source({"what": f"the wheel of {package}", "url": address, "variables": variables})
     return work, faults
 
 
 def _of_part(findings: Iterable[Finding], name: str, part: Mapping[str, Any]) -> list[Finding]:
-    """Name the part in findings about its environment; those about Python also have where a fitting one comes from."""
+    """Name the part in findings about its environment, and the variables that mend it.
+
+    Those about Python also have where a fitting one comes from.
+    """
+    prefix = part["prefix"]
     least, most = (str(part["environment"].get(key) or "") for key in ("python_min", "python_max"))
     systems = ", ".join(systems_with(least, most)) or "none"
-    hint = f": {part['prefix']}_interpreter (supported systems with Python {least} to {most}: {systems})"
-    hints = {"Python": hint if least and most else ""}
+    hint = f": {prefix}_interpreter (supported systems with Python {least} to {most}: {systems})"
+    hints = {"Python": hint if least and most else "", "source": f": {prefix}_find_links"}
+    if prefix in FRAMEWORKS:
+        hints |= {"environment": f": {prefix}_venv, {prefix}_root", "space": f": {prefix}_root"}
     return [
         replace(each, check=f"{each.check} of {name}", action=each.action + hints.get(each.check, ""))
         for each in findings
@@ -146,5 +153,7 @@ def _source(source: Mapping[str, Any]) -> Sequence[Finding]:
     if not fault:
         return []
     found = f"{without_password(url).partition('#')[0]}: {fault}"
-    action = f"see how the node reaches it (name, proxy, firewall), or name another in {source['variables']}"
+    action = f"correct {source['variables']}, or bring the file there"
+    if fault.startswith(addresses.NO_ANSWER):
+        action = f"see how the node reaches it (name, proxy, firewall), or name another in {source['variables']}"
     return [Finding(f"source of {source['what']}", found, "an address from which the node can have it", action)]

@@ -18,7 +18,6 @@ from . import python_environment
 from .builds import free_bytes
 from .python_environment import EnvironmentFailure, State
 
-_PINS = "exact pins, each package once, wheels of just these, and sources that are words and addresses"
 _REMAKE = {
     "absent": "there is no environment yet",
     "unfinished": "an interrupted run left the environment unfinished",
@@ -36,7 +35,6 @@ class Work:
         self.interpreter = python_environment.describe(params["interpreter"])
         self.pins, wrong = requirements.parse_all(params["packages"], self.interpreter.minor)
         params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
-        wrong += [*requirements.wheel_findings(params["wheels"], self.pins), *words.faults(params)]
         self.sources = python_environment.Sources.from_params(params)
         self.state = python_environment.examine(self.path)
         self.verification = python_environment.Verification(
@@ -53,9 +51,8 @@ class Work:
         ]
         self.verify = self._verify()
         # What may not reach pip.
-        self.invalid = wrong
-        self.findings = [Finding("packages", each, _PINS, "correct the list of packages") for each in wrong]
-        self.findings += self._findings()
+        self.invalid = [*words.environment_findings(params, self.pins, wrong)]
+        self.findings = [*self.invalid, *self._findings()]
 
     @property
     def reasons(self) -> list[str]:
@@ -110,7 +107,7 @@ class Work:
             yield Finding("hashes", f"the file with hashes has {line!r}", expected, action)
         if params["no_index"] and not params["find_links"]:
             found = "no_index without find_links leaves pip no source"
-            yield Finding("packages", found, "a source of packages", "name a folder of wheels")
+            yield Finding("source", found, "a source of packages", "name a folder of wheels")
         yield from self._exchangeable()
         free = free_bytes(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:

@@ -114,16 +114,15 @@ def _seconds(created: str) -> int:
 
 def _podman_findings() -> Iterator[Finding]:
     expected = f"Podman {image.PODMAN} or newer, which builds the image"
-    action = (
-        "add container_runtime to trainyard_frameworks and run site.yml, or name a host that has it: -e image_host=NAME"
-    )
+    other = "name a host that has it: -e image_host=NAME"
     if not is_installed():
+        action = f"add container_runtime to trainyard_frameworks and run site.yml, or {other}"
         yield Finding("Podman", "no program podman", expected, action)
         return
     answer = podman("--version")
     version = re.search(r"\d+(?:\.\d+)+", answer.output)
     if answer.status or version is None or version_numbers(version[0]) < version_numbers(image.PODMAN):
-        yield Finding("Podman", last_lines(answer.output, 1), expected, action)
+        yield Finding("Podman", last_lines(answer.output, 1), expected, other)
 
 
 def _space_findings(file: str, min_free_mb: int) -> Iterator[Finding]:

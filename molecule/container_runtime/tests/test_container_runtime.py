@@ -96,7 +96,7 @@ def test_containers_that_do_not_start_say_why(run_playbook, first, last, node_na
     run.fails(
         f"1. container on {node_names[0]} found a small image was not stored: newuidmap is missing: ",
         f"2. container on {node_names[-1]} found a small image was not stored: newuidmap may not give the user its ids",
-        "do install the package uidmap (run the role container_runtime)",
+        "do run site.yml with container_runtime_manage_system: true, or install the package uidmap by hand",
     )
 
 

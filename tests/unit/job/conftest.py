@@ -8,8 +8,8 @@ from job_cluster import Cluster, free_port
 
 # A test of one folder may use what a test of another one has made.
 sys.path += [str(folder) for folder in Path(__file__).parent.iterdir() if folder.is_dir()]
-# Advice about drivers and the ssh mesh is tried with the samples of their tests.
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cluster", "nvidia")]
+# Advice about software, drivers and the ssh mesh is tried with the samples of their tests.
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("cluster", "nvidia", "software")]
 
 
 @pytest.fixture

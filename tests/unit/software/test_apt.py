@@ -262,5 +262,11 @@ def test_the_reason_of_a_failed_update(name, meaning):
     assert finding.action
 
 
+@pytest.mark.parametrize("name", ["wrong-key", "no-repository"])
+def test_no_variable_of_ours_mends_a_source_of_the_machine(name):
+    action = apt_sources.explain_update(captured(f"update-{name}"), str(DISTRO)).action
+    assert "/etc/apt/sources.list" in action and "nvidia" not in action
+
+
 def test_an_unknown_problem_quotes_apt():
     assert apt_sources.explain_update("E: Something new", URI).found == f"{URI}: apt says: E: Something new"

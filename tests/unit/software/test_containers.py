@@ -160,7 +160,12 @@ def test_a_node_in_order_has_no_finding():
         ({"package_manager": "dnf"}, "operating system", "a system with dnf", "by hand, and set container_runtime_man"),
         ({"podman": "podman version 3.0.1"}, "Podman", "Podman 3.0, the one of this", "use Debian 12, Ubuntu 24.04"),
         ({"podman": "", "candidates": {"podman": "3.4.4+ds1"}}, "Podman", "Podman 3.4, the one", "use Debian 12"),
-        ({"candidates": {"a": "1", "apptainer": ""}}, "package apptainer", "apt offers none", "add a source that has"),
+        (
+            {"candidates": {"a": "1", "apptainer": ""}},
+            "package apptainer",
+            "apt offers none",
+            "give apt a source that has",
+        ),
         ({"sysctls": {"user.max_user_namespaces": 0}}, "user namespaces", "user.max_user_namespaces is 0", "remove"),
         (
             {"sysctls": {"kernel.unprivileged_userns_clone": 0}},
@@ -170,7 +175,7 @@ def test_a_node_in_order_has_no_finding():
                 "sysctl -w kernel.unprivileged_userns_clone=1",
             ),
         ),
-        ({"range_fault": "/etc/subuid: no"}, "ids of containers", "/etc/subuid: no", "free a range in /etc/subuid"),
+        ({"range_fault": "/etc/subuid: no"}, "ids of containers", "/etc/subuid: no", "remove users who are gone from"),
         ({"foreign": ["/h/storage.conf"]}, "settings of the user", "/h/storage.conf, which this role", "move it away"),
         (
             {"at": {"file_system": "nfs4"}},
@@ -185,7 +190,7 @@ def test_a_node_in_order_has_no_finding():
         ),
         ({"at": {"unsafe": "/data"}}, "storage", "/data can be changed by other users", "give /data to root"),
         ({"at": {"owner": "eve"}}, "storage", "/data/containers/train belongs to eve", "move it away"),
-        ({"at": {"free_gib": 3}}, "storage", "3 GiB are free for /data/containers/train", "free space"),
+        ({"at": {"free_gib": 3}}, "storage", "3 GiB are free for /data/containers/train", "make room"),
     ],
 )
 def test_what_prevents_containers(changes, check, text, action):

@@ -39,13 +39,13 @@ def test_a_newer_release_counts_as_the_last_known_one(device, feature):
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (("2.10.0", "cpu", "mpirun"), "training under mpirun on gpu and ascend only, not on cpu: use job_launcher"),
-        (("2.2.14", "gpu", "msrun"), "does not support msrun (2.3 and newer do): use job_launcher: mindspore"),
-        (("2.6.0", "gpu", "recovery"), "(1.7 to 2.5 do): let the job restart"),
+        (("2.10.0", "cpu", "mpirun"), "training under mpirun on gpu and ascend only, not on cpu"),
+        (("2.2.14", "gpu", "msrun"), "does not support msrun (2.3 and newer do)"),
+        (("2.6.0", "gpu", "recovery"), "(1.7 to 2.5 do)"),
     ],
 )
-def test_an_unsupported_feature_names_the_alternative(request_, reason):
-    assert reason in ": ".join(mindspore.why_not(*request_))
+def test_an_unsupported_feature_is_explained(request_, reason):
+    assert reason in mindspore.why_not(*request_)
 
 
 @pytest.mark.parametrize(("version", "minor"), [("2.10.0", "2.10"), ("2.1.0", "2.1"), ("2.7.1.post1", "2.7")])

@@ -55,9 +55,10 @@ def feature_findings(placement: Placement, feature: str) -> list[Finding]:
     findings = []
     for node in placement.nodes:
         version, device = release(node)
-        if version and not _lacks_build(node) and not mindspore.supports(version, device, feature):
-            found, action = mindspore.why_not(version, device, feature)
-            findings.append(Finding("job_launcher", found, "a launcher that this release has", action, host=node.host))
+        found = mindspore.why_not(version, device, feature) if version and not _lacks_build(node) else ""
+        if found:
+            expected, action = "a launcher that this release has", "use job_launcher: mindspore"
+            findings.append(Finding("job_launcher", found, expected, action, host=node.host))
     return findings
 
 
