@@ -26,7 +26,13 @@ from ansible.module_utils.trainyard.cluster import answers as cluster_answers
 from ansible.module_utils.trainyard.cluster import ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
-from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, survey_findings
+from ansible.module_utils.trainyard.cluster.survey import (
+    Survey,
+    describe_nodes,
+    is_refused,
+    login_findings,
+    survey_findings,
+)
 from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.findings.checks import Check
 from ansible.module_utils.trainyard.findings.findings import Finding, render
@@ -82,7 +88,7 @@ from ansible.module_utils.trainyard_controller.image_plan import image_plan
 from ansible.module_utils.trainyard_controller.upgrade_table import entries_of
 
 # Findings of a host that answers all the same.
-ANSWERING = ("operating system", "host name", "inventory")
+ANSWERING = ("operating system", "host name", "inventory", "trainyard_user", "home", "folder")
 
 
 def slurm_findings(nodes: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], states: str = "") -> list[Finding]:
@@ -184,7 +190,7 @@ def node_baseline_plan(
 
 
 def validate_survey(
-    nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool
+    nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool, user: str = "", state: str = ""
 ) -> dict[str, Any]:
     """Return findings and summary."""
     surveys = []
@@ -198,6 +204,7 @@ def validate_survey(
         }
         surveys.append(Survey.from_dict(record))
     findings = survey_findings(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
+    findings += login_findings(surveys, list(free_gib), str(user), str(state))
     # Hosts with other findings can still be checked further.
     silent = {finding.host for finding in findings if finding.check not in ANSWERING and "space" not in finding.check}
     return {
