@@ -38,7 +38,9 @@ def set_defaults(run: InputRun, where: Mapping[str, Place]) -> set[str]:
         default = run.documented[name].default
         everybody.set_variable(name, trust_as_template(default) if isinstance(default, str) else default)
     for name, value in input_login.defaults(run, where).items():
-        everybody.set_variable(name, value)
+        # Also of roles, whose variables have had no default here.
+        if name in names or name not in everybody.vars:
+            everybody.set_variable(name, value)
     return names
 
 

@@ -45,6 +45,9 @@ def defaults(login: Login) -> tuple[dict[str, Any], dict[str, str]]:
         "trainyard_user": login.user,
         **({"trainyard_uid": login.uid} if login.uid >= 0 else {}),
         "trainyard_root": f"{login.home}/.local/share/trainyard",
+        # Environments bring their own CUDA. The driver is the administrator's, and only verified.
+        "trainyard_nvidia": ["nvidia_driver"],
+        "nvidia_driver_provider": "none",
     }
     templates = {
         # Not in the home, which hosts may share: each host has jobs of its own.

@@ -5,15 +5,16 @@ import http.server
 import itertools
 import json
 import os
+import shutil
 import sys
 import threading
 from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip
-from ansible.module_utils.trainyard_node.software import datasets
+from ansible.module_utils.trainyard_node.software import datasets, python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
-from ansible.module_utils.trainyard_node.software.python_environment import inspect
+from ansible.module_utils.trainyard_node.software.python_environment import Interpreter, inspect
 from ansible_run import run_ansible
 from environment_samples import ENVIRONMENT
 
@@ -271,3 +272,40 @@ def test_roles_check_parts_that_validation_did_not_see(tmp_path):
         "Put in place the data set generated]",
     ], done.output
     assert done.rc == 0 and "changed=2 " in done.stdout
+
+
+LIBRARY = {"file": "libnone.so.7", "packages": {"Debian": "libnone7", "RedHat": "libnone"}}
+TOOL = {"file": "no-such-tool", "packages": {"Debian": "tool", "RedHat": "tool-devel"}}
+
+
+@pytest.mark.parametrize(
+    ("manager", "send"),
+    [
+        ("apt-get", "sudo apt-get install -y libnone7 python3.11-venv tool"),
+        ("dnf", "sudo dnf install -y libnone tool-devel"),
+        ("zypper", "sudo zypper install -y libnone tool-devel"),
+        ("", "the packages that have them"),
+    ],
+)
+def test_what_only_root_can_install_is_one_list_for_the_administrator(tmp_path, monkeypatch, manager, send):
+    python = Interpreter("/usr/bin/python3", (3, 11, 2), can_make_environments=False)
+    monkeypatch.setattr(python_environment, "describe", lambda name: python)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: name if name == manager else None)
+    built = {**TOOL, "file": "another-tool", "unless": str(tmp_path)}
+    environment = {**ENVIRONMENT, "path": str(tmp_path / "venv"), "packages": ["torch==2.13.0"]}
+    environment["interpreter"] = "python3"
+    requests = {
+        "openmpi": {"system": [TOOL, built]},
+        "mindspore": {"system": [LIBRARY]},
+        "pytorch": {"system": [LIBRARY], "environment": environment, "prefix": "pytorch", "manage_system": False},
+    }
+    (finding,) = can_install(requests=requests)["findings"]
+    assert finding == {
+        "host": "",
+        "check": "packages of the system",
+        "found": "no no-such-tool (for openmpi), no libnone.so.7 (for mindspore, pytorch), no ensurepip of "
+        "/usr/bin/python3 (for pytorch)",
+        "expected": "what only root can install, as trainyard_manage_system is false",
+        "action": f"ask the administrator for: {send}; or name an interpreter that makes virtual environments "
+        "(pytorch_interpreter)",
+    }
