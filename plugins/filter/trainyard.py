@@ -23,7 +23,7 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.bundle import images
 from ansible.module_utils.trainyard.bundle import use as bundle
 from ansible.module_utils.trainyard.cluster import answers as cluster_answers
-from ansible.module_utils.trainyard.cluster import ssh_names
+from ansible.module_utils.trainyard.cluster import own_ssh, ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
 from ansible.module_utils.trainyard.cluster.survey import (
@@ -359,6 +359,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "nvidia_upgrade_entries": entries_of,
     "node_baseline_plan": node_baseline_plan,
     "peers_of": peers_of,
+    "own_ssh_lines": own_ssh.lines,
     "phase_outcome": phases.phase_outcome,
     "printed_command": adhoc.playbook,
     "slurm_nodes": slurm_nodes,
@@ -410,6 +411,7 @@ SOURCES = {
     "slurm_findings": Source("", slurm_answers.NODE),
     "slurm_nodes": Source("", slurm_answers.NODE),
     "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "?all": object})}),
+    "own_ssh_lines": Source("", own_ssh.ANSWER),
     "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
     "validate_refused": Source("", cluster_answers.PROBES),
     "validate_survey": Source("", cluster_answers.PROBES),

@@ -68,7 +68,7 @@ def test_root_who_logs_in_keeps_the_documented_defaults(hosts):
 
 
 def test_without_an_answer_the_login_is_the_one_that_ansible_tries(hosts):
-    """So the playbook reports why there is no answer. What a host prints is no template."""
+    """So the playbook reports why there is no answer. The text of a host is no template."""
     answers = {"n1": "exit 255", "n2": "echo 'trainyard-login:ann:1201:/{{ 7 * 6 }}'"}
     seen, visited = hosts(answers, "-e", "trainyard_become=no", more=", ansible_user: carol")
     assert seen[1:4] == ["carol", DOCUMENTED[2], "/home/carol/.local/share/trainyard"] and visited == ["n1", "n2"]
