@@ -88,7 +88,15 @@ from ansible.module_utils.trainyard_controller.image_plan import image_plan
 from ansible.module_utils.trainyard_controller.upgrade_table import entries_of
 
 # Findings of a host that answers all the same.
-ANSWERING = ("operating system", "host name", "inventory", "trainyard_user", "home", "folder")
+ANSWERING = (
+    "operating system",
+    "host name",
+    "inventory",
+    "trainyard_user",
+    "trainyard_manage_system",
+    "home",
+    "folder",
+)
 
 
 def slurm_findings(nodes: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], states: str = "") -> list[Finding]:
@@ -204,7 +212,7 @@ def validate_survey(
         }
         surveys.append(Survey.from_dict(record))
     findings = survey_findings(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
-    findings += login_findings(surveys, list(free_gib), str(user), str(state))
+    findings += login_findings(surveys, list(free_gib), str(user), str(state), manages=bool(check_system))
     # Hosts with other findings can still be checked further.
     silent = {finding.host for finding in findings if finding.check not in ANSWERING and "space" not in finding.check}
     return {

@@ -173,15 +173,25 @@ def survey_findings(nodes: list[Survey], free_gib: Mapping[str, float], check_sy
     return findings + _shared(addresses, "inventory", "a different address for every node", correct)
 
 
-def login_findings(nodes: Iterable[Survey], folders: Sequence[str], user: str, state: str) -> list[Finding]:
+def login_findings(
+    nodes: Iterable[Survey], folders: Sequence[str], user: str, state: str, *, manages: bool = False
+) -> list[Finding]:
     """Find what an ordinary user cannot do who logs in on hosts where Ansible does not become root.
 
-    `folders` are those that this user makes, `user` is trainyard_user, and `state` trainyard_state.
+    `folders` are those that this user makes, `user` is trainyard_user, `state` trainyard_state, and `manages`
+    trainyard_manage_system.
     """
     logins = [node for node in nodes if node.facts.get("uid", "0") != "0" and not node.becomes]
     findings = []
     for node in logins:
         login, home = node.facts.get("user", ""), node.facts.get("home", "")
+        if manages:
+            found, action = (
+                f"true, and {login} is not root",
+                "leave trainyard_manage_system out, or set trainyard_become: true",
+            )
+            expected = "false, as trainyard_become is false"
+            findings.append(Finding("trainyard_manage_system", found, expected, action, host=node.name))
         if user and login != user:
             expected = f"{user}, as trainyard_become is false"
             action = f"set ansible_user to {user} there, or trainyard_user to the login of all hosts"

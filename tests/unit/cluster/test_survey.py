@@ -189,6 +189,15 @@ def test_what_differs_for_the_login_is_a_finding(facts, check, found, expected):
     assert found_for_login(login("n1"), login("n2", **facts)) == [("n2", check, found, expected)]
 
 
+def test_who_is_not_root_manages_no_system():
+    (finding,) = login_findings([login("n1"), login("n2", uid="0", user="root")], [ROOT], "ann", STATE, manages=True)
+    assert (finding.host, finding.check, finding.found) == (
+        "n1",
+        "trainyard_manage_system",
+        "true, and ann is not root",
+    )
+
+
 def test_software_of_somebody_else_and_unreadable_answers_are_no_finding():
     facts = {f"place:{ROOT}": f"1500 755  {ROOT}", f"place:{STATE}": "x 755 w /var"}
     assert found_for_login(login("n1"), login("n2", **facts)) == []
