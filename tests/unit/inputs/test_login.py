@@ -63,6 +63,14 @@ def test_no_host_is_asked_without_need(hosts):
     assert hosts(answers, *given, "-e", "trainyard_root=/r") == (expected, [])
 
 
+def test_the_password_of_the_command_line_is_used(hosts, tmp_path):
+    """As ssh does, the fake one has the program of SSH_ASKPASS tell it."""
+    (tmp_path / "password").write_text("hunter2\n")
+    ask = f'[ "$("$SSH_ASKPASS" "ann@n1\'s password: ")" = hunter2 ] && echo \'{ANSWER}\''
+    given = ("-e", "trainyard_become=false", "--connection-password-file", str(tmp_path / "password"))
+    assert hosts({"n1": ask}, *given) == (ANN, ["n1"])
+
+
 def test_root_who_logs_in_keeps_the_documented_defaults(hosts):
     assert hosts({"n1": "echo trainyard-login:root:0:/root"}, "-e", "trainyard_become=no")[0] == DOCUMENTED
 
