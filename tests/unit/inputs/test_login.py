@@ -82,11 +82,11 @@ def test_without_an_answer_the_login_is_the_one_that_ansible_tries(hosts):
     assert seen[1:4] == ["carol", DOCUMENTED[2], "/home/carol/.local/share/trainyard"] and visited == ["n1", "n2"]
 
 
-def test_a_local_host_is_not_visited(show):
+def test_a_local_host_is_not_visited(show, tmp_path):
     inventory = "compute: {hosts: {n1: {ansible_connection: local}}}\n"
     given = extra("trainyard_become=no", "trainyard_manage_system=no")
-    seen = show(NAMES, *given, inventory=inventory, HOME="/nfs/me")["localhost"]
-    assert (seen["trainyard_uid"], seen["trainyard_root"]) == (os.getuid(), "/nfs/me/.local/share/trainyard")
+    seen = show(NAMES, *given, inventory=inventory, HOME=str(tmp_path))["localhost"]
+    assert (seen["trainyard_uid"], seen["trainyard_root"]) == (os.getuid(), f"{tmp_path}/.local/share/trainyard")
 
 
 @pytest.mark.parametrize("printed", ["", "ann:1:/h", "trainyard-login:a b:1:/h", "trainyard-login:ann:x:/h",
