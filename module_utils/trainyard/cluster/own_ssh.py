@@ -26,7 +26,7 @@ def key(value: Any) -> None:
         raise ValueError(value)
 
 
-# What the module own_ssh returns, and how the inventory names the host (ssh_names.NAMED_BY).
+# The answer of the module own_ssh, and how the inventory names the host (ssh_names.NAMED_BY).
 ANSWER = {
     "?__ssh_mesh_own": {"?user_key": (key, Is(("",))), "?host_keys": [key]},
     "?ansible_host": object,

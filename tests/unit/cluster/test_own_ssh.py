@@ -60,7 +60,7 @@ def test_a_key_is_made_once_and_never_replaced(home):
     first = own_ssh.read(mark=END, make=True)
     assert first["changed"] and home.stat().st_mode & 0o777 == 0o700
     private = (home / "id_ed25519").read_bytes()
-    # Of a host that shares the home, and had not seen the key yet.
+    # Another host shares the home, and had not seen the key yet.
     own_ssh._make(home / "id_ed25519", END)
     assert own_ssh.read(mark=END, make=True) == {**first, "changed": False}
     assert (home / "id_ed25519").read_bytes() == private and (home / "id_ed25519").stat().st_mode & 0o777 == 0o600
