@@ -32,7 +32,7 @@ from ..trainyard.inputs.login import Login
 from . import connections
 from .input_run import InputRun
 
-_MANAGES = "trainyard_manage_system"
+_MANAGES, _BECOME = "trainyard_manage_system", "trainyard_become"
 # Playbooks that read files of the controller alone.
 _WITHOUT_HOSTS = ("compare.yml",)
 # The hosts that are tried, the seconds until the next one is tried as well, and those for all.
@@ -45,7 +45,7 @@ def defaults(run: InputRun, given: Mapping[str, Any]) -> dict[str, Any]:
     `given` are the variables that the user has written. Hosts are asked only if a default depends on their login.
     """
     hosts = list(run.compute().values())
-    if not hosts or any(_truth(run, host, "trainyard_become") for host in hosts):
+    if not hosts or any(_truth(run, host, _BECOME) for host in (hosts[0], *_with_own(run, hosts))):
         return {}
     visits = not (run.is_of_project and run.playbook.name in _WITHOUT_HOSTS)
     login = _login(run, hosts, visits=visits) if rules.needed(given) else None
@@ -55,6 +55,15 @@ def defaults(run: InputRun, given: Mapping[str, Any]) -> dict[str, Any]:
     values, templates = rules.defaults(login or Login("", -1, ""))
     found = {**values, **{name: trust_as_template(text) for name, text in templates.items()}}
     return {name: value for name, value in found.items() if name not in given}
+
+
+def _with_own(run: InputRun, hosts: list[Any]) -> list[Any]:
+    """Return the hosts that may have their own value of trainyard_become, as each value takes milliseconds to read."""
+    if _BECOME in run.extra:
+        return []
+    written = (entity for entity, filed in run.entities() if _BECOME in entity.vars or _BECOME in filed)
+    own = {host for entity in written if entity.name not in ("all", "compute") for host in run.hosts_of(entity)}
+    return [host for host in hosts if host in own]
 
 
 def _truth(run: InputRun, host: Any, name: str) -> bool:

@@ -71,6 +71,12 @@ def test_the_password_of_the_command_line_is_used(hosts, tmp_path):
     assert hosts({"n1": ask}, *given) == (ANN, ["n1"])
 
 
+def test_with_a_host_on_which_ansible_becomes_root_the_documented_defaults_hold(hosts, write):
+    write({"host_vars/n2.yml": "trainyard_become: true\n"})
+    answers = {"n1": f"echo '{ANSWER}'", "n2": f"echo '{ANSWER}'"}
+    assert hosts(answers, more=", trainyard_become: false") == (DOCUMENTED, [])
+
+
 def test_root_who_logs_in_keeps_the_documented_defaults(hosts):
     assert hosts({"n1": "echo trainyard-login:root:0:/root"}, "-e", "trainyard_become=no")[0] == DOCUMENTED
 
