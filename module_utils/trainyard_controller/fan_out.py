@@ -34,14 +34,14 @@ from ansible.inventory.manager import split_host_pattern
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
-from ansible.plugins.loader import become_loader, connection_loader, lookup_loader
+from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar
 from ansible.utils.display import Display
 
 from ..trainyard.cluster import unreachable
 from ..trainyard.findings.findings import Finding, counted, host_list
 from ..trainyard.job.run.answers import checked
-from . import agent_code
+from . import agent_code, connections
 from .clock import CLOCK, of_visit, read_clock
 
 Answer = dict[str, Any]
@@ -208,31 +208,11 @@ class FanOut:
         task, context = self.action._task, copy.copy(self.action._play_context)
         # The task's own connection may have become the one that it got (ansible-core 2.21): that of localhost.
         kind = templar.template(variables.get("ansible_connection") or task._parent.connection)
-        connection = connection_loader.get(kind, context, None)
-        if connection is None:
-            raise AnsibleError(f"the connection plugin {kind!r} was not found")
-        become = None
         becomes = variables.get("ansible_become")
+        method = None
         if task.become if becomes is None else boolean(templar.template(becomes)):
             method = templar.template(variables.get("ansible_become_method") or task.become_method)
-            become = become_loader.get(method)
-            if become is None:
-                raise AnsibleError(f"the become plugin {method!r} was not found")
-        connection.set_become_plugin(become)
-        keys = {**task.dump_attrs(), "timeout": context.timeout}
-        keys.pop("retries", None)
-        if context.password:
-            keys["password"] = context.password
-        _set_options("connection", connection, variables, templar, keys)
-        # The query goes through standard input, which a plugin might take for a terminal's.
-        with contextlib.suppress(KeyError, AnsibleError):
-            connection.set_option("pipelining", True)
-        shell = connection._shell
-        _set_options("shell", shell, variables, templar, keys)
-        if become is not None:
-            if context.become_pass:
-                keys["become_pass"] = context.become_pass
-            _set_options("become", become, variables, templar, keys)
+        connection, become = connections.opened(kind, method, variables, templar, task.dump_attrs(), context)
         pythons = _pythons(variables, templar)
         return _Host(
             name,
@@ -256,22 +236,6 @@ def _limit_pattern(limit: str) -> str:
         for part in (Path(each[1:]).read_text(encoding="utf-8").split() if each.startswith("@") else [each])
     ]
     return ",".join(parts)
-
-
-def _set_options(kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]) -> None:
-    options = {
-        name: templar.template(variables[name])
-        for name in C.config.get_plugin_vars(kind, plugin._load_name)
-        if name in variables
-    }
-    if getattr(plugin, "allow_extras", False):
-        prefix = f"ansible_{plugin.extras_prefix}_"
-        options["_extras"] = {
-            name: templar.template(value)
-            for name, value in variables.items()
-            if name.startswith(prefix) and name not in options
-        }
-    plugin.set_options(task_keys=keys, var_options=options)
 
 
 def _other_user(connection: Any, become: Any, context: PlayContext) -> bool:

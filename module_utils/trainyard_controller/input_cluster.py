@@ -16,7 +16,7 @@ from ..trainyard.findings.findings import Finding
 from ..trainyard.inputs import cluster_values, nothing_to_do
 from ..trainyard.inputs import variables as inputs
 from ..trainyard.inputs.variables import INVENTORY, Place
-from . import run_folder
+from . import input_login, run_folder
 from .input_run import InputRun, places
 from .value_sources import leaves, place_of
 
@@ -27,13 +27,20 @@ _STACKS = ("nvidia_stack", "nvidia_stack_own")
 _VERIFY = ("site.yml", "verify.yml")
 
 
-def set_defaults(run: InputRun) -> set[str]:
-    """Set the cluster's documented defaults for the group all, below the inventory; return their names."""
+def set_defaults(run: InputRun, where: Mapping[str, Place]) -> set[str]:
+    """Set the cluster's defaults for the group all, below the inventory; return their names.
+
+    They are the documented ones, or those of the login. `where` is the result of `written`.
+    """
     everybody = run.inventory.groups["all"]
     names = set(run.cluster_names - set(everybody.vars))
     for name in names:
         default = run.documented[name].default
         everybody.set_variable(name, trust_as_template(default) if isinstance(default, str) else default)
+    for name, value in input_login.defaults(run, where).items():
+        # Also of roles, whose variables have had no default here.
+        if name in names or name not in everybody.vars:
+            everybody.set_variable(name, value)
     return names
 
 

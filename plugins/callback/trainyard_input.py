@@ -80,7 +80,8 @@ def check(run: InputRun) -> list[Finding]:
     findings = input_options.read_options(run) + input_options.read_job_file(run)
     input_options.resolve_beside_job_file(run)
     findings += input_variables.convert_extra(run) + input_variables.convert_inventory(run)
-    written, by_default = input_cluster.written(run), input_cluster.set_defaults(run)
+    written = input_cluster.written(run)
+    by_default = input_cluster.set_defaults(run, written)
     findings += input_variables.undefined(run) + input_cluster.share_with_controller(run, by_default)
     findings += input_cluster.node_names(run) + input_cluster.values(run, written)
     if not findings:

@@ -23,10 +23,16 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.bundle import images
 from ansible.module_utils.trainyard.bundle import use as bundle
 from ansible.module_utils.trainyard.cluster import answers as cluster_answers
-from ansible.module_utils.trainyard.cluster import ssh_names
+from ansible.module_utils.trainyard.cluster import own_ssh, ssh_names
 from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
-from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, survey_findings
+from ansible.module_utils.trainyard.cluster.survey import (
+    Survey,
+    describe_nodes,
+    is_refused,
+    login_findings,
+    survey_findings,
+)
 from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.findings.checks import Check
 from ansible.module_utils.trainyard.findings.findings import Finding, render
@@ -82,7 +88,15 @@ from ansible.module_utils.trainyard_controller.image_plan import image_plan
 from ansible.module_utils.trainyard_controller.upgrade_table import entries_of
 
 # Findings of a host that answers all the same.
-ANSWERING = ("operating system", "host name", "inventory")
+ANSWERING = (
+    "operating system",
+    "host name",
+    "inventory",
+    "trainyard_user",
+    "trainyard_manage_system",
+    "home",
+    "folder",
+)
 
 
 def slurm_findings(nodes: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], states: str = "") -> list[Finding]:
@@ -184,7 +198,7 @@ def node_baseline_plan(
 
 
 def validate_survey(
-    nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool
+    nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool, user: str = "", state: str = ""
 ) -> dict[str, Any]:
     """Return findings and summary."""
     surveys = []
@@ -198,6 +212,7 @@ def validate_survey(
         }
         surveys.append(Survey.from_dict(record))
     findings = survey_findings(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
+    findings += login_findings(surveys, list(free_gib), str(user), str(state), manages=bool(check_system))
     # Hosts with other findings can still be checked further.
     silent = {finding.host for finding in findings if finding.check not in ANSWERING and "space" not in finding.check}
     return {
@@ -352,6 +367,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "nvidia_upgrade_entries": entries_of,
     "node_baseline_plan": node_baseline_plan,
     "peers_of": peers_of,
+    "own_ssh_lines": own_ssh.lines,
     "phase_outcome": phases.phase_outcome,
     "printed_command": adhoc.playbook,
     "slurm_nodes": slurm_nodes,
@@ -403,6 +419,7 @@ SOURCES = {
     "slurm_findings": Source("", slurm_answers.NODE),
     "slurm_nodes": Source("", slurm_answers.NODE),
     "software_checks": Source("", {"?__verify_noted": Each({"fault": object, "?all": object})}),
+    "own_ssh_lines": Source("", own_ssh.ANSWER),
     "ssh_mesh_keys": Source("", {"?__ssh_mesh_made": {"?user_key": Text(1 << 16)}}),
     "validate_refused": Source("", cluster_answers.PROBES),
     "validate_survey": Source("", cluster_answers.PROBES),

@@ -6,9 +6,10 @@ A probe is shell output with lines `trainyard:KEY=VALUE`. Free space is in KiB t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..findings.findings import Finding, counted, host_list
 from .unreachable import Answer, brace_before, cause, python_finding
@@ -30,13 +31,17 @@ _MARK = "trainyard:"
 
 @dataclass(frozen=True)
 class Survey:
-    """The probe of one node, the facts in it, and a finding if the connecting user could not become root."""
+    """The probe of one node, the facts in it, and a finding if the connecting user could not become root.
+
+    `becomes` tells whether that was tried.
+    """
 
     name: str
     connect: str
     probe: Answer
     privileges: Finding | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    becomes: bool = False
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Survey:
@@ -46,7 +51,8 @@ class Survey:
         become = record.get("become") or {}
         # The task is skipped where no privileges are requested or the node is unreachable.
         ran = facts and become and "skip_reason" not in become
-        return cls(str(record["name"]), str(record["connect"]), probe, _privileges(become) if ran else None, facts)
+        found = _privileges(become) if ran else None
+        return cls(str(record["name"]), str(record["connect"]), probe, found, facts, bool(become))
 
 
 def is_refused(probe: Answer) -> bool:
@@ -165,6 +171,81 @@ def survey_findings(nodes: list[Survey], free_gib: Mapping[str, float], check_sy
     addresses = ((node.connect, node.name) for node in nodes)
     correct = "correct ansible_host in the inventory"
     return findings + _shared(addresses, "inventory", "a different address for every node", correct)
+
+
+def login_findings(
+    nodes: Iterable[Survey], folders: Sequence[str], user: str, state: str, *, manages: bool = False
+) -> list[Finding]:
+    """Find what an ordinary user cannot do who logs in on hosts where Ansible does not become root.
+
+    `folders` are those that this user makes, `user` is trainyard_user, `state` trainyard_state, and `manages`
+    trainyard_manage_system.
+    """
+    logins = [node for node in nodes if node.facts.get("uid", "0") != "0" and not node.becomes]
+    findings = []
+    for node in logins:
+        login, home = node.facts.get("user", ""), node.facts.get("home", "")
+        if manages:
+            found, action = (
+                f"true, and {login} is not root",
+                "leave trainyard_manage_system out, or set trainyard_become: true",
+            )
+            expected = "false, as trainyard_become is false"
+            findings.append(Finding("trainyard_manage_system", found, expected, action, host=node.name))
+        if user and login != user:
+            expected = f"{user}, as trainyard_become is false"
+            action = f"set ansible_user to {user} there, or trainyard_user to the login of all hosts"
+            findings.append(Finding("trainyard_user", f"the login is {login}", expected, action, host=node.name))
+            continue
+        homes = {other.facts.get("home", ""): other.name for other in reversed(logins)}
+        for folder in folders:
+            of_other = next((name for name in homes if name != home and _is_below(folder, name)), "")
+            place = _Place.read(node.facts.get(f"place:{folder}", ""))
+            if of_other and not _is_below(folder, home) and not (place and place.writable):
+                expected = f"{of_other}, as on {homes[of_other]}, where {folder} is"
+                action = "set trainyard_root to a folder that the user can make on all hosts"
+                findings.append(Finding("home", home or "none", expected, action, host=node.name))
+            elif place:
+                findings += [
+                    each.on(node.name) for each in _place_findings(place, folder, node, is_state=folder == state)
+                ]
+    return findings
+
+
+class _Place(NamedTuple):
+    """A folder, or the nearest one above it that exists: its owner and mode, and whether the login may write there."""
+
+    uid: str
+    mode: int
+    writable: bool
+    path: str
+
+    @classmethod
+    def read(cls, text: str) -> _Place | None:
+        """Read what a host said; None if it said something else."""
+        match = re.fullmatch(r"(\d{1,10}) ([0-7]{1,5}) (w?) (/.*)", text)
+        return cls(match[1], int(match[2], 8), bool(match[3]), match[4]) if match else None
+
+
+def _place_findings(place: _Place, folder: str, node: Survey, *, is_state: bool) -> Iterator[Finding]:
+    """Find a folder that the login cannot make, or that somebody else has made where anybody may."""
+    login, uid = node.facts.get("user", ""), node.facts["uid"]
+    # Software that is complete needs no writing.
+    if place.path != folder and not place.writable:
+        found = f"{login} cannot make it, as {place.path} cannot be written"
+        action = (
+            f"set trainyard_root, trainyard_state, or ask the administrator for: sudo install -d -o {login} {folder}"
+        )
+        yield Finding("folder", f"{folder}: {found}", "a folder of the login's user", action)
+    # Software may be somebody else's on purpose.
+    elif is_state and place.path == folder and (place.uid not in ("0", uid) or place.mode & 0o1002 == 0o002):
+        found = f"{folder} is of uid {place.uid} with mode {place.mode:o}, so others can exchange what is in it"
+        action = "move it away if nobody needs it, or set trainyard_state to another folder"
+        yield Finding("folder", found, f"a folder that only {login} and root can change", action)
+
+
+def _is_below(folder: str, home: str) -> bool:
+    return len(home) > 1 and folder.startswith(f"{home}/")
 
 
 def describe_nodes(nodes: list[Survey]) -> str:

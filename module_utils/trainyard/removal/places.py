@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..cluster.own_ssh import AUTHORIZED, KNOWN
+
 # How a place is undone.
 # OWN: it goes, or what was there before is put back.
 # LINES: a file of the system, of which only our lines go.
@@ -33,6 +35,8 @@ class Settings(NamedTuple):
     # Further folders of software that variables of roles name, and the one of images of Podman, "" for none.
     folders: tuple[str, ...] = ()
     images: str = ""
+    # The login's home where Ansible does not become root, otherwise empty.
+    home: str = ""
 
 
 class Place(NamedTuple):
@@ -125,7 +129,10 @@ def _of_software(settings: Settings) -> list[Place]:
     state = settings.state.rstrip("/")
     data = [f"{state}/{name}" for name in ("jobs", "data", "checkpoints")]
     folders = [settings.root, *settings.folders]
+    own = [f"{settings.home}/.ssh/{name}" for name in (AUTHORIZED, KNOWN)] if settings.home else []
     return [
+        # ssh_mesh, with the user's own key, which stays
+        *(Place(path, LINES) for path in own),
         *(Place(folder, FOLDER) for folder in dict.fromkeys(folders)),
         *(Place(folder, DATA) for folder in data),
         Place(state, EMPTY),
@@ -149,9 +156,14 @@ def our_lines(path: str, text: str, settings: Settings) -> list[str]:
     lines = text.splitlines()
     if path == "/etc/hosts":
         return _block(lines, f"# BEGIN trainyard {settings.cluster}", f"# END trainyard {settings.cluster}")
-    if path == "/etc/ssh/ssh_known_hosts":
+    if path == "/etc/ssh/ssh_known_hosts" or is_of_login(path, settings):
         return [line for line in lines if line.endswith(f" trainyard:{settings.cluster}")]
     return []
+
+
+def is_of_login(path: str, settings: Settings) -> bool:
+    """Tell whether a file is the login's own: only marked lines go there, and no line that its user removed returns."""
+    return bool(settings.home) and path.startswith(f"{settings.home}/")
 
 
 def _block(lines: Sequence[str], begin: str, end: str) -> list[str]:

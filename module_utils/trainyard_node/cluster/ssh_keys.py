@@ -113,7 +113,7 @@ def make_key(tree: Tree, path: Path, user: str, comment: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".key-", dir=path.parent) as name:
         fresh = Path(name) / "key"
         if not path.exists():
-            _keygen(tree, ["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(fresh)])
+            keygen(tree, ["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(fresh)])
             Path(f"{fresh}.pub").replace(f"{path}.pub")
             os.chown(fresh, owner.pw_uid, owner.pw_gid)
             fresh.replace(path)
@@ -121,12 +121,13 @@ def make_key(tree: Tree, path: Path, user: str, comment: str) -> None:
         os.chown(path, owner.pw_uid, owner.pw_gid)
         path.chmod(0o600)
         if not Path(f"{path}.pub").exists():
-            fresh.write_text(f"{_keygen(tree, ['-y', '-f', str(path)])} {comment}\n", encoding="ascii")
+            fresh.write_text(f"{keygen(tree, ['-y', '-f', str(path)])} {comment}\n", encoding="ascii")
             fresh.replace(f"{path}.pub")
     Path(f"{path}.pub").chmod(0o644)
 
 
-def _keygen(tree: Tree, arguments: list[str]) -> str:
+def keygen(tree: Tree, arguments: list[str]) -> str:
+    """Run ssh-keygen; return type and key of what it prints. Raises OSError."""
     outcome = tree.command("ssh-keygen", ["ssh-keygen", *arguments], _TIMEOUT_S)
     if outcome is None or outcome.status != 0:
         raise OSError(f"ssh-keygen {arguments[0]}: {outcome.output.strip() if outcome else 'not installed'}")

@@ -16,7 +16,7 @@ from ...trainyard.findings.findings import Finding
 from ...trainyard.removal import plan as planning
 from ...trainyard.removal import record as rules
 from ...trainyard.removal.history import Package
-from ...trainyard.removal.places import FOLDER, Settings, apart, our_lines, without_ours
+from ...trainyard.removal.places import FOLDER, Settings, apart, is_of_login, our_lines, without_ours
 from ...trainyard.removal.plan import Plan, Request, Step
 from ..job.plan.in_use import read_uses
 from ..machine import commands
@@ -73,7 +73,7 @@ def _state(kept: Kept, record: rules.Record | None) -> dict[str, Any]:
     for path, text in state.texts(kept.places).items():
         before = (kept.read_copy(path) or b"").decode("utf-8", "surrogateescape")
         written = kept.read_copy(path, "written")
-        if record is None:
+        if record is None or is_of_login(path, settings):
             ours = our_lines(path, text, settings)
             after = "".join(f"{line}\n" for line in text.splitlines() if line not in ours)
         else:

@@ -7,20 +7,22 @@ of a complete part need not check it again.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import requested
+from ...trainyard.software import requested, system_needs
 from ...trainyard.software.image import FRAMEWORKS
 from ...trainyard.software.requirements import systems_with, without_password
+from ...trainyard.software.system_needs import Need
 from ..machine import shared_folders
 from ..machine.as_user import JobError
 from . import addresses, apt_offers, datasets, locked_packages, package_index
 from .environment_work import Work
-from .python_environment import EnvironmentFailure, Verification
+from .python_environment import EnvironmentFailure, Verification, missing_from_system
 
 # Defaults of an environment's arguments.
 PLAIN: dict[str, Any] = {
@@ -46,24 +48,29 @@ def can_install(
     `seen` has the complete parts with the result of the module python_environment, empty for data sets.
 
     A part may have `environment` (arguments of the module python_environment) with `prefix` (of its variables) and
-    `manage_system`; `apt` (arguments of apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module
-    training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
-    part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
-    a zip file in base64. Without it no index is read, and `asks_index` tells whether one is needed. `locked` are the
-    arguments of locked_packages.findings. With `sharing`, `folders` has what this host knows of each
-    (shared_folders.look).
+    `manage_system`; `system` (what the role may not install: `file` as for python_environment.missing_from_system,
+    `packages` by family, and `unless`, a path that exists where it is needed no more); `apt` (arguments of
+    apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module training_data); and `sources`, each with
+    `what` (its name), `variables`, `unless` (a pattern of paths below the part's `root` that exist when it is
+    installed), and a `url`, or none where the controller sends it. `pip` is pip as a zip file in base64. Without it no
+    index is read, and `asks_index` tells whether one is needed. `locked` are the arguments of locked_packages.findings.
+    With `sharing`, `folders` has what this host knows of each (shared_folders.look).
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
+    needs: list[Need] = []
     files: list[str] = []
     seen: dict[str, dict[str, Any]] = {}
     for name, part in requests.items():
+        work = None
         if part.get("environment"):
             work, faults = _environment(name, part)
             found += faults
+            needs += _of_environment(name, part, work) if work else []
             if work and not faults:
                 works.append((str(part["prefix"]), work))
                 seen |= {name: work.result()} if _is_complete(work, part["environment"]) else {}
+        needs += _of_system(name, part, work)
         if part.get("data") and _is_data_complete(**part["data"]):
             seen[name] = {}
         for source in part.get("sources", ()):
@@ -71,6 +78,7 @@ def can_install(
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]
+    found += system_needs.findings(needs, next(filter(shutil.which, system_needs.MANAGERS), ""))
     found += locked_packages.findings(**locked) if locked else []
     found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
     waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
@@ -117,16 +125,30 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
         wrong = [Finding("Python", error.found, "an interpreter that runs", error.action)]
         return None, _of_part(wrong, name, part)
     faults = _of_part(work.findings, name, part)
-    if work.remake and not work.interpreter.can_make_environments and not part.get("manage_system"):
-        major, minor = work.interpreter.minor
-        found = f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing"
-        expected = "Python's venv module, as trainyard_manage_system is false"
-        action = f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it"
-        faults.append(Finding(f"Python of {name}", found, expected, action))
     for package, address in params["wheels"].items() if work.install else ():
         variables = f"{part['prefix']}_{'wheel_url' if part['prefix'] in FRAMEWORKS else 'wheels'}"
-        faults += _source({"what": f"the wheel of {package}", "url": address, "variables": variables})
+        unfit = package_index.unfit(work, package, address, variables)
+        source = {"what": f"the wheel of {package}", "url": address, "variables": variables}
+        faults += [unfit] if unfit else _source(source)
     return work, faults
+
+
+def _of_environment(name: str, part: Mapping[str, Any], work: Work) -> list[Need]:
+    """Return that Python's venv module is missing, which the role may not install."""
+    python = work.interpreter
+    if part.get("manage_system") or not work.remake or python.can_make_environments:
+        return []
+    # Debian and Ubuntu package ensurepip separately.
+    package = {"Debian": f"python{python.minor[0]}.{python.minor[1]}-venv"}
+    otherwise = f"name an interpreter that makes virtual environments ({part['prefix']}_interpreter)"
+    return [Need(f"ensurepip of {python.executable}", name, package, otherwise)]
+
+
+def _of_system(name: str, part: Mapping[str, Any], work: Work | None) -> list[Need]:
+    """Return what is missing of what a role needs and may not install."""
+    entries = {each["file"]: each for each in part.get("system", ()) if not _there(Path(each.get("unless") or "/-"))}
+    missing = missing_from_system(list(entries), work.interpreter if work else None)
+    return [Need(file, name, entries[file]["packages"]) for file in missing]
 
 
 def _of_part(findings: Iterable[Finding], name: str, part: Mapping[str, Any]) -> list[Finding]:

@@ -199,14 +199,14 @@ def examine(path: Path) -> State:
     return State("broken", record=record) if found is None else State("complete", *found, record)
 
 
-def missing_from_system(names: Sequence[str], interpreter: Interpreter) -> list[str]:
+def missing_from_system(names: Sequence[str], interpreter: Interpreter | None) -> list[str]:
     """Return those of `names` that the system has not: libraries (libgomp.so.1), programs (c++), and Python.h."""
     cache = _run(["/sbin/ldconfig", "--print-cache"]).output if any(".so" in name for name in names) else ""
     libraries = {line.split(" ")[0].strip() for line in cache.splitlines()}
 
     def there(name: str) -> bool:
         if name == HEADER:
-            return interpreter.has_headers
+            return interpreter is not None and interpreter.has_headers
         return name in libraries if ".so" in name else shutil.which(name, path=_SYSTEM_PATH) is not None
 
     return [name for name in names if not there(name)]

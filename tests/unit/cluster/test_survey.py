@@ -1,7 +1,13 @@
 """Findings of the first probe of every host."""
 
 import pytest
-from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, read_probe, survey_findings
+from ansible.module_utils.trainyard.cluster.survey import (
+    Survey,
+    describe_nodes,
+    login_findings,
+    read_probe,
+    survey_findings,
+)
 from ansible.module_utils.trainyard.findings.findings import render
 
 FREE = {"/opt/trainyard": 5.0}
@@ -123,3 +129,75 @@ def test_a_thousand_hosts_with_one_problem_are_one_block(reachable):
         nodes.append(node)
     text = render(findings_of(*nodes), "{count} {findings}:")
     assert len(text.splitlines()) == (11 if reachable else 6) and len(text) < 700, text
+
+
+STATE = "/var/tmp/trainyard-ann"  # noqa: S108
+ROOT = "/nfs/ann/.local/share/trainyard"
+
+
+def login(name, become=None, **facts):
+    usual = {"user": "ann", "uid": "1201", "home": "/nfs/ann", f"place:{ROOT}": "1201 755 w /nfs/ann"}
+    usual[f"place:{STATE}"] = "0 1777 w /var/tmp"
+    return Survey.from_dict({**record(name, **{**usual, **facts}), "become": become})
+
+
+def found_for_login(*nodes):
+    return [
+        (each.host, each.check, each.found, each.expected)
+        for each in login_findings(nodes, [ROOT, STATE], "ann", STATE)
+    ]
+
+
+def test_a_login_with_its_own_folders_has_no_finding():
+    assert found_for_login(login("n1"), login("n2", **{f"place:{STATE}": f"1201 755 w {STATE}"})) == []
+    # Where Ansible becomes root, or logs in as root, the login does not matter.
+    as_root = login("n2", uid="0", user="root", home="/root")
+    assert found_for_login(login("n1"), login("n2", become={"rc": 0, "stdout": "0\n"}, user="bob"), as_root) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "found", "expected"),
+    [
+        ({"user": "bob"}, "trainyard_user", "the login is bob", "ann, as trainyard_become is false"),
+        (
+            {"home": "/home/ann", f"place:{ROOT}": "0 755  /"},
+            "home",
+            "/home/ann",
+            f"/nfs/ann, as on n1, where {ROOT} is",
+        ),
+        (
+            {f"place:{ROOT}": "0 755  /nfs"},
+            "folder",
+            f"{ROOT}: ann cannot make it, as /nfs cannot be written",
+            "a folder of the login's user",
+        ),
+        (
+            {f"place:{STATE}": f"1300 755  {STATE}"},
+            "folder",
+            f"{STATE} is of uid 1300 with mode 755, so others can exchange what is in it",
+            "a folder that only ann and root can change",
+        ),
+        (
+            {f"place:{STATE}": f"1201 777 w {STATE}"},
+            "folder",
+            f"{STATE} is of uid 1201 with mode 777, so others can exchange what is in it",
+            "a folder that only ann and root can change",
+        ),
+    ],
+)
+def test_what_differs_for_the_login_is_a_finding(facts, check, found, expected):
+    assert found_for_login(login("n1"), login("n2", **facts)) == [("n2", check, found, expected)]
+
+
+def test_who_is_not_root_manages_no_system():
+    (finding,) = login_findings([login("n1"), login("n2", uid="0", user="root")], [ROOT], "ann", STATE, manages=True)
+    assert (finding.host, finding.check, finding.found) == (
+        "n1",
+        "trainyard_manage_system",
+        "true, and ann is not root",
+    )
+
+
+def test_software_of_somebody_else_and_unreadable_answers_are_no_finding():
+    facts = {f"place:{ROOT}": f"1500 755  {ROOT}", f"place:{STATE}": "x 755 w /var"}
+    assert found_for_login(login("n1"), login("n2", **facts)) == []

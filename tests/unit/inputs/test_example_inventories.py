@@ -64,12 +64,19 @@ def test_pip_finds_the_pytorch_of_the_example(tmp_path):
 # Checks that only this machine fails, which takes the place of a host and does not reach NVIDIA.
 OF_THIS_MACHINE = {"host name", "GPUs", "operating system", "kernel headers", "container", "packages", "space"}
 OF_THIS_MACHINE |= {"package repository"}
+# Nobody becomes root here, and the tests' own user need not be root.
+OF_THIS_MACHINE |= {"folder", "trainyard_manage_system", "trainyard_user"}
 
 
 def found_by_site(folder, host):
     """Return the checks of all findings of site.yml, with this machine in the place of a host; its group is alike."""
     given = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "trainyard_become": False}
-    given |= {"trainyard_free_gib": 0, "ansible_user": None, "trainyard_root": f"{folder}/root"}
+    given |= {
+        "trainyard_manage_system": True,
+        "trainyard_free_gib": 0,
+        "ansible_user": None,
+        "trainyard_root": f"{folder}/root",
+    }
     # The test above asks PyTorch's index, and no test asks CIFAR-10's vendor.
     limit = f"{host},localhost"
     options = ["-i", str(folder), "--limit", limit, "--skip-tags=pytorch,dataset", "-e", json.dumps(given)]

@@ -5,15 +5,16 @@ import http.server
 import itertools
 import json
 import os
+import shutil
 import sys
 import threading
 from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip
-from ansible.module_utils.trainyard_node.software import datasets
+from ansible.module_utils.trainyard_node.software import datasets, python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
-from ansible.module_utils.trainyard_node.software.python_environment import inspect
+from ansible.module_utils.trainyard_node.software.python_environment import Interpreter, inspect
 from ansible_run import run_ansible
 from environment_samples import ENVIRONMENT
 
@@ -78,6 +79,41 @@ def test_the_index_holds_this_build_for_this_python_or_not(served, pip):
     (folder / "torch" / f"torch-2.13.0+cu126-{tag}-{tag}-manylinux_2_17_x86_64.whl").touch()
     assert asked_for(folder, pip, index_url=address)["findings"] == []
     assert asked_for(folder, pip, no_index=True, find_links=[str(folder / "torch")])["findings"] == []
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_wheels_for_a_newer_glibc_are_named_with_what_they_need(served, pip, mirror, monkeypatch):
+    folder, address, _ = served
+    (folder / "torch").mkdir()
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    machine = os.uname().machine
+    monkeypatch.setattr(os, "confstr", lambda _: "glibc 2.17")
+    (folder / "torch" / f"torch-2.13.0+cu126-{tag}-{tag}-manylinux_2_99_{machine}.whl").touch()
+    (folder / "torch" / f"torch-2.6.0+cu126-{tag}-{tag}-manylinux2014_{machine}.whl").touch()
+    source = {"index_url": address} if mirror else {"no_index": True, "find_links": [str(folder / "torch")]}
+    (finding,) = asked_for(folder, pip, **source)["findings"]
+    assert finding["found"].startswith(
+        "the wheels of torch 2.13.0+cu126 need glibc 2.99 or newer, and this system has glibc 2.17; "
+    )
+    assert "has 2.6.0+cu126 for Python 3." in finding["found"]
+    assert finding["expected"].endswith(f"on {machine} with glibc 2.17")
+    assert finding["action"].startswith("choose a version of torch that has a wheel for it, hosts that fit, or name")
+
+
+def test_wheels_for_another_machine_are_named(served, pip):
+    folder, address, _ = served
+    (folder / "torch").mkdir()
+    (folder / "torch" / "torch-2.13.0+cu126-py3-none-manylinux2014_pdp11.whl").touch()
+    (finding,) = asked_for(folder, pip, index_url=address)["findings"]
+    assert f"are for pdp11, and this machine is {os.uname().machine}; " in finding["found"]
+
+
+def test_a_wheel_by_its_address_that_does_not_fit_is_found_before_it_is_fetched(tmp_path):
+    wheel = "https://a.example.org/torch-2.13.0%2Bcu126-py3-none-manylinux2014_pdp11.whl"
+    (finding,) = asked_for(tmp_path, wheels={"torch": f"{wheel}#sha256={'0' * 64}"})["findings"]
+    assert finding["check"] == "wheel of torch"
+    assert f"are for pdp11, and this machine is {os.uname().machine}" in finding["found"]
+    assert finding["action"].startswith("name a wheel that fits in pytorch_wheel_url")
 
 
 def test_an_index_that_nobody_serves_is_named(served, pip):
@@ -302,3 +338,40 @@ def test_hosts_that_share_the_folder_of_software_are_named(tmp_path, hosts):
     assert sharing == {f"{tmp_path}/root": [hosts]}
     assert summary == [f"trainyard_root ({tmp_path}/root) is shared by all"][: len(hosts) - 1]
     assert [*tmp_path.iterdir()] == [tmp_path / "play.yml"]
+
+
+LIBRARY = {"file": "libnone.so.7", "packages": {"Debian": "libnone7", "RedHat": "libnone"}}
+TOOL = {"file": "no-such-tool", "packages": {"Debian": "tool", "RedHat": "tool-devel"}}
+
+
+@pytest.mark.parametrize(
+    ("manager", "send"),
+    [
+        ("apt-get", "sudo apt-get install -y libnone7 python3.11-venv tool"),
+        ("dnf", "sudo dnf install -y libnone tool-devel"),
+        ("zypper", "sudo zypper install -y libnone tool-devel"),
+        ("", "the packages that have them"),
+    ],
+)
+def test_what_only_root_can_install_is_one_list_for_the_administrator(tmp_path, monkeypatch, manager, send):
+    python = Interpreter("/usr/bin/python3", (3, 11, 2), can_make_environments=False)
+    monkeypatch.setattr(python_environment, "describe", lambda name: python)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: name if name == manager else None)
+    built = {**TOOL, "file": "another-tool", "unless": str(tmp_path)}
+    environment = {**ENVIRONMENT, "path": str(tmp_path / "venv"), "packages": ["torch==2.13.0"]}
+    environment["interpreter"] = "python3"
+    requests = {
+        "openmpi": {"system": [TOOL, built]},
+        "mindspore": {"system": [LIBRARY]},
+        "pytorch": {"system": [LIBRARY], "environment": environment, "prefix": "pytorch", "manage_system": False},
+    }
+    (finding,) = can_install(requests=requests)["findings"]
+    assert finding == {
+        "host": "",
+        "check": "packages of the system",
+        "found": "no no-such-tool (for openmpi), no libnone.so.7 (for mindspore, pytorch), no ensurepip of "
+        "/usr/bin/python3 (for pytorch)",
+        "expected": "what only root can install, as trainyard_manage_system is false",
+        "action": f"ask the administrator for: {send}; or name an interpreter that makes virtual environments "
+        "(pytorch_interpreter)",
+    }

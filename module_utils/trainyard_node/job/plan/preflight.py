@@ -17,7 +17,7 @@ from typing import Any
 from ....trainyard.findings.findings import Finding
 from ....trainyard.job.plan import busy_devices
 from ...cluster.ssh_logins import reach
-from ...machine import as_user, commands, open_folders
+from ...machine import as_user, commands, open_folders, users
 from ...machine.as_user import JobError
 from ...machine.programs import bare
 from ...machine.tree import open_file
@@ -136,6 +136,12 @@ def witness_findings(node_plan: NodePlan, user: str) -> list[Finding]:
 
 
 def _user_findings(user: str, action: str) -> list[Finding]:
+    me = os.geteuid()
+    login = users.user_name(me) or f"uid {me}"
+    if me and login != user:
+        found, expected = f"the login is {login}, trainyard_user is {user}", "one user, as trainyard_become is false"
+        action = f"set ansible_user to {user} there, or trainyard_user to the login of all hosts"
+        return [Finding("user", found, expected, action)]
     try:
         pwd.getpwnam(user)
     except KeyError:

@@ -134,6 +134,13 @@ ELSEWHERE = {
         r"set trainyard_(runs|state) to another folder",
         r"set trainyard_become: true",
     ),
+    "another user logs in": (
+        r"leave trainyard_manage_system out",
+        r"move it away if nobody needs it",
+        r"set ansible_user to \S+ there trainyard_user to the login of all hosts",
+        r"set trainyard_root to a folder that the user can make on all hosts",
+        r"set trainyard_root, trainyard_state ask the administrator for: sudo install -d -o \S+ \S+",
+    ),
     "the client and the API of Kubernetes answer": (
         r"ask the administrator of the cluster for (them|the rights of docs/kubernetes.md)",
         r"check the cluster's own events logs",

@@ -84,7 +84,16 @@ def test_a_head_that_cannot_be_reached(spec, monkeypatch, error, why):
     assert briefly(findings) == [("", "head", f"127.0.0.1:{spec['port']}: {why}")]
 
 
-def test_everything_missing_on_a_node_is_found_at_once(spec, tmp_path):
+def test_a_login_that_is_not_the_training_user(spec, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    login = pwd.getpwuid(65534).pw_name
+    found = ("", "user", f"the login is {login}, trainyard_user is bob")
+    assert found in briefly(checks.preflight(spec, "bob"))
+    assert found[1] not in [check for _, check, _ in briefly(checks.preflight(spec, login))]
+
+
+def test_everything_missing_on_a_node_is_found_at_once(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     (tmp_path / "venv" / "bin" / "python").unlink()
     (tmp_path / "data").rmdir()
     spec.update(program="./train.sh", source_files=["other.sh"], scripts=[f"{tmp_path}/eval.py"])
@@ -112,6 +121,18 @@ def test_too_little_room(spec, tmp_path):
     (finding,) = health_gate.disk_findings({**spec, "min_disk_mib": 1 << 40})
     assert finding.check == "disk" and finding.expected.startswith(f"at least {1 << 40} MiB")
     assert finding.found.endswith(f" MiB free in {tmp_path}")
+
+
+@pytest.mark.parametrize(("owner", "mode"), [(1300, 0o755), (65534, 0o777)])
+def test_a_folder_of_jobs_that_others_can_change(spec, tmp_path, monkeypatch, owner, mode):
+    """Anybody may make /var/tmp/trainyard-NAME before its user does."""
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    state = os.stat_result((0o40000 | mode, 0, 0, 0, owner, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(Path, "stat", lambda self, **how: state)
+    finding = health_gate._foreign(tmp_path)
+    assert finding.check == "trainyard_state" and finding.found.endswith(f"with mode {mode:o}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert health_gate._foreign(tmp_path) is None
 
 
 @pytest.mark.parametrize(
