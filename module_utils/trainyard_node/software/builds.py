@@ -18,8 +18,9 @@ _RECORD = {"?make": [str]}
 
 
 def os_release() -> dict[str, str]:
-    """Return the fields of /etc/os-release."""
-    pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    """Return the fields of /etc/os-release, none without that file."""
+    file = Path("/etc/os-release")
+    pairs = (line.partition("=") for line in (file.read_text() if file.is_file() else "").splitlines())
     return {key: value.strip("\"'") for key, _, value in pairs}
 
 
