@@ -176,6 +176,35 @@ def test_of_two_that_come_at_once_one_installs_and_both_verify(target, wheels, t
     assert {each.name for each in target.parent.iterdir()} == {"one", ".one.lock"}
 
 
+# What the module does with arguments for this host, without check mode.
+PLACE = """
+import training_data
+from ansible.module_utils.trainyard_node.machine import install_lock
+install_lock.HOST = sys.argv[3]
+params = {**{name: each.get("default") for name, each in training_data.ARGUMENTS.items()}, **json.loads(sys.argv[1])}
+print(json.dumps(training_data.check_and_place(Path(sys.argv[2]), "", params, True)))
+"""
+
+
+def test_a_data_set_is_fetched_and_placed_once(target):
+    params = {"kind": "generated", "train_records": 500, "test_records": 10}
+
+    def run_on(hosts, **changes):
+        processes = [start(PLACE, json.dumps({**params, **changes}), target, host) for host in hosts]
+        return [json.loads(process.communicate()[0]) for process in processes]
+
+    missing = ["it is not there yet"]
+    turns = run_on(["gpu1", "gpu2", "gpu3"], run="a")
+    (first,) = {placed_by for _, _, placed_by in turns if placed_by}
+    assert sorted(turns) == sorted([[missing, 0, ""], *[[missing, 0, first]] * 2])
+    # The next run does not wait for a host that failed in this one.
+    assert run_on(["gpu9"], run="b") == [[missing, 0, ""]]
+    placed = run_on(["gpu1", "gpu2"])
+    assert sorted(reasons for reasons, *_ in placed) == [[], missing]
+    assert run_on(["gpu3"], run="a") == [[[], 0, ""]]
+    assert {path.name for path in target.parent.iterdir()} == {"one", ".one.lock"}
+
+
 @pytest.fixture
 def complete(tmp_path):
     (tmp_path / "bin").mkdir()
