@@ -56,7 +56,7 @@ def test_a_failed_build_names_the_reason_and_keeps_the_prefix(run_playbook, node
     assert "error:" in done.text and "/nowhere" in done.text, "the end of the log is shown"
     first = node(node_names[0])
     assert "4.1.4" in first.check_output(f"{LINK}/bin/mpirun --version")
-    first.check_output("sudo rm -rf /opt/trainyard/.openmpi-building")
+    first.check_output("sudo rm -rf /opt/trainyard/.openmpi-building-*")
 
 
 def test_back_to_the_packages(run_playbook, node, node_names):

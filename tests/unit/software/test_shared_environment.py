@@ -1,5 +1,6 @@
 """One host installs into a folder that several share; the others wait, and find the environment complete."""
 
+import errno
 import json
 import os
 import signal
@@ -12,7 +13,12 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine import install_lock
-from ansible.module_utils.trainyard_node.software import environment_progress, environment_system, python_environment
+from ansible.module_utils.trainyard_node.software import (
+    builds,
+    environment_progress,
+    environment_system,
+    python_environment,
+)
 from ansible.module_utils.trainyard_node.software.environment_work import Work
 from environment_samples import ENVIRONMENT
 
@@ -203,6 +209,42 @@ def test_a_data_set_is_fetched_and_placed_once(target):
     assert sorted(reasons for reasons, *_ in placed) == [[], missing]
     assert run_on(["gpu3"], run="a") == [[[], 0, ""]]
     assert {path.name for path in target.parent.iterdir()} == {"one", ".one.lock"}
+
+
+PUT = """
+from ansible.module_utils.trainyard_node.software import builds
+new, prefix = map(Path, sys.argv[1:])
+print(json.dumps(builds.put(new, prefix)))
+"""
+
+
+def build(folder, source):
+    folder.mkdir()
+    (folder / builds.RECORD).write_text(json.dumps({"source": source}))
+    return folder
+
+
+def test_a_build_is_put_in_place_once(target, tmp_path):
+    news = [build(tmp_path / f"new{number}", "a") for number in range(3)]
+    processes = [start(PUT, new, target) for new in news]
+    assert sorted(process.communicate()[0] for process in processes) == ["false\n", "false\n", "true\n"]
+    assert not any(new.exists() for new in news) and builds.read_record(target) == {"source": "a"}
+    assert builds.put(build(tmp_path / "newer", "b"), target)
+    # What an interrupted run left goes with the next one.
+    (target.parent / ".one.moving-x").mkdir()
+    assert builds.take_away(target) and not builds.take_away(target)
+    assert [each.name for each in target.parent.iterdir()] == [".one.lock"]
+
+
+def test_a_build_comes_from_another_file_system(target, tmp_path, monkeypatch):
+    def across(self, other, rename=Path.rename):
+        if self.name == "new" and self.parent == tmp_path:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", across)
+    new = build(tmp_path / "new", "a")
+    assert builds.put(new, target) and not new.exists() and builds.read_record(target) == {"source": "a"}
 
 
 @pytest.fixture
