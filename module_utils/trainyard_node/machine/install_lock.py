@@ -32,6 +32,8 @@ LIMIT_S, EVERY_S = 3600.0, 1.0
 # Upper bound of the file, in bytes.
 _MAX_BYTES = 4096
 _HOLDER = {"host": Text(253), "pid": Whole(1 << 31), "since": TIME, "mark": Text(64)}
+# The locks of this process, which would lose one by closing its file a second time.
+_OWN: set[Path] = set()
 # What the kernel says of a file that another process has locked.
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 
@@ -94,9 +96,11 @@ def held(target: Path, limit_s: float = LIMIT_S) -> Iterator[Turn]:
             turn = Turn(_content(descriptor), made)
             _write(descriptor, Holder(HOST, os.getpid(), time.time()))
             _refresh(target)
+            _OWN.add(target)
             try:
                 yield turn
             finally:
+                _OWN.discard(target)
                 _write(descriptor, turn.end())
             return
         finally:
@@ -104,7 +108,9 @@ def held(target: Path, limit_s: float = LIMIT_S) -> Iterator[Turn]:
 
 
 def holder(target: Path) -> Holder | None:
-    """Return the process that has the lock of a folder, None where nobody has it or that is not known."""
+    """Return the other process that has the lock of a folder, None where there is none or it is not known."""
+    if target in _OWN:
+        return None
     try:
         descriptor = os.open(path_of(target), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

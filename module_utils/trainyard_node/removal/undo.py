@@ -279,7 +279,8 @@ def _delete(path: str) -> bool:
 
     try:
         if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target, **{"onexc" if sys.version_info >= (3, 12) else "onerror": note})
+            noted: dict[str, Any] = {"onexc" if sys.version_info >= (3, 12) else "onerror": note}
+            shutil.rmtree(target, **noted)
         else:
             target.unlink()
     except FileNotFoundError:

@@ -89,6 +89,26 @@ def test_a_dead_holder_has_no_lock(other, target):
     assert install_lock.holder(target) is None
 
 
+def test_asking_who_has_a_lock_does_not_release_it(target):
+    with install_lock.held(target):
+        assert install_lock.holder(target) is None
+        waits = start(HOLD, target)
+        time.sleep(1)
+        assert json.loads(install_lock.path_of(target).read_text())["pid"] == os.getpid()
+    assert waits.stdout.readline() == "held\n"
+    waits.kill()
+    waits.communicate()
+
+
+def test_space_that_another_host_fills_is_not_missing(other, target):
+    params = {**ENVIRONMENT, "lock": "", "path": str(target), "packages": [], "interpreter": sys.executable}
+    params["min_free_mb"] = 10**12
+    assert [finding.check for finding in Work(params).findings] == []
+    other.kill()
+    other.wait()
+    assert [finding.check for finding in Work(params).findings] == ["space"]
+
+
 def test_a_lock_stays_held_whatever_is_written_into_its_file(other, target):
     file = install_lock.path_of(target)
     for text in ("", "{", "[" * 100_000, json.dumps({"host": "a\nb", "pid": 1, "since": 1, "mark": ""})):
