@@ -20,7 +20,7 @@ options:
     description: Folder of the finished build, which is gone afterwards. Empty for a look at what is there.
     type: path
   record:
-    description: What is expected in C(.trainyard.json).
+    description: Expected content of C(.trainyard.json).
     type: dict
   host:
     description: Inventory name for the answer.

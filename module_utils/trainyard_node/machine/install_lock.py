@@ -34,7 +34,7 @@ _MAX_BYTES = 4096
 _HOLDER = {"host": Text(253), "pid": Whole(1 << 31), "since": TIME, "mark": Text(64)}
 # The locks of this process, which would lose one by closing its file a second time.
 _OWN: set[Path] = set()
-# What the kernel says of a file that another process has locked.
+# Errors of the kernel for a file that another process has locked.
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 
 
@@ -90,7 +90,7 @@ def held(target: Path, limit_s: float = LIMIT_S) -> Iterator[Turn]:
         descriptor = _open(target)
         try:
             _acquire(descriptor, target, until)
-            # Whoever removes the folder above removes the file, too.
+            # The folder above may have been removed meanwhile, with the file.
             if not _is_current(descriptor, path_of(target)) and time.monotonic() < until:
                 continue
             turn = Turn(_content(descriptor), made)

@@ -151,7 +151,7 @@ def place(
                 path.chmod(0o755 if path.is_dir() else 0o644)
         if owner and os.geteuid() == 0:
             user = account(owner)
-            # Who owns the folder above takes this lock next time.
+            # The owner of the folder above takes this lock next time.
             above = [lock, *made_parents] if made_parents else []
             for path in (fresh, *fresh.rglob("*"), *above):
                 os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)

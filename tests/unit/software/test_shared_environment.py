@@ -31,7 +31,7 @@ import ansible.module_utils
 ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
 sys.path.insert(0, {str(PROJECT / "library")!r})
 """
-# What the module does without check mode.
+# Calls the module without check mode.
 INSTALL = """
 from types import SimpleNamespace
 import python_environment
@@ -202,7 +202,7 @@ def test_of_two_that_come_at_once_one_installs_and_both_verify(target, wheels, t
     assert {each.name for each in target.parent.iterdir()} == {"one", ".one.lock"}
 
 
-# What the module does with arguments for this host, without check mode.
+# Calls the module as the host named third.
 PLACE = """
 import training_data
 from ansible.module_utils.trainyard_node.machine import install_lock
@@ -250,7 +250,7 @@ def test_a_build_is_put_in_place_once(target, tmp_path):
     assert sorted(process.communicate()[0] for process in processes) == ["false\n", "false\n", "true\n"]
     assert not any(new.exists() for new in news) and builds.read_record(target) == {"source": "a"}
     assert builds.put(build(tmp_path / "newer", "b"), target)
-    # What an interrupted run left goes with the next one.
+    # The next run removes the folder of an interrupted one.
     (target.parent / ".one.moving-x").mkdir()
     assert builds.take_away(target) and not builds.take_away(target)
     assert [each.name for each in target.parent.iterdir()] == [".one.lock"]
