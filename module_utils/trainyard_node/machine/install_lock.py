@@ -27,8 +27,8 @@ from .as_user import JobError
 from .private import weak_place
 
 HOST = platform.node()[:253]
-# How long to wait for another process, and how often to try, in seconds.
-LIMIT_S, EVERY_S = 3600.0, 1.0
+# How long to wait for another process, and how often to try, in seconds: 5 GB take more than an hour by a slow network.
+LIMIT_S, EVERY_S = 3 * 3600.0, 1.0
 # Upper bound of the file, in bytes.
 _MAX_BYTES = 4096
 _HOLDER = {"host": Text(253), "pid": Whole(1 << 31), "since": TIME, "mark": Text(64)}
@@ -163,7 +163,7 @@ def _acquire(descriptor: int, target: Path, until: float) -> None:
                     "install there at once; mount it with locks (Lustre: flock), or choose a folder on another one"
                 ) from None
         if time.monotonic() >= until:
-            other = _content(descriptor)
+            other = holder(target)
             raise InstallLockError(
                 f"{other or 'another process'} installs {target} and did not end in time; see what it does there, end "
                 "it, and run this again"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -273,7 +274,8 @@ def _delete(path: str) -> bool:
     def note(_function: object, failed: str, error: Any) -> None:
         # Before Python 3.13 rmtree stops at what another host has removed. `onerror` gets what sys.exc_info returns.
         error = error[1] if isinstance(error, tuple) else error
-        if not isinstance(error, FileNotFoundError):
+        # NFS calls what is in a removed folder stale.
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise error
         gone.append(str(failed))
 

@@ -1,5 +1,6 @@
 """The record of a node and the removal, on files of a folder instead of the system's."""
 
+import errno
 import os
 from multiprocessing import get_context
 
@@ -220,8 +221,23 @@ def test_what_another_host_removes_meanwhile_is_no_error(tmp_path, monkeypatch, 
     assert not folder.exists()
 
 
+def test_a_folder_that_another_host_removes_is_stale_on_nfs(tmp_path, monkeypatch):
+    (tmp_path / "shared" / "one").mkdir(parents=True)
+
+    def stale(path, *given, remove=os.rmdir, **where):
+        remove(path, *given, **where)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr("os.rmdir", stale)
+    assert undo._delete(str(tmp_path / "shared")) is False
+
+
 def test_a_folder_that_cannot_be_removed_is_no_success(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr("os.rmdir", lambda *_, **__: (_ for _ in ()).throw(PermissionError("no")))
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr("os.rmdir", refuse)
     with pytest.raises(PermissionError):
         undo._delete(str(tmp_path / "folder"))

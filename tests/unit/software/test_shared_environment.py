@@ -11,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings import received
+from ansible.module_utils.trainyard.job.run.answers import SHAPES
 from ansible.module_utils.trainyard.software import pip_progress
 from ansible.module_utils.trainyard_node.machine import install_lock
 from ansible.module_utils.trainyard_node.software import (
@@ -157,6 +159,7 @@ def test_whoever_waits_says_for_whom(other, target):
     assert environment_progress.read(target) is None
     say_host(target, "gpu1")
     record = environment_progress.read(target)
+    assert received.received({"progress": record}, SHAPES["progress"], "gpu2") == {"progress": record}
     assert pip_progress.text(record) == "waits for gpu1, which installs it"
     target.mkdir()
     far = {**pip_progress.START, "phase": pip_progress.COMPILE, "done": 3, "total": 4}
