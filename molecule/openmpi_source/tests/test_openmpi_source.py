@@ -31,7 +31,8 @@ def test_sessions_of_the_training_user_find_it(host, node_names):
 
 
 def test_nothing_is_left_of_the_build(host):
-    assert host.check_output("ls -A /opt/trainyard | grep openmpi | sort") == "openmpi\nopenmpi-4.1.4"
+    assert host.check_output("ls /opt/trainyard | grep openmpi | sort") == "openmpi\nopenmpi-4.1.4"
+    assert host.run("ls -d /opt/trainyard/.openmpi-building*").rc != 0
 
 
 def test_a_new_node_gets_a_copy(run_playbook, node, node_names):

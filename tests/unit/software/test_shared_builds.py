@@ -16,7 +16,7 @@ PLAY = """
       vars: {build_once_new: "{{ scratch }}/stage"}
       when: nodes[inventory_hostname].action == 'build'
     - include_role: {name: build_once}
-      vars: {build_once_nodes: "{{ nodes }}"}
+      vars: {build_once_nodes: "{{ nodes }}", build_once_report: "{{ inventory_hostname }} gets a copy"}
   vars:
     scratch: "{{ root }}/.building-{{ inventory_hostname }}"
     build_once_prefix: "{{ root }}/{{ own | default('shared') }}"
@@ -47,7 +47,8 @@ def test_a_build_is_copied_to_hosts_alone_that_do_not_share_its_folder(tmp_path)
     assert done.returncode == 0, done.stdout
     # Two that share another folder unpack a copy each, and one of them puts it there.
     assert {**changes(done), "gpu3": 0, "gpu4": 0} == {"gpu1": 3, "gpu2": 0, "gpu3": 0, "gpu4": 0}
-    assert changes(done)["gpu3"] + changes(done)["gpu4"] == 3
+    assert changes(done)["gpu3"] + changes(done)["gpu4"] == 5
+    assert "gpu3 gets a copy" in done.stdout and "gpu2 gets a copy" not in done.stdout
     assert left == [".other.lock", ".shared.lock", "other", "shared"]
 
 
