@@ -175,6 +175,9 @@ def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bo
         return reasons, 0, ""
     os.umask(0o022)
     with install_lock.held(folder, LOCK_S) as turn:
+        if turn.made:
+            # From now on this is done with the owner's rights, who needs the lock then.
+            dataset_files.give([install_lock.path_of(folder), *turn.made], owner)
         # Another host that shares the disk may have placed it meanwhile.
         reasons = examined(folder, owner, params)
         if not reasons:
@@ -187,13 +190,28 @@ def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bo
             return reasons, 0, ""
         source = dataset_files.identity(params)
         try:
-            dataset_files.place(folder, params["kind"], source, owner, filler(params), turn.made)
+            dataset_files.place(folder, params["kind"], source, owner, filler(params))
         except PermissionError as error:
             raise dataset_files.DatasetFailure(
                 f"{error}; root changes nothing for others in a folder that they can change. Give {folder} to "
                 f"{owner or 'the user of this run'}, or {folder.parent} to root"
             ) from error
     return reasons, sum(file.stat().st_size for file in folder.rglob("*")), ""
+
+
+def with_rights(folder: Path, owner: str, params: dict[str, Any], places: bool) -> tuple[list[str], int, str]:
+    """Check and place the data set with the rights that its folder asks for."""
+    rights = dataset_files.whose_rights(folder, owner)
+    try:
+        done = as_user.run(rights, check_and_place, folder, owner, params, places, limit_s=LIMIT_S)
+    except as_user.JobError:
+        # Another host that shares the folder may have made it for its owner meanwhile.
+        again = dataset_files.whose_rights(folder, owner)
+        if again == rights:
+            raise
+        done = as_user.run(again, check_and_place, folder, owner, params, places, limit_s=LIMIT_S)
+    reasons, size, other = done
+    return reasons, size, other
 
 
 def main() -> None:
@@ -209,9 +227,7 @@ def main() -> None:
         work = f"{folder.parent}/.download-{folder.name}-{install_lock.HOST}"
     try:
         owner = params["owner"] if as_root else ""
-        rights = dataset_files.whose_rights(folder, owner)
-        arguments = (folder, owner, params, not module.check_mode)
-        reasons, size, other = as_user.run(rights, check_and_place, *arguments, limit_s=LIMIT_S)
+        reasons, size, other = with_rights(folder, owner, params, not module.check_mode)
     except as_user.JobError as error:
         module.fail_json(msg=str(error))
     installed = {"installed": {"packages": [f"the data set {folder.name}"], "bytes": size}} if size else {}

@@ -84,3 +84,17 @@ def test_root_takes_no_lock_where_a_user_could_exchange_it(place):
     ):
         pass
     assert not install_lock.path_of(place.state / "made").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_a_new_folder_of_data_sets_belongs_to_the_user_with_its_locks(run, place, monkeypatch):
+    """The first host of a shared folder makes it, while another one has seen none."""
+    folder = place.roots / "state" / "data" / "made"
+    assert run(folder, run="a")["reasons"] == ["it is not there yet"]
+    lock = install_lock.path_of(folder)
+    assert {path.stat().st_uid for path in (folder.parent, folder.parent.parent, lock)} == {place.owner.uid}
+    seen = [as_user.Owner(0, 0, []), as_user.named(place.user)]
+    monkeypatch.setattr(dataset_files, "whose_rights", lambda *_: seen.pop(0))
+    told = run(folder)
+    assert told["changed"] is True and seen == [], told
+    assert {path.stat().st_uid for path in (folder, *folder.iterdir())} == {place.owner.uid}

@@ -15,7 +15,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +118,18 @@ def whose_rights(folder: Path, owner: str) -> Owner:
     return named(owner) if owner and not only_root_changes(there) else Owner(0, 0, [])
 
 
-def place(
-    folder: Path,
-    kind: str,
-    source: dict[str, Any],
-    owner: str,
-    fill: Callable[[Path], None],
-    made_parents: Sequence[Path] = (),
-) -> None:
+def give(paths: Iterable[Path], owner: str) -> None:
+    """Give files, folders and links to the owner, where root has made them."""
+    if owner and os.geteuid() == 0:
+        user = account(owner)
+        for path in paths:
+            os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+
+
+def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Callable[[Path], None]) -> None:
     """Have `fill` write the files into a new folder, and give it the name and the place of `folder`.
 
-    The caller has the lock of the folder, for which it has made the parents that are to get the same owner.
+    The caller has the lock of the folder, for which it has made the folders above.
     """
     lock = install_lock.path_of(folder)
     for left in folder.parent.glob(f".{folder.name}.*"):  # of an interrupted run
@@ -149,12 +150,7 @@ def place(
         for path in (fresh, *fresh.rglob("*")):
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
-        if owner and os.geteuid() == 0:
-            user = account(owner)
-            # The owner of the folder above takes this lock next time.
-            above = [lock, *made_parents] if made_parents else []
-            for path in (fresh, *fresh.rglob("*"), *above):
-                os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        give((fresh, *fresh.rglob("*")), owner)
         if folder.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             folder.rename(old / "old")
