@@ -11,6 +11,8 @@ description:
   - Makes the environment where it is missing, unfinished or of another Python, installs missing packages, runs
     C(pip check), compiles the packages, and runs O(verify_script). Does not run pip where nothing differs.
   - Never touches a folder at O(path) that this module did not make.
+  - Where hosts share the folder, one of them installs. The others wait for it, run O(verify_script), and report no
+    change.
 options:
   path:
     description: The environment.
@@ -171,6 +173,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.machine import install_lock
 from ansible.module_utils.trainyard_node.software import python_environment
 from ansible.module_utils.trainyard_node.software.environment_work import Work
 
@@ -208,22 +211,44 @@ def hide_passwords(module: AnsibleModule) -> None:
             module.no_log_values.add(password)
 
 
+def examined(module: AnsibleModule) -> Work:
+    """Return what there is to do; fail with what prevents it."""
+    work = Work(module.params)
+    if work.findings:
+        texts = [f"{finding.found}; {finding.action}" for finding in work.findings]
+        module.fail_json(msg="; ".join(texts), findings=[finding.as_dict() for finding in work.findings])
+    return work
+
+
+def done(module: AnsibleModule) -> tuple[Work, str]:
+    """Bring the environment to what is requested; return that, and the packages before."""
+    work = examined(module)
+    if not work.install:
+        before = work.lines(dict(work.state.packages))
+        work.do()
+        return work, before
+    with install_lock.held(work.path):
+        # Another host that shares the disk, or another controller, may have installed meanwhile. The environment may
+        # still not work here, with this host's driver and libraries.
+        work = examined(module)
+        before = work.lines(dict(work.state.packages))
+        work.do(again=True)
+    return work, before
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     hide_passwords(module)
     try:
-        work = Work(module.params)
-        if work.findings:
-            texts = [f"{finding.found}; {finding.action}" for finding in work.findings]
-            module.fail_json(msg="; ".join(texts), findings=[finding.as_dict() for finding in work.findings])
-        before = work.lines(dict(work.state.packages))
         if module.check_mode:
+            work = examined(module)
+            before = work.lines(dict(work.state.packages))
             after = before if not work.install else "".join(f"{pin.name}=={pin.version}\n" for pin in work.pins)
         else:
-            work.do()
+            work, before = done(module)
             after = work.lines(dict(work.state.packages))
-    except python_environment.EnvironmentFailure as error:
+    except (python_environment.EnvironmentFailure, install_lock.InstallLockError) as error:
         module.fail_json(msg=str(error))
     header = f"{work.path} (packages)"
     module.exit_json(

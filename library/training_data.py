@@ -12,6 +12,7 @@ description:
     CIFAR-10's binary format.
   - The folder appears when it is complete, with a manifest of sizes and sha256 sums. A later run compares the files
     with it, and places a damaged data set again. Never touches a folder that this module did not make.
+  - Where hosts share the folder, one of them places the data set, while the others wait and report no change.
 options:
   path:
     description: Folder of the data set.
@@ -60,6 +61,12 @@ options:
     description: Free disk space in MB (10^6 bytes) without which nothing is placed.
     type: int
     default: 0
+  run:
+    description: >-
+      A mark of one run of a playbook. With it nothing is placed; the first of the hosts that share the folder reserves
+      that, so that it alone fetches O(source).
+    type: str
+    default: ""
 attributes:
   check_mode:
     support: full
@@ -87,6 +94,10 @@ installed:
   returned: when it was placed
   type: dict
   sample: {packages: [the data set digits], bytes: 57523}
+placed_by:
+  description: The other host of the O(run) that places the data set; empty if this one does.
+  returned: success
+  type: str
 work:
   description: Folder for a download of O(source).
   returned: success
@@ -100,12 +111,13 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software import datasets
-from ansible.module_utils.trainyard_node.machine import as_user
+from ansible.module_utils.trainyard_node.machine import as_user, install_lock
 from ansible.module_utils.trainyard_node.software import datasets as dataset_files
 from ansible.module_utils.trainyard_node.software.builds import free_bytes
 
-# Reading and unpacking take minutes on a slow disk, in seconds.
-LIMIT_S = 3600
+# Reading and unpacking take minutes on a slow disk, in seconds; so long another host waits for that.
+LOCK_S = 3600
+LIMIT_S = 2 * LOCK_S
 
 ARGUMENTS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -119,6 +131,7 @@ ARGUMENTS: dict[str, Any] = {
     "owner": {"type": "str", "default": ""},
     "records": {"type": "path", "default": "/var/lib/trainyard-root"},
     "min_free_mb": {"type": "int", "default": 0},
+    "run": {"type": "str", "default": ""},
 }
 
 
@@ -137,22 +150,45 @@ def filler(params: dict[str, Any]) -> Callable[[Path], None]:
     return partial(dataset_files.unpack_cifar10, source, params["format"])
 
 
-def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> tuple[list[str], int]:
-    """Place the data set where it differs; return the reasons, and the bytes of what was placed."""
-    source = dataset_files.identity(params)
-    reasons = dataset_files.examine(folder, params["kind"], source, owner)
-    if not reasons:
-        return [], 0
+def examined(folder: Path, owner: str, params: dict[str, Any]) -> list[str]:
+    """Return why the data set must be placed. Raise DatasetFailure where it cannot."""
+    reasons = dataset_files.examine(folder, params["kind"], dataset_files.identity(params), owner)
     free = free_bytes(folder)
-    if free < params["min_free_mb"] * 10**6:
+    # What another host is placing there takes that space for this one, too.
+    if reasons and free < params["min_free_mb"] * 10**6 and not install_lock.holder(folder):
         raise dataset_files.DatasetFailure(
             f"{free // 10**6} MB are free for {folder}, {params['min_free_mb']} MB are needed; make room, or choose "
             "another folder"
         )
-    if owner:
+    if reasons and owner:
         dataset_files.account(owner)
-    if places:
-        os.umask(0o022)
+    return reasons
+
+
+def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> tuple[list[str], int, str]:
+    """Place the data set where it differs, or with `run` reserve that.
+
+    Return the reasons, the bytes of what was placed, and the host of this run that places it instead of this one.
+    """
+    reasons = examined(folder, owner, params)
+    if not reasons or not places:
+        return reasons, 0, ""
+    os.umask(0o022)
+    with install_lock.held(folder, LOCK_S) as turn:
+        if turn.made:
+            # From now on this is done with the owner's rights, who needs the lock then.
+            dataset_files.give([install_lock.path_of(folder), *turn.made], owner)
+        # Another host that shares the disk may have placed it meanwhile.
+        reasons = examined(folder, owner, params)
+        if not reasons:
+            return [], 0, ""
+        if params["run"]:
+            before = turn.before
+            if before and before.mark == params["run"] and before.host != install_lock.HOST:
+                return reasons, 0, before.host
+            turn.mark = params["run"]
+            return reasons, 0, ""
+        source = dataset_files.identity(params)
         try:
             dataset_files.place(folder, params["kind"], source, owner, filler(params))
         except PermissionError as error:
@@ -160,7 +196,22 @@ def check_and_place(folder: Path, owner: str, params: dict[str, Any], places: bo
                 f"{error}; root changes nothing for others in a folder that they can change. Give {folder} to "
                 f"{owner or 'the user of this run'}, or {folder.parent} to root"
             ) from error
-    return reasons, sum(file.stat().st_size for file in folder.rglob("*")) if places else 0
+    return reasons, sum(file.stat().st_size for file in folder.rglob("*")), ""
+
+
+def with_rights(folder: Path, owner: str, params: dict[str, Any], places: bool) -> tuple[list[str], int, str]:
+    """Check and place the data set with the rights that its folder asks for."""
+    rights = dataset_files.whose_rights(folder, owner)
+    try:
+        done = as_user.run(rights, check_and_place, folder, owner, params, places, limit_s=LIMIT_S)
+    except as_user.JobError:
+        # Another host that shares the folder may have made it for its owner meanwhile.
+        again = dataset_files.whose_rights(folder, owner)
+        if again == rights:
+            raise
+        done = as_user.run(again, check_and_place, folder, owner, params, places, limit_s=LIMIT_S)
+    reasons, size, other = done
+    return reasons, size, other
 
 
 def main() -> None:
@@ -171,16 +222,17 @@ def main() -> None:
     params = module.params
     folder = Path(params["path"])
     as_root = os.geteuid() == 0
-    work = f"{params['records']}/dataset-{folder.name}" if as_root else f"{folder.parent}/.download-{folder.name}"
+    work = f"{params['records']}/dataset-{folder.name}"
+    if not as_root:
+        work = f"{folder.parent}/.download-{folder.name}-{install_lock.HOST}"
     try:
         owner = params["owner"] if as_root else ""
-        rights = dataset_files.whose_rights(folder, owner)
-        arguments = (folder, owner, params, not module.check_mode)
-        reasons, size = as_user.run(rights, check_and_place, *arguments, limit_s=LIMIT_S)
+        reasons, size, other = with_rights(folder, owner, params, not module.check_mode)
     except as_user.JobError as error:
         module.fail_json(msg=str(error))
     installed = {"installed": {"packages": [f"the data set {folder.name}"], "bytes": size}} if size else {}
-    module.exit_json(changed=bool(reasons), reasons=reasons, work=work, **installed)
+    changed = bool(reasons) and not params["run"]
+    module.exit_json(changed=changed, reasons=reasons, work=work, placed_by=other, **installed)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ from ansible.module_utils.trainyard.slurm import answers as slurm_answers
 from ansible.module_utils.trainyard.slurm import configuration as slurm
 from ansible.module_utils.trainyard.software import answers as software_answers
 from ansible.module_utils.trainyard.software import (
+    builds,
     compared,
     containers,
     datasets,
@@ -291,6 +292,7 @@ RECORDS = {
     "ascend_input_findings": role_input.input_findings,
     "ascend_remarks": ascend.remarks,
     "benchmark_checks": benchmark_checks,
+    "build_findings": builds.shared_findings,
     "container_runtime_cdi_findings": container_toolkit.cdi_findings,
     "container_runtime_findings": containers.state_findings,
     "container_runtime_image_findings": images.input_findings,
@@ -330,6 +332,7 @@ FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_pla
 # Rules that return plain values, and whose arguments are checked.
 CHECKED: dict[str, Callable[..., Any]] = {
     "ascend_request": ascend.request,
+    "build_copies": builds.copies,
     "bundle_environment": bundle.environment,
     "bundle_file": bundle.file,
     "bundle_files": bundle.with_files,
@@ -388,6 +391,8 @@ SOURCES = {
     "ascend_input_findings": Source("__ascend_input", ascend_answers.INPUT),
     "ascend_plan": Source("__ascend_node", ascend_answers.NODE),
     "ascend_remarks": Source("__ascend_checked", ascend_answers.STATE),
+    "build_copies": Source("__build_once_found.built", software_answers.BUILT),
+    "build_findings": Source("__build_once_found.built", software_answers.BUILT),
     "bundle_states": Source("", {"?__bundle_state": {"?stdout_lines": [Text(4096)]}}),
     "container_runtime_cdi_findings": Source(
         "__container_runtime_cdi.state", software_answers.CONTAINER_GPUS, may_lack=True

@@ -6,7 +6,7 @@ import os
 import pytest
 import training_data
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard_node.machine import as_user
+from ansible.module_utils.trainyard_node.machine import as_user, install_lock
 from ansible.module_utils.trainyard_node.software import datasets as dataset_files
 
 
@@ -65,3 +65,36 @@ def test_whose_rights_follow_from_who_can_change_the_folder(tmp_path, place, mon
         monkeypatch.setattr(dataset_files, "only_root_changes", lambda _, alone=alone: alone)
         assert dataset_files.whose_rights(tmp_path / "made", place.user).uid == uid
     assert dataset_files.whose_rights(tmp_path / "made", "") == as_user.Owner(0, 0, [])
+
+
+def test_a_lock_that_the_user_plants_leads_nowhere(run, place):
+    before = place.secret.read_bytes()
+    lock = install_lock.path_of(place.state / "made")
+    lock.symlink_to(place.secret)
+    told = run(place.state / "made")
+    assert told["failed"] is True and f"{lock}, by which hosts" in told["msg"]
+    assert place.secret.read_bytes() == before and not (place.state / "made").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone has rights to lose")
+def test_root_takes_no_lock_where_a_user_could_exchange_it(place):
+    with (
+        pytest.raises(install_lock.InstallLockError, match="others can exchange"),
+        install_lock.held(place.state / "made"),
+    ):
+        pass
+    assert not install_lock.path_of(place.state / "made").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+def test_a_new_folder_of_data_sets_belongs_to_the_user_with_its_locks(run, place, monkeypatch):
+    """The first host of a shared folder makes it, while another one has seen none."""
+    folder = place.roots / "state" / "data" / "made"
+    assert run(folder, run="a")["reasons"] == ["it is not there yet"]
+    lock = install_lock.path_of(folder)
+    assert {path.stat().st_uid for path in (folder.parent, folder.parent.parent, lock)} == {place.owner.uid}
+    seen = [as_user.Owner(0, 0, []), as_user.named(place.user)]
+    monkeypatch.setattr(dataset_files, "whose_rights", lambda *_: seen.pop(0))
+    told = run(folder)
+    assert told["changed"] is True and seen == [], told
+    assert {path.stat().st_uid for path in (folder, *folder.iterdir())} == {place.owner.uid}

@@ -38,6 +38,8 @@ PLACE = {
     "record": (Each(object), NOTHING),
     "prefix_kind": Is(("none", "built", "foreign")),
 }
+# Whether the requested build is in its place (built_folder).
+BUILT = {"host": OWN, "there": bool}
 _MPI = ({"version": version, "path": path, "?lib": path}, NOTHING)
 _FOLDER = (Is(("",)), path)
 OPENMPI = {

@@ -52,6 +52,23 @@ def share_out(members: Sequence[tuple[State, Record]]) -> dict[str, dict[str, An
     return shares
 
 
+def copies(found: Sequence[Mapping[str, Any]], nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the nodes that need a copy, with the node from which; those that share the prefix have the build by then.
+
+    `found` says of each node whether its requested build is `there`; `nodes` is the plan (share_out).
+    """
+    lacking = [each["host"] for each in found if not each["there"]]
+    return {host: nodes[host]["source"] for host in lacking if nodes[host]["action"] == "copy"}
+
+
+def shared_findings(found: Sequence[Mapping[str, Any]], prefix: str) -> list[Finding]:
+    """Return findings on nodes whose prefix has what another node needs, once all builds and copies are in place."""
+    text = f"{prefix} has the build of another host, which shares that folder and is of another kind"
+    action = "set trainyard_root to a folder of its own for hosts of one kind"
+    expected = "hosts of one system and hardware where they share a folder"
+    return [Finding("build", text, expected, action, host=each["host"]) for each in found if not each["there"]]
+
+
 def member_fault(member: tarfile.TarInfo, above: Mapping[str, bool], links: Collection[str]) -> str:
     """Return why other nodes must not unpack a member of an archive that a node packed; "" when they may.
 

@@ -28,7 +28,11 @@ RECORD = {
     "file": Text(250),
     "seconds": DURATION,
     **dict.fromkeys(("number", "done", "total"), Whole(1 << 50)),
+    # The host that installs into a folder that it shares with this one, which waits.
+    "?holder": Text(253),
 }
+# The record of a step that has not begun.
+START: dict[str, Any] = {"phase": DOWNLOAD, "file": "", "seconds": 0.0, "number": 0, "done": 0, "total": 0}
 # By phase: what is done, and what is counted; "" for bytes.
 _WORDS = {
     DOWNLOAD: ("", ""),
@@ -76,6 +80,9 @@ def text(record: Mapping[str, Any]) -> str:
     `record`: phase, file, number (0: the only one), and of the present step `done`, `total` (0: not known) and
     `seconds`.
     """
+    if holder := record.get("holder"):
+        far = text({**record, "holder": ""})
+        return f"waits for {holder}, which installs it" + (f" ({far})" if far else "")
     word, unit = _WORDS[record["phase"]]
     name = record["file"]
     # A wheel is known by its name and version.
@@ -90,10 +97,10 @@ def text(record: Mapping[str, Any]) -> str:
 
 
 def slowest(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the host that is least far."""
+    """Return the host that is least far, one that waits for another only if all wait."""
 
     def far(host: str) -> tuple[float, ...]:
         record = records[host]
-        return record["phase"], record["number"], record["done"]
+        return bool(record.get("holder")), record["phase"], record["number"], record["done"]
 
     return min(records, key=far, default="")

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -263,16 +265,29 @@ def _apt(arguments: list[str]) -> bool:
 
 
 def _delete(path: str) -> bool:
-    """Remove a file, a link, or a folder with all that is in it; return whether there was one."""
-    target = Path(path)
+    """Remove a file, a link, or a folder with all that is in it; return whether there was one.
+
+    Hosts that share a folder remove it at the same time, and one of them removes the folder itself.
+    """
+    target, gone = Path(path), []
+
+    def note(_function: object, failed: str, error: Any) -> None:
+        # Before Python 3.13 rmtree stops at what another host has removed. `onerror` gets what sys.exc_info returns.
+        error = error[1] if isinstance(error, tuple) else error
+        # NFS calls what is in a removed folder stale.
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise error
+        gone.append(str(failed))
+
     try:
         if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
+            noted: dict[str, Any] = {"onexc" if sys.version_info >= (3, 12) else "onerror": note}
+            shutil.rmtree(target, **noted)
         else:
             target.unlink()
     except FileNotFoundError:
         return False
-    return True
+    return str(target) not in gone
 
 
 def _empty(step: Step) -> bool:

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import glob
 import os
 import platform
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.shapes import misfit
 from ...trainyard.findings.state_format import loads
+from ..machine import install_lock
 
 RECORD = ".trainyard.json"
 # The part of a record that is read beside its comparison.
@@ -18,8 +24,9 @@ _RECORD = {"?make": [str]}
 
 
 def os_release() -> dict[str, str]:
-    """Return the fields of /etc/os-release."""
-    pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    """Return the fields of /etc/os-release, none without that file."""
+    file = Path("/etc/os-release")
+    pairs = (line.partition("=") for line in (file.read_text() if file.is_file() else "").splitlines())
     return {key: value.strip("\"'") for key, _, value in pairs}
 
 
@@ -55,3 +62,50 @@ def read_place(prefix: Path) -> dict[str, Any]:
         "record": record,
         "prefix_kind": "built" if record else "foreign" if os.path.lexists(prefix) else "none",
     }
+
+
+def put(new: Path, prefix: Path) -> bool:
+    """Give a finished build its final place; return false where another host that shares it has put the same there.
+
+    There is the old build or the new one, never a half. Raises InstallLockError and OSError.
+    """
+    with install_lock.held(prefix):
+        if read_record(prefix) == read_record(new):
+            shutil.rmtree(new)
+            return False
+        with _beside(prefix) as scratch:
+            try:
+                new.rename(scratch / "new")
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                shutil.copytree(new, scratch / "new", symlinks=True)
+                shutil.rmtree(new)
+            if os.path.lexists(prefix):
+                prefix.rename(scratch / "old")
+            (scratch / "new").rename(prefix)
+    return True
+
+
+def take_away(prefix: Path) -> bool:
+    """Remove a build; return whether it was there. Raises InstallLockError and OSError."""
+    if not os.path.lexists(prefix):
+        return False
+    with install_lock.held(prefix), _beside(prefix) as scratch:
+        if not os.path.lexists(prefix):
+            return False
+        prefix.rename(scratch / "old")
+    return True
+
+
+@contextlib.contextmanager
+def _beside(prefix: Path) -> Iterator[Path]:
+    """Make a folder beside the prefix, with what an interrupted run left removed; remove it at the end."""
+    start = f".{prefix.name}.moving-"
+    for left in prefix.parent.glob(f"{glob.escape(start)}*"):
+        shutil.rmtree(left)
+    scratch = Path(tempfile.mkdtemp(prefix=start, dir=prefix.parent))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch)

@@ -15,13 +15,14 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.shapes import Each, misfit, path_inside
 from ...trainyard.findings.state_format import loads
 from ...trainyard.software import datasets
+from ..machine import install_lock
 from ..machine.as_user import JobError, Owner, named, run
 from ..machine.private import only_root_changes
 
@@ -117,12 +118,23 @@ def whose_rights(folder: Path, owner: str) -> Owner:
     return named(owner) if owner and not only_root_changes(there) else Owner(0, 0, [])
 
 
+def give(paths: Iterable[Path], owner: str) -> None:
+    """Give files, folders and links to the owner, where root has made them."""
+    if owner and os.geteuid() == 0:
+        user = account(owner)
+        for path in paths:
+            os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+
+
 def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Callable[[Path], None]) -> None:
-    """Have `fill` write the files into a new folder, and give it the name and the place of `folder`."""
-    made_parents = [parent for parent in folder.parents if not parent.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    """Have `fill` write the files into a new folder, and give it the name and the place of `folder`.
+
+    The caller has the lock of the folder, for which it has made the folders above.
+    """
+    lock = install_lock.path_of(folder)
     for left in folder.parent.glob(f".{folder.name}.*"):  # of an interrupted run
-        shutil.rmtree(left)
+        if left != lock:
+            shutil.rmtree(left)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         fill(fresh)
@@ -138,10 +150,7 @@ def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Cal
         for path in (fresh, *fresh.rglob("*")):
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
-        if owner and os.geteuid() == 0:
-            user = account(owner)
-            for path in (fresh, *fresh.rglob("*"), *made_parents):
-                os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        give((fresh, *fresh.rglob("*")), owner)
         if folder.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             folder.rename(old / "old")

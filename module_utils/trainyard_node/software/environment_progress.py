@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from ...trainyard.findings.shapes import misfit
-from ...trainyard.software.pip_progress import COMPILE, DOWNLOAD, RECORD, UNPACK, PipOutput
+from ...trainyard.software.pip_progress import COMPILE, DOWNLOAD, RECORD, START, UNPACK, PipOutput
+from ..machine import install_lock
 from ..machine.json_files import MAX_STATE, read_json, write_json
 
 FILE = ".trainyard-progress"
@@ -95,9 +96,14 @@ class Progress:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return the record of the environment at `path`; None where nothing is being installed."""
+    """Return the record of the environment at `path`; None where nothing is being installed.
+
+    On a shared disk it may be that of another host, for which this one waits.
+    """
     found = read_json(path / FILE, MAX_STATE)
-    return None if found is None or misfit(found, RECORD) else found
+    record = None if found is None or misfit(found, RECORD) else found
+    other = install_lock.holder(path)
+    return record if other is None or other.host == install_lock.HOST else {**(record or START), "holder": other.host}
 
 
 def _in_pip_folders(scratch: Path, name: str) -> list[Path]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...trainyard.findings.findings import Finding
 from ...trainyard.software import lock, requirements, words
-from ..machine import programs
-from . import python_environment
+from ..machine import install_lock, programs
+from . import environment_system, python_environment
 from .builds import free_bytes
 from .python_environment import EnvironmentFailure, State
 
@@ -43,6 +43,8 @@ class Work:
         # New packages with their versions, the requested ones first, and their bytes.
         self.installed: dict[str, Any] = {}
         self.remake = self._remake()
+        here = environment_system.made_here(self.interpreter)
+        self.made = here if self.remake else self.state.record.get("made") or here
         self.renew = self._renew()
         self.install = self.remake or [
             *requirements.missing(self.pins, self.state.packages),
@@ -96,6 +98,8 @@ class Work:
         if self.state.kind == "foreign":
             found, action = f"{self.path} was not made by trainyard", "move it away, or choose another name or root"
             yield Finding("environment", found, "a folder of its own", action)
+        if other := environment_system.finding(self.path, self.state, interpreter):
+            yield other
         if not requirements.python_in_range(interpreter.minor, params["python_min"], params["python_max"]):
             least, most = params["python_min"] or "any", params["python_max"] or "any"
             found = f"{params['interpreter']} is Python {interpreter.text}, the packages support {least} to {most}"
@@ -110,7 +114,8 @@ class Work:
             yield Finding("source", found, "a source of packages", "name a folder of wheels")
         yield from self._exchangeable()
         free = free_bytes(self.path)
-        if self.install and free < params["min_free_mb"] * 10**6:
+        # What another host is installing there takes that space for this one, too.
+        if self.install and free < params["min_free_mb"] * 10**6 and not install_lock.holder(self.path):
             found = f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed"
             yield Finding("space", found, f"{params['min_free_mb']} MB", "make room, or choose another root")
         if self.verification.script:
@@ -127,8 +132,8 @@ class Work:
             expected = "a Python and a folder that only root can change, as root runs pip there"
             yield Finding("Python", f"others can exchange {place}", expected, python_environment.OWN)
 
-    def do(self) -> None:
-        """Bring the environment to what is requested."""
+    def do(self, again: bool = False) -> None:
+        """Bring the environment to what is requested, and verify it, `again` also where it was verified before."""
         os.umask(0o022)  # readable for all, whatever root's own umask is
         verified = self.state.record.get("verified")
         if self.install:
@@ -136,7 +141,7 @@ class Work:
             # A check that fails is repeated by the next run, the installation is not.
             verified = None
             self._record(None)
-        if self.verify or (self.params["verify"] and self.verification.script):
+        if self.verify or ((again or self.params["verify"]) and self.verification.script):
             verified = self.verification.run(self.path, self.state)
         if self.reasons:
             self._record(verified)
@@ -176,7 +181,10 @@ class Work:
         return {"packages": packages, "bytes": python_environment.size_of(self.path, names)}
 
     def _record(self, verified: dict[str, Any] | None) -> None:
-        python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], verified)
+        params = self.params
+        python_environment.write_record(
+            self.path, self.state, params["packages"], params["wheels"], verified, self.made
+        )
 
     def _make(self) -> None:
         interpreter = self.interpreter

@@ -27,6 +27,7 @@ from ...trainyard.software.lock import ByHashes, mismatch
 from ...trainyard.software.pip_calls import WHEELS, pip_calls
 from ...trainyard.software.requirements import Pin, normal
 from ..machine import commands, programs
+from ..machine.install_lock import HOST
 from ..machine.json_files import MAX_STATE, read_json
 from ..machine.tree import Outcome
 from .environment_progress import Progress
@@ -35,7 +36,10 @@ RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
 # The action for a Python that root must not run.
 OWN = "name a Python that only root can change, or give it to root (chown -R root, chmod -R go-w)"
-_RECORD = {"?packages": Each(str), "?wanted": [str], "?wheels": Each(str), "?verified": (Each(object), NOTHING)}
+_RECORD = {
+    **dict.fromkeys(("?packages", "?wheels", "?made"), Each(str)),
+    **{"?wanted": [str], "?verified": (Each(object), NOTHING)},
+}
 # They would lead pip or the interpreter out of the environment.
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__")
 
@@ -188,13 +192,17 @@ def size_of(path: Path, names: Sequence[str]) -> int:
 
 def examine(path: Path) -> State:
     """Return the state of what lies at `path`."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    try:
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return State("absent")
+    except FileNotFoundError:
         return State("absent")
     if (path / BUILDING).exists():
         return State("unfinished")
     record = read_json(path / RECORD, MAX_STATE)
     if not isinstance(record, dict) or misfit(record, _RECORD):
-        return State("foreign")
+        # Another host may have begun to make it, or have removed it, since the lines above.
+        return State("foreign" if path.exists() and not (path / BUILDING).exists() else "unfinished")
     found = inspect(path)
     return State("broken", record=record) if found is None else State("complete", *found, record)
 
@@ -271,17 +279,24 @@ def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_record(
-    path: Path, state: State, packages: Sequence[str], wheels: Mapping[str, str], verified: Mapping[str, Any] | None
+    path: Path,
+    state: State,
+    packages: Sequence[str],
+    wheels: Mapping[str, str],
+    verified: Mapping[str, Any] | None,
+    made: Mapping[str, str],
 ) -> None:
-    """Declare the environment complete."""
+    """Declare the environment complete; `made` is where it was made (environment_system.py)."""
     record = {
+        "made": made,
         "python": ".".join(str(part) for part in state.python or ()),
         "wanted": list(packages),
         "wheels": wheel_sums(wheels),
         "packages": dict(state.packages),
         "verified": verified,
     }
-    partial = path / f"{RECORD}.partial"
+    # Several hosts may have verified it at once.
+    partial = path / f"{RECORD}.{HOST}.{os.getpid()}"
     partial.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     partial.replace(path / RECORD)
     (path / BUILDING).unlink(missing_ok=True)

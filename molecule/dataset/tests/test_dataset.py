@@ -64,7 +64,7 @@ def test_the_data_belongs_to_the_training_user_and_nothing_of_the_download_stays
     for path in ("digits", "digits/digits.csv.gz", "generated", "generated/test_batch.bin"):
         assert host.file(f"{DATA}/{path}").user == "train"
     assert host.file(f"{DATA}/digits").mode == 0o755
-    assert host.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
+    assert host.check_output(f"ls -A {DATA} | grep '^\\.' | grep -v '\\.lock$' || true") == ""
 
 
 def test_generated_records_have_their_number_and_format_and_are_the_same_on_all_nodes(host, first):
@@ -111,14 +111,14 @@ def test_an_archive_on_the_controller_is_unpacked(run, node, tmp_path):
     )
     assert node.file(f"{DATA}/small/cifar-10-batches-bin/data_batch_5.bin").user == "train"
     assert set(run(**given).changes.values()) == {0}
-    assert node.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
+    assert node.check_output(f"ls -A {DATA} | grep '^\\.' | grep -v '\\.lock$' || true") == ""
 
 
 def test_an_archive_with_another_sum_is_not_copied_and_a_missing_one_is_named(run, node, tmp_path):
     archive, sha256 = small_archive(tmp_path)
     done = run(name="small", kind="cifar10", local_file=archive, sha256="0" * 64)
     done.fails(f"{archive} on the controller has sha256 {sha256}, expected {'0' * 64}. Nothing was copied")
-    assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
+    assert node.check_output(f"ls -A {DATA} | grep small | grep -v '\\.lock$' || true") == ""
     done = run(name="small", kind="cifar10", local_file="/proc/nowhere/small.tar.gz", sha256="0" * 64)
     done.fails("/proc/nowhere/small.tar.gz on the controller does not exist")
 
@@ -127,7 +127,7 @@ def test_an_archive_that_is_not_cifar10_leaves_nothing(run, node, tmp_path):
     archive, sha256 = small_archive(tmp_path, leave_out=["data_batch_4.bin"])
     done = run(name="small", kind="cifar10", local_file=archive, sha256=sha256)
     done.fails("cifar-10-batches-bin/data_batch_4.bin is not in it")
-    assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
+    assert node.check_output(f"ls -A {DATA} | grep small | grep -v '\\.lock$' || true") == ""
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_an_archive_is_downloaded(run, node, served):
 
 def test_a_download_with_another_sum_leaves_nothing(run, node, served):
     run(name="small", kind="cifar10", url=served[0], sha256="1" * 64).fails(f"did not match {'1' * 64}")
-    assert node.check_output(f"ls -A {DATA} | grep small || true") == ""
+    assert node.check_output(f"ls -A {DATA} | grep small | grep -v '\\.lock$' || true") == ""
 
 
 def test_a_foreign_folder_is_not_touched(run, node):

@@ -66,7 +66,7 @@ def test_the_programs_run_to_the_missing_device(host):
 
 
 def test_nothing_is_left_of_the_build(host):
-    assert host.run("ls -d /opt/trainyard/.nccl-tests*").rc != 0
+    assert host.run("ls -d /opt/trainyard/.nccl-tests-*").rc != 0
 
 
 def test_mpirun_starts_them_on_all_nodes(first, node_names):

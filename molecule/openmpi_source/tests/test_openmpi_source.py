@@ -31,7 +31,8 @@ def test_sessions_of_the_training_user_find_it(host, node_names):
 
 
 def test_nothing_is_left_of_the_build(host):
-    assert host.check_output("ls -A /opt/trainyard | grep openmpi | sort") == "openmpi\nopenmpi-4.1.4"
+    assert host.check_output("ls /opt/trainyard | grep openmpi | sort") == "openmpi\nopenmpi-4.1.4"
+    assert host.run("ls -d /opt/trainyard/.openmpi-building*").rc != 0
 
 
 def test_a_new_node_gets_a_copy(run_playbook, node, node_names):
@@ -56,7 +57,7 @@ def test_a_failed_build_names_the_reason_and_keeps_the_prefix(run_playbook, node
     assert "error:" in done.text and "/nowhere" in done.text, "the end of the log is shown"
     first = node(node_names[0])
     assert "4.1.4" in first.check_output(f"{LINK}/bin/mpirun --version")
-    first.check_output("sudo rm -rf /opt/trainyard/.openmpi-building")
+    first.check_output("sudo rm -rf /opt/trainyard/.openmpi-building-*")
 
 
 def test_back_to_the_packages(run_playbook, node, node_names):

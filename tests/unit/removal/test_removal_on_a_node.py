@@ -1,5 +1,9 @@
 """The record of a node and the removal, on files of a folder instead of the system's."""
 
+import errno
+import os
+from multiprocessing import get_context
+
 import pytest
 from ansible.module_utils.trainyard.removal.places import DATA, EMPTY, FOLDER, OWN, Place, Settings
 from ansible.module_utils.trainyard_node.removal import keeping, state, undo
@@ -169,3 +173,71 @@ def test_a_record_that_cannot_be_trusted_is_refused_by_name(machine, damage):
     assert error.value.finding.check == "record" and str(kept.path) in error.value.finding.found
     with pytest.raises(keeping.KeptError):
         kept.open()
+
+
+def test_hosts_remove_a_folder_that_they_share_at_once_and_count_it_once(tmp_path):
+    shared = tmp_path / "shared"
+    for number in range(40):
+        (shared / f"package{number}").mkdir(parents=True)
+        for each in range(50):
+            (shared / f"package{number}" / f"{each}.py").touch()
+    fork = get_context("fork")
+    begin, counted = fork.Barrier(3), fork.SimpleQueue()
+
+    def remove():
+        begin.wait()
+        counted.put(undo._delete(str(shared)))
+
+    hosts = [fork.Process(target=remove) for _ in range(3)]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join()
+    assert [host.exitcode for host in hosts] == [0, 0, 0]
+    assert sorted(counted.get() for _ in hosts) == [False, False, True]
+    assert not shared.exists()
+    (tmp_path / "file").touch()
+    assert undo._delete(str(tmp_path / "file")) and not undo._delete(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_what_another_host_removes_meanwhile_is_no_error(tmp_path, monkeypatch, last):
+    folder = tmp_path / "shared"
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").touch()
+
+    def twice(remove):
+        def both(path, *given, **where):
+            remove(path, *given, **where)
+            if last or not str(path).endswith("shared"):
+                remove(path, *given, **where)
+
+        return both
+
+    for name in ("unlink", "rmdir"):
+        monkeypatch.setattr(f"os.{name}", twice(getattr(os, name)))
+    assert undo._delete(str(folder)) is not last
+    assert not folder.exists()
+
+
+def test_a_folder_that_another_host_removes_is_stale_on_nfs(tmp_path, monkeypatch):
+    (tmp_path / "shared" / "one").mkdir(parents=True)
+
+    def stale(path, *given, remove=os.rmdir, **where):
+        remove(path, *given, **where)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr("os.rmdir", stale)
+    assert undo._delete(str(tmp_path / "shared")) is False
+
+
+def test_a_folder_that_cannot_be_removed_is_no_success(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr("os.rmdir", refuse)
+    with pytest.raises(PermissionError):
+        undo._delete(str(tmp_path / "folder"))

@@ -22,6 +22,7 @@ def planned(**entry):
 
 def place(folder, **changes):
     source = {**GENERATED, **changes}
+    folder.parent.mkdir(parents=True, exist_ok=True)
     dataset_files.place(folder, "generated", source, "", partial(dataset_files.generate, *source.values()))
 
 
