@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import lock, requirements, words
+from ...trainyard.software import lock, requirements, system_packages, words
 from ..machine import programs
 from . import python_environment
-from .builds import free_bytes
+from .builds import free_bytes, system_family
 from .python_environment import EnvironmentFailure, State
 
 _PINS = "exact pins, each package once, wheels of just these, and sources that are words and addresses"
@@ -187,8 +187,7 @@ class Work:
             major, minor = interpreter.minor
             raise EnvironmentFailure(
                 f"{interpreter.executable} (Python {interpreter.text}) cannot make virtual environments: its module "
-                f"ensurepip is missing; install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter "
-                "that has it"
+                f"ensurepip is missing; {system_packages.venv(system_family(), f'{major}.{minor}')}"
             )
         python_environment.make(self.path, interpreter)
 

@@ -5,13 +5,14 @@ import http.server
 import itertools
 import json
 import os
+import platform
 import sys
 import threading
 from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip
-from ansible.module_utils.trainyard_node.software import datasets
+from ansible.module_utils.trainyard_node.software import builds, datasets
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import inspect
 from ansible_run import run_ansible
@@ -78,6 +79,72 @@ def test_the_index_holds_this_build_for_this_python_or_not(served, pip):
     (folder / "torch" / f"torch-2.13.0+cu126-{tag}-{tag}-manylinux_2_17_x86_64.whl").touch()
     assert asked_for(folder, pip, index_url=address)["findings"] == []
     assert asked_for(folder, pip, no_index=True, find_links=[str(folder / "torch")])["findings"] == []
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_wheels_for_a_newer_glibc_are_named_with_what_they_need(served, pip, mirror, monkeypatch):
+    folder, address, _ = served
+    (folder / "torch").mkdir()
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    machine = platform.machine()
+    monkeypatch.setattr(os, "confstr", lambda _: "glibc 2.17")
+    (folder / "torch" / f"torch-2.13.0+cu126-{tag}-{tag}-manylinux_2_99_{machine}.whl").touch()
+    (folder / "torch" / f"torch-2.6.0+cu126-{tag}-{tag}-manylinux2014_{machine}.whl").touch()
+    source = {"index_url": address} if mirror else {"no_index": True, "find_links": [str(folder / "torch")]}
+    (finding,) = asked_for(folder, pip, **source)["findings"]
+    assert finding["found"].startswith(
+        "the wheels of torch 2.13.0+cu126 need glibc 2.99 or newer, and this system has glibc 2.17; "
+    )
+    assert "has 2.6.0+cu126 for Python 3." in finding["found"]
+    assert finding["expected"].endswith(f"on {machine} with glibc 2.17")
+    assert finding["action"].startswith("choose a version of torch that has a wheel for it, hosts that fit, or name")
+
+
+def test_wheels_for_another_machine_are_named(served, pip):
+    folder, address, _ = served
+    (folder / "torch").mkdir()
+    (folder / "torch" / "torch-2.13.0+cu126-py3-none-manylinux2014_pdp11.whl").touch()
+    (finding,) = asked_for(folder, pip, index_url=address)["findings"]
+    assert f"are for pdp11, and this machine is {platform.machine()}; " in finding["found"]
+
+
+def test_a_wheel_by_its_address_that_does_not_fit_is_found_before_it_is_fetched(tmp_path):
+    wheel = "https://a.example.org/torch-2.13.0%2Bcu126-py3-none-manylinux2014_pdp11.whl"
+    (finding,) = asked_for(tmp_path, wheels={"torch": f"{wheel}#sha256={'0' * 64}"})["findings"]
+    assert finding["check"] == "wheel of torch"
+    assert f"are for pdp11, and this machine is {platform.machine()}" in finding["found"]
+    assert finding["action"].startswith("name a wheel that fits in pytorch_wheel_url")
+
+
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ("ID=rocky", "`dnf install libnowhere`"),
+        ("ID=debian", "`apt install libnowhere9`"),
+        ("ID=sles", "libnowhere.so"),
+    ],
+)
+def test_what_the_system_lacks_is_named_as_its_packages_are_called(tmp_path, monkeypatch, system, command):
+    release = tmp_path / "os-release"
+    release.write_text(system)
+    monkeypatch.setattr(builds, "_OS_RELEASE", (release,))
+    packages = {"Debian": "libnowhere9", "RedHat": "libnowhere"}
+    need = {
+        "file": "libnowhere.so",
+        "packages": packages,
+        "needed_by": "MindSpore",
+        "switch": "mindspore_manage_system",
+    }
+    request = {
+        "environment": {**ENVIRONMENT, "path": str(tmp_path / "venv"), "interpreter": sys.executable}
+        | {"packages": ["torch==2.13.0"], "libraries": ["libnowhere.so"]},
+        **{"prefix": "mindspore", "manage_system": False, "of_system": [need]},
+    }
+    (finding,) = can_install(requests={"mindspore": request})["findings"]
+    expected = "libnowhere.so is missing, which MindSpore needs, and mindspore_manage_system is false"
+    assert (finding["check"], finding["found"]) == ("libraries of mindspore", expected)
+    assert finding["action"].endswith(command)
+    assert can_install(requests={"mindspore": {**request, "manage_system": True}})["findings"] == []
 
 
 def test_an_index_that_nobody_serves_is_named(served, pip):
