@@ -101,9 +101,9 @@ def of_wheels(finding: Finding, pin: Pin, why: str, machine: Machine, prefix: st
     return replace(finding, found=f"{why}; {finding.found}", expected=f"a wheel for {machine}", action=action)
 
 
-def wrong_wheel(pin: Pin, why: str, machine: Machine, prefix: str) -> Finding:
+def wrong_wheel(pin: Pin, why: str, machine: Machine, variables: str) -> Finding:
     """Return the finding on a wheel that is named by its address, and does not fit a machine."""
-    action = f"name a wheel that fits in {prefix}_wheel_url, for these hosts alone if others have another machine"
+    action = f"name a wheel that fits in {variables}, for these hosts alone if others have another machine"
     return Finding(f"wheel of {pin.name}", why, f"a wheel for {machine}", action)
 
 

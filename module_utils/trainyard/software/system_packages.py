@@ -6,7 +6,7 @@ The roles know the names of Debian, of Red Hat's family (RHEL, Rocky, openEuler,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 _FAMILIES = {
     **dict.fromkeys(("debian", "ubuntu"), "debian"),
@@ -17,8 +17,6 @@ _FAMILIES = {
 # Their editions for desktops are of Debian's family, and name it in ID_LIKE.
 _SERVERS = dict.fromkeys(("kylin", "uos"), "redhat")
 _COMMANDS = {"debian": "apt install", "redhat": "dnf install", "suse": "zypper install"}
-# Ansible's fact os_family, by which roles name their packages.
-_OS_FAMILIES = {"debian": "Debian", "redhat": "RedHat", "suse": "Suse"}
 # What the frameworks of this project need at most, and what extensions are compiled with.
 _USUAL = {
     "debian": ("python3-venv", "libgomp1", "g++", "python3-dev"),
@@ -42,18 +40,6 @@ def command(kind: str, packages: Iterable[str]) -> str:
 def usual(kind: str) -> str:
     """Return the command that installs what programs may need of a system, "" for an unknown one."""
     return command(kind, _USUAL.get(kind, ()))
-
-
-def missing(kind: str, needs: Iterable[Mapping[str, object]]) -> str:
-    """Return in words how a system gets files; `needs` have `file`, and `packages` by Ansible's os_family."""
-    packages, files = list[str](), list[str]()
-    for need in needs:
-        by_family = need["packages"]
-        found = by_family.get(_OS_FAMILIES.get(kind, "")) if isinstance(by_family, Mapping) else None
-        (packages if found else files).append(str(found or need["file"]))
-    texts = [command(kind, packages)] if packages else []
-    texts += [f"the packages that have {', '.join(files)}"] if files else []
-    return " and ".join(texts)
 
 
 def venv(kind: str, version: str) -> str:

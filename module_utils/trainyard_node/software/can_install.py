@@ -7,18 +7,16 @@ of a complete part need not check it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import requested, system_packages, wheel_tags
-from ...trainyard.software.package_index import wrong_wheel
+from ...trainyard.software import requested
 from ...trainyard.software.requirements import systems_with, without_password
 from ..machine.as_user import JobError
-from . import addresses, apt_offers, datasets, locked_packages, package_index, python_environment
-from .builds import system_family
+from . import addresses, apt_offers, datasets, locked_packages, package_index
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification
 
@@ -41,12 +39,12 @@ def can_install(
 
     `seen` has the complete parts with the result of the module python_environment, empty for data sets.
 
-    A part may have `environment` (arguments of the module python_environment) with `prefix` (of its variables),
-    `manage_system`, and `of_system` (the packages that have its libraries); `apt` (arguments of apt_offers.findings);
-    `data` (`root`, `owner`, and `sets` for the module training_data); and `sources`, each with `what` (its name),
-    `variables`, `unless` (a pattern of paths below the part's `root` that exist when it is installed), and a `url`, or
-    none where the controller sends it. `pip` is pip as a zip file in base64. Without it no index is read, and
-    `asks_index` tells whether one is needed. `locked` are the arguments of locked_packages.findings.
+    A part may have `environment` (arguments of the module python_environment) with `prefix` (of its variables) and
+    `manage_system`; `apt` (arguments of apt_offers.findings); `data` (`root`, `owner`, and `sets` for the module
+    training_data); and `sources`, each with `what` (its name), `variables`, `unless` (a pattern of paths below the
+    part's `root` that exist when it is installed), and a `url`, or none where the controller sends it. `pip` is pip as
+    a zip file in base64. Without it no index is read, and `asks_index` tells whether one is needed. `locked` are the
+    arguments of locked_packages.findings.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
@@ -115,28 +113,15 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
         major, minor = work.interpreter.minor
         found = f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing"
         expected = "Python's venv module, as trainyard_manage_system is false"
-        action = f"{system_packages.venv(system_family(), f'{major}.{minor}')} in {part['prefix']}_interpreter"
+        action = f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it"
         faults.append(Finding(f"Python of {name}", found, expected, action))
-    if not part.get("manage_system"):
-        faults += _of_system(work, name, part)
     for package, address in params["wheels"].items() if work.install else ():
-        pin, here = next((pin for pin in work.pins if pin.name == package), None), package_index.machine(work)
-        if pin and (why := wheel_tags.why_not(pin, wheel_tags.read(address), here)):
-            faults.append(wrong_wheel(pin, why, here, part["prefix"]))
-            continue
         variables = f"{part['prefix']}_wheel_url"
-        faults += _source({"what": f"the wheel of {package}", "url": address, "variables": variables})
+        unfit = package_index.unfit(work, package, address, variables)
+        faults += (
+            [unfit] if unfit else _source({"what": f"the wheel of {package}", "url": address, "variables": variables})
+        )
     return work, faults
-
-
-def _of_system(work: Work, name: str, part: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the finding on what the system lacks where the role may not install it."""
-    files = python_environment.missing_from_system(work.params["libraries"], work.interpreter)
-    needs = [need for need in part.get("of_system", ()) if need["file"] in files]
-    if needs:
-        found = f"{', '.join(files)} is missing, which {needs[0]['needed_by']} needs, and {needs[0]['switch']} is false"
-        action = f"have an administrator install them: {system_packages.missing(system_family(), needs)}"
-        yield Finding(f"libraries of {name}", found, "the system's packages that have them", action)
 
 
 def _of_part(findings: Iterable[Finding], name: str, part: Mapping[str, Any]) -> list[Finding]:

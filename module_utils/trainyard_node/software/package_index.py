@@ -99,6 +99,13 @@ def machine(work: Work) -> Machine:
     return Machine(work.interpreter.minor, platform.machine(), int(library[1]) if library else None)
 
 
+def unfit(work: Work, package: str, address: str, variables: str) -> Finding | None:
+    """Return why a wheel that is named by its address cannot be installed here."""
+    pin, here = next((pin for pin in work.pins if pin.name == package), None), machine(work)
+    why = wheel_tags.why_not(pin, wheel_tags.read(address), here) if pin else ""
+    return rules.wrong_wheel(pin, why, here, variables) if pin and why else None
+
+
 def _explained(finding: Finding, work: Work, pin: Pin, prefix: str, pip: Path) -> Finding:
     """Add why none of the wheels of a package fits this machine; with -vv pip names each that it skips."""
     call, name, arguments, sources = _question(work, pin, pip)

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 from ansible.module_utils.trainyard_controller.file_sources import packed_pip
-from ansible.module_utils.trainyard_node.software import builds, datasets
+from ansible.module_utils.trainyard_node.software import datasets
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import inspect
 from ansible_run import run_ansible
@@ -114,37 +114,6 @@ def test_a_wheel_by_its_address_that_does_not_fit_is_found_before_it_is_fetched(
     assert finding["check"] == "wheel of torch"
     assert f"are for pdp11, and this machine is {platform.machine()}" in finding["found"]
     assert finding["action"].startswith("name a wheel that fits in pytorch_wheel_url")
-
-
-@pytest.mark.parametrize(
-    ("system", "command"),
-    [
-        ("ID=rocky", "`dnf install libnowhere`"),
-        ("ID=debian", "`apt install libnowhere9`"),
-        ("ID=sles", "libnowhere.so"),
-    ],
-)
-def test_what_the_system_lacks_is_named_as_its_packages_are_called(tmp_path, monkeypatch, system, command):
-    release = tmp_path / "os-release"
-    release.write_text(system)
-    monkeypatch.setattr(builds, "_OS_RELEASE", (release,))
-    packages = {"Debian": "libnowhere9", "RedHat": "libnowhere"}
-    need = {
-        "file": "libnowhere.so",
-        "packages": packages,
-        "needed_by": "MindSpore",
-        "switch": "mindspore_manage_system",
-    }
-    request = {
-        "environment": {**ENVIRONMENT, "path": str(tmp_path / "venv"), "interpreter": sys.executable}
-        | {"packages": ["torch==2.13.0"], "libraries": ["libnowhere.so"]},
-        **{"prefix": "mindspore", "manage_system": False, "of_system": [need]},
-    }
-    (finding,) = can_install(requests={"mindspore": request})["findings"]
-    expected = "libnowhere.so is missing, which MindSpore needs, and mindspore_manage_system is false"
-    assert (finding["check"], finding["found"]) == ("libraries of mindspore", expected)
-    assert finding["action"].endswith(command)
-    assert can_install(requests={"mindspore": {**request, "manage_system": True}})["findings"] == []
 
 
 def test_an_index_that_nobody_serves_is_named(served, pip):
