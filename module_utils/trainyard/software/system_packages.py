@@ -17,7 +17,7 @@ _FAMILIES = {
 # Their editions for desktops are of Debian's family, and name it in ID_LIKE.
 _SERVERS = dict.fromkeys(("kylin", "uos"), "redhat")
 _COMMANDS = {"debian": "apt install", "redhat": "dnf install", "suse": "zypper install"}
-# What the frameworks of this project need at most, and what extensions are compiled with.
+# Packages that frameworks and compiled extensions need at most.
 _USUAL = {
     "debian": ("python3-venv", "libgomp1", "g++", "python3-dev"),
     "redhat": ("python3", "libgomp", "gcc-c++", "python3-devel"),
