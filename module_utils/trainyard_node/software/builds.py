@@ -11,27 +11,16 @@ from typing import Any
 
 from ...trainyard.findings.shapes import misfit
 from ...trainyard.findings.state_format import loads
-from ...trainyard.software import system_packages
 
 RECORD = ".trainyard.json"
 # The part of a record that is read beside its comparison.
 _RECORD = {"?make": [str]}
 
 
-_OS_RELEASE = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
-
-
 def os_release() -> dict[str, str]:
-    """Return the fields of os-release, {} where there is none."""
-    text = next((path.read_text(encoding="utf-8", errors="replace") for path in _OS_RELEASE if path.is_file()), "")
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
-
-
-def system_family() -> str:
-    """Return debian, redhat, suse or the system's own name."""
-    found = os_release()
-    return system_packages.family(found.get("ID", ""), found.get("ID_LIKE", ""))
+    """Return the fields of /etc/os-release."""
+    pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    return {key: value.strip("\"'") for key, _, value in pairs}
 
 
 def system() -> str:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import lock, requirements, system_packages, words
+from ...trainyard.software import lock, requirements, words
 from ..machine import programs
 from . import python_environment
-from .builds import free_bytes, system_family
+from .builds import free_bytes
 from .python_environment import EnvironmentFailure, State
+from .system_family import venv_advice
 
 _PINS = "exact pins, each package once, wheels of just these, and sources that are words and addresses"
 _REMAKE = {
@@ -187,7 +188,7 @@ class Work:
             major, minor = interpreter.minor
             raise EnvironmentFailure(
                 f"{interpreter.executable} (Python {interpreter.text}) cannot make virtual environments: its module "
-                f"ensurepip is missing; {system_packages.venv(system_family(), f'{major}.{minor}')}"
+                f"ensurepip is missing; {venv_advice(f'{major}.{minor}')}"
             )
         python_environment.make(self.path, interpreter)
 
