@@ -5,7 +5,6 @@ import http.server
 import itertools
 import json
 import os
-import platform
 import sys
 import threading
 from functools import partial
@@ -86,7 +85,7 @@ def test_wheels_for_a_newer_glibc_are_named_with_what_they_need(served, pip, mir
     folder, address, _ = served
     (folder / "torch").mkdir()
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    machine = platform.machine()
+    machine = os.uname().machine
     monkeypatch.setattr(os, "confstr", lambda _: "glibc 2.17")
     (folder / "torch" / f"torch-2.13.0+cu126-{tag}-{tag}-manylinux_2_99_{machine}.whl").touch()
     (folder / "torch" / f"torch-2.6.0+cu126-{tag}-{tag}-manylinux2014_{machine}.whl").touch()
@@ -105,14 +104,14 @@ def test_wheels_for_another_machine_are_named(served, pip):
     (folder / "torch").mkdir()
     (folder / "torch" / "torch-2.13.0+cu126-py3-none-manylinux2014_pdp11.whl").touch()
     (finding,) = asked_for(folder, pip, index_url=address)["findings"]
-    assert f"are for pdp11, and this machine is {platform.machine()}; " in finding["found"]
+    assert f"are for pdp11, and this machine is {os.uname().machine}; " in finding["found"]
 
 
 def test_a_wheel_by_its_address_that_does_not_fit_is_found_before_it_is_fetched(tmp_path):
     wheel = "https://a.example.org/torch-2.13.0%2Bcu126-py3-none-manylinux2014_pdp11.whl"
     (finding,) = asked_for(tmp_path, wheels={"torch": f"{wheel}#sha256={'0' * 64}"})["findings"]
     assert finding["check"] == "wheel of torch"
-    assert f"are for pdp11, and this machine is {platform.machine()}" in finding["found"]
+    assert f"are for pdp11, and this machine is {os.uname().machine}" in finding["found"]
     assert finding["action"].startswith("name a wheel that fits in pytorch_wheel_url")
 
 
