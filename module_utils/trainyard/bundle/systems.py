@@ -92,7 +92,11 @@ def of_facts(facts: Mapping[str, str]) -> str:
 
 def unsupported(name: str, host: str) -> Finding:
     """Return the finding on a system whose software cannot be locked."""
-    return Finding("system", name, supported(), "correct trainyard_system, or leave this host out with --limit", host)
+    action = (
+        "correct trainyard_system, leave this host out with --limit, or give it an inventory without a lock: its "
+        "environments come from an index, a mirror or a folder of wheels"
+    )
+    return Finding("system", name, supported(), action, host)
 
 
 def supported() -> str:
