@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operating systems whose software can be locked from another machine, by name: `debian-12-x86_64`.
 
-Of any other Linux just wheels can be locked, by its C library: `glibc-2.34-aarch64`.
+Just wheels can be locked for any other Linux, by its C library: `glibc-2.34-aarch64`.
 """
 
 from __future__ import annotations
