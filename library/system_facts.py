@@ -12,7 +12,7 @@ description:
   - Sets the facts by which roles choose packages, as M(ansible.builtin.setup) would find them. The host is not visited.
 options:
   system:
-    description: Name of the system, such as V(debian-12-x86_64).
+    description: Name of the system, such as V(debian-12-x86_64), or V(glibc-2.34-aarch64) for any other Linux.
     type: str
     required: true
 extends_documentation_fragment: read_only

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import tomllib
+from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..trainyard.bundle import debs, images, repositories, site_lock, systems, wheels
 from ..trainyard.bundle.files import Requests
 from ..trainyard.bundle.site_lock import Wanted
 from ..trainyard.bundle.systems import System
-from ..trainyard.findings.findings import Finding, UnusableError, counted
+from ..trainyard.findings.findings import Finding, UnusableError, counted, some_of
 from ..trainyard.findings.received import Source, of_hosts
 from ..trainyard.findings.visible import one_line
 from ..trainyard.software import words
@@ -53,7 +54,9 @@ def resolve(systems: Mapping[System, Wanted], mirror: Mapping[str, str], show: C
     pip = wheels.read_pip_configuration(commands.run([sys.executable, "-m", "pip", "config", "list"], 60).output)
     for system, wanted in systems.items():
         count = len({*wanted.packages, *(line for each in wanted.further for line in repositories.lines(each))})
-        if count or wanted.optional:
+        if (count or wanted.optional) and not system.has_packages:
+            found.findings.append(_packages(system, wanted))
+        elif count or wanted.optional:
             show(f"{system}: apt resolves {counted(count, 'package')}")
             try:
                 found.debs[system], found.absent[system] = deb_locking.resolve(system, wanted, mirror)
@@ -117,14 +120,17 @@ def recorded(variables: Mapping[str, Any], hosts: Iterable[str]) -> Recorded:
     known = software_requests.recorded()
     requests: dict[str, Requests] = {host: known.get(host, {}) for host in hosts}
     answers, unusable = of_hosts(requests, variables["hostvars"], Source("", SYSTEM))
+    printed = {host["name"]: host.get("trainyard_python3", {}).get("stdout", "").partition(" ") for host in answers}
     pinned = {
-        host["name"]: {
-            name: {**part, "environment": _pinned(part, host.get("trainyard_python3", {}).get("stdout", ""))}
-            for name, part in requests[host["name"]].items()
-        }
-        for host in answers
+        host: {name: {**part, "environment": _pinned(part, python)} for name, part in requests[host].items()}
+        for host, (python, _, _) in printed.items()
     }
-    found, findings = systems.of_hosts({host["name"]: host.get("ansible_facts", {}) for host in answers})
+    libraries = {
+        host: library.replace(" ", "-")
+        for host, (_, _, library) in printed.items()
+        if not boolean(variables["hostvars"][host].get("trainyard_manage_system", True))
+    }
+    found, findings = systems.of_hosts({host["name"]: host.get("ansible_facts", {}) for host in answers}, libraries)
     findings += unusable
     return Recorded(requests, pinned, found, findings)
 
@@ -142,6 +148,12 @@ def _not_resolved(check: str, found: str, expected: str, action: str) -> NotReso
     return NotResolvedError(Finding(check, found, expected, action))
 
 
+def _packages(system: System, wanted: Wanted) -> Finding:
+    names = ", ".join(some_of(sorted({*wanted.packages, *wanted.optional}), 5))
+    action = "set ROLE_manage_system: false for these roles, too, or lock hosts of Debian or Ubuntu"
+    return Finding(f"packages of {system}", names or "a repository", "no package of the system", action)
+
+
 def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: Mapping[str, str]) -> list[wheels.Wheel]:
     """Return the wheels of an environment."""
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
@@ -153,6 +165,9 @@ def _wheels(folder: Path, system: System, environment: Mapping[str, Any], pip: M
         raise _not_resolved("wheels", "; ".join(wrong), expected, "correct them in the inventory")
     for name, lines in (("requirements", packages), ("constraints", limits)):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    if not system.python(str(environment["interpreter"])):
+        unknown, expected = f"{environment['interpreter']} on {system}", "an interpreter with its release in its name"
+        raise _not_resolved("Python", unknown, expected, "name one, as in pytorch_interpreter: python3.11")
     options = wheels.uv_arguments(system, environment, wheels.index_options(environment))
     argv = [uv, "pip", "compile", *options, "--constraints=constraints.txt"]
     argv += ["--output-file=pylock.toml", "requirements.txt"]

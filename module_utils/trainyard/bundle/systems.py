@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operating systems whose software can be locked from another machine, by name: `debian-12-x86_64`."""
+"""The operating systems whose software can be locked from another machine, by name: `debian-12-x86_64`.
+
+Just wheels can be locked for any other Linux, by its C library: `glibc-2.34-aarch64`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ _RELEASES = {
     "ubuntu-22.04": ("jammy", "3.10", 35),
     "ubuntu-24.04": ("noble", "3.12", 39),
 }
+_ANY_LINUX = re.compile(r"glibc-2\.(\d{1,2})")
 # uv knows platforms up to this one.
 _NEWEST_GLIBC = 40
 _NAME = re.compile(r"(?P<release>[a-z]+-[\d.]+)-(?P<machine>[a-z0-9_]+)")
@@ -26,7 +30,7 @@ _NAME = re.compile(r"(?P<release>[a-z]+-[\d.]+)-(?P<machine>[a-z0-9_]+)")
 
 @dataclass(frozen=True)
 class System:
-    """An operating system: `release` as in debian-12, `machine` as uname says it."""
+    """An operating system: `release` as in debian-12 or glibc-2.34, `machine` as uname says it."""
 
     release: str
     machine: str
@@ -37,7 +41,7 @@ class System:
 
     @property
     def distribution(self) -> str:
-        """Return `debian` or `ubuntu`."""
+        """Return `debian` or `ubuntu`, and `glibc` for any other Linux."""
         return self.release.partition("-")[0]
 
     @property
@@ -51,19 +55,31 @@ class System:
         return _RELEASES[self.release][0]
 
     @property
+    def has_packages(self) -> bool:
+        """Return whether its packages can be locked."""
+        return self.release in _RELEASES
+
+    @property
     def platform(self) -> str:
         """Return the platform of wheels, as uv names it."""
-        return f"{self.machine}-manylinux_2_{min(_RELEASES[self.release][2], _NEWEST_GLIBC)}"
+        other = _ANY_LINUX.fullmatch(self.release)
+        glibc = int(other[1]) if other else _RELEASES[self.release][2]
+        return f"{self.machine}-manylinux_2_{min(glibc, _NEWEST_GLIBC)}"
 
     def python(self, interpreter: str) -> str:
-        """Return the version of an interpreter by its name: that of the system's python3, or the one in the name."""
+        """Return the version of an interpreter by its name: that of the system's python3, or the one in the name.
+
+        It is "" where the version of the system's python3 is not known.
+        """
         named = re.search(r"python(3\.\d+)$", interpreter)
-        return named[1] if named else _RELEASES[self.release][1]
+        return named[1] if named else _RELEASES[self.release][1] if self.has_packages else ""
 
     @property
     def facts(self) -> dict[str, str]:
         """Return what Ansible's setup would find, as far as roles choose packages by it."""
         version = self.release.partition("-")[2]
+        if not self.has_packages:
+            return {"architecture": self.machine, "distribution": "glibc", "distribution_major_version": version}
         return {
             "architecture": self.machine,
             "distribution": self.distribution.capitalize(),
@@ -78,7 +94,9 @@ class System:
 def named(name: str) -> System | None:
     """Return a system by its name; None for one that is not supported."""
     match = _NAME.fullmatch(name)
-    if match is None or match["release"] not in _RELEASES or match["machine"] not in ARCHITECTURES:
+    if match is None or match["machine"] not in ARCHITECTURES:
+        return None
+    if match["release"] not in _RELEASES and not _ANY_LINUX.fullmatch(match["release"]):
         return None
     return System(match["release"], match["machine"])
 
@@ -92,16 +110,29 @@ def of_facts(facts: Mapping[str, str]) -> str:
 
 def unsupported(name: str, host: str) -> Finding:
     """Return the finding on a system whose software cannot be locked."""
-    return Finding("system", name, supported(), "correct trainyard_system, or leave this host out with --limit", host)
+    action = (
+        "correct trainyard_system, leave this host out with --limit, or set trainyard_manage_system: false, with which "
+        "just wheels are locked, for any Linux"
+    )
+    return Finding("system", name, supported(), action, host)
 
 
 def supported() -> str:
     """Name the systems whose software can be locked."""
-    return f"{', '.join(_RELEASES)}, each followed by {' or '.join(f'-{each}' for each in ARCHITECTURES)}"
+    names = f"{', '.join(_RELEASES)}, or glibc-2.34 and the like"
+    return f"{names}, each followed by {' or '.join(f'-{each}' for each in ARCHITECTURES)}"
 
 
-def of_hosts(facts: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, System], list[Finding]]:
-    """Return the systems of hosts by their facts, and findings on those that are not supported."""
+def of_hosts(
+    facts: Mapping[str, Mapping[str, str]], libraries: Mapping[str, str]
+) -> tuple[dict[str, System], list[Finding]]:
+    """Return the systems of hosts by their facts, and findings on those that are not supported.
+
+    `libraries` has the C library, as in glibc-2.34, of hosts whose system's packages are not touched.
+    """
     names = {host: of_facts(each) for host, each in facts.items()}
+    for host, library in libraries.items():
+        if named(names[host]) is None and _ANY_LINUX.fullmatch(library):
+            names[host] = f"{library}-{facts[host].get('architecture', 'unknown')}"
     found = {host: system for host, name in names.items() if (system := named(name))}
     return found, [unsupported(name, host) for host, name in names.items() if host not in found]

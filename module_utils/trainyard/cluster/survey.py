@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..findings.findings import Finding, counted, host_list
+from ..software import system_packages
 from .unreachable import Answer, brace_before, cause, python_finding
 from .unreachable import findings as no_answers
 
@@ -27,6 +28,11 @@ OWN_PYTHON = {
 }
 _KIB_PER_GIB = 1024 * 1024
 _MARK = "trainyard:"
+# Environments, checks and jobs work on a system whose packages the roles do not know.
+_ON_ANY_LINUX = (
+    "set trainyard_manage_system: false (or trainyard_become: false, if you are not root there) and have the driver, "
+    "MPI and packages that programs need installed"
+)
 
 
 @dataclass(frozen=True)
@@ -103,16 +109,17 @@ def _os_finding(node: Survey) -> Finding | None:
     if version in SUPPORTED.get(system, ()):
         return None
     found = f"{system or 'unknown'} {version}".strip()
-    action = "use a node with one of these, or set trainyard_manage_system=false and prepare the node yourself"
+    usual = system_packages.usual(system_packages.family(system, node.facts.get("os_like", "")))
+    action = _ON_ANY_LINUX + (f" ({usual})" if usual else "")
+    instead = "use a node with one of these"
     own = OWN_PYTHON.get((system, version))
     if own:
         found += f", whose own Python is {own}"
         # Ansible's modules for apt and dnf work with the system's own Python only.
-        action = (
-            "upgrade the node to one of these; or install Python 3.9 or newer, name it in ansible_python_interpreter, "
-            "set trainyard_manage_system=false and install driver, CUDA and MPI yourself"
-        )
-    return Finding("operating system", found, "Debian 11, 12, 13 or Ubuntu 22.04, 24.04", action, host=node.name)
+        action = f"install Python 3.9 or newer, name it in ansible_python_interpreter, {action}"
+        instead = "upgrade the node to one of these"
+    expected = "Debian 11, 12, 13 or Ubuntu 22.04, 24.04"
+    return Finding("operating system", found, expected, f"{action}; or {instead}", host=node.name)
 
 
 def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding]:

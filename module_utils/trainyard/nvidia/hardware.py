@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..software import system_packages
+
 Gpu = Mapping[str, str]
 
 # Oldest first, so that the order gives "up to Volta" or "from Turing on".
@@ -66,11 +68,6 @@ NVSWITCH_CLASS = "0x0680"
 # NVSwitches of the fifth NVLink are reached through an adapter port with this description.
 SWITCH_ADAPTER = "SW_MNG"
 
-_FAMILIES = {
-    **dict.fromkeys(("debian", "ubuntu"), "debian"),
-    **dict.fromkeys(("rhel", "rocky", "almalinux", "centos", "fedora"), "redhat"),
-    **dict.fromkeys(("sles", "opensuse-leap"), "suse"),
-}
 _STATES = {"H": "half-installed", "U": "unpacked", "F": "half-configured"}
 
 
@@ -119,9 +116,8 @@ def read_os(text: str | None) -> dict[str, str]:
     pairs = (line.partition("=") for line in (text or "").splitlines())
     fields = {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
     name = fields.get("ID", "")
-    likes = [name, *fields.get("ID_LIKE", "").split()]
-    family = next((_FAMILIES[like] for like in likes if like in _FAMILIES), name)
-    return {"id": name, "version": fields.get("VERSION_ID", ""), "family": family}
+    kind = system_packages.family(name, fields.get("ID_LIKE", ""))
+    return {"id": name, "version": fields.get("VERSION_ID", ""), "family": kind}
 
 
 def read_packages(output: str | None) -> dict[str, list[str]]:

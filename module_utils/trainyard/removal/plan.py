@@ -56,13 +56,15 @@ class Plan:
 class Request(NamedTuple):
     """Options: `user` is the training user, `data` tells whether results go as well.
 
-    `apart` has by folder of software the names in it that are undone by themselves.
+    `apart` has by folder of software the names in it that are undone by themselves. `system` tells whether packages,
+    accounts and services may be trainyard's: an ordinary user has made none.
     """
 
     user: str
     cluster: str
     data: bool = False
     apart: Mapping[str, Sequence[str]] = {}
+    system: bool = True
 
 
 def build(record: Record | None, state: State, places: Sequence[Place], request: Request) -> Plan:
@@ -72,15 +74,18 @@ def build(record: Record | None, state: State, places: Sequence[Place], request:
     known = record or {"places": {}, "written": {}, "packages": {}, "users": {}, "groups": {}, "late": True}
     if request.user in known["users"] and state["lingers"]:
         plan.add("unlinger", request.user)
-    _packages(plan, known, state)
+    if request.system:
+        _packages(plan, known, state)
     for place in places:
         _place(plan, place, record, state, request)
-    _accounts(plan, known, state, request)
+    if request.system:
+        _accounts(plan, known, state, request)
     # Folders above may be empty only now.
     order = {"empty": 1}
     plan.steps.sort(key=lambda step: order.get(step.how, 0))
-    _units(plan, known, state)
-    _unknown(plan, record, state, request)
+    if request.system:
+        _units(plan, known, state)
+        _unknown(plan, record, state, request)
     return plan
 
 

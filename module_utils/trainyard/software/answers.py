@@ -97,12 +97,13 @@ DIGESTS = Each(Text(64))
 
 
 def python_release(value: Any) -> None:
-    """a release of Python such as 3.11, or nothing"""
-    if not isinstance(value, str) or not re.fullmatch(r"(3\.\d{1,2})?", value):
+    """a release of Python such as 3.11, perhaps with a C library such as glibc 2.34, or nothing"""
+    if not isinstance(value, str) or not re.fullmatch(r"(3\.\d{1,2}( glibc 2\.\d{1,2})?)?", value):
         raise ValueError(value)
 
 
-# The system of a host as Ansible's setup found it, and the release of its python3 (playbooks/tasks/python.yml).
+# The system of a host as Ansible's setup found it, the release of its python3 and its C library
+# (playbooks/tasks/python.yml).
 _FACTS = ("distribution", "distribution_version", "distribution_major_version", "architecture")
 SYSTEM = {
     "?ansible_facts": {f"?{name}": Text(40) for name in _FACTS},

@@ -38,7 +38,7 @@ CUDAS: Mapping[str, Cuda] = {
 # The wheels are linked with GCC's OpenMP library but do not bring it along.
 _OPENMP = {
     "file": "libgomp.so.1",
-    "packages": {"Debian": "libgomp1", "RedHat": "libgomp"},
+    "packages": {"Debian": "libgomp1", "RedHat": "libgomp", "Suse": "libgomp1"},
     "needed_by": "MindSpore",
     "switch": "mindspore_manage_system",
 }

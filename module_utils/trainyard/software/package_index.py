@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..findings.findings import Finding
 from .requirements import Pin, normal, without_password
+from .wheel_tags import Machine
 
 # Upper bound for the versions that a finding lists.
 _MAX_VERSIONS = 8
@@ -89,6 +90,21 @@ def check(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
     )
     action = f"name the index or folder that has it ({', '.join(sources)}), or another version"
     return Finding(f"index for {pin.name}", found, f"{pin.name} {pin.version}", action)
+
+
+def of_wheels(finding: Finding, pin: Pin, why: str, machine: Machine, prefix: str) -> Finding:
+    """Return the finding on a package whose wheels do not fit a machine, from that of `check`."""
+    action = (
+        f"choose a version of {pin.name} that has a wheel for it, hosts that fit, or name an index or folder with such "
+        f"a wheel ({prefix}_index_url, {prefix}_find_links)"
+    )
+    return replace(finding, found=f"{why}; {finding.found}", expected=f"a wheel for {machine}", action=action)
+
+
+def wrong_wheel(pin: Pin, why: str, machine: Machine, variables: str) -> Finding:
+    """Return the finding on a wheel that is named by its address, and does not fit a machine."""
+    action = f"name a wheel that fits in {variables}, for these hosts alone if others have another machine"
+    return Finding(f"wheel of {pin.name}", why, f"a wheel for {machine}", action)
 
 
 def without_candidate(output: str) -> tuple[str, str, str] | None:

@@ -57,7 +57,8 @@ def read_plan(settings: Settings, *, data: bool) -> tuple[Plan, rules.Record | N
         now = {**kept.now(record["late"]), "written": {}}
         record = rules.closed(record, now, state.apt_history(), user=settings.user, interrupted=True)
     inside = {place.path: apart(place.path, settings) for place in kept.places if place.use == FOLDER}
-    request = Request(settings.user, settings.cluster, data, inside)
+    system = settings.manage_system or os.geteuid() == 0
+    request = Request(settings.user, settings.cluster, data, inside, system)
     return planning.build(record, _state(kept, record), kept.places, request), record
 
 

@@ -17,6 +17,7 @@ from ..machine import install_lock, programs
 from . import environment_system, python_environment
 from .builds import free_bytes
 from .python_environment import EnvironmentFailure, State
+from .system_family import venv_advice
 
 _REMAKE = {
     "absent": "there is no environment yet",
@@ -192,8 +193,7 @@ class Work:
             major, minor = interpreter.minor
             raise EnvironmentFailure(
                 f"{interpreter.executable} (Python {interpreter.text}) cannot make virtual environments: its module "
-                f"ensurepip is missing; install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter "
-                "that has it"
+                f"ensurepip is missing; {venv_advice(f'{major}.{minor}')}"
             )
         python_environment.make(self.path, interpreter)
 

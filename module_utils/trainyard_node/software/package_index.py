@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import platform
+import re
 import subprocess
 import tempfile
 import zipfile
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import lock
+from ...trainyard.software import lock, wheel_tags
 from ...trainyard.software import package_index as rules
 from ...trainyard.software.pip_calls import WHEELS
 from ...trainyard.software.requirements import Pin
+from ...trainyard.software.wheel_tags import Machine
 from ..machine import commands, programs
 from .environment_work import Work
 
@@ -53,26 +55,64 @@ def offered(work: Work, pin: Pin, pip: Path, archives: bool = False, python: str
     """
     if programs.weak(work.interpreter.executable):
         return rules.Offered(known=False)
+    return query(*_question(work, pin, pip, archives, python))
+
+
+def _question(
+    work: Work, pin: Pin, pip: Path, archives: bool = False, python: str = ""
+) -> tuple[list[str], str, list[str], dict[str, str]]:
+    """Return the arguments of `query`."""
     sources = work.sources
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]
     kinds = [*WHEELS, *sources.pip_args, *(["--only-binary=:none:"] if archives else [])]
     kinds += [f"--python-version={python}"] if python else []
     # Python takes three quarters of a call to compile pip, so the first call keeps the result beside it.
-    return query(call, pin.name, [*kinds, *before], {**sources.environment(), "PYTHONDONTWRITEBYTECODE": ""})
+    return call, pin.name, [*kinds, *before], {**sources.environment(), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
     """Return what `pip`, as it is called, finds of a package; `sources` is the environment that names indexes."""
+    done = _asked(pip, name, arguments, sources)
+    return rules.read_offered(done.returncode, done.stdout, done.stderr) if done else rules.Offered(known=False)
+
+
+def _asked(
+    pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]
+) -> subprocess.CompletedProcess[str] | None:
     argv = [*pip, "index", "versions", "--json", *arguments, "--", name]
     once = dict.fromkeys(("PIP_RETRIES", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_INPUT"), "1")
     environment = {**os.environ, **once, "PIP_TIMEOUT": str(SILENCE_S), "LC_ALL": "C.UTF-8", **sources}
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        done = subprocess.run(argv, timeout=LIMIT_S, check=False, cwd="/", env=environment, **pipes)
+        return subprocess.run(argv, timeout=LIMIT_S, check=False, cwd="/", env=environment, **pipes)
     except (OSError, subprocess.TimeoutExpired):
-        return rules.Offered(known=False)
-    return rules.read_offered(done.returncode, done.stdout, done.stderr)
+        return None
+
+
+def machine(work: Work) -> Machine:
+    """Return by what pip chooses wheels for an environment."""
+    try:
+        library = re.match(r"glibc 2\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    except (OSError, ValueError):
+        library = None
+    return Machine(work.interpreter.minor, platform.machine(), int(library[1]) if library else None)
+
+
+def unfit(work: Work, package: str, address: str, variables: str) -> Finding | None:
+    """Return why a wheel that is named by its address cannot be installed here."""
+    pin, here = next((pin for pin in work.pins if pin.name == package), None), machine(work)
+    why = wheel_tags.why_not(pin, wheel_tags.read(address), here) if pin else ""
+    return rules.wrong_wheel(pin, why, here, variables) if pin and why else None
+
+
+def _explained(finding: Finding, work: Work, pin: Pin, prefix: str, pip: Path) -> Finding:
+    """Add why none of the wheels of a package fits this machine; with -vv pip names each that it skips."""
+    call, name, arguments, sources = _question(work, pin, pip)
+    done = _asked(call, name, ["-vv", *arguments], sources)
+    here = machine(work)
+    why = wheel_tags.why_not(pin, wheel_tags.read(done.stdout + done.stderr) if done else [], here)
+    return rules.of_wheels(finding, pin, why, here, prefix) if why else finding
 
 
 def to_ask(work: Work) -> list[Pin]:
@@ -94,13 +134,13 @@ def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
     """Return why pip would not find what is to be installed."""
     sources = work.sources
     looked = rules.where(sources.index_url, sources.extra_index_urls, sources.find_links, sources.no_index)
-    python = f"Python {'.'.join(str(part) for part in work.interpreter.minor)} on {platform.machine()}"
+    python = str(machine(work))
     found = []
     for pin in to_ask(work):
         finding = rules.check(pin, offered(work, pin, pip), looked, python, prefix)
         if finding and rules.check(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
             finding = rules.archive_only(pin, looked, python, prefix)
-        found += [finding] if finding else []
+        found += [_explained(finding, work, pin, prefix, pip)] if finding else []
     return found or _of_dependencies(work, prefix, pip, looked, python)
 
 

@@ -5,7 +5,14 @@ from ansible.module_utils.trainyard.bundle import systems
 from hypothesis import given
 from hypothesis import strategies as st
 
-NAMES = ["debian-11-x86_64", "debian-12-x86_64", "debian-13-aarch64", "ubuntu-22.04-x86_64", "ubuntu-24.04-aarch64"]
+NAMES = [
+    "glibc-2.34-aarch64",
+    "debian-11-x86_64",
+    "debian-12-x86_64",
+    "debian-13-aarch64",
+    "ubuntu-22.04-x86_64",
+    "ubuntu-24.04-aarch64",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -22,6 +29,23 @@ def test_other_systems_are_refused(name):
     assert systems.named(name) is None
     found = systems.unsupported(name, "n1")
     assert found.host == "n1" and "debian-12" in found.expected
+
+
+def test_of_any_other_linux_just_wheels_are_locked_where_its_packages_are_not_touched():
+    rocky = {"distribution": "Rocky", "distribution_major_version": "9", "architecture": "aarch64"}
+    debian = systems.named("debian-12-x86_64").facts
+    facts = {"n1": rocky, "n2": rocky, "n3": debian, "n4": {**rocky, "architecture": "riscv64"}, "n5": rocky}
+    libraries = {"n1": "glibc-2.34", "n3": "glibc-2.36", "n4": "glibc-2.34", "n5": "musl"}
+    found, findings = systems.of_hosts(facts, libraries)
+    assert {host: str(system) for host, system in found.items()} == {
+        "n1": "glibc-2.34-aarch64",
+        "n3": "debian-12-x86_64",
+    }
+    assert [each.host for each in findings] == ["n2", "n4", "n5"]
+    assert "trainyard_manage_system: false" in findings[0].action and "glibc-2.34" in findings[0].expected
+    other = found["n1"]
+    assert (other.has_packages, other.platform) == (False, "aarch64-manylinux_2_34")
+    assert (other.python("python3"), other.python("python3.11")) == ("", "3.11")
 
 
 @given(st.text())

@@ -57,7 +57,7 @@ def test_an_old_system_has_an_action():
     bionic = {"os_id": "ubuntu", "os_version": "18.04", "python": "3.6.9"}
     system, python = findings_of(record("n1", **bionic))
     assert system.found == "ubuntu 18.04, whose own Python is 3.6"
-    for way in ("upgrade the node", "ansible_python_interpreter", "trainyard_manage_system=false"):
+    for way in ("upgrade the node", "ansible_python_interpreter", "trainyard_manage_system: false"):
         assert way in system.action
     assert (python.found, python.expected) == ("Python 3.6.9", "Python 3.9 or newer")
     assert "ansible_python_interpreter" in python.action

@@ -124,6 +124,30 @@ def test_a_role_pins_its_environment(tmp_path, monkeypatch):
     assert json.dumps(found["n1"]["openmpi"]["packages"]) == '["x"]'
 
 
+def test_a_host_without_packages_of_its_system_is_known_by_its_c_library(tmp_path, monkeypatch):
+    facts = {"distribution": "openEuler", "distribution_major_version": "22", "architecture": "aarch64"}
+    host = {"ansible_facts": facts, "trainyard_python3": {"stdout": "3.9 glibc 2.34"}}
+    hosts = {"n1": {**host, "trainyard_manage_system": False}, "n2": {**host, "trainyard_manage_system": "yes"}}
+    monkeypatch.setattr(software_requests, "file", lambda: tmp_path / "requests")
+    part = {"environment": {"packages": ["torch==2.13.0"], "interpreter": "python3", "path": "/a/pytorch"}}
+    software_requests.record("pytorch", dict.fromkeys(hosts, part))
+    _, pinned, known, findings = site_locking.recorded({"hostvars": hosts}, hosts)
+    assert {name: str(system) for name, system in known.items()} == {"n1": "glibc-2.34-aarch64"}
+    assert [each.host for each in findings] == ["n2"]
+    assert pinned["n1"]["pytorch"]["environment"]["interpreter"] == "python3.9"
+
+
+def test_packages_of_an_unknown_system_cannot_be_locked():
+    system = systems.named("glibc-2.34-aarch64")
+    environment = {"packages": ["torch==2.13.0"], "interpreter": "python3", "path": "/a/pytorch"}
+    wanted = site_lock.Wanted(packages={"podman"}, environments={"pytorch": environment})
+    found = site_locking.resolve({system: wanted}, {}, print)
+    assert [(each.check, each.found) for each in found.findings] == [
+        ("packages of glibc-2.34-aarch64", "podman"),
+        ("pytorch on glibc-2.34-aarch64", "python3 on glibc-2.34-aarch64"),
+    ]
+
+
 def test_a_controller_gets_only_wheels_that_make_accepts(programs, monkeypatch):
     request = controller_locking.Request(["debian-11-x86_64-python3.12"], ["hardware"])
     _, findings = controller_locking.resolve(request, None, False, {}, print)

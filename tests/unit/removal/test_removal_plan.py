@@ -8,7 +8,7 @@ from ansible.module_utils.trainyard.removal import places
 from ansible.module_utils.trainyard.removal.places import DATA, EMPTY, FOLDER, LINES, OWN, WHOLE, Place, Settings
 from ansible.module_utils.trainyard.removal.plan import Request, build, texts
 from ansible.module_utils.trainyard.removal.summary import summary
-from removal_states import ABSENT, file, folder, node, record_of
+from removal_states import ABSENT, depends, file, folder, node, record_of
 
 PROJECT = Path(__file__).resolve().parents[3]
 REQUEST = Request("train", "trainyard")
@@ -57,6 +57,20 @@ def test_without_a_record_only_what_has_our_name_goes():
         "packages that trainyard installed before it kept a record; see /var/log/apt/history.log",
         "the user train",
     ]
+
+
+def test_an_ordinary_user_has_made_neither_packages_nor_accounts():
+    """An administrator may have installed packages and made users while site.yml ran as an ordinary user."""
+    mine = Request("jane", "trainyard", system=False)
+    users = {"root": 0, "jane": 1000}
+    assert undo("/home/jane/software", FOLDER, folder("venvs"), record=False, request=mine, users=users)[1] == []
+    after = node(packages={"base": "1", "vim": "2"}, users={**users, "bob": 1001}, units={"chrony.service": ["a", "b"]})
+    log = "Start-Date: 2026-11-26  10:00:01\nCommandline: Dpkg::Options::=--force-confdef\nInstall: vim:amd64 (2)\n"
+    kept = record_of(node(users=users), after, log)
+    now = node(installed={"vim": depends()}, users=after["users"], packages=after["packages"])
+    assert build(kept, now, [], REQUEST).steps != []
+    plan = build(kept, now, [], mine)
+    assert (plan.steps, plan.stays, plan.findings) == ([], [], [])
 
 
 def test_of_a_folder_of_software_only_what_trainyard_put_there_goes():

@@ -165,15 +165,19 @@ CASES = {
         FirstProbe(os_id="alpine", os_version="3.20"),
         {
             "use a node with one of these": facts(os_id="ubuntu", os_version="24.04"),
-            "set trainyard_manage_system=false and prepare the node yourself": unmanaged,
+            "set trainyard_manage_system: false (or trainyard_become: false, if you are not root there) and have the "
+            "driver, MPI and packages that programs need installed": unmanaged,
         },
     ),
     "an old system": lambda _: (
         FirstProbe(os_id="ubuntu", os_version="18.04", python="3.6.9"),
         {
             "upgrade the node to one of these": facts(os_id="ubuntu", os_version="22.04", python="3.10.4"),
-            "install Python 3.9 or newer, name it in ansible_python_interpreter, set trainyard_manage_system=false and "
-            "install driver, CUDA and MPI yourself": together(facts(python="3.11.9"), unmanaged),
+            "install Python 3.9 or newer, name it in ansible_python_interpreter, set trainyard_manage_system: false "
+            "(or trainyard_become: false, if you are not root there) and have the driver, MPI and packages that "
+            "programs need installed (`apt install python3-venv libgomp1 g++ python3-dev`)": together(
+                facts(python="3.11.9"), unmanaged
+            ),
         },
     ),
     "too little room for the software": lambda _: (
