@@ -77,11 +77,17 @@ def read_job_file(run: InputRun) -> list[Finding]:
 
 
 def resolve_beside_job_file(run: InputRun) -> None:
-    """Replace relative paths of the controller by what lies beside the job file; others start at the project."""
+    """Replace relative paths of the controller by what lies beside the job file; others start at the project.
+
+    The job files of the collection start at the collection's folder, which is not the user's project.
+    """
+    elsewhere = run.project != Path.cwd().resolve()
     for key, value in list(run.extra.items()):
         file = place_of(key).file
         if key not in CONTROLLER_PATHS or not file or not isinstance(value, str) or value.startswith(("/", "~")):
             continue
-        beside = Path(file).resolve().parent / value
-        if value and beside.exists():
-            run.extra[key] = str(beside)
+        given_in = Path(file).resolve()
+        places = [given_in.parent, *([run.project] if elsewhere and given_in.is_relative_to(run.project) else [])]
+        found = next((place / value for place in places if value and (place / value).exists()), None)
+        if found:
+            run.extra[key] = str(found)

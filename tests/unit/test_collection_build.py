@@ -64,6 +64,12 @@ def test_a_job_runs_by_the_playbook_of_the_collection(project):
     assert summary.parent.name in listed
 
 
+def test_a_job_file_of_the_collection_finds_its_program(project):
+    job = "@collections/ansible_collections/trainyard/cluster/jobs/digits.yml"
+    output = run(project, 2, "ansible-playbook", "trainyard.cluster.launch", "-i", "hosts.json", "-e", job, "--check")
+    assert "no torch" in output and "training/pytorch" not in output
+
+
 def test_a_role_a_module_and_a_filter(project):
     tasks = [
         {"ansible.builtin.include_role": {"name": "trainyard.cluster.dataset", "rolespec_validate": False},

@@ -31,9 +31,10 @@ def parse(values: Values, scheduler: str) -> Image | None:
     reference = values.text("job_image").strip()
     given = [key for key in _ONLY_WITH if values.given.get(key) not in (None, "", "auto", "missing", [], {})]
     if scheduler == "kubernetes" or not reference:
-        expected = "job_scheduler: ssh or slurm" if reference else "a job_image"
         why = "job_scheduler: kubernetes, whose pods have job_kubernetes" if reference else "no job_image"
         for key in given:
+            schedulers = "ssh" if key in ("job_image_copy", "job_registry_auth") else "ssh or slurm"
+            expected = f"job_scheduler: {schedulers}" if reference else "a job_image"
             values.wrong(key, f"{key} with {why}", expected, f"leave {key} out")
         return None
     kind = form(reference)

@@ -164,7 +164,8 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
         if job.image:
             expected, action = f"{package} in the image", "take another image, or correct job_packages or job_venv"
         elif not usual:
-            expected, action = f"{package} installed on every node", "run site.yml, or set job_venv to where it is"
+            expected = f"{package} installed on every node"
+            action = "run site.yml, set job_venv to where it is, or take it out of job_packages"
         needed = job.package_versions.get(package, "")
         if usual and not fits(usual, needed):
             action = "install such a version (site.yml with it in the role's packages), or correct job_packages"

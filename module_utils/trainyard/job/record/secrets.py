@@ -33,7 +33,9 @@ def forms(node_plan: Mapping[str, Any]) -> Forms:
         for each in {value, *value.splitlines()}:
             if len(each) >= MIN_LENGTH:
                 encoded = base64.b64encode(each.encode()).decode().rstrip("=")
-                found |= {each, json.dumps(each)[1:-1], repr(each)[1:-1], quote(each, safe=""), encoded}
+                found |= {each, json.dumps(each)[1:-1], repr(each)[1:-1], encoded}
+                # Python's quote() leaves slashes as they are, other programs do not.
+                found |= {quote(each), quote(each, safe="")}
     return tuple(sorted((each.encode() for each in found), key=lambda each: (-len(each), each)))
 
 

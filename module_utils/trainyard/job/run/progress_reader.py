@@ -81,6 +81,10 @@ class Reader:
 
     def read(self, line: str) -> Metrics | None:
         """Return the metrics of the next line, None if it is no progress line."""
+        # A note of ours may quote a program with its arguments, such as `--loss 1`.
+        if line.startswith("trainyard: "):
+            self.over = False
+            return None
         if self.pattern.pattern != DEFAULT_PATTERN:
             found = parse_line(line, self.pattern) or {}
             self.over = found.get("step", 0.0) >= found.get("steps", math.inf)

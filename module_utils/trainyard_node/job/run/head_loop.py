@@ -214,8 +214,7 @@ class HeadLoop:
 
     def ended(self, record: Message) -> Message:
         """Take the job's end; return the one that holds, which is the first."""
-        if not self.state.end:
-            self.state.end, self.state.ended_s = record, time.monotonic()
+        self.state.finish(now=now(), **record)
         return self.state.end
 
     def hurry(self) -> None:

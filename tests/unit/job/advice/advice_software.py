@@ -101,7 +101,7 @@ CASES = {
     ),
     "packages that are nowhere": lambda _: (
         World(packages=["torch"]).having(answers=at(other={"torch": "2.13.0"})),
-        {"set job_venv to where it is": {"venv": "/venvs/other"}},
+        {"set job_venv to where it is": {"venv": "/venvs/other"}, "take it out of job_packages": {"packages": []}},
     ),
     "another version of a package": lambda _: (
         World(packages=["torch>=3"]).having(answers=at(pytorch={"torch": "2.13.0"})),

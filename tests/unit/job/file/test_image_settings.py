@@ -52,6 +52,12 @@ def test_what_cannot_be_is_named(given_values, key, found):
     assert ("", key, found) in briefly(wrong(**given_values))
 
 
+def test_a_finding_names_a_scheduler_that_has_the_variable():
+    given = wrong(scheduler="kubernetes", image="a/b:1", image_copy="n1", mounts=["/a:/b"])
+    expected = {problem.check: problem.expected for problem in given}
+    assert expected == {"job_image_copy": "job_scheduler: ssh", "job_mounts": "job_scheduler: ssh or slurm"}
+
+
 def test_other_schedulers():
     assert make_job(scheduler="kubernetes", image="registry.example/torch:1", namespace="a").image is None
     with_mounts = wrong(scheduler="kubernetes", image="registry.example/torch:1", mounts=["/a:/b"])

@@ -32,6 +32,7 @@ def masked(text, *values):
         json.dumps({"KEY": VALUE}),
         str({"KEY": VALUE}),
         f"https://x/?key={quote(VALUE, safe='')}",
+        f"https://x/{quote(VALUE)}",
         base64.b64encode(VALUE.encode()).decode(),
     ],
 )

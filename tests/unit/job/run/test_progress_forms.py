@@ -184,3 +184,9 @@ def test_any_lines_can_be_read(lines):
         assert found is None or all(isinstance(value, float) for value in found.values())
     for found in read_lines(lines, DEFAULT_PATTERN):
         assert all(math.isfinite(found.get(name, 0.0)) for name in PLACES)
+
+
+@pytest.mark.parametrize("pattern", [DEFAULT_PATTERN, r"loss (?P<loss>[\d.]+)"])
+def test_a_note_of_ours_that_quotes_a_program_is_no_progress(pattern):
+    note = "trainyard: run.sh has ended; waiting for what it left running: python train.py step 1 loss 0.5"
+    assert read_lines(f"{note}\nstep 2 loss 0.25", pattern)[0]["loss"] == 0.25

@@ -14,6 +14,7 @@ from ansible.module_utils.trainyard_node.job.run.stop_grace import StopGrace, pr
 from job_cluster import Cluster, wait_for
 from job_samples import make_job, wrong
 from simulated_job import SimulatedJob
+from test_job_checkpoints import archive
 
 STOP = {"signal": "TERM", "grace_s": 60}
 # A file says that a process is up: the lines of two that print into one pipe may come mixed.
@@ -116,6 +117,19 @@ def test_a_rank_that_does_not_leave_is_ended_after_the_grace(tmp_path):
         saving = job.state()["saving"]
         assert (saving["asked"], saving["last_s"], saving["stayed"]) == (1, None, {"n1": [0]})
         assert "saved" not in log(head, 0)
+
+
+def test_a_checkpoint_from_before_a_stop_is_no_new_one(tmp_path):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/step_10.pt").write_bytes(archive())
+    watched = {"checkpoints": str(tmp_path / "saved")}
+    with Cluster(tmp_path, ["saves600"], stop={**STOP, "grace_s": 1}, n1=watched) as job:
+        started(job, job.head)
+        wait_for(lambda: (job.state().get("checkpoints") or {}).get("newest"), "the checkpoint to be found")
+        job.head.signal(signal.SIGTERM)
+        job.over()
+        job.all_ended()
+        assert (job.state()["saving"]["before"], job.state()["saving"]["after"]) == ("step_10.pt", "step_10.pt")
 
 
 def test_without_a_grace_ranks_are_ended_at_once(tmp_path):
