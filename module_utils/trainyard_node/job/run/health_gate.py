@@ -12,7 +12,6 @@ import os
 import pwd
 import shlex
 import shutil
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,6 @@ from ...hardware.device_health import read_devices
 from ...hardware.interfaces import read_networks
 from ...hardware.npu import read_npu
 from ...machine.tree import Tree
-from ...machine.users import user_name
 from ...nvidia import local_collective
 from .device_holders import held
 from .processes import OWN_TOOL
@@ -61,11 +59,8 @@ class Earlier(NamedTuple):
 
 
 def disk_findings(node_plan: NodePlan) -> list[Finding]:
-    """Find that the job's folder cannot be created, is in another user's folder, or has no room."""
+    """Find that the job's folder cannot be created, or has no room."""
     folder, limit = _existing(node_plan), node_plan["min_disk_mib"]
-    foreign = _foreign(Path(node_plan["job_dir"]).parents[1])
-    if foreign:
-        return [foreign]
     if not os.access(folder, os.W_OK):
         return [_unwritable(folder)]
     free_mib = shutil.disk_usage(folder).free >> 20
@@ -79,25 +74,6 @@ def _existing(node_plan: NodePlan) -> Path:
     """Return the job's folder, or the nearest one above it that exists."""
     folder = Path(node_plan["job_dir"])
     return next(each for each in (folder, *folder.parents) if each.exists())
-
-
-def _foreign(state: Path) -> Finding | None:
-    """Find that the folder of all jobs is another user's, who could exchange jobs: anybody may make it in /var/tmp."""
-    me = os.geteuid()
-    try:
-        there = state.stat()
-    except OSError:
-        return None
-    open_to_all = there.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
-    if not me or (there.st_uid in (0, me) and not open_to_all):
-        return None
-    found = (
-        f"{state} is of {user_name(there.st_uid) or f'uid {there.st_uid}'} with mode {stat.S_IMODE(there.st_mode):o}"
-    )
-    expected = f"a folder that only {user_name(me) or f'uid {me}'} and root can change"
-    return Finding(
-        OF_USER, found, expected, "move it away if nobody needs it, or set trainyard_state to another folder"
-    )
 
 
 def _unwritable(folder: Path) -> Finding:

@@ -123,18 +123,6 @@ def test_too_little_room(spec, tmp_path):
     assert finding.found.endswith(f" MiB free in {tmp_path}")
 
 
-@pytest.mark.parametrize(("owner", "mode"), [(1300, 0o755), (65534, 0o777)])
-def test_a_folder_of_jobs_that_others_can_change(spec, tmp_path, monkeypatch, owner, mode):
-    """Anybody may make /var/tmp/trainyard-NAME before its user does."""
-    monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    state = os.stat_result((0o40000 | mode, 0, 0, 0, owner, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(Path, "stat", lambda self, **how: state)
-    finding = health_gate._foreign(tmp_path)
-    assert finding.check == "trainyard_state" and finding.found.endswith(f"with mode {mode:o}")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert health_gate._foreign(tmp_path) is None
-
-
 @pytest.mark.parametrize(
     ("flag", "user", "check", "found"),
     [
