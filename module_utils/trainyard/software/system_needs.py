@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
 
-# Package managers by program: the family that names the packages, and the command. SUSE names most as Red Hat does.
+# Package managers by program: the family that names the packages, and the command.
 MANAGERS = {
     "apt-get": ("Debian", "sudo apt-get install -y"),
     "dnf": ("RedHat", "sudo dnf install -y"),
     "yum": ("RedHat", "sudo yum install -y"),
-    "zypper": ("RedHat", "sudo zypper install -y"),
+    "zypper": ("Suse", "sudo zypper install -y"),
 }
 
 
@@ -35,7 +35,9 @@ def findings(needs: Iterable[Need], manager: str) -> list[Finding]:
     family, command = MANAGERS.get(manager, ("", ""))
     for need in needs:
         parts.setdefault(need.what, []).append(need.part)
-        if package := str(need.packages.get(family) or ""):
+        # SUSE names most as Red Hat does.
+        names = need.packages if family != "Suse" else {"Suse": need.packages.get("RedHat"), **need.packages}
+        if package := str(names.get(family) or ""):
             packages[package] = None
         if need.otherwise:
             ways[need.otherwise] = None
