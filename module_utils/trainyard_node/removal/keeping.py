@@ -100,6 +100,8 @@ class Kept:
 
     def open(self) -> bool:
         """Open a window before the first change of a run; return whether the record is new."""
+        # The record may lie in the folder of jobs, which is made for it.
+        absent = [str(folder) for folder in self.folder.parents if not folder.exists()]
         with self.locked():
             record = self.read()
             first = record is None
@@ -108,6 +110,7 @@ class Kept:
             elif record["window"] is not None:
                 record = self._closed(record, interrupted=True)
             now = self.now(record["late"])
+            now["places"].update({path: {"kind": "absent"} for path in absent if path in now["places"]})
             new = {path: each for path, each in now["places"].items() if path not in record["places"]}
             for path, each in new.items():
                 if each["kind"] == "file":

@@ -220,6 +220,10 @@ class Undo:
         elif all(step.how == "empty" or step.path == planning.AGENT for step in left.steps):
             records = Path(self.settings.records)
             shutil.rmtree(records if _only_ours(records) else self.kept.folder)
+            # They may have been the last in the folder of jobs.
+            for step in left.steps:
+                if step.how == "empty":
+                    _empty(step)
 
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"

@@ -95,6 +95,15 @@ def test_a_node_is_as_before(machine):
     assert undo.read_plan(machine.settings, data=True)[0].steps == []
 
 
+def test_the_records_in_the_folder_of_jobs_go_with_it(machine):
+    machine.settings = machine.settings._replace(records=f"{machine.settings.state}/records")
+    keeping.Kept(machine.settings).open()
+    machine.install()
+    keeping.Kept(machine.settings).close()
+    machine.remove(data=True)
+    assert not (machine.folder / "var/trainyard").exists()
+
+
 def test_an_interrupted_run_and_a_second_one_are_undone_as_well(machine):
     before = machine.files()
     kept = keeping.Kept(machine.settings)
