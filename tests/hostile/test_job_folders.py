@@ -120,7 +120,7 @@ def test_what_a_job_has_is_for_its_user_alone(place, job_id):
     answer = start(place, job_id)
     folder = place.jobs / job_id
     assert answer["monitor_alive"], answer
-    assert folder.stat().st_mode & 0o777 == 0o750
+    assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.lstat().st_uid for path in [folder, *folder.rglob("*")]} == {place.owner.uid}
     assert ask("remove", job_id=job_id, job_dir=folder)["changed"] is True
     assert not folder.exists()

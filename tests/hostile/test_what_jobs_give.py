@@ -86,7 +86,7 @@ def test_no_value_becomes_a_line_of_the_script(tmp_path):
     subprocess.run(["bash", script], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
     assert "has no IPv4 address x'" in (tmp_path / "jobs/digits-1/logs/slurm.log").read_text()
     assert not list(tmp_path.rglob("owned"))
-    assert (tmp_path / "jobs/digits-1").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "jobs/digits-1").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("scheduler", ["ssh", "slurm", "kubernetes"])

@@ -38,5 +38,5 @@ def test_what_root_writes_is_what_is_documented(play, nodes):
     assert [path for path in sorted(lasting) if not allowed(path, True)] == []
     assert [path for path in sorted(left) if not allowed(path, False)] == []
     folder = node.host.file(f"/var/lib/trainyard/jobs/{run.job_id}")
-    assert (folder.user, folder.mode) == ("train", 0o750)
+    assert (folder.user, folder.mode) == ("train", 0o700)
     assert node.host.run(f"find {folder.path} -user root -o -perm /6000").stdout == ""

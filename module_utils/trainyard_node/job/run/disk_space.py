@@ -70,5 +70,5 @@ def gone(job_dir: Path, host: str) -> Message | None:
 def make_again(job_dir: Path, node_plan: Message) -> None:
     """Make the folder of a job again, with its plan and no secrets: how it ended is written there."""
     with contextlib.suppress(OSError):
-        job_dir.mkdir(mode=0o750, exist_ok=True)
+        job_dir.mkdir(mode=0o700, exist_ok=True)
         write_json(plan_path(job_dir), {**node_plan, "token": "", "secret_env": {}}, 0o600)

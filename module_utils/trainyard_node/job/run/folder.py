@@ -44,7 +44,7 @@ from .rank_exits import read_exits
 
 Record = dict[str, Any]
 # For the user and root only.
-MODE = 0o750
+MODE = 0o700
 # The jobs of all users: a user can rename or remove only their own folders.
 JOBS_MODE = 0o1775
 # Folders of each job, created first.
