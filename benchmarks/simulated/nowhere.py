@@ -58,8 +58,8 @@ class Connection(ConnectionBase):
         """Answer the question that the first line of the input names."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         head = json.loads((in_data or b"{}").partition(b"\n")[0])
-        good = {"findings": [], "programs": {}, "stale": False, "folders": []}
-        answer = {"node": self._node()} if head.get("question") == "probe" else good
+        answers: dict[Any, Any] = {"probe": lambda: {"node": self._node()}, "folders": lambda: {"folders": []}}
+        answer = answers.get(head.get("question"), lambda: {"findings": [], "programs": {}, "stale": False})()
         return 0, f"\n{head.get('mark')} {json.dumps(answer)}\n".encode(), b""
 
     def _node(self) -> dict[str, Any]:

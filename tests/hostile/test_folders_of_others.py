@@ -8,8 +8,8 @@ import pytest
 from ansible.module_utils.trainyard_node.job.plan import preflight
 from ansible.module_utils.trainyard_node.job.run import folder as job_folder
 from ansible.module_utils.trainyard_node.machine import as_user, open_folders, shared_folders
-from conftest import IS_ROOT
 
+IS_ROOT = os.geteuid() == 0
 NAME = ".trainyard-0123456789abcdef"
 ROOT_ONLY = pytest.mark.skipif(not IS_ROOT, reason="it changes users")
 

@@ -10,15 +10,19 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 
 
+def without_slow_lines(output):
+    """Return an output on one line, without what is printed where Ansible needs seconds to begin."""
+    said = re.sub(r"(?m)^  \d:\d\d:\d\d   (reading the inventory|the controller prepares) .*\n", "", output)
+    return " ".join(said.split())
+
+
 class Run:
     """The exit status of a program and its output, on one line as well."""
 
     def __init__(self, done):
         self.rc, self.stdout = done.returncode, done.stdout
         self.output = done.stdout + done.stderr
-        # A slow machine prints this line, a fast one does not.
-        told = re.sub(r"(?m)^  \d:\d\d:\d\d   (reading the inventory|the controller prepares) .*\n", "", self.output)
-        self.text = " ".join(told.split())
+        self.text = without_slow_lines(self.output)
 
     def expect(self, rc, *facts):
         """Assert the exit status and that the output has these facts, on one line."""

@@ -29,6 +29,7 @@ from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard_controller import tls_authority
 from ansible.module_utils.trainyard_node.job.run import checkpoint_poll, log_tail, rank_exits
 from ansible.module_utils.trainyard_node.job.schedulers import slurm
+from ansible.module_utils.trainyard_node.machine import install_lock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def show(value):
         *run_record.removed_text({"n1": value}, ["n1"]),
         mindspore_tls.day(value),
         ssh_mesh._date(value),
+        str(install_lock.Holder("n1", 7, value)),
         tls_authority.moment(value).isoformat(),
         use._time(int(value)),
         junit.junit({"cluster": "c", "elapsed_s": 1, "started": value, "phases": [phase]}),
@@ -88,7 +90,7 @@ def test_each_module_that_shows_a_given_time_does_so_above():
     shows |= {path.name for path in PROJECT.glob("plugins/**/*.py") if calls.search(path.read_text())}
     # No time that ssh_authority.py writes comes from a host; that of failure.py is tried below.
     others = {"ssh_authority.py", "failure.py"}
-    modules = (text, excluded_hosts, run_record, mindspore_tls, ssh_mesh, tls_authority, junit, use)
+    modules = (text, excluded_hosts, run_record, mindspore_tls, ssh_mesh, install_lock, tls_authority, junit, use)
     assert shows == {Path(module.__file__).name for module in modules} | others
 
 

@@ -134,12 +134,24 @@ ELSEWHERE = {
         r"set trainyard_(runs|state) to another folder",
         r"set trainyard_become: true",
     ),
+    "hosts of several kinds share a disk, or an index has no wheel for them": (
+        r"set trainyard_root to a folder of its own for (hosts of one kind|these hosts)",
+        r"if nothing uses that environment, remove it",
+        r"name a wheel that fits in \S+, for these hosts alone if others have another machine",
+        r"choose a version of \S+ that has a wheel for it, hosts that fit",
+        r"name an index folder with such a wheel \(\S+, \S+\)",
+    ),
     "another user logs in": (
         r"leave trainyard_manage_system out",
         r"move it away if nobody needs it",
         r"set ansible_user to \S+ there trainyard_user to the login of all hosts",
         r"set trainyard_root to a folder that the user can make on all hosts",
         r"set trainyard_root, trainyard_state ask the administrator for: sudo install -d -o \S+ \S+",
+    ),
+    "an administrator installs what a user may not": (
+        r"ask the administrator for: .+",
+        r"install python\S+( as the system has it, with venv inside| with its modules venv ensurepip)?( \(\S+\))?",
+        r"name an interpreter that (makes virtual environments \(\S+\)|has it)",
     ),
     "the client and the API of Kubernetes answer": (
         r"ask the administrator of the cluster for (them|the rights of docs/kubernetes.md)",

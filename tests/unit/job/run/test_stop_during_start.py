@@ -8,6 +8,7 @@ from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import processes
+from ansible_run import without_slow_lines
 from job_cluster import PATIENCE_S, wait_for
 from job_samples import saved_plan
 from test_interrupts import launch, play  # noqa: F401 (a fixture)
@@ -23,7 +24,7 @@ class Stop:
 
     @property
     def said(self):
-        return " ".join(self._screen.read_text().split())
+        return without_slow_lines(self._screen.read_text())
 
     def end(self):
         """Its exit status, and what it said."""
