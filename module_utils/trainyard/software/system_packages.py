@@ -6,7 +6,10 @@ The roles know the names of Debian, of Red Hat's family (RHEL, Rocky, openEuler,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..findings.findings import Finding
 
 _FAMILIES = {
     **dict.fromkeys(("debian", "ubuntu"), "debian"),
@@ -17,6 +20,8 @@ _FAMILIES = {
 # Their editions for desktops are of Debian's family, and name it in ID_LIKE.
 _SERVERS = dict.fromkeys(("kylin", "uos"), "redhat")
 _COMMANDS = {"debian": "apt install", "redhat": "dnf install", "suse": "zypper install"}
+# What Ansible calls a family, as roles do. SUSE names most packages as Red Hat does.
+_IN_ROLES = {"debian": ("Debian",), "redhat": ("RedHat",), "suse": ("Suse", "RedHat")}
 # Packages that frameworks and compiled extensions need at most.
 _USUAL = {
     "debian": ("python3-venv", "libgomp1", "g++", "python3-dev"),
@@ -50,3 +55,30 @@ def venv(kind: str, version: str) -> str:
     if kind in _COMMANDS:
         return f"install python3 as the system has it, with venv inside ({command(kind, ['python3'])}), or {another}"
     return f"install python{version} with its modules venv and ensurepip, or {another}"
+
+
+class Need(NamedTuple):
+    """A file or program that the system lacks, the part of the software that needs it, and its package by family."""
+
+    what: str
+    part: str
+    packages: Mapping[str, Any]
+    # Another way than the package.
+    otherwise: str = ""
+
+
+def needs_findings(needs: Sequence[Need], kind: str) -> list[Finding]:
+    """Return one finding on all that is missing on a system of this family, for its administrator."""
+    parts: dict[str, list[str]] = {}
+    for need in needs:
+        parts.setdefault(need.what, []).append(need.part)
+    if not parts:
+        return []
+    named = (next(filter(None, map(need.packages.get, _IN_ROLES.get(kind, ()))), "") for need in needs)
+    packages = sorted({str(name) for name in named if name})
+    send = f"sudo {_COMMANDS[kind]} {' '.join(packages)}" if packages else "the packages that have them"
+    ways = dict.fromkeys(f"; or {need.otherwise}" for need in needs if need.otherwise)
+    found = ", ".join(f"no {what} (for {', '.join(dict.fromkeys(names))})" for what, names in parts.items())
+    expected = "what only root can install, as trainyard_manage_system is false"
+    action = f"ask the administrator for: {send}{''.join(ways)}"
+    return [Finding("packages of the system", found, expected, action)]

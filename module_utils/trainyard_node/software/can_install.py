@@ -7,22 +7,22 @@ of a complete part need not check it again.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import requested, system_needs
+from ...trainyard.software import requested
 from ...trainyard.software.image import FRAMEWORKS
 from ...trainyard.software.requirements import systems_with, without_password
-from ...trainyard.software.system_needs import Need
+from ...trainyard.software.system_packages import Need, needs_findings
 from ..machine import shared_folders
 from ..machine.as_user import JobError
 from . import addresses, apt_offers, datasets, locked_packages, package_index
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification, missing_from_system
+from .system_family import system_family
 
 # Defaults of an environment's arguments.
 PLAIN: dict[str, Any] = {
@@ -78,7 +78,7 @@ def can_install(
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]
-    found += system_needs.findings(needs, next(filter(shutil.which, system_needs.MANAGERS), ""))
+    found += needs_findings(needs, system_family())
     found += locked_packages.findings(**locked) if locked else []
     found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
     waiting = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]

@@ -103,7 +103,7 @@ def test_another_run_changes_nothing(site):
 
 def test_what_needs_root_is_said_before_anything_is_done(site, node_names):
     site(trainyard_frameworks=["pytorch", "container_runtime"]).fails(
-        "Nothing was changed", f"on {host_list(node_names[:-1])}", "sudo apt-get install -y crun podman uidmap"
+        "Nothing was changed", f"on {host_list(node_names[:-1])}", "sudo apt install crun podman uidmap"
     ).changes_nothing()
 
 

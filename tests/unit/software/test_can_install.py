@@ -340,23 +340,24 @@ def test_hosts_that_share_the_folder_of_software_are_named(tmp_path, hosts):
     assert [*tmp_path.iterdir()] == [tmp_path / "play.yml"]
 
 
-LIBRARY = {"file": "libnone.so.7", "packages": {"Debian": "libnone7", "RedHat": "libnone"}}
+LIBRARY = {"file": "libnone.so.7", "packages": {"Debian": "libnone7", "RedHat": "libnone", "Suse": "libnone-suse"}}
 TOOL = {"file": "no-such-tool", "packages": {"Debian": "tool", "RedHat": "tool-devel"}}
 
 
 @pytest.mark.parametrize(
-    ("manager", "send"),
+    ("kind", "send"),
     [
-        ("apt-get", "sudo apt-get install -y libnone7 python3.11-venv tool"),
-        ("dnf", "sudo dnf install -y libnone tool-devel"),
-        ("zypper", "sudo zypper install -y libnone tool-devel"),
+        ("debian", "sudo apt install libnone7 python3.11-venv tool"),
+        ("redhat", "sudo dnf install libnone tool-devel"),
+        ("suse", "sudo zypper install libnone-suse tool-devel"),
         ("", "the packages that have them"),
     ],
 )
-def test_what_only_root_can_install_is_one_list_for_the_administrator(tmp_path, monkeypatch, manager, send):
+def test_what_only_root_can_install_is_one_list_for_the_administrator(tmp_path, monkeypatch, kind, send):
     python = Interpreter("/usr/bin/python3", (3, 11, 2), can_make_environments=False)
     monkeypatch.setattr(python_environment, "describe", lambda name: python)
-    monkeypatch.setattr(shutil, "which", lambda name, path=None: name if name == manager else None)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    monkeypatch.setitem(can_install.__globals__, "system_family", lambda: kind)
     built = {**TOOL, "file": "another-tool", "unless": str(tmp_path)}
     environment = {**ENVIRONMENT, "path": str(tmp_path / "venv"), "packages": ["torch==2.13.0"]}
     environment["interpreter"] = "python3"
