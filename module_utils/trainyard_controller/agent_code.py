@@ -83,7 +83,9 @@ try:
                 shutil.rmtree(new)
                 if not is_private(folder):
                     raise
-            for name in os.listdir(base):
+            # Others keep their own folders in ~/.cache/trainyard: only ours go.
+            ours = [name for name in os.listdir(base) if len(name) == 64 or name.startswith("new-")]
+            for name in ours:
                 if os.stat(os.path.join(base, name)).st_mtime < time.time() - 30 * 86400:
                     shutil.rmtree(os.path.join(base, name), True)
         except OSError:

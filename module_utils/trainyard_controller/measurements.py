@@ -102,7 +102,7 @@ def verify_pairs(
 ) -> dict[str, Any]:
     """Check nodes by the measurements of pairs, earlier ones and this run's: `stragglers`, `measurements`, `text`.
 
-    `expected` is in GB/s, `tolerance` the fraction of it that a node may lack.
+    `expected` is in GB/s, `tolerance` the fraction of the healthy bandwidth that a node may lack.
     """
     limits = Limits()
     if tolerance is not None:

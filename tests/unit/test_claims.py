@@ -9,6 +9,9 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.run import rank_connections as meeting
+from ansible.module_utils.trainyard.job.run.failure_kinds import EXIT, FAILURE
+from ansible.module_utils.trainyard.job.schedulers import plan_shape
+from ansible.module_utils.trainyard.verify.straggler_limits import Limits
 from job_samples import make_job
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,27 @@ def test_nccl_tests_are_no_default():
     assert options["trainyard_nvidia"]["default"] == ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"]
     page = (PROJECT / "docs/nvidia.md").read_text()
     assert "nccl-tests on request" in page
+
+
+def test_the_page_of_the_plan_has_all_its_fields():
+    page = (PROJECT / "docs/plan.md").read_text()
+    names = {name.lstrip("?") for fields in (plan_shape._FIELDS, plan_shape._HOST) for name in fields}
+    assert {"busy_devices", "as_first"} <= names and [name for name in sorted(names) if f"`{name}`" not in page] == []
+
+
+def test_the_page_of_a_run_has_all_fields_of_failures():
+    page = (PROJECT / "docs/summary.md").read_text()
+    names = {name.lstrip("?") for fields in (FAILURE.all, *FAILURE.kinds.values(), EXIT) for name in fields}
+    assert {"attempt", "oom_kills", "folder"} <= names and [
+        each for each in sorted(names) if f"`{each}`" not in page
+    ] == []
+
+
+def test_the_limits_of_pairs_are_those_of_the_pages():
+    rows = dict(
+        re.findall(r"^\| `(pair_\w+)` \| none \| (.+) \|$", (PROJECT / "docs/measuring.md").read_text(), re.MULTILINE)
+    )
+    assert rows["pair_busbw"].endswith(f" {Limits.fraction:g}") and f" {Limits.tolerance:g}," in rows["pair_tolerance"]
 
 
 def test_every_validated_role_notes_its_requirements():

@@ -15,6 +15,7 @@ from typing import Any
 from ...trainyard.findings.findings import Finding
 from ...trainyard.removal import record as rules
 from ...trainyard.removal.places import DATA, EMPTY, FOLDER, OWN, Settings, our_lines, ours_by_name, places
+from ..machine import open_folders
 from ..machine.json_files import write_text
 from ..machine.private import PrivateError, expect_safe, opened
 from . import state
@@ -28,10 +29,12 @@ _SOFTWARE = ("venvs", "openmpi", "nccl", "cudnn", "cuda", ".")
 class KeptError(Exception):
     """The record cannot be used, as `finding` says."""
 
-    def __init__(self, found: str, action: str) -> None:
+    def __init__(
+        self, found: str, action: str, expected: str = "the record that site.yml keeps, which only root can change"
+    ) -> None:
         """Note what was found."""
         super().__init__(found)
-        self.finding = Finding("record", found, "the record that site.yml keeps, which only root can change", action)
+        self.finding = Finding("record", found, expected, action)
 
 
 class Kept:
@@ -54,9 +57,21 @@ class Kept:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def _expect_own(self) -> None:
+        """Expect that no other user has made the folder of jobs or of records, below one in which every user may."""
+        for folder in (Path(self.settings.state), self.folder) if os.geteuid() else ():
+            place = open_folders.of_another(folder, os.geteuid())
+            if place:
+                raise KeptError(str(place), open_folders.action(place), open_folders.EXPECTED)
+
     def _make(self) -> None:
-        for folder in (self.folder.parent, self.folder, self.folder / "before"):
-            folder.mkdir(mode=0o755 if folder == self.folder.parent else 0o700, parents=True, exist_ok=True)
+        self._expect_own()
+        try:
+            for folder in (self.folder.parent, self.folder, self.folder / "before"):
+                folder.mkdir(mode=0o755 if folder == self.folder.parent else 0o700, parents=True, exist_ok=True)
+        except PermissionError as error:
+            action = "set trainyard_state, or trainyard_records, to a folder in which the login may write"
+            raise KeptError(f"{error.filename} cannot be made", action, "a folder for the record of site.yml") from None
         try:
             expect_safe(self.folder)
         except PrivateError as error:
@@ -66,6 +81,7 @@ class Kept:
 
     def read(self) -> rules.Record | None:
         """Return the record, None without one. Raises KeptError."""
+        self._expect_own()
         try:
             expect_safe(next(parent for parent in self.path.parents if parent.exists()))
             with opened(self.path) as file:

@@ -305,6 +305,22 @@ def test_a_node_keeps_the_agent_and_says_when_it_lacks_it(tmp_path, monkeypatch)
         shutil.rmtree(home / named, ignore_errors=True)
 
 
+def test_only_agents_that_nobody_uses_are_removed(tmp_path, monkeypatch, request):
+    # As an ordinary user, whose folder others use, too.
+    ordinary = agent_code._BOOTSTRAP.replace("os.geteuid() == 0 else", "False else")
+    assert ordinary != agent_code._BOOTSTRAP
+    monkeypatch.setattr(agent_code, "_BOOTSTRAP", ordinary)
+    agent_code.command.cache_clear()
+    request.addfinalizer(agent_code.command.cache_clear)
+    folders = {name: tmp_path / ".cache/trainyard" / name for name in ("a" * 64, "b" * 64, "new-x", "images", "digits")}
+    for name, folder in folders.items():
+        folder.mkdir(parents=True)
+        if name[0] != "b":
+            os.utime(folder, (0, 0))
+    assert bootstrap(tmp_path, agent_code.message("mark", "folders", SHARED, {}, 30, True)) == {"folders": []}
+    assert {name for name, folder in folders.items() if folder.exists()} == {"b" * 64, "images", "digits"}
+
+
 def agent_home(tmp_path):
     return Path("/var/cache/trainyard") if os.geteuid() == 0 else tmp_path / ".cache" / "trainyard"
 

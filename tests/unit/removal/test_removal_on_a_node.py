@@ -3,6 +3,7 @@
 import errno
 import os
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.removal.places import DATA, EMPTY, FOLDER, OWN, Place, Settings
@@ -102,6 +103,32 @@ def test_the_records_in_the_folder_of_jobs_go_with_it(machine):
     keeping.Kept(machine.settings).close()
     machine.remove(data=True)
     assert not (machine.folder / "var/trainyard").exists()
+
+
+@pytest.mark.parametrize("foreign", ["state", "records"])
+def test_an_ordinary_user_keeps_no_record_where_others_write(machine, monkeypatch, foreign):
+    """Another user has made /var/tmp/trainyard-USER before."""
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or 4711)
+    folder = Path(getattr(machine.settings, foreign))
+    machine.write("var/other", "")
+    folder.parent.chmod(0o1777)
+    folder.mkdir()
+    folder.chmod(0o777)
+    for change in (keeping.Kept(machine.settings).open, lambda: undo.read_plan(machine.settings, data=True)):
+        with pytest.raises(keeping.KeptError) as error:
+            change()
+        assert str(folder) in error.value.finding.found and "of root" in error.value.finding.expected
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_of_records_that_cannot_be_made_is_a_finding(machine, monkeypatch):
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(keeping.KeptError) as error:
+        keeping.Kept(machine.settings).open()
+    assert error.value.finding.found == f"{machine.settings.records} cannot be made"
 
 
 def test_an_interrupted_run_and_a_second_one_are_undone_as_well(machine):

@@ -98,11 +98,13 @@ class Sender:
             return late or not any(queue.events for queue in self._queues)
 
     def _run(self, queue: Queue, receiver: Message) -> None:
-        tries = 0
+        tries, tried = 0, None
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: queue.events)
                 event = queue.events[0]
+            # A newer event may have replaced the one that was tried, and has all its tries.
+            tries, tried = tries if event is tried else 0, event
             try:
                 self._deliver(receiver, event)
                 why, again = "", False
@@ -119,7 +121,6 @@ class Sender:
                     self._pause(events.pause_s(tries))
                 else:
                     queue.done(event, why)
-                    tries = 0
             if news:
                 # Into the monitor's log.
                 print(f"events to {queue.to}: {why}", flush=True)

@@ -189,6 +189,21 @@ def test_one_receiver_waits_for_no_other(receiver, sending, tmp_path):
     assert stat.S_IMODE((tmp_path / "events.jsonl").stat().st_mode) & 0o137 == 0
 
 
+def test_an_event_that_replaces_another_one_has_all_its_tries(receiver, sending, monkeypatch):
+    monkeypatch.setattr(events, "MAX_TRIES", 3)
+    monkeypatch.setattr(events, "pause_s", lambda tries: 0.05 if tries < 2 else 1.0)
+    told = sending({"url": receiver.up().url}, starts=False)
+    receiver.statuses = [500] * 4
+    queue = told._queues[0]
+    for number in (1, 2):
+        with told._changed:
+            queue.add({"event": "progress", "id": str(number), "text": ""})
+            told._changed.notify_all()
+        wait_for(lambda number=number: len(receiver.requests) == 2 * number, "two tries")
+    stands(told, sent=1, waiting=0, lost=0)
+    assert [said["id"] for said in receiver.events()] == ["1", "1", "2", "2", "2"]
+
+
 def test_a_refusal_and_a_redirect_are_final(receiver, sending):
     elsewhere = Receiver().up()
     receiver.statuses, receiver.headers = [404, 307], {"Location": elsewhere.url}
