@@ -101,7 +101,7 @@ def test_a_new_node_is_not_told_of_a_tampered_repository(call, source, published
         found = only(call("nvidia_source", source))["found"]
         assert "its package list does not fit the signed sums. apt says: E: Failed to fetch" in found
         failed = call("nvidia_source", source, check=False)
-        assert failed["msg"].endswith("or take another mirror. Nothing was changed.")
+        assert "or take another mirror" in failed["msg"] and failed["msg"].endswith("Nothing was changed.")
         assert last.run(f"ls {FILES}").stdout == ""
         assert last.run("sudo apt-get update && sudo apt-get check").rc == 0
     finally:
