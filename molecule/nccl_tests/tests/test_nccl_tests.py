@@ -157,7 +157,7 @@ def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, give
     done = role("--limit", "n1", **given).fails(said)
     assert ("#error this commit does not compile" in done.text) == ("make said" in said)
     assert first.check_output(STATE) == before
-    assert first.run("ls -d /opt/trainyard/.nccl-tests*").rc != 0
+    assert first.run("ls -d /opt/trainyard/.nccl-tests-building*").rc != 0
 
 
 @pytest.mark.parametrize(
