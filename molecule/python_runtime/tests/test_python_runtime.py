@@ -85,9 +85,9 @@ def test_a_foreign_folder_is_not_touched(run, bare):
     assert bare.file(f"{OTHER}/precious").exists
 
 
-def test_a_package_that_was_removed_comes_back(run, node):
+def test_a_package_that_was_removed_comes_back(run, bare):
     assert run().rc == 0
-    node.check_output(f"sudo {OTHER}/bin/pip uninstall --quiet --yes markupsafe")
+    bare.check_output(f"sudo {OTHER}/bin/pip uninstall --quiet --yes markupsafe")
     run(step="verify").fails(f"{OTHER} differs from what is requested: markupsafe 3.0.4 is not installed")
     run().expect(0, "reasons: markupsafe 3.0.4 is not installed")
     assert run(step="verify").rc == 0
