@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
@@ -18,9 +19,7 @@ from .value_sources import leaves, place_of, reason_of, undefined_name
 
 def findings(run: InputRun) -> list[Finding]:
     """Return why the playbook cannot read its job."""
-    job = {name: each.default for name, each in run.documented.items() if name.startswith("job_")}
-    host = run.inventory.get_host("localhost")
-    variables = {**job, **run.manager.get_vars(play=run.play, host=host)}
+    job, variables = _variables(run)
     if variables["job_name"] is None and variables["job_command"] is None:
         return [job_file.no_job(run.job_files)]
     found = [job_file.without(name) for name in ("job_name", "job_command") if variables[name] is None]
@@ -38,6 +37,26 @@ def findings(run: InputRun) -> list[Finding]:
     # A site's inventory may have variables of several schedulers; those of a job file are for this job.
     given = [(name, value) for name, value in run.extra.items() if not any(map(inputs.is_template, chosen.values()))]
     return found + list(filter(None, (job_file.unread(name, value, chosen, place_of(name)) for name, value in given)))
+
+
+def undefined(run: InputRun, others: Iterable[Finding]) -> list[Finding]:
+    """Return the variables that templates of the job use and nothing sets, without those that `others` name.
+
+    A template of the job may use one of the inventory, whose finding is there already.
+    """
+    told = {_of_variable(finding) for finding in others}
+    return [finding for finding in _templates(run, *_variables(run)) if _of_variable(finding) not in {"", *told}]
+
+
+def _of_variable(finding: Finding) -> str:
+    """Return the start of a finding about a variable that nothing sets, which names it; "" of any other finding."""
+    return finding.found.partition(",")[0] if finding.found.startswith("no variable ") else ""
+
+
+def _variables(run: InputRun) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the defaults of a job's variables, and all variables as the job has them."""
+    job = {name: each.default for name, each in run.documented.items() if name.startswith("job_")}
+    return job, {**job, **run.manager.get_vars(play=run.play, host=run.inventory.get_host("localhost"))}
 
 
 def _templates(run: InputRun, job: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:

@@ -77,15 +77,19 @@ class CallbackModule(CallbackBase):
 
 def check(run: InputRun) -> list[Finding]:
     """Correct the input of a run where possible, and return the findings about the rest."""
-    findings = input_options.read_options(run) + input_options.read_job_file(run)
+    unread = findings = input_options.read_options(run) + input_options.read_job_file(run)
     input_options.resolve_beside_job_file(run)
-    findings += input_variables.convert_extra(run) + input_variables.convert_inventory(run)
+    findings = findings + input_variables.convert_extra(run) + input_variables.convert_inventory(run)
     written = input_cluster.written(run)
     by_default = input_cluster.set_defaults(run, written)
     findings += input_variables.undefined(run) + input_cluster.share_with_controller(run, by_default)
     findings += input_cluster.node_names(run) + input_cluster.values(run, written)
+    named = {finding.check for finding in findings}
+    others = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
+    findings += [finding for finding in others if finding.check not in named]
+    if not (run.is_of_project and run.playbook.name in ("launch.yml", "drill.yml")):
+        return findings
     if not findings:
-        findings = input_variables.not_allowed(run) + input_cluster.runs(run) + input_cluster.group_by(run)
-    if not findings and run.is_of_project and run.playbook.name in ("launch.yml", "drill.yml"):
-        findings = input_launch.findings(run)
-    return findings
+        return input_launch.findings(run)
+    # The other rules need correct values. A file that cannot be read may set the variables that templates use.
+    return findings + ([] if unread else input_launch.undefined(run, findings))

@@ -58,6 +58,7 @@ def node_facts(number=0, *, devices=0, cpus=8, **changes):
     return {
         "hostname": f"n{number + 1}",
         "cpus": cpus,
+        "uid": 0,
         "accelerators": {
             "vendor": "nvidia" if devices else "none",
             "devices": [{"index": index} for index in range(devices)],

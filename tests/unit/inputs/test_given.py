@@ -5,7 +5,7 @@ import json
 
 import pytest
 from ansible_run import PROJECT, extra
-from documented import HERE, KNOWN, SPECS
+from documented import HERE, KNOWN, SMALLEST, SPECS
 
 CLUSTER = sorted(SPECS[""]["all"]["options"])
 TWO = f"compute: {{hosts: {{n1: {HERE}, n2: {HERE}}}}}\n"
@@ -113,6 +113,33 @@ def test_undefined_variables_of_a_job_file_are_named_with_their_lines(playbook, 
         "do did you mean trainyard_cluster?",
         f"job_env found {{{{ broken in {here}/job.yml, line 5: ",
         f"job_nodes found 'two' in {here}/job.yml, line 6",
+    )
+
+
+def test_all_kinds_of_problems_come_in_one_list(playbook, tmp_path, here):
+    """Each kind once waited for the kind before it: the user corrected one, and met the next."""
+    job = tmp_path / "job.yml"
+    job.write_text(
+        "job_name: x\njob_laucher: torchrun\njob_nodes: many\n"
+        'job_command: [python, "{{ lr }}", "{{ trainyard_state }}"]\n'
+    )
+    inventory = SMALLEST.replace("}}\n", '}, vars: {trainyard_root: "{{ nope }}/x"}}\n')
+    run = playbook("launch.yml", *extra(f"job={job}", "trainyard_runs=/proc/runs"), inventory=inventory)
+    run.expect(
+        2,
+        "5 findings in what was given.",
+        f"found unknown variable job_laucher in {here}/job.yml, line 2",
+        f"job_nodes found 'many' in {here}/job.yml, line 3",
+        "found no variable nope, which stands in trainyard_root",
+        "trainyard_runs found /proc: nobody can make files there",
+        f"found no variable lr, which stands in job_command in {here}/job.yml, line 4",
+    )
+    assert run.output.count("no variable nope") == 1
+    job.write_text('job_name: x\njob_command: [python, "{{ lr }}\nlr: 1\n')
+    run = playbook("launch.yml", *extra(f"job={job}", "job_source={{ lr }}"))
+    run.expect(2, "1 finding in what was given.")
+    playbook("playbooks/jobs.yml", *extra("jobs_state=ended", "jobs_days=few")).expect(
+        2, "2 findings in what was given.", "jobs_state", "jobs_days found 'few'"
     )
 
 

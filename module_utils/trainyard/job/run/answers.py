@@ -178,7 +178,7 @@ IMAGE = {
 NODE = {
     **dict.fromkeys(("hostname", "fingerprint"), str),
     **dict.fromkeys(("boot_id", "container"), MAYBE_TEXT),
-    "cpus": int,
+    **dict.fromkeys(("cpus", "uid"), int),
     "packages": Each(MAYBE_TEXT),
     "accelerators": {"vendor": MAYBE_TEXT, "?driver": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
     "?image": IMAGE,

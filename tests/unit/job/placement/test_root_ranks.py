@@ -1,10 +1,15 @@
 """Ranks that would run as root: refused where Ansible becomes root, a warning where it is root already."""
 
+import os
+
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement import root_ranks
 from ansible.module_utils.trainyard.job.plan.plan import warnings_text
+from ansible.module_utils.trainyard.job.run.answers import checked
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 from job_samples import make_job, member
 
 
@@ -40,3 +45,9 @@ def test_the_warning_has_the_hosts_and_an_action():
 def test_ranks_as_root_are_refused_where_ansible_becomes_root():
     assert [each.found for each in root_ranks.findings("root", becomes=True)] == ["root"]
     assert root_ranks.findings("root", becomes=False) == root_ranks.findings("train", becomes=True) == []
+
+
+def test_the_plan_gets_the_user_of_the_agent():
+    """Without it among the facts that are kept, no launch had the warning."""
+    node = read_node(Tree(), packages=[], venv=None, user=None)
+    assert checked("probe", {"node": node}, "n1")["node"]["uid"] == os.geteuid()
