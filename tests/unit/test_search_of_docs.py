@@ -18,7 +18,7 @@ def pages_of(tmp_path_factory):
     site = tmp_path_factory.mktemp("site")
     only = ["-D", "include_patterns=docs/guide*.md", "-D", "root_doc=docs/guides", "-D", "html_theme=basic"]
     argv = ["-m", "sphinx", "-q", "-Q", *only, "-c", PROJECT / "docs", PROJECT, site]
-    subprocess.run([sys.executable, *map(str, argv)], check=True, cwd=PROJECT, timeout=120)
+    subprocess.run([sys.executable, *map(str, argv)], check=True, cwd=PROJECT, timeout=600)
     index = json.loads((site / "searchindex.js").read_text().removeprefix("Search.setIndex(").removesuffix(")"))
 
     def found(query):

@@ -145,7 +145,7 @@ def test_one_dead_host_among_more_than_are_visited_at_once(ask, tmp_path):
     hosts = {f"n{number}": {**simulated, "simulated_address": "10.0.0.1"} for number in range(60)}
     hosts["n57"] = REFUSED
     answers, _ = ask(hosts)
-    assert [host for host, answer in answers.items() if "findings" not in answer] == ["n57"]
+    assert [host for host, answer in answers.items() if "folders" not in answer] == ["n57"]
     assert answers["n57"]["unreachable"] is True
 
 
