@@ -95,8 +95,8 @@ def exit_text(failure: Mapping[str, Any]) -> str:
     if failure.get("signal"):
         return f"killed by {signal_name(int(failure['signal']))}"
     if failure.get("exit_code") is None:
-        # systemd has no exit status where a unit did not get as far as a process.
-        return f"no exit code, systemd says {failure.get('result') or 'nothing'}"
+        # A node without room for one more process or thread has none.
+        return f"no exit code ({failure.get('result') or 'unknown'})"
     number = killed_by(failure)
     shown = f" ({-number}, {signal_name(number)})" if number and failure["exit_code"] == 256 - number else ""
     return f"exit code {failure['exit_code']}{shown}"

@@ -33,7 +33,7 @@ from .rank_connections import Meeting
 from .rank_exits import ROOM, Exit, ranks_ended
 from .slow_ranks import Sampler
 from .stacks import Taker
-from .supervisors import Children, Supervisor, Terminator, Units
+from .supervisor import Supervisor, Terminator
 
 # How long the end of a job waits until checkpoints have their names back, in seconds.
 RESTORE_S = 10.0
@@ -51,9 +51,7 @@ class NodeRunner:
         self.job_dir = job_dir
         self.node_plan: Message = json.loads((job_dir / "node_plan.json").read_text())
         node_plan, self.host = self.node_plan, str(self.node_plan["host"])
-        # The processes of a spare, and those after other nodes were left out, are unknown when root makes units.
-        by_units = node_plan["supervision"] == "systemd" and not {"places", "fewer"} & node_plan.keys()
-        self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
+        self.supervisor = Supervisor(job_dir, node_plan)
         self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
         self.checkpoints = Watch(job_dir, self._checkpoints_here())

@@ -19,14 +19,14 @@ _EVENTS = "/sys/fs/cgroup{}/memory.events"
 _COUNT = re.compile(r"^oom_kill (\d{1,18})$", re.MULTILINE)
 
 
-def read(machine: Tree, slice_name: str) -> dict[str, int]:
+def read(machine: Tree, unit: str) -> dict[str, int]:
     """Return the counters as `job` and `machine`; without those that this kernel does not have.
 
-    `slice_name` is the slice of this process's job, "" where it has none. `machine` counts in the nearest group around
+    `unit` is that of this process's job, "" where it has none. `machine` counts in the nearest group around
     this process that counts, such as its container, otherwise on the whole machine.
     """
     group = _group(machine)
-    of_job = re.search(rf"^.*/{re.escape(slice_name)}(?=/|$)", group) if slice_name else None
+    of_job = re.search(rf"^.*/{re.escape(unit)}(?=/|$)", group) if unit else None
     around = [_EVENTS.format(str(path).rstrip("/")) for path in (PurePosixPath(group), *PurePosixPath(group).parents)]
     files = {"job": [_EVENTS.format(of_job[0])] if of_job else [], "machine": [*around, "/proc/vmstat"]}
     found = {}
