@@ -341,7 +341,7 @@ def print_end(job_dir: str, rank: str, status: str) -> None:
     from ....trainyard.job.run.causes import lost_peer
     from ....trainyard.job.run.failure import of_last_attempt
     from ....trainyard.job.run.restart_rules import evidence
-    from ...machine.json_files import end_of
+    from ...machine.json_files import end_of, read_object
     from ...machine.tree import Tree
     from . import oom_kills
 
@@ -349,9 +349,11 @@ def print_end(job_dir: str, rank: str, status: str) -> None:
     lost = lost_peer(log)
     # A log does not say why its rank was killed.
     found = {} if int(status) == 128 + _SIGKILL else {"lost its peer": lost} if lost else evidence(log)
-    kills = oom_kills.of_login(Tree())
+    node_plan = _read_node_plan(job_dir)
+    before = {"job": 0, **read_object(f"{job_dir}/{oom_kills.BEFORE}")}
+    kills = oom_kills.since(before, oom_kills.read(Tree(), node_plan.get("unit", "")))
     # A container may have a group elsewhere.
-    if kills or (kills == 0 and not _read_node_plan(job_dir).get("container")):
-        found["oom kills"] = str(kills)
+    if kills.get("oom_of_job") and (kills["oom_kills"] or not node_plan.get("container")):
+        found["oom kills"] = str(kills["oom_kills"])
     for name, line in found.items():
         print(f"trainyard: rank {rank} {name}: {line}")

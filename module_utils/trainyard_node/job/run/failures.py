@@ -17,7 +17,7 @@ from ....trainyard.job.record.secrets import Forms, mask_text
 from ....trainyard.job.run import causes, messages
 from ....trainyard.job.run import failure as failures
 from ....trainyard.job.run.messages import Message
-from ...machine.json_files import end_of
+from ...machine.json_files import end_of, keep_json
 from ...machine.tree import Tree
 from . import agent_ranks, device_holders, oom_kills, port_holder
 from .disk_space import full, shared_memory
@@ -43,6 +43,9 @@ class Failures:
         self._held.begin_attempt()
         self._beside = None
         self._oom_before = self._oom_kills()
+        if self.node_plan.get("launcher") == "mpirun":
+            # For its ranks, whose ends are in mpirun's log on another node (execute.py).
+            keep_json(self.job_dir / oom_kills.BEFORE, self._oom_before)
 
     def _oom_kills(self) -> dict[str, int]:
         return oom_kills.read(Tree(), self._unit)

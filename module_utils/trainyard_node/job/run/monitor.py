@@ -112,7 +112,7 @@ class Monitor:
         """Inspect this node's processes; those that end because the node goes down have not failed."""
         changed = self.runner.inspect()
         if changed and self.runner.report["failures"]:
-            # systemd ends sessions, and so ranks of mpirun, at the same time as this monitor.
+            # A rank may notice it before this monitor does.
             self._leaves_with_node()
         return changed
 

@@ -25,6 +25,7 @@ from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
 from .checkpoint_poll import LAST_POLL_S, Watch
+from .daemons import Daemons
 from .disk_space import full, gone
 from .failures import Failures
 from .log_tail import RankTails
@@ -43,6 +44,12 @@ RESTORE_S = 10.0
 EXIT_S = 2.0
 
 
+def _carried(node_plan: Message) -> dict[str, dict[str, int | None]]:
+    """Return what the RDMA ports and the interface of the job network have carried so far."""
+    machine = Tree()
+    return {**read_traffic(machine), **read_interface(machine, str(node_plan.get("interface") or ""))}
+
+
 class NodeRunner:
     """The processes of a job on one node: their ends, their logs, their stacks, and which attempt of them runs."""
 
@@ -59,9 +66,10 @@ class NodeRunner:
         self.tails = RankTails(job_dir, node_plan, hidden)
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(node_plan.get("metrics_folder", ""), node_plan["job_id"])
-        self._carried_before = self._carried()
+        self._carried_before = _carried(self.node_plan)
         self.failures = Failures(job_dir, node_plan, hidden)
         self.meeting = Meeting(node_plan)
+        self.daemons = Daemons(job_dir, node_plan, self.supervisor.beside, self.next.attempts)
         self.taker, self.sampler = Taker(job_dir, node_plan), Sampler(job_dir, node_plan)
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self._stacks_order = 0
@@ -85,11 +93,6 @@ class NodeRunner:
         term = read_object(self.job_dir / "monitor.json").get("term")
         return term if type(term) is int and term > 0 else 0
 
-    def _carried(self) -> dict[str, dict[str, int | None]]:
-        """Return what the RDMA ports and the interface of the job network have carried so far."""
-        machine = Tree()
-        return {**read_traffic(machine), **read_interface(machine, str(self.node_plan.get("interface") or ""))}
-
     def _checkpoints_here(self) -> str:
         """Return where rank 0 saves if it is a process of this node, else ""."""
         return str(self.node_plan.get("checkpoints", "")) if self.next.has_rank_0() else ""
@@ -104,6 +107,7 @@ class NodeRunner:
         changed = self.next.request(message)
         self.checkpoints.watch(self._checkpoints_here())
         self.checkpoints.set_aside(message.get("aside"))
+        self.daemons.follow(message)
         return changed
 
     def stacks(self) -> Message | None:
@@ -142,7 +146,7 @@ class NodeRunner:
         self.checkpoints.running = any(process["ranks"] for process in running)
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
-        return any(self.report[key] != before.get(key) for key in NEWS)
+        return any(self.report.get(key) != before.get(key) for key in NEWS)
 
     def _report_gone(self, failure: Message) -> bool:
         """Report no more than that: how ranks end, and which may save, is unknown; no more modules can be loaded."""
@@ -166,6 +170,7 @@ class NodeRunner:
         attempts = self.next.attempts
         if whole:
             self.tails.begin_attempt(self.next.ranks)
+            self.daemons.begin(attempts)
         self.report = {}
         self.terminator.begin()
         self.failures.begin_attempt()
@@ -208,6 +213,7 @@ class NodeRunner:
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
             "worlds": self.meeting.worlds(),
+            **self.daemons.report(),
             **({"term": self.term} if self.node_plan.get("candidates") else {}),
         }
 
@@ -277,7 +283,7 @@ class NodeRunner:
                 "started": self.started_at,
                 "ranks_running": self.report.get("ranks_running", 0),
                 "end": self.end or None,
-                "carried": {"before": self._carried_before, "now": self._carried()},
+                "carried": {"before": self._carried_before, "now": _carried(self.node_plan)},
                 "unwritten": self.unwritten,
                 "lost_logs": self.tails.loss,
                 "meeting": self.meeting.state(),

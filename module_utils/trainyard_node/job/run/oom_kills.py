@@ -15,6 +15,8 @@ from typing import Any
 
 from ...machine.tree import Tree
 
+# The counters when the attempt began, in the folder of a job under mpirun.
+BEFORE = "oom_kills.json"
 _EVENTS = "/sys/fs/cgroup{}/memory.events"
 _COUNT = re.compile(r"^oom_kill (\d{1,18})$", re.MULTILINE)
 
@@ -34,15 +36,6 @@ def read(machine: Tree, unit: str) -> dict[str, int]:
         counts = (_count(machine, file) for file in candidates)
         found[name] = next((count for count in counts if count is not None), None)
     return {name: count for name, count in found.items() if count is not None}
-
-
-def of_login(machine: Tree) -> int | None:
-    """Return how many processes of this login were ended; None where they are not counted.
-
-    sshd begins one login for all ranks of a node under mpirun (pam_systemd), and systemd gives it a group of its own.
-    """
-    login = re.search(r"^.*/session-\w{1,32}\.scope(?=/|$)", _group(machine))
-    return _count(machine, _EVENTS.format(login[0])) if login else None
 
 
 def _group(machine: Tree) -> str:

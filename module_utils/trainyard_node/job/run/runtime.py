@@ -30,7 +30,7 @@ _COMPILED = {
     "trainyard.job.file": "launcher_programs start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
-        "attempt_watch causes checkpoints containers failure failure_kinds fewer_nodes flight_recorder "
+        "attempt_watch causes checkpoints containers daemons failure failure_kinds fewer_nodes flight_recorder "
         "framework_log goodput guests hang hang_watch head_state headline messages node_reports orders progress "
         "progress_forms progress_reader rank_connections restart_rules restarts rollback saving slow_ranks stacks "
         "succession take_over worlds"
@@ -39,7 +39,7 @@ _COMPILED = {
     "trainyard_node.hardware": "rdma_traffic",
     "trainyard_node.job.record": "event_sender metrics_file node_plan secrets",
     "trainyard_node.job.run": (
-        "agent_ranks checkpoint_aside checkpoint_poll connections container device_holders disk_space evidence "
+        "agent_ranks checkpoint_aside checkpoint_poll connections container daemons device_holders disk_space evidence "
         "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills open_log "
         "port_holder processes rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks "
         "start_script stop_grace supervisor units"

@@ -83,19 +83,6 @@ def test_the_counters_of_another_node_under_mpirun_come_with_the_log(cluster, pr
     assert ("of this job on n2 while the job ran" in lines[1]) == (kills is not None)
 
 
-LOGIN = "user.slice/user-7.slice/session-12.scope"
-
-
-@pytest.mark.parametrize(
-    ("group", "kills"), [(f"0::/{LOGIN}\n", 2), (f"0::/{LOGIN}/x\n", 2), ("0::/system.slice/ssh.service\n", None)]
-)
-def test_a_rank_under_mpirun_counts_in_its_login(tmp_path, group, kills):
-    here = machine(tmp_path, group, container=7)
-    (tmp_path / "sys/fs/cgroup" / LOGIN).mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup" / LOGIN / "memory.events").write_text("oom_kill 2\n")
-    assert oom_kills.of_login(here) == kills
-
-
 @pytest.mark.parametrize(
     ("status", "kills", "container", "printed"),
     [
@@ -111,7 +98,9 @@ def test_a_rank_under_mpirun_prints_its_counters(tmp_path, monkeypatch, capsys, 
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/rank_3.log").write_text("ValueError: no picture\n")
     (tmp_path / "node_plan.json").write_text(json.dumps({"container": container}))
-    monkeypatch.setattr(oom_kills, "of_login", lambda _: kills)
+    # Two were ended before this attempt.
+    (tmp_path / "oom_kills.json").write_text('{"job": 2, "machine": 7}')
+    monkeypatch.setattr(oom_kills, "read", lambda *_: {"machine": 9} if kills is None else {"job": 2 + kills})
     execute.print_end(str(tmp_path), "3", status)
     assert capsys.readouterr().out == "".join(f"trainyard: rank 3 {line}\n" for line in printed)
 
