@@ -50,13 +50,14 @@ def _quoted(argv: Sequence[str]) -> str:
     return " ".join(f'"{word.translate(escapes)}"' for word in argv)
 
 
-def _link(job_id: str) -> Path:
-    return LASTING / "multi-user.target.wants" / unit_name(job_id)
+def _files(job_id: str) -> tuple[Path, Path, Path]:
+    """Return where the unit of a job may be: as one that lasts, the link that starts it again, and as another one."""
+    name = unit_name(job_id)
+    return LASTING / name, LASTING / "multi-user.target.wants" / name, TRANSIENT / name
 
 
 def unit_text(job_id: str, user: str, runtime: Sequence[str], job_dir: Path, limits: Limits, in_image: bool) -> str:
     """Return the file of a job's unit; `runtime` is the command of our runtime."""
-    files = (LASTING / unit_name(job_id), _link(job_id), TRANSIENT / unit_name(job_id))
     service = [
         f"User={user}",
         "Slice=trainyard.slice",
@@ -80,7 +81,7 @@ def unit_text(job_id: str, user: str, runtime: Sequence[str], job_dir: Path, lim
         service.append(f"ExecStopPost={_quoted([*runtime, 'remove-containers', str(job_dir)])}")
     # As root; not when the node shuts down, as a job with restarts goes on after the reboot.
     keeps = '[ "$$(systemctl is-system-running)" = stopping ]'
-    service.append(f"ExecStopPost=+/bin/sh -c '{keeps} || rm -f {' '.join(map(str, files))}'")
+    service.append(f"ExecStopPost=+/bin/sh -c '{keeps} || rm -f {' '.join(map(str, _files(job_id)))}'")
     # A failed unit would stay loaded.
     unit = [f"Description=trainyard job {job_id}", f"After={_NEEDED}", "CollectMode=inactive-or-failed"]
     install = ["WantedBy=multi-user.target"] if limits.lasting else []
@@ -98,12 +99,13 @@ class Limits(NamedTuple):
 def start(job_id: str, user: str, python: str, job_dir: Path, limits: Limits, in_image: bool = False) -> str:
     """Start the monitor of a job. Returns systemd's error, or ""."""
     name, runtime = unit_name(job_id), [python, "-IS", str(job_dir / "trainyard.pyz")]
-    folder = LASTING if limits.lasting else TRANSIENT
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(unit_text(job_id, user, runtime, job_dir, limits, in_image))
+    lasting, link, transient = _files(job_id)
+    file = lasting if limits.lasting else transient
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(unit_text(job_id, user, runtime, job_dir, limits, in_image))
     if limits.lasting:
-        _link(job_id).parent.mkdir(exist_ok=True)
-        _link(job_id).symlink_to(LASTING / name)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(lasting)
     done = _run("systemctl", "start", name)
     return (done.stderr.strip() or f"systemctl ended with {done.returncode}") if done.returncode else ""
 
@@ -141,7 +143,7 @@ def journal_exit(lines: str) -> Exit | None:
 
 def come_back(job_id: str) -> bool:
     """Return whether the unit of a job comes back when the node starts again."""
-    return (LASTING / unit_name(job_id)).exists()
+    return _files(job_id)[0].exists()
 
 
 def kill(job_id: str) -> None:
@@ -168,10 +170,10 @@ def stop(job_id: str, finished: Callable[[], bool]) -> str:
                 stopping.communicate()
                 break
     if come_back(job_id):
-        for path in (_link(job_id), LASTING / name):
-            path.unlink(missing_ok=True)
         # A unit that failed as the node shut down stays loaded.
         _run("systemctl", "reset-failed", name)
+    for path in _files(job_id):
+        path.unlink(missing_ok=True)
     # A unit that is not loaded does not run.
     return "" if stopping.returncode == 0 or "not loaded" in error else error.strip()
 
