@@ -13,18 +13,14 @@ def found(fake, kind="Job", needs=(), made=("configmaps", "services")):
     return preflight(Cluster(fake.kubeconfig), kind, needs, made)
 
 
-@pytest.mark.parametrize("kind", ["Job", "PyTorchJob", "MPIJob", "MSJob"])
+@pytest.mark.parametrize("kind", ["Job", "MPIJob", "MSJob"])
 def test_a_suitable_cluster_has_no_findings(fake, kind):
     assert found(fake, kind, made=["configmaps", "services", "secrets"]) == []
 
 
 @pytest.mark.parametrize(
     ("kind", "group", "operator"),
-    [
-        ("MSJob", "mindspore.gitee.com/v1", "ms-operator"),
-        ("PyTorchJob", "kubeflow.org/v1", "the training operator"),
-        ("MPIJob", "kubeflow.org/v2beta1", "the MPI operator"),
-    ],
+    [("MSJob", "mindspore.gitee.com/v1", "ms-operator"), ("MPIJob", "kubeflow.org/v2beta1", "the MPI operator")],
 )
 def test_an_operator_that_is_not_installed_is_a_finding(fake, kind, group, operator):
     fake.api.groups = {name: kinds for name, kinds in GROUPS.items() if name != group}

@@ -3,21 +3,17 @@
 import base64
 import json
 
-import pytest
 from ansible.module_utils.trainyard.job.file import mindspore_tls as tls
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
 
 
-@pytest.mark.parametrize(
-    ("launcher", "kind", "log"), [("torchrun", "PyTorchJob", "rank_0.log"), ("mpirun", "MPIJob", "launcher.log")]
-)
-def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(fake, launcher, kind, log):
+def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(fake):
     fake.api.course = "operated"
-    run = fake.launch(job_launcher=launcher, job_kubernetes={"resource": kind}, job_source="").expect(0)
+    run = fake.launch(job_launcher="mpirun", job_source="").expect(0)
     assert (run.summary["state"], run.summary["metrics"]["step"]) == ("succeeded", 3)
-    assert "step 3/3" in (run.folder / "logs" / log).read_text()
+    assert "step 3/3" in (run.folder / "logs" / "launcher.log").read_text()
     assert fake.play("playbooks/stop.yml", job_name="digits").rc == 0
     assert fake.api.objects == {}
 

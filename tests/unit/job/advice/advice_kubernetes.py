@@ -110,7 +110,6 @@ CASES = {
             {part: together({"launcher": other}, own(resource="Job"))},
         )
         for kind, launcher, other, part in (
-            ("PyTorchJob", "torchrun", "torchrun", f"set {WITHOUT_OPERATOR}"),
             ("MPIJob", "mpirun", "torchrun", f"set job_launcher: torchrun and {WITHOUT_OPERATOR}"),
             ("MSJob", "mindspore", "msrun", f"set job_launcher: msrun and {WITHOUT_OPERATOR}"),
         )
@@ -121,7 +120,7 @@ CASES = {
         pods(launcher="direct", ranks_per_node=2),
         {
             "set job_ranks_per_node: 1 and a larger job_nodes": {"ranks_per_node": 1, "nodes": 4},
-            "use PyTorchJob or Job with job_launcher: torchrun, which starts several ranks in a pod": AS_WRITTEN,
+            "use a Job with job_launcher: torchrun, which starts several ranks in a pod": AS_WRITTEN,
         },
     ),
     "several ranks in a pod of MindSpore": lambda _: (
@@ -168,13 +167,6 @@ CASES = {
     ),
     "a plain Job that restarts": lambda _: (
         pods(launcher="torchrun", max_restarts=1),
-        {
-            "leave job_max_restarts out": AS_WRITTEN,
-            "set job_kubernetes.resource: PyTorchJob, whose operator restarts pods": own(resource="PyTorchJob"),
-        },
-    ),
-    "a plain Job of MindSpore that restarts": lambda _: (
-        pods(launcher="msrun", max_restarts=1),
         {"leave job_max_restarts out": AS_WRITTEN},
     ),
     "no claim for recovery": lambda _: (
@@ -236,7 +228,7 @@ CASES = {
     ),
     "a queue that a resource cannot use": lambda _: (
         pods({"queue": "night"}, launcher="mindspore"),
-        {"set job_kubernetes.queue_system: volcano": own(queue_system="volcano")},
+        {"leave job_kubernetes.queue out": own(queue=None)},
     ),
 }
 

@@ -98,7 +98,7 @@ def test_every_manifest_is_valid(kind, start, table):
     several = kind != "MSJob" and start != "direct"
     made = manifests(
         job_launcher=start,
-        job_kubernetes={"resource": kind, **table, **({"queue_system": "volcano"} if kind == "MSJob" else {})},
+        job_kubernetes={"resource": kind, **table, **({"queue": ""} if kind == "MSJob" else {})},
         job_ranks_per_node=8 if table and several else 1,
         job_devices="auto" if table else "none",
         job_secret_env=["TOKEN"],
@@ -106,7 +106,7 @@ def test_every_manifest_is_valid(kind, start, table):
     )
     assert [item["kind"] for item in made] == ["ConfigMap", *(["Service"] if kind == "Job" else []), kind]
     for manifest in made:
-        if manifest["kind"] in ("MSJob", "PyTorchJob", "MPIJob"):
+        if manifest["kind"] in ("MSJob", "MPIJob"):
             jsonschema.Draft202012Validator(SCHEMAS[manifest["kind"]]).validate(manifest)
         else:
             for version in VERSIONS:
@@ -163,9 +163,7 @@ def replicas_of(job):
 def test_an_msjob_of_one_worker_needs_no_scheduler():
     """As in ms-operator's samples, which then sets no variables; TLS and recovery are between processes."""
     start = {"job_launcher": "mindspore", "job_packages": ["mindspore"], "job_nodes": 1}
-    queue = {"queue": "q", "queue_system": "volcano"}
-    job = the("MSJob", **start, job_kubernetes=queue)
-    assert replicas_of(job) == {"Worker": 1} and job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] == 1
+    assert replicas_of(the("MSJob", **start)) == {"Worker": 1}
     recovery = {"job_recovery": True, "job_max_restarts": 1}
     for more in ({"tls_secret": "ms-tls"}, {"recovery_claim": "claim"}, {"servers": 1}):
         given = {**start, **(recovery if "recovery_claim" in more else {}), "job_kubernetes": more}
@@ -173,12 +171,11 @@ def test_an_msjob_of_one_worker_needs_no_scheduler():
 
 
 def test_an_msjob_may_have_parameter_servers():
-    table = {"servers": 2, "device_resource": "nvidia.com/gpu", "queue": "q", "queue_system": "volcano"}
+    table = {"servers": 2, "device_resource": "nvidia.com/gpu"}
     start = {"job_launcher": "mindspore", "job_packages": ["mindspore"], "job_devices": "auto", "job_ranks_per_node": 1}
     job = the("MSJob", **start, job_kubernetes=table)
     jsonschema.Draft202012Validator(SCHEMAS["MSJob"]).validate(job)
     assert replicas_of(job) == {"Scheduler": 1, "PS": 2, "Worker": 3}
-    assert job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] == 6
     found = {role: "resources" in template["spec"]["containers"][0] for role, template in templates(job).items()}
     assert found == {"Scheduler": False, "PS": False, "Worker": True}
 
@@ -248,17 +245,6 @@ def test_all_settings_are_in_the_pods():
     assert container["resources"]["limits"] == {"huawei.com/Ascend910": "8"}
 
 
-def test_a_pytorchjob_has_one_master():
-    job = the("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"})
-    replicas = job["spec"]["pytorchReplicaSpecs"]
-    assert {role: replica["replicas"] for role, replica in replicas.items()} == {"Master": 1, "Worker": 2}
-    [container] = templates(job)["Worker"]["spec"]["containers"]
-    assert container["name"] == "pytorch"
-    assert container["command"][container["command"].index("--node-rank") + 1] == "$(RANK)"
-    alone = the("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"}, job_nodes=1)
-    assert list(alone["spec"]["pytorchReplicaSpecs"]) == ["Master"]
-
-
 def test_an_mpijobs_launcher_starts_all_ranks_without_devices():
     changes = {"job_env": {"LEVEL": "1"}, "job_secret_env": ["TOKEN"], "job_devices": "auto", "job_ranks_per_node": 4}
     job = the("MPIJob", job_launcher="mpirun", job_kubernetes={"device_resource": "nvidia.com/gpu"}, **changes)
@@ -303,20 +289,17 @@ def test_code_comes_from_configmap_volume_or_image():
 
 
 @pytest.mark.parametrize(
-    ("table", "secrets", "made"),
-    [({}, False, ["configmaps", "services"]), ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"])],
+    ("start", "secrets", "made"),
+    [("torchrun", False, ["configmaps", "services"]), ("mpirun", True, ["configmaps", "secrets"])],
 )
-def test_rights_are_checked_for_created_objects(table, secrets, made):
-    job, _ = schedulers.parse({**GIVEN, "job_kubernetes": table})
+def test_rights_are_checked_for_created_objects(start, secrets, made):
+    job, _ = schedulers.parse({**GIVEN, "job_launcher": start})
     chosen, _ = settings.parse(job)
     assert kubernetes.other_kinds(chosen, secrets=secrets) == made
 
 
-def test_kueue_and_volcano_get_the_queue():
+def test_kueue_gets_the_queue():
     assert the("Job", job_kubernetes={"queue": "q"})["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
-    table = {"resource": "MSJob", "queue": "q", "queue_system": "volcano"}
-    policy = the("MSJob", job_launcher="mindspore", job_kubernetes=table)["spec"]["runPolicy"]["schedulingPolicy"]
-    assert policy == {"minAvailable": 4, "queue": "q"}
 
 
 RECOVERY = {"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}
@@ -325,7 +308,7 @@ WRONG = [
     ({"job_image": "pytorch:latest"}, "a tag that does not move"),
     ({"job_nodes": 0}, "job_nodes"),
     ({"job_kubernetes": {"resorce": "Job"}}, "did you mean resource?"),
-    ({"job_kubernetes": {"resource": "TFJob"}}, "one of Job, PyTorchJob, MPIJob, MSJob"),
+    ({"job_kubernetes": {"resource": "TFJob"}}, "one of Job, MPIJob, MSJob"),
     ({"job_kubernetes": {"resource": "MSJob"}, "job_launcher": "torchrun"}, "set job_launcher: mindspore"),
     ({"job_kubernetes": {"servers": 2}}, "an MSJob, which alone has parameter servers"),
     ({"job_kubernetes": {"servers": -1}, "job_launcher": "mindspore"}, "the number of parameter servers"),
@@ -337,8 +320,7 @@ WRONG = [
     ({"job_kubernetes": {"tls_secret": "x"}}, "mindspore or msrun"),
     ({"job_kubernetes": {"recovery_claim": "x"}}, "whose scheduler recovers"),
     ({**TLS, "job_launcher": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or"),
-    ({"job_launcher": "mindspore", "job_kubernetes": {"queue": "q"}}, "set job_kubernetes.queue_system: volcano"),
-    ({"job_kubernetes": {"queue": "q", "queue_system": "volcano"}}, "kueue"),
+    ({"job_launcher": "mindspore", "job_kubernetes": {"queue": "q"}}, "a resource that Kueue knows: Job, MPIJob"),
     ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
     ({"job_devices": [0, 1]}, "device plugin chooses"),
     ({"job_max_restarts": 2}, "finds no rendezvous"),

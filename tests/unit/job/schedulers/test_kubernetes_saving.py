@@ -103,7 +103,6 @@ def period(kind, **changes):
 
 def test_the_cluster_gives_the_time():
     assert period("Job", job_stop_grace=60) == {"": 65}
-    assert period("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"}) == {"Master": 35, "Worker": 35}
     assert period("Job", job_launcher="direct", job_stop_grace=0) == {"": 1}
     # These end their ranks by their own rules.
     assert period("MPIJob", job_launcher="mpirun") == {"Launcher": None, "Worker": None}

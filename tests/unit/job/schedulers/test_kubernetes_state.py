@@ -126,8 +126,6 @@ def test_the_newest_pod_of_an_index_counts():
 PLACES = [
     ("Job", pod("d-3-abcde", {}, index=3), 1, ("rank3", [3], "rank_3.log")),
     ("Job", pod("d-1-abcde", {}, index=1), 8, ("agent", list(range(8, 16)), "agent_1.log")),
-    ("PyTorchJob", pod("d-master-0", {}, role="master"), 1, ("rank0", [0], "rank_0.log")),
-    ("PyTorchJob", pod("d-worker-0", {}), 1, ("rank1", [1], "rank_1.log")),
     ("MSJob", pod("d-worker-2", {}), 1, ("worker2", [2], "worker_2.log")),
     ("MSJob", pod("d-scheduler-0", {}, role="scheduler"), 1, ("scheduler", [], "scheduler.log")),
     ("MSJob", pod("d-ps-1", {}, role="server"), 1, ("server1", [], "server_1.log")),
@@ -169,9 +167,9 @@ def test_a_replaced_pod_is_a_restart():
 
 
 def test_pods_of_two_roles_are_not_restarts():
-    pods = [pod("d-master-0", courses.runs(), role="master"), pod("d-worker-0", courses.runs())]
-    found = state.read(settings("PyTorchJob", 4), {"status": courses.active()}, pods, (), NOW)
-    assert (found["restarts"], found["ranks_running"]) == ([], 8)
+    pods = [pod("d-scheduler-0", courses.runs(), role="scheduler"), pod("d-worker-0", courses.runs())]
+    found = state.read(settings("MSJob"), {"status": courses.active()}, pods, (), NOW)
+    assert (found["restarts"], found["ranks_running"]) == ([], 1)
 
 
 def test_a_container_that_waits_for_its_restart_is_not_running():

@@ -69,7 +69,7 @@ def manifests(request: Request) -> list[Manifest]:
         made.append({"apiVersion": "v1", "kind": "ConfigMap", **data})
     if request.settings.resource == "Job":
         made.append(_service(request))
-    spec_of = {"Job": _job_spec, "PyTorchJob": _pytorch_spec, "MPIJob": _mpi_spec, "MSJob": _ms_spec}
+    spec_of = {"Job": _job_spec, "MPIJob": _mpi_spec, "MSJob": _ms_spec}
     resource = request.resource
     metadata = _metadata(request, queued=True)
     spec = spec_of[resource.kind](request)
@@ -78,7 +78,7 @@ def manifests(request: Request) -> list[Manifest]:
 
 def _metadata(request: Request, ending: str = "", *, queued: bool = False) -> Manifest:
     labels = {LABEL: request.name, "app.kubernetes.io/managed-by": "trainyard"}
-    if queued and request.settings.queue and request.settings.queue_system == "kueue":
+    if queued and request.settings.queue:
         labels["kueue.x-k8s.io/queue-name"] = request.settings.queue
     annotations = {"trainyard-job-id": request.job_id}
     namespace = {"namespace": request.settings.namespace} if request.settings.namespace else {}
@@ -114,18 +114,6 @@ def _job_spec(request: Request) -> Manifest:
     }
 
 
-def _pytorch_spec(request: Request) -> Manifest:
-    command = rank_command(request)
-    replicas = {"Master": _replica(request, 1, pod_template(request, "master", command))}
-    if request.pods > 1:
-        replicas["Worker"] = _replica(request, request.pods - 1, pod_template(request, "worker", command))
-    return {
-        "runPolicy": _run_policy(request, request.pods),
-        "nprocPerNode": str(request.ranks_per_pod),
-        "pytorchReplicaSpecs": replicas,
-    }
-
-
 def _mpi_spec(request: Request) -> Manifest:
     exported = ["PATH", "MASTER_ADDR", *environment(request), *request.job.secret_env]
     command = [
@@ -154,7 +142,7 @@ def _mpi_spec(request: Request) -> Manifest:
         "slotsPerWorker": request.ranks_per_pod,
         "runPolicy": {
             # Workers of an MPIJob serve logins and never exit on their own.
-            **_run_policy(request, request.pods + 1),
+            **_run_policy(request),
             "cleanPodPolicy": "All" if request.settings.clean_pods == "All" else "Running",
         },
         "sshAuthMountPath": request.settings.ssh_mount_path,
@@ -175,7 +163,7 @@ def _ms_spec(request: Request) -> Manifest:
     counts = {"Scheduler": 0 if alone else 1, "PS": servers, "Worker": request.pods}
     roles = {"Scheduler": "scheduler", "PS": "server", "Worker": "worker"}
     return {
-        "runPolicy": _run_policy(request, sum(counts.values())),
+        "runPolicy": _run_policy(request),
         "successPolicy": request.settings.success,
         "msReplicaSpecs": {
             kind: _replica(request, count, pod_template(request, roles[kind], command, devices=kind == "Worker"))
@@ -194,16 +182,10 @@ def _time_to_live(request: Request) -> Manifest:
     return {} if request.settings.keep_s is None else {"ttlSecondsAfterFinished": request.settings.keep_s}
 
 
-def _run_policy(request: Request, together: int) -> Manifest:
-    settings = request.settings
-    policy: Manifest = {
-        "cleanPodPolicy": settings.clean_pods,
+def _run_policy(request: Request) -> Manifest:
+    return {
+        "cleanPodPolicy": request.settings.clean_pods,
         "activeDeadlineSeconds": request.job.timeout_s,
         "backoffLimit": request.job.restarts.most,
         **_time_to_live(request),
     }
-    if settings.queue and settings.queue_system == "volcano":
-        # All pods start together, as half a job would hold devices and wait.
-        priority = {"priorityClass": settings.priority_class} if settings.priority_class else {}
-        policy["schedulingPolicy"] = {"minAvailable": together, "queue": settings.queue, **priority}
-    return policy

@@ -24,7 +24,6 @@ RECOVERY_DIR = "/trainyard/recovery"
 ARCHIVE = "source.tar.gz"
 SOURCE = "-source"
 # The variables that operators inject rely on these names and numbers.
-PYTORCH_PORT = ("pytorchjob-port", 23456)
 MS_PORT = ("msjob-port", 2222)
 JOB_PORT = ("rendezvous", 29500)
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -57,7 +56,7 @@ class Request:
     @property
     def port(self) -> tuple[str, int]:
         """Name and number of the rendezvous port; operators require these names."""
-        name, number = {"PyTorchJob": PYTORCH_PORT, "MSJob": MS_PORT}.get(self.settings.resource, JOB_PORT)
+        name, number = MS_PORT if self.settings.resource == "MSJob" else JOB_PORT
         return name, self.job.port or number
 
     @property
@@ -100,15 +99,12 @@ RANK = (
 
 
 def rank_command(request: Request) -> list[str]:
-    """Return the command of each pod of a plain Job or a PyTorchJob."""
+    """Return the command of each pod of a plain Job."""
     job = request.job
     words = [literal(word) for word in job.command]
     if job.launcher == "direct":
         return wrapped(job, "pod", words)
-    if request.settings.resource == "PyTorchJob":
-        address, port, index = "$(MASTER_ADDR)", "$(MASTER_PORT)", "$(RANK)"
-    else:
-        address, port, index = f"{request.name}-0.{request.name}", str(request.port[1]), "$(NODE_RANK)"
+    address, port, index = f"{request.name}-0.{request.name}", str(request.port[1]), "$(NODE_RANK)"
     if job.launcher == "msrun":
         options = {
             "worker_num": request.world_size,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of resource that a job can be: batch/v1, and those of Kubeflow's operators and MindSpore's."""
+"""The kinds of resource that a job can be: batch/v1, and those of Kubeflow's MPI operator and of MindSpore's."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ class Resource:
         return self.api_version.partition("/")[0]
 
 
-_KUBEFLOW, _MPI = "the training operator of Kubeflow", "the MPI operator of Kubeflow"
-_GITEE, _TORCH = "mindspore.gitee.com/v1", ("torchrun", "direct")
+_MPI, _GITEE = "the MPI operator of Kubeflow", "mindspore.gitee.com/v1"
 _RESOURCES = (
     # The controller appends an index and five random characters.
     Resource("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
-    Resource("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", _KUBEFLOW, _TORCH, "pytorch", "-worker-99999"),
     Resource("MPIJob", "kubeflow.org/v2beta1", "mpijobs", _MPI, ("mpirun",), "mpi", "-launcher-abcde"),
     Resource("MSJob", _GITEE, "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"),
 )

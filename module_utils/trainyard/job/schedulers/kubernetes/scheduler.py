@@ -135,11 +135,8 @@ def _combination_findings(job: Job, chosen: settings.Settings) -> list[Finding]:
         expected = "one of them: certificates made for the job, or the Secret with your own"
         findings.append(Finding("job_tls", found, expected, "leave out job_tls, or job_kubernetes.tls_secret"))
     if job.restarts.most and chosen.resource == "Job":
-        action = "leave job_max_restarts out"
-        if job.launcher in RESOURCES["PyTorchJob"].launchers:
-            action += ", or set job_kubernetes.resource: PyTorchJob, whose operator restarts pods"
-        expected = "0: a single restarted pod finds no rendezvous"
-        findings.append(Finding("job_max_restarts", f"{job.restarts.most} with a plain Job", expected, action))
+        found, expected = f"{job.restarts.most} with a plain Job", "0: a single restarted pod finds no rendezvous"
+        findings.append(Finding("job_max_restarts", found, expected, "leave job_max_restarts out"))
     if job.restarts.recovery and not chosen.recovery_claim:
         expected = "a claim that scheduler and workers can all write to, for MindSpore's recovery files"
         action = "set job_kubernetes.recovery_claim, or leave job_recovery out"
@@ -154,7 +151,7 @@ def _count_findings(job: Job, chosen: settings.Settings) -> Iterator[Finding]:
     if (job.ranks_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
         action = "set job_ranks_per_node: 1 and a larger job_nodes"
         if chosen.resource != "MSJob":
-            action += ", or use PyTorchJob or Job with job_launcher: torchrun, which starts several ranks in a pod"
+            action += ", or use a Job with job_launcher: torchrun, which starts several ranks in a pod"
         found = f"{job.ranks_per_node} with {'an MSJob' if chosen.resource == 'MSJob' else 'job_launcher: direct'}"
         yield Finding("job_ranks_per_node", found, "1: each pod is one rank there", action)
 

@@ -59,7 +59,6 @@ class Settings:
     tolerations: tuple[Mapping[str, Any], ...] = ()
     volumes: tuple[Volume, ...] = ()
     queue: str = ""
-    queue_system: str = "kueue"
     priority_class: str = ""
     clean_pods: str = "None"
     success: str = "AllWorkers"
@@ -128,7 +127,6 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "resource": tuple(RESOURCES),
     "code": CODE,
     "image_pull_policy": ("", "Always", "IfNotPresent", "Never"),
-    "queue_system": ("kueue", "volcano"),
     "clean_pods": ("None", "Running", "All"),
     "success": ("AllWorkers", ""),
 }
@@ -255,12 +253,9 @@ def _code_findings(values: Mapping[str, Any], source: bool) -> list[Finding]:
 
 
 def _queue_findings(values: Mapping[str, Any]) -> list[Finding]:
-    pair = (values["resource"], values["queue_system"]) if values["queue"] else None
-    if pair == ("Job", "volcano"):
-        return [_problem("queue_system", "volcano with a plain Job", "kueue, which can hold back a complete Job")]
-    if pair == ("MSJob", "kueue"):
-        # Kueue does not know MSJob, so its pods would bypass the queue.
-        return [_problem("queue_system", "kueue with an MSJob", "volcano", "set job_kubernetes.queue_system: volcano")]
+    if values["queue"] and values["resource"] == "MSJob":
+        # Kueue does not know it, so its pods would bypass the queue.
+        return [_useless("queue", f"{values['queue']} with an MSJob", "a resource that Kueue knows: Job, MPIJob")]
     return []
 
 

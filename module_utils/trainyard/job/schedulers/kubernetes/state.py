@@ -2,7 +2,7 @@
 """Read a job's state from the cluster's objects: the conditions of its resource, and its pods.
 
 Objects are dictionaries as in the API. Their fields are those of Kubernetes' batch/v1 and pods, and of JobStatus in
-kubeflow/common, which all three operators use.
+kubeflow/common, which both operators use.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def pod_index(pod: Data) -> int:
 def place(pod: Data, kind: str, ranks_per_pod: int, pods: int) -> tuple[str, list[int], str]:
     """Return the name of a pod's process, its ranks, and the name of its log."""
     role = (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, "worker")
-    index = pod_index(pod) + (1 if kind == "PyTorchJob" and role == "worker" else 0)
+    index = pod_index(pod)
     ranks = list(range(index * ranks_per_pod, (index + 1) * ranks_per_pod))
     if kind == "MPIJob":
         # mpirun in the launcher counts for all ranks; workers only accept its logins.
