@@ -127,7 +127,8 @@ class Tree:
         settings: dict[str, Any] = {"env": {**os.environ, "LC_ALL": "C"}}
         if as_nobody and not os.geteuid():
             settings = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "cwd": "/"}
-            settings["env"] = {"PATH": os.pathsep.join(_TOOL_FOLDERS), "LC_ALL": "C"}
+            # Open MPI 5 ends without a home.
+            settings["env"] = {"PATH": os.pathsep.join(_TOOL_FOLDERS), "HOME": "/", "LC_ALL": "C"}
         elif "/" in argv[0]:
             settings = programs.settings(program) or settings
         try:

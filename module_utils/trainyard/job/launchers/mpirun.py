@@ -140,7 +140,6 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         "hwloc_base_binding_policy": "none",
         # One node alone needs none, yet mpirun ends where it is not found.
         "plm_rsh_agent": _agent(placement) if len(placement.nodes) > 1 or job.restarts.min_nodes else "false",
-        "plm_rsh_args": "",
         # The head's monitor has all daemons started: in a tree they would start each other.
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_num_concurrent": str(max(128, len(placement.everyone))),
@@ -159,7 +158,8 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # The monitors find daemons that they have not started by the job's id.
         daemon = "orted" if _old(placement) else "prted"
         chosen["orte_launch_agent"] = f"env TRAINYARD_JOB_ID={placement.job_id} {daemon}"
-        chosen["plm_rsh_args"] = UNATTENDED if starts_by_ssh(job) else ""
+        # Open MPI 5 (PRRTE 3.0.8) ends by SIGSEGV where it has no words.
+        chosen.update({"plm_rsh_args": UNATTENDED} if starts_by_ssh(job) else {})
     for name in job.mpi.parameters:
         # Open MPI refuses both lists at once.
         chosen.pop(re.sub(r"_exclude$", "_include", name), None)

@@ -129,6 +129,9 @@ def run_process(job_dir: str, name: str) -> int:
     if attempt:
         _log(f"--- started again, attempt {attempt + 1} ---")
     os.chdir(f"{job_dir}/source")
+    if name == "mpirun":
+        # Its ranks may be start scripts, but it is none.
+        return become(process["argv"], env)
     in_image = node_plan.get("container") and not process.get("on_host")
     return _exec(process["argv"], env, (node_plan["container"], job_dir, name) if in_image else None)
 

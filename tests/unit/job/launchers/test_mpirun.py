@@ -91,7 +91,6 @@ def test_parameters_of_open_mpi_4():
         "hwloc_base_binding_policy": "none",
         "oob_tcp_if_include": "10.77.0.0/16",
         "plm_rsh_agent": f"{JOB_DIR}/mpi_agent",
-        "plm_rsh_args": "",
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_num_concurrent": "128",
         "pml": "ob1",
@@ -112,7 +111,6 @@ def test_parameters_of_open_mpi_5():
         "hwloc_default_binding_policy": "none",
         "plm_base_verbose": "5",
         "plm_ssh_agent": f"{JOB_DIR}/mpi_agent",
-        "plm_ssh_args": "",
         "plm_ssh_no_tree_spawn": "1",
         "plm_ssh_num_concurrent": "128",
         "prte_if_exclude": "lo",
@@ -156,9 +154,9 @@ def test_all_daemons_are_asked_for_at_once_as_each_request_lasts_as_long_as_its_
 
 
 def test_a_job_may_name_ssh_or_another_program():
-    for agent, words in (("ssh", "-o BatchMode=yes -o ConnectTimeout=10"), ("srun-agent", "")):
+    for agent, words in (("ssh", "-o BatchMode=yes -o ConnectTimeout=10"), ("srun-agent", None)):
         found = options(argv_of(mpi_job(mpi_parameters={"plm_rsh_agent": agent}), nodes(2)))
-        assert (found["plm_rsh_agent"], found["plm_rsh_args"]) == (agent, words)
+        assert (found["plm_rsh_agent"], found.get("plm_rsh_args")) == (agent, words)
         assert found["orte_launch_agent"].startswith("env TRAINYARD_JOB_ID=") and "orted" in found["orte_launch_agent"]
 
 

@@ -93,6 +93,19 @@ def test_a_rank_under_an_agent_writes_to_the_log_of_its_global_rank(job_dir, bef
     assert (job_dir / "logs" / "rank_5.log").read_text() == f"{before}{heading}out 1\nerr\n"
 
 
+def test_mpirun_whose_ranks_are_start_scripts_is_none(job_dir):
+    """Its end does not wait for what it leaves."""
+    (job_dir / "source").mkdir()
+    log, program = job_dir / "logs" / "mpirun.log", job_dir / "mpirun"
+    program.write_text("#!/usr/bin/env python3\nimport os; print('as', os.environ['NAME'], 'of', os.getppid())")
+    program.chmod(0o755)
+    process = {"name": "mpirun", "argv": [str(program), "sh", "run.sh"], "log": str(log), "env": {"NAME": "mpirun"}}
+    spec = {"processes": [process], "base_env": {"PATH": os.environ["PATH"]}, "secret_env": {}}
+    (job_dir / "node_plan.json").write_text(json.dumps(spec))
+    run(job_dir, "exec", str(job_dir), "mpirun")
+    assert log.read_text() == f"as mpirun of {os.getpid()}\n"
+
+
 def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job(job_dir):
     """The process ran three times: once it came back alone, once with all others."""
     (job_dir / "source").mkdir()
