@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible import constants as C
 from ansible import context
 
 from ..trainyard.findings.adhoc import inventory_options
@@ -20,6 +19,9 @@ def inventory_given() -> str:
 
 def inventory_named() -> str:
     """Return inventory_given(); "" if neither this call nor Ansible's configuration names an inventory."""
+    # Imported late: it loads all of Ansible's controller.
+    from ansible import constants as C
+
     _, origin = C.config.get_config_value_and_origin("DEFAULT_HOST_LIST")
     is_default = origin == "default" and list(context.CLIARGS.get("inventory") or ()) == C.DEFAULT_HOST_LIST
     return "" if is_default else inventory_given()
