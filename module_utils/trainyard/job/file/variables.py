@@ -200,7 +200,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "`docker://`. [Images](images.md), [Kubernetes](kubernetes.md)."
         ),
         "job_container": _text(
-            "Program that runs the image. `auto` takes the first of these that all nodes have. [Images](images.md).",
+            "Program that runs the image. `auto` takes the first of these that a node has, and all nodes need the same. "
+            "[Images](images.md).",
             "auto",
             ("auto", *RUNTIMES),
         ),
