@@ -12,9 +12,11 @@ description:
   - Reads two C(report.json) of C(verify.yml), and returns what got slower, which findings are new or gone, and which
     versions and settings changed. Differences do not fail the task.
 options:
-  after: {description: "The later report or its folder, by default the newest in O(runs).", type: path}
+  after:
+    description: The later report or its folder, by default the newest of this inventory in O(runs).
+    type: path
   before:
-    description: The earlier report, by default the last one in O(runs) before O(after), of the same cluster.
+    description: The earlier report, by default the last one of the same cluster and inventory before O(after).
     type: path
   runs: {description: Folder of the runs; needed unless O(before) and O(after) are given., type: path}
   tolerance: {description: Part by which bandwidths may differ and still count as equal., type: float, default: 0.05}

@@ -15,3 +15,13 @@ def inventory_given() -> str:
     """Return the options `-i` of this call, with paths below the working folder as seen from there."""
     sources = context.CLIARGS.get("inventory") or ()
     return inventory_options(from_here(source, str(Path.cwd())) for source in sources)
+
+
+def inventory_named() -> str:
+    """Return inventory_given(); "" if neither this call nor Ansible's configuration names an inventory."""
+    # Imported late: it loads all of Ansible's controller.
+    from ansible import constants as C
+
+    _, origin = C.config.get_config_value_and_origin("DEFAULT_HOST_LIST")
+    is_default = origin == "default" and list(context.CLIARGS.get("inventory") or ()) == C.DEFAULT_HOST_LIST
+    return "" if is_default else inventory_given()

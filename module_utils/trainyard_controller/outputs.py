@@ -30,7 +30,7 @@ _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[str]:
     """Take the outputs out of the hosts' answers, write them, and return lines about them. Raises NotWrittenError."""
-    number, total, left_out, unmatched = 0, 0, [], []
+    number, total, left_out, unmatched, too_large = 0, 0, [], [], False
     for host, answer in answers.items():
         outputs = answer.pop("outputs", None) or {}
         taken: set[Path] = set()
@@ -59,6 +59,7 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
                 left_out.append(f"{host}: {_quoted(name)}, as another file is in its way")
                 continue
             number, total = number + 1, total + len(data)
+        too_large = too_large or any(not each.get("why") for each in outputs.get("left_out", ()))
         left_out += [
             f"{host}: {_quoted(each['name'])}, {each.get('why') or size_text(each['size'])}"
             for each in outputs.get("left_out", ())
@@ -68,7 +69,8 @@ def write_outputs(run_dir: Path, answers: Mapping[str, dict[str, Any]]) -> list[
     lines = [f"outputs     {run_dir}/outputs: {counted(number, 'file')}, {size_text(total)}"] if number else []
     if left_out:
         more = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
-        lines.append(f"not brought: {'; '.join(left_out[:_MAX_NAMED])}{more} (job_outputs_limit_mib)")
+        variable = " (job_outputs_limit_mib)" if too_large else ""
+        lines.append(f"not brought: {'; '.join(left_out[:_MAX_NAMED])}{more}{variable}")
     # A pattern may match on one node alone, such as that of rank 0.
     nothing = sorted(set.intersection(*unmatched)) if unmatched else []
     if nothing:

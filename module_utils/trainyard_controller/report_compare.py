@@ -14,24 +14,36 @@ from .saved_state import read_report
 _WHAT_TO_DO = "run playbooks/verify.yml, or name a report (compare_before, compare_after)"
 
 
-def compare_reports(before: Path | None, after: Path | None, runs: Path | None, tolerance: float) -> dict[str, Any]:
-    """Compare two reports, given by file or folder, by default the newest ones in `runs`. Raises UnusableError."""
+def compare_reports(
+    before: Path | None, after: Path | None, runs: Path | None, tolerance: float, inventory: str = ""
+) -> dict[str, Any]:
+    """Compare two reports, given by file or folder, by default the newest ones in `runs`. Raises UnusableError.
+
+    With the options of an `inventory`, only reports of that one are chosen.
+    """
     if not 0 <= tolerance < 1:
         raise UnusableError(f"tolerance is {tolerance:g}, expected a number from 0 to below 1: 0.05 is 5 %")
-    return compare(*_choose(before, after, runs), tolerance)
+    return compare(*_choose(before, after, runs, inventory), tolerance)
 
 
-def _choose(before: Path | None, after: Path | None, runs: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _choose(
+    before: Path | None, after: Path | None, runs: Path | None, inventory: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     if runs is None and not (before and after):
         raise UnusableError("runs is not given; expected: it, or both before and after")
-    later = _read(after) if after else _newest(runs, bool)
+    later = _read(after) if after else _newest(runs, lambda report: inventory in ("", report["inventory"]))
     if later is None:
-        raise UnusableError(f"{runs} has no report of a verification, verify-*/report.json; {_WHAT_TO_DO}")
+        of = f" with {inventory}" if inventory else ""
+        raise UnusableError(f"{runs} has no report of a verification{of}, verify-*/report.json; {_WHAT_TO_DO}")
     if before:
         return _read(before), later
-    earlier = _newest(runs, lambda report: _started(report) < _started(later) and report["cluster"] == later["cluster"])
+    # Clusters have the same name by default.
+    same = later["cluster"], inventory or later["inventory"]
+    earlier = _newest(
+        runs, lambda report: _started(report) < _started(later) and (report["cluster"], report["inventory"]) == same
+    )
     if earlier is None:
-        found = f"no report of the cluster {later['cluster']} from before {later['id']}"
+        found = f"no report of the cluster {same[0]} with {same[1]} from before {later['id']}"
         raise UnusableError(f"{runs} has {found}; {_WHAT_TO_DO}")
     return earlier, later
 

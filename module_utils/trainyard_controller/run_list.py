@@ -87,7 +87,10 @@ def compare_jobs(runs_dir: Path, job_ids: Sequence[str]) -> str:
         raise UnusableError(f"{len(job_ids)} jobs to compare; expected: the ids of two jobs. See playbooks/jobs.yml")
     for job_id in job_ids:
         if not (runs_dir / job_id / "plan.json").is_file():
-            raise UnusableError(f"{runs_dir / job_id} is no run of a job; expected: an id of playbooks/jobs.yml")
+            raise UnusableError(
+                f"{runs_dir / job_id} is no job; expected: the id of one (playbooks/jobs.yml), as verifications are "
+                "compared by playbooks/compare.yml"
+            )
     plans = [read_plan(runs_dir / job_id) for job_id in job_ids]
     records = [run_list.job(plan, read_record(runs_dir / plan["job_id"])) for plan in plans]
     changed = run_list.differences(*plans)

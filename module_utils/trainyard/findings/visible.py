@@ -48,6 +48,13 @@ def as_overwritten(line: str) -> str:
     return f"... {last}" if found and before else last
 
 
+def type_name(value: Any) -> str:
+    """Return the name of a value's type; Ansible's own types have that of what they hold."""
+    name = type(value).__name__
+    own = name.removeprefix("_AnsibleTagged")
+    return name if own == name else own.lower()
+
+
 def unwritable(value: Any) -> str:
     """Describe what of a value no file can hold: text that is no UTF-8, a number of hundreds of digits; else ""."""
     if isinstance(value, str):

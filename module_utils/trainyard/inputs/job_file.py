@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..findings.findings import Finding, host_list
+from ..findings.visible import type_name
 from ..job.file.variables import VARIABLES, reader
 from .variables import Place
 
@@ -66,8 +67,7 @@ def not_a_job(path: str, data: Any) -> Finding | None:
     """Find a job file that holds nothing, or no variables."""
     if isinstance(data, Mapping) and data:
         return None
-    kind = type(data).__name__.replace("_AnsibleTagged", "").lower()
-    found = "nothing" if not data else "a text" if isinstance(data, str) else f"a {kind}"
+    found = "nothing" if not data else "a text" if isinstance(data, str) else f"a {type_name(data)}"
     action = "write job_name, job_command and what else the job needs: docs/job-file.md, examples in jobs/"
     return Finding("job file", f"{found} in {path}", "lines such as job_name: digits", action)
 

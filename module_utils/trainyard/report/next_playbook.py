@@ -19,7 +19,7 @@ _NEXT = {
     "bundle.yml": ("install from it, on a controller that has it: add -e trainyard_bundle=FOLDER", "site.yml"),
     "bundle_use.yml": ("install from it", "site.yml"),
     "image.yml": ("run a job in it (job_image)", "launch.yml"),
-    "jobs.yml": ("one of them: add -e job_id=NAME", "playbooks/status.yml"),
+    "jobs.yml": ("the state of a job: add -e job_id=NAME", "playbooks/status.yml"),
     "clean.yml": ("see what is left", "playbooks/jobs.yml"),
     "debug.yml": ("attach the archive to the issue", ""),
     "remove.yml": ("install again", "site.yml"),

@@ -11,6 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 from ..findings.findings import Finding
+from ..findings.visible import type_name
 
 
 class Form(NamedTuple):
@@ -61,7 +62,7 @@ def shown(value: Any) -> str:
     """Return a value for a finding, in ASCII and short."""
     if isinstance(value, str):
         return ascii(value[:100])
-    return "nothing" if value is None else f"no text ({type(value).__name__})"
+    return "nothing" if value is None else f"no text ({type_name(value)})"
 
 
 def word_findings(check: str, value: Any, form: Form, host: str = "") -> list[Finding]:

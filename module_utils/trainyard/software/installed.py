@@ -96,7 +96,7 @@ def done_text(action: str, result: Mapping[str, Any]) -> str:
         # A file that was there already is not downloaded; only the message tells.
         downloaded = str(result.get("msg", "")).startswith("OK") and name
         return f"downloaded {name} ({size_text(size)})" if downloaded and isinstance(size, int) else ""
-    record = result.get("installed")
+    record = result.get("installed") if result.get("changed", True) else None
     if action in ("apt", "package", "dnf", "yum") and result.get("changed"):
         record = by_apt(str(result.get("stdout", "")), _requested(result))
         rpms = [match["name"] for match in map(_RPM.match, map(str, result.get("results") or ())) if match]

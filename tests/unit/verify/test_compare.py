@@ -247,7 +247,7 @@ def test_files_and_folders_can_be_named(tmp_path, compared, before, after):
 def test_missing_reports_are_named(tmp_path, compared, before):
     assert "has no report of a verification, verify-*/report.json" in compared(runs=tmp_path)
     path = write(tmp_path, before)
-    assert "has no report of the cluster example from before" in compared(runs=tmp_path)
+    assert "has no report of the cluster example with -i inventories/example from before" in compared(runs=tmp_path)
     assert compared(before=path).startswith("runs is not given; ")
     assert "is no report of a verification" in compared(before=tmp_path / "none", after=path)
     assert compared(before="a", after="b", tolerance=5).startswith(
@@ -263,6 +263,18 @@ def test_a_file_of_another_form_is_refused(tmp_path, compared, before, broken):
     assert f"{bad} is damaged: " in message
 
 
+def play(runs, *options):
+    return subprocess.run(
+        ["ansible-playbook", "playbooks/compare.yml", "-e", f"trainyard_runs={runs}", *options],
+        cwd=PROJECT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "status", "text"),
     [
@@ -276,14 +288,19 @@ def test_the_playbook_ends_with_the_result(tmp_path, before, after, change, stat
     change(after)
     write(tmp_path, before)
     write(tmp_path, after)
-    done = subprocess.run(
-        ["ansible-playbook", "playbooks/compare.yml", "-e", f"trainyard_runs={tmp_path}"],
-        cwd=PROJECT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = play(tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
     assert text in done.stdout
+
+
+def test_the_playbook_compares_the_reports_of_the_inventory_that_was_named(tmp_path, before):
+    names = "guide-oneflow.yml", "localhost"
+    # Clusters have the same name by default.
+    for number, name in enumerate(2 * names, 1):
+        write(tmp_path, before, id=f"verify-{number}", started=STARTED + number, inventory=f"-i inventories/{name}")
+    assert "verify-1 (pass) and verify-3 (pass)" in play(tmp_path, "-i", "inventories/guide-oneflow.yml").stdout
+    assert "verify-2 (pass) and verify-4 (pass)" in play(tmp_path, "-i", f"{PROJECT}/inventories/localhost").stdout
+    # Without one, the newest of all, and the one before it of the same inventory.
+    assert "verify-2 (pass) and verify-4 (pass)" in play(tmp_path).stdout
+    nothing = play(tmp_path, "-i", "inventories/example-gpu")
+    assert "has no report of a verification with -i inventories/example-gpu, verify-*/" in nothing.stdout

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ...findings.findings import Finding, counted
+from ...findings.visible import type_name
 from ..record.events import FORMS, KINDS
 from .variables import VARIABLES
 
@@ -23,7 +24,7 @@ def receivers(given: Mapping[str, Any], findings: list[Finding]) -> list[dict[st
     """Return the complete receivers of job_events that are right; adds a finding for each error."""
     value = given.get("job_events") or []
     if not isinstance(value, (list, tuple)) or len(value) > MAX_RECEIVERS:
-        found = f"{len(value)} receivers" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+        found = f"{len(value)} receivers" if isinstance(value, (list, tuple)) else f"a {type_name(value)}"
         expected = f"a list of at most {MAX_RECEIVERS} receivers such as {{file: /data/events.jsonl}}"
         findings.append(Finding("job_events", found, expected, "write job_events as a YAML list"))
         return []
@@ -114,7 +115,7 @@ def secret_findings(given: Mapping[str, Any]) -> list[Finding]:
     secret = given.get("job_events_secret") or ""
     if isinstance(secret, str) and (not secret or (len(secret) >= MIN_SECRET and secret.isprintable())):
         return []
-    found = counted(len(secret), "character") if isinstance(secret, str) else f"a {type(secret).__name__}"
+    found = counted(len(secret), "character") if isinstance(secret, str) else f"a {type_name(secret)}"
     expected = f"at least {MIN_SECRET} printable characters that nobody can guess"
     action = "make one with `openssl rand -hex 32`, and keep it in Ansible Vault"
     return [Finding("job_events_secret", found, expected, action)]

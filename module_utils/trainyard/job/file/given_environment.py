@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...findings.findings import Finding
-from ...findings.visible import unwritable
+from ...findings.visible import type_name, unwritable
 from . import mindspore_tls as tls
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.
@@ -30,7 +30,7 @@ def environment(value: Any, key: str, findings: list[Finding], host: str = "") -
         findings.append(Finding(key, found, expected, action, host=host))
 
     if not isinstance(value, Mapping):
-        wrong(f"a {type(value).__name__}", "a dictionary of variables", f"write {key} as NAME: value lines")
+        wrong(f"a {type_name(value)}", "a dictionary of variables", f"write {key} as NAME: value lines")
         return {}
     env: dict[str, str] = {}
     for name, content in value.items():
@@ -48,7 +48,7 @@ def environment(value: Any, key: str, findings: list[Finding], host: str = "") -
             action = f'write a value for {name} in {key}, or "" for an empty one'
             wrong(f"{name} without a value", "text or a number", action)
         elif not isinstance(content, (str, int, float)):
-            found = f"{name} is a {type(content).__name__}"
+            found = f"{name} is a {type_name(content)}"
             wrong(found, "text or a number", f"write one value for {name} in {key}")
         elif "\0" in text:
             wrong(f"a NUL character in {name}", "text", f"remove it from {key}")

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # `&` behind a command, and no part of &&, &>, 2>&1 or |&.
 BACKGROUND = r"(?<![&><|])&(?=\s|$|\))"
+# What to append to a script that does not wait. `wait` alone succeeds, even if no process could start.
+WAIT = "`wait $! && wait`"
 _BACKGROUND = re.compile(BACKGROUND, re.MULTILINE)
 
 

@@ -200,7 +200,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "`docker://`. [Images](images.md), [Kubernetes](kubernetes.md)."
         ),
         "job_container": _text(
-            "Program that runs the image. `auto` takes the first of these that all nodes have. [Images](images.md).",
+            "Program that runs the image. `auto` takes the first of these that a node has, and all nodes need the "
+            "same. [Images](images.md).",
             "auto",
             ("auto", *RUNTIMES),
         ),
@@ -314,7 +315,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "such as `results/*.csv` below the ranks' working folder, or absolute ones. A folder stands for all files "
             "in it. Only with `job_scheduler: ssh`. [Outputs](job-file.md#outputs)."
         ),
-        "job_outputs_limit_mib": _number("MiB of outputs that each node sends; others stay and are named.", 64, 1, 200),
+        "job_outputs_limit_mib": _number("MiB of outputs that each node sends; three others are named.", 64, 1, 200),
         "job_events": _list(
             "Receivers of events while the job runs, each with one of `url` (a webhook; `form` is `json` or "
             "`slack`), `command` or `file`, and `only`, a list of events. Take addresses from Ansible Vault. "

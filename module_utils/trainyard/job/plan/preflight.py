@@ -23,8 +23,9 @@ Answer = Mapping[str, Any]
 # gRPC, curl, Python and Go read these; gRPC the first of its own.
 PROXIES = ("grpc_proxy", "http_proxy", "https_proxy", "all_proxy")
 NO_PROXY = ("no_grpc_proxy", "no_proxy")
-# Variables by which ranks choose their interface.
-INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+# Variables by which ranks choose their interface; each plan sets the first two.
+_PLANNED = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+INTERFACE_VARIABLES = (*_PLANNED, "HCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 # With more nodes no_proxy gets their networks, which current programs understand, too.
 MAX_ADDRESSES = 8
 # Upper bound for processes on each processor, without devices: a few are tests of a program, more starve each other.
@@ -87,7 +88,8 @@ def interface_findings(job: Job, placement: Placement) -> list[Finding]:
             if node.interfaces and chooses_none(variable, value, node.interfaces):
                 found, expected = ["the node has no such interface"], f"one of {', '.join(node.interfaces[:_SHOWN])}"
             for text in found:
-                action = f"remove {variable} from job_env or job_node_env: the plan sets it for each node"
+                instead = ": the plan sets it for each node" if variable in _PLANNED else ""
+                action = f"remove {variable} from job_env or job_node_env{instead}"
                 findings.append(Finding("interface", f"{variable}={value}: {text}", expected, action, host=node.host))
     return findings
 

@@ -79,7 +79,7 @@ _STEP_NAMES = {
     "global": r"global[_ ]?step",
     "step": r"steps?",
     "iter": r"iter(?:ation)?s?",
-    "it ": r"it",
+    "it": r"it",
     "update": r"(?:num_)?updates?",
     "batch": r"(?:mini-?)?batch",
 }
@@ -109,6 +109,7 @@ _PER_SECOND = r"(?:it|iter|step|batch|batche|sample|token|tok|img|image|seq)s?/s
 _RATES = _marked(
     ("rate", rf"(?:\d|\)|nan|inf)[\s,;|]{{1,8}}rate{_IS}(?P<rate>{_NUMBER})"),
     ("tps", rf"(?<![\w/])tps{_IS}(?P<rate>{_NUMBER})"),
+    ("tps", r"(?<![\w.,])(?P<rate>\d[\d.,]{0,20}) ?tps\b"),
     ("/s", rf"(?<![\w/]){_PER_SECOND}{_IS}(?P<rate>{_NUMBER})"),
     ("/s", rf"(?<![\w.,])(?P<rate>\d[\d.,]{{0,20}}) ?{_PER_SECOND}\b"),
 )

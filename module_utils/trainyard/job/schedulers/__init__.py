@@ -34,7 +34,7 @@ from ..file import specification as jobs
 from ..file.command import scripts
 from ..file.job import Job
 from ..file.launcher_programs import meant
-from ..file.start_scripts import code_in, waits_for_nothing
+from ..file.start_scripts import WAIT, code_in, waits_for_nothing
 from ..plan import fewer_nodes, nested_launchers
 from ..plan.plan import JobPlan, source_findings
 from ..run.progress import strict
@@ -114,7 +114,7 @@ def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
     found = [
         f"{name}, which does not wait for its background processes" for name in texts if waits_for_nothing(texts[name])
     ]
-    return [Finding("job_command", each, expected, "append `wait` to it") for each in found]
+    return [Finding("job_command", each, expected, f"append {WAIT} to it") for each in found]
 
 
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

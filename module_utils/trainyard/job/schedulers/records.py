@@ -63,7 +63,7 @@ class Source:
         if len(self.archive) <= most:
             return []
         shift, unit = (20, "MiB") if most >= 1 << 20 else (10, "KiB")
-        found = f"{len(self.archive) >> shift} {unit}, packed"
+        found = f"{-(-len(self.archive) >> shift)} {unit}, packed"
         return [Finding("job_source", found, f"at most {most >> shift} {unit}{why}", instead)]
 
 

@@ -49,7 +49,8 @@ def read_outputs(job_dir: Path, patterns: Sequence[str], limit: int) -> dict[str
         name = _printable(own)
         why = "another file has the name that it would get" if name != own and name in names else ""
         why = why or ("its name is too long" if len(name) > MAX_NAME else "")
-        if why or size > remaining or len(files) == MAX_FILES:
+        why = why or (f"beyond the {MAX_FILES} smallest files" if len(files) == MAX_FILES else "")
+        if why or size > remaining:
             left_out.append({"name": name[:MAX_NAME], "size": size, **({"why": why} if why else {})})
             continue
         try:

@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from ....trainyard.job.file.start_scripts import code_in, waits_for_nothing
+from ....trainyard.job.file.start_scripts import WAIT, code_in, waits_for_nothing
 from ...machine.json_files import end_of, open_regular
 from . import processes
 from .execute import become, end_with_parent
@@ -111,7 +111,7 @@ class _Script:
                 if not self.left and not self.ending and self.cpu < WORK_S and waits_for_nothing(self._script()):
                     _say(
                         f"{self.name} has ended, and nothing is left of what it had started in the background: how "
-                        "that ended is not known; append `wait` to it, and see the files into which it has it write"
+                        f"that ended is not known; append {WAIT} to it, and see the files into which it has it write"
                     )
                     self._report_cause()
                     return 1 << 8

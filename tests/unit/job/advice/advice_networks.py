@@ -146,6 +146,10 @@ CASES = {
         World(env={"GLOO_SOCKET_IFNAME": "ib7"}),
         {"remove GLOO_SOCKET_IFNAME from job_env or job_node_env: the plan sets it for each node": {"env": {}}},
     ),
+    "an interface that the plan does not choose": lambda _: (
+        World(env={"TP_SOCKET_IFNAME": "ib7"}),
+        {"remove TP_SOCKET_IFNAME from job_env or job_node_env": {"env": {}}},
+    ),
     "a head that does not answer": lambda _: (
         linked(silent, eth0, network="10.66.0.0/16").having(
             finds=lambda plan: preflight.reach_findings(plan) if plan["node_rank"] else []

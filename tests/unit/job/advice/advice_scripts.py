@@ -127,7 +127,11 @@ CASES = {
     ),
     "a script that does not wait": lambda _: (
         slurm(command=["bash", "run.sh"]).having(files={"run.sh": f"{BASH}python train.py &\n"}),
-        {"append `wait` to it": lambda world: world.files.update({"run.sh": f"{BASH}python train.py &\nwait\n"})},
+        {
+            "append `wait $! && wait` to it": lambda world: world.files.update(
+                {"run.sh": f"{BASH}python train.py &\nwait $! && wait\n"}
+            )
+        },
     ),
     # The launcher and the scheduler.
     "an unknown launcher": lambda _: (World(launcher="x"), {"choose one of these": {"launcher": "direct"}}),

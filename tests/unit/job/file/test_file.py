@@ -106,6 +106,8 @@ SHOWN = {
         ({"env": {"A": "x\0"}}, "a NUL character in A"),
         ({"env": {"A": None}}, "A without a value"),
         ({"env": {"A": {"B": 1}}}, "A is a dict"),
+        # A type of Ansible, which has its name in no document.
+        ({"env": {"A": type("_AnsibleTaggedDict", (dict,), {})(B=1)}}, "A is a dict"),
         ({"env": {"A": [1]}}, "A is a list"),
         ({"env": ["A=1"]}, "a list"),
         ({"env": {"KEY": 1}, "secret_env": ["KEY"]}, "KEY in job_env and in job_secret_env"),

@@ -25,6 +25,8 @@ GUIDES = {
     "ascend4p.sh": {f"rank_0_train_{rank}.log": [rank] for rank in range(4)},
     "cluster.sh": {"rank_0_worker_0.log": [0], "rank_0_worker_1.log": [1], "rank_0_scheduler.log": ["none"]},
 }
+# `wait` alone succeeds, whatever the processes did.
+ADVICE = "`wait $! && wait`"
 
 
 class Rank:
@@ -114,7 +116,12 @@ def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank
     """The program is missing; only the shell knows that, and it ends with 0."""
     job = rank("bash", "-c", "no-such-python train.py > train.log 2>&1 & while [ -d /proc/$! ]; do :; done")
     assert job.status() == 1
-    assert "append `wait` to it" in job.text()
+    assert f"append {ADVICE} to it" in job.text()
+
+
+def test_a_script_that_ends_as_advised_has_the_status_of_its_process(rank):
+    command = "no-such-python train.py > train.log 2>&1 & while [ -d /proc/$! ]; do :; done"
+    assert rank("bash", "-c", f"{command}; {ADVICE.strip('`')}").status() == 127
 
 
 LOOP = """for i in 0 1; do
@@ -289,4 +296,4 @@ def test_schedulers_end_what_a_script_leaves_so_one_without_wait_is_refused(comm
     source = packed({**scripts, "waits.sh": f"{scripts['run_gpu.sh']}wait\n", "train.py": ""})
     findings = schedulers.not_waited_for(command, source)
     assert [(each.check, each.found) for each in findings] == [("job_command", text) for text in found]
-    assert all("`wait`" in each.action for each in findings)
+    assert all(ADVICE in each.action for each in findings)

@@ -211,7 +211,7 @@ def test_an_invalid_source_is_a_finding(requested, nodes, tmp_path, monkeypatch)
     monkeypatch.setattr(ssh, "MAX_SOURCE", 1 << 20)
     (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
     (finding,) = planning.prepare(requested(), nodes).findings
-    assert (finding.check, finding.found) == ("job_source", "2 MiB, packed")
+    assert (finding.check, finding.found) == ("job_source", "3 MiB, packed")
 
 
 def test_hosts_that_limit_excludes_are_findings(requested):

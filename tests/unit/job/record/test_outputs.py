@@ -60,6 +60,16 @@ def test_files_beyond_the_limit_are_named_with_their_size(job_dir):
     assert (found["left_out"], found["more"]) == ([{"name": "model.pt", "size": 100}], 0)
 
 
+def test_a_file_beyond_the_number_of_files_is_named_with_that_reason(job_dir, tmp_path):
+    for number in range(1000):
+        (job_dir / "source" / f"small-{number}.csv").write_text("")
+    found = read_outputs(job_dir, ["*.csv", "model.pt"], 1 << 20)
+    assert len(found["files"]) == 1000 and "model.pt" not in found["files"]
+    assert write_outputs(tmp_path, {"n1": {"outputs": found}})[1:] == [
+        "not brought: n1: 'model.pt', beyond the 1000 smallest files"
+    ]
+
+
 def test_links_devices_and_pipes_are_left_out(job_dir):
     source = job_dir / "source"
     (source / "results" / "link.csv").symlink_to("/etc/hostname")

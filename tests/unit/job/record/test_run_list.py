@@ -177,7 +177,7 @@ def test_a_head_without_an_answer_is_named(runs):
 def test_what_cannot_be_compared_is_named(runs):
     with pytest.raises(UnusableError, match="1 jobs to compare"):
         runs_of_controller.compare_jobs(runs, ["digits-1"])
-    with pytest.raises(UnusableError, match="verify-1 is no run of a job"):
+    with pytest.raises(UnusableError, match="verify-1 is no job; expected: the id of one"):
         runs_of_controller.compare_jobs(runs, ["digits-1", "verify-1"])
     (runs / "digits-1" / "metrics.jsonl").write_text('{"step": 1.0, "loss": 2.0}\n{"step": 2.0, "loss": 1.0}\n')
     assert "no setting differs" in runs_of_controller.compare_jobs(runs, ["digits-1", "digits-2"])

@@ -61,6 +61,17 @@ def test_lines_of_frameworks(line, metrics):
     assert parse_line(line, PATTERN) == metrics
 
 
+@pytest.mark.parametrize("name", ["step", "iter", "iteration", "it", "batch", "update", "It"])
+@pytest.mark.parametrize("form", ["{} 10 loss 2.0", "{}=10 loss=2.0", "{}: 10, loss: 2.0", "loss 2.0 {} 10"])
+def test_a_step_has_any_documented_name_in_any_form(name, form):
+    assert parse_line(form.format(name), PATTERN) == {"step": 10, "loss": 2}
+
+
+@pytest.mark.parametrize("rate", ["rate 30", "30 samples/s", "30it/s", "it/s 30", "tps: 30", "30 tps"])
+def test_a_rate_stands_before_or_behind_its_unit(rate):
+    assert parse_line(f"step 10 loss 2.0 {rate}", PATTERN) == {"step": 10, "loss": 2, "rate": 30}
+
+
 def read_log(name):
     """Every reading of a log, which is divided as Tail divides it."""
     text = (CORPUS / f"{name}.log").read_bytes().decode()

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ....findings.findings import Finding
+from ....findings.visible import type_name
 from ...file import mindspore_tls as tls
 from ...file.job import Job
 from .names import is_label
@@ -136,13 +137,13 @@ def parse(job: Job) -> tuple[Settings | None, list[Finding]]:
     """Check the job's options for Kubernetes. Returns None and findings where they are wrong."""
     options = job.kubernetes.options or {}
     if not isinstance(options, Mapping):
-        found = f"a {type(options).__name__}"
+        found = f"a {type_name(options)}"
         return None, [_problem("job_kubernetes", found, "a dictionary as in docs/kubernetes.md")]
     values = {key: default if options.get(key) is None else options[key] for key, default in DEFAULTS.items()}
     findings = _unknown_keys(options)
     for key in _TEXTS:
         if isinstance(values[key], (Mapping, list, tuple)):
-            findings.append(_problem(key, f"a {type(values[key]).__name__}", "text"))
+            findings.append(_problem(key, f"a {type_name(values[key])}", "text"))
             values[key] = ""
         values[key] = str(values[key])
     values["resource"] = values["resource"] or IMPLIED.get(job.launcher, "Job")
