@@ -30,7 +30,7 @@ _LARGE = 1 << 32
 _NUMBER = {"number": Whole(_LARGE, 1), "attempt": Whole(_LARGE)}
 _COMMAND = {"command": Text(MAX_COMMAND)}
 _STATUS = {"status": (Whole(255), NOTHING), "said": Text(MAX_SAID)}
-# What a report may have, and an order; each is bounded by the number of nodes.
+# Fields of a report and of an order; their lists are bounded.
 REPORTED: Mapping[str, Shape] = {
     "?asks": Few(Exact({**_NUMBER, **_COMMAND, "address": Text(64)}), MAX_ASKS),
     "?daemons": Few(Exact({**_NUMBER, **_STATUS}), 16),
