@@ -12,6 +12,7 @@ from typing import Any
 
 from ..findings.findings import Finding, grouped
 from . import words
+from .builds import of_another_kind
 from .package_index import Offered, check
 from .requirements import Pin, parse
 
@@ -61,9 +62,7 @@ def _of_two_platforms(name: str, path: str, platforms: Mapping[str, str]) -> Ite
     for host, here in platforms.items():
         if here != platforms[first]:
             found = f"{path} is shared with {first}, whose system is {platforms[first]}; here it is {here}"
-            expected = "hosts of one system and hardware where they share a folder"
-            action = "set trainyard_root to a folder of its own for hosts of one kind"
-            yield Finding(f"build of {name}", found, expected, action, host=host)
+            yield of_another_kind(f"build of {name}", found, host)
 
 
 def _is_below(part: Mapping[str, Any], folder: str) -> bool:
