@@ -56,7 +56,7 @@ def can_install(
     index is read, and `asks_index` tells whether one is needed. `locked` are the arguments of locked_packages.findings.
     With `sharing`, `folders` has what this host knows of each (shared_folders.look).
 
-    The `sources` and `system` of a part that is `built` concern one host for all of its `platform`. So `builds` has their
+    The `sources` and `system` of a part that is `built` concern one host for all of its `platform`: `builds` has their
     findings by part, if the build is not there (requested.build_findings).
     """
     found: list[Finding] = []
