@@ -34,10 +34,11 @@ class ActionModule(OnceForAll):
         logins = None
         if given["ssh"]:
             names, most = list(good), parse_peers(str(given["ssh_peers"]))
-            own = {host: {"host": host, "nodes": peers(names, host, most)} for host in names}
+            by = {host: host if given["names"] else node["network"]["address"] or host for host, node in good.items()}
+            own = {host: {"host": host, "nodes": [by[peer] for peer in peers(names, host, most)]} for host in names}
             shared = {"user": given["user"], "connect_timeout": timeout_s, "parallel": int(given["ssh_parallel"])}
             shared["addresses"] = given["addresses"]
-            logins = nodes.ask("logins", own, shared, limit_s)
+            logins = reach.by_name(nodes.ask("logins", own, shared, limit_s), by)
         texts = {name: given[name] for name in ("user", "network", "inventory")}
         checks, usable, details = reach.verify(given["results"], listeners, ended, rows, logins, **texts)
         return {"checks": [check.as_dict() for check in checks], "usable": usable, "nodes": details}

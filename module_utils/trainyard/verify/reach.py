@@ -161,6 +161,17 @@ def check_pairs(
     return [reach(way.name, "pass", found=found, expected=way.expected, data={"tried": tried})]
 
 
+def by_name(logins: Mapping[str, Mapping[str, Any]], by: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+    """Return the results of ssh_reach with hosts in the place of what others reached them by."""
+    names = {target: host for host, target in by.items()}
+    return {
+        host: {**result, "failures": [{**each, "peer": names.get(each["peer"], each["peer"])} for each in failures]}
+        if (failures := result.get("failures"))
+        else result
+        for host, result in logins.items()
+    }
+
+
 def check_ssh(results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = "") -> list[Check]:
     """Check the results of ssh_reach, by host."""
     good, bad = answers(results, "row")
@@ -171,7 +182,7 @@ def check_ssh(results: Mapping[str, Mapping[str, Any]], user: str, inventory: st
     ]
     way = Way(
         "ssh",
-        f"{user} logs in from every node to every other by name, and by address where the inventory gives it",
+        f"{user} logs in from every node to every other",
         "run site.yml (role ssh_mesh) on all nodes; sshd's journal on HOST says why (journalctl -t sshd)",
         lambda host: ansible(
             [host], inventory, "ssh_reach", arguments(host=host, nodes=list(results), user=user), become=True
