@@ -7,15 +7,7 @@ import signal
 
 import pytest
 from ansible.module_utils.trainyard.cluster.ssh_logins import distances
-from ansible.module_utils.trainyard.verify.reach import (
-    Failure,
-    by_name,
-    check_network,
-    check_ssh,
-    suspects,
-    usable,
-    verify,
-)
+from ansible.module_utils.trainyard.verify.reach import Failure, check_network, check_ssh, suspects, usable, verify
 from ansible.module_utils.trainyard.verify.reach_names import check_addresses, check_names
 from ansible.module_utils.trainyard.verify.reporting_hosts import check_answers
 from ansible.module_utils.trainyard_node.verify.reach import DATA, RENDEZVOUS
@@ -165,10 +157,12 @@ def test_ssh(by):
         "n2": {"row": {"n1": True, "n3": False}, "logins": 4, "failures": [failure]},
         "n3": {"row": {"n1": True, "n2": True}, "logins": 4, "failures": []},
     }
-    (check,) = check_ssh(by_name(results, by), "train", "-i hosts")
+    (check,) = check_ssh(results, "train", "-i hosts", by)
     assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "2 nodes do not reach it")
     assert check.found == "n1 -> n3, n2 -> n3: train@n3: Permission denied (publickey). (ssh)"
-    assert "journalctl -t sshd" in check.action
+    assert (
+        "journalctl -t sshd" in check.action and f"nodes={','.join([by[host] for host in results])} " in check.command
+    )
 
 
 def test_ssh_that_no_node_could_test_is_one_check():
