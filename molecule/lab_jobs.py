@@ -357,7 +357,7 @@ class Node:
         return self.table.of_job(job_id)
 
     def ranks(self, job_id: str) -> list[int]:
-        """Process ids of a job's ranks: without its monitor, and without what waits for its turn to start again."""
+        """Process ids of a job's ranks: without its monitor, and without what is about to become a rank."""
         ours = f"/var/lib/trainyard/jobs/{job_id}/trainyard.pyz"
         found = self.host.run(
             f"for pid in {' '.join(map(str, self.processes(job_id)))}; do "
@@ -372,7 +372,7 @@ class Node:
 
     def kill_process(self, run: Run, process: str) -> None:
         """Kill a process of the job's plan, such as the scheduler, with SIGKILL."""
-        self.table.kill(self.table.read_json(f"{run.job_dir}/{process}.pid.json")["pid"])
+        self.table.kill(self.table.read_json(f"{run.job_dir}/pids.json")[process]["pid"])
 
     def running(self) -> bool:
         return self.host.run("systemctl is-system-running").stdout.strip() in ("running", "degraded")

@@ -20,7 +20,7 @@ class Place:
     inventory: Path | None
     tables: dict[str, ProcessTable]
     jobs: str
-    supervision: str
+    has_units: bool
 
     def __call__(self, playbook, *arguments, **extra_vars):
         return self.play(playbook, *arguments, inventory=self.inventory, **{**self.variables, **extra_vars})
@@ -56,7 +56,7 @@ def test_stop_ends_a_detached_job(place):
     run = place("launch.yml", WORKER, job_wait=False).expect(0)
     assert set(place.left(run.job_id)) == set(place.tables)
     table = next(iter(place.tables.values()))
-    assert table.read_json(f"{place.jobs}/{run.job_id}/node_plan.json")["supervision"] == place.supervision
+    assert bool(table.read_json(f"{place.jobs}/{run.job_id}/node_plan.json")["unit"]) == place.has_units
     place("playbooks/stop.yml", job_id=run.job_id).expect(0, f"Job {run.job_id} was stopped after")
     assert place.left(run.job_id) == {}
 

@@ -60,10 +60,9 @@ def find_run(runs_dir: Path, job_id: str, job_name: str, verification: str) -> P
 
 @dataclass(frozen=True)
 class Visited:
-    """The hosts of a run, those that failed and the head first; by host the processes of its job, and their folder."""
+    """The hosts of a run, those that failed and the head first; the folder of its job if nodes have units of it."""
 
     hosts: list[str]
-    processes: dict[str, list[str]]
     job_dir: str = ""
 
 
@@ -72,19 +71,14 @@ def visited(run_dir: Path) -> Visited:
     plan, summary = _read(read_plan, run_dir), _read(read_record, run_dir)
     if not plan:
         nodes = _read(lambda folder: read_report(folder / "report.json"), run_dir).get("nodes", ())
-        return Visited([node["host"] for node in sorted(nodes, key=lambda each: each["state"] != "fail")], {})
+        return Visited([node["host"] for node in sorted(nodes, key=lambda each: each["state"] != "fail")])
     failure = summary.get("failure") or {}
     first = [failure.get("host"), *(failure.get("hosts") or ()), (plan.get("head") or {}).get("host")]
     hosts = list(dict.fromkeys(spares.all_hosts(plan)))
     hosts.sort(key=lambda host: first.index(host) if host in first else len(first))
     if "engine" in plan:
-        return Visited(hosts, {})
-    names: dict[str, list[str]] = {host: [] for host in hosts}
-    for node in (*plan["nodes"], *plan.get("spares", ())):
-        for part in (node, *node.get("places", {}).values()):
-            of_part = [each["name"] for each in part.get("processes", ())]
-            names[node["host"]] = list(dict.fromkeys([*names[node["host"]], *of_part]))
-    return Visited(hosts, names, str(plan["job_dir"]))
+        return Visited(hosts)
+    return Visited(hosts, str(plan["job_dir"]))
 
 
 def _read(how: Callable[[Path], dict[str, Any] | None], run_dir: Path) -> dict[str, Any]:

@@ -186,11 +186,11 @@ def collect(
     return {**answer, "not_ended": job.not_ended(user, age_s)} if named else answer
 
 
-def journal(*, job_id: str, job_dir: str, names: list[str]) -> Answer:
-    """Return the last `lines` in the journal of a job's units here, and the `problem` of reading them, or ""."""
+def journal(*, job_id: str, job_dir: str) -> Answer:
+    """Return the last `lines` in the journal of a job's unit here, and the `problem` of reading them, or ""."""
     from .job.run.unit_journal import read
 
-    return read(job_id, Path(job_dir), names)
+    return read(job_id, Path(job_dir))
 
 
 def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:

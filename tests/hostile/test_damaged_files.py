@@ -308,7 +308,7 @@ OF_NODE = {
     "node_plan.json": None,
     "monitor.json": None,
     "cluster.json": None,
-    "rank0.pid.json": None,
+    "pids.json": {"rank0": {"pid": 7, "start_time": 9, "attempt": 0}},
     "exits/rank0.json": None,
     "attempts.json": {"": 1, "rank0": 2},
     "events.json": EVENTS,
@@ -322,7 +322,6 @@ def of_job_folder(path):
     plan = {"processes": [], "secret_env": {}, "base_env": {}}
     for act in (
         folder.status,
-        folder.all_ended,
         folder.has_end,
         folder.known_secrets,
         folders.record,
@@ -333,7 +332,6 @@ def of_job_folder(path):
         container.remove_left,
         container.remove_all,
         lambda found: container.remove_of_process(found, "rank0"),
-        lambda found: rank_exits.record_unit(found, "rank0"),
         lambda found: folder.read_logs(found, 1000),
         lambda found: of_job(found, plan, lambda *_: None),
         lambda found: job.list_folders(found.parent),

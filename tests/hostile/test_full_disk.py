@@ -18,7 +18,6 @@ from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import disk_space as room
 from ansible.module_utils.trainyard_node.job.run import rank_exits as exits
-from ansible.module_utils.trainyard_node.job.run import supervisors
 from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.machine import json_files
@@ -179,109 +178,6 @@ def test_a_restart_that_cannot_be_written_is_the_end(tmp_path):
             assert node.left() == []
     text = cause({"failure": failure, "nodes": []}, "")
     assert text[0].startswith(f"n2 could not start its ranks again: {job.nodes[1].dir} cannot be written: ")
-
-
-# ---- units of systemd
-
-
-SHOWN = "Result={}\nExecMainPID={}\nExecMainCode={}\nExecMainStatus={}\n"
-COLLECTED = SHOWN.format("success", 0, 0, 0)
-
-
-class Asked:
-    """systemctl show, which answers with these texts in turn, and then with the last."""
-
-    def __init__(self, monkeypatch, *shown):
-        self.shown, self.count = list(shown), 0
-        monkeypatch.setattr(supervisors.units.subprocess, "run", self)
-
-    def __call__(self, argv, **_):
-        self.count += 1
-        shown = self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]
-        return subprocess.CompletedProcess(argv, 0, shown, "")
-
-
-@pytest.fixture
-def units_of(tmp_path):
-    """The units of a job whose rank 0 has ended, or is yet to begin."""
-
-    def make(pid=1 << 21, **main):
-        (tmp_path / "exits").mkdir(exist_ok=True)
-        if pid:
-            json_files.write_json(tmp_path / "rank0.pid.json", {"pid": pid, "start_time": 7, **main})
-        return supervisors.Units(tmp_path, {"job_id": "digits-1", "processes": [{"name": "rank0", "ranks": [0]}]})
-
-    return make
-
-
-@pytest.mark.parametrize("status", [0, 3])
-def test_the_end_of_a_unit_is_remembered_where_it_cannot_be_written(units_of, tmp_path, monkeypatch, status):
-    """It was seen once, and forgotten: such a job ran until job_timeout."""
-    asked = Asked(monkeypatch, SHOWN.format("success", 1 << 21, 1, status), COLLECTED)
-    held = units_of()
-    no_new_files(monkeypatch)
-    for _ in range(3):
-        assert held.exits()["rank0"]["exit_code"] == status
-    assert asked.count == 1 and not list((tmp_path / "exits").iterdir())
-    assert held.unwritten == "No space left on device"
-
-
-def test_it_is_written_over_the_room_that_was_kept_for_it(units_of, tmp_path, monkeypatch):
-    held = units_of()
-    (tmp_path / "exits/rank0.json").write_text("{}\n")
-    assert exits.read_exits(tmp_path) == {}
-    no_new_files(monkeypatch)
-    for name, value in (("SERVICE_RESULT", "exit-code"), ("EXIT_CODE", "exited"), ("EXIT_STATUS", "3")):
-        monkeypatch.setenv(name, value)
-    exits.record_unit(tmp_path, "rank0")
-    asked = Asked(monkeypatch, COLLECTED)
-    assert held.exits()["rank0"]["exit_code"] == 3 and asked.count == 0
-
-
-@pytest.mark.parametrize("shown", [COLLECTED, SHOWN.format("success", 4711, 0, 0)])
-def test_a_process_whose_unit_knows_nothing_of_it_any_more_is_lost(units_of, monkeypatch, shown):
-    """Gone, or started again: in both cases its record should stand there."""
-    Asked(monkeypatch, shown)
-    held = units_of()
-    no_new_files(monkeypatch)
-    assert held.exits()["rank0"]["result"] == "lost"
-
-
-def test_but_not_where_its_record_came_meanwhile(units_of, tmp_path, monkeypatch):
-    held = units_of()
-
-    def asked(argv, **_):
-        json_files.write_json(tmp_path / "exits/rank0.json", {**exits.from_status(0), "recorded": True})
-        return subprocess.CompletedProcess(argv, 0, COLLECTED, "")
-
-    monkeypatch.setattr(supervisors.units.subprocess, "run", asked)
-    assert held.exits()["rank0"]["result"] == "success"
-
-
-def test_nor_while_systemd_has_not_noted_its_end_or_does_not_answer(units_of, monkeypatch):
-    held = units_of()
-    Asked(monkeypatch, SHOWN.format("success", 1 << 21, 0, 0), "", SHOWN.format("signal", 1 << 21, 2, 9))
-    assert held.exits() == held.exits() == {}
-    assert held.exits()["rank0"]["signal"] == signal.SIGKILL
-
-
-def test_a_process_that_never_begins_is_lost(units_of, monkeypatch):
-    """It could not write its process id, or nobody started its unit."""
-    held = units_of(pid=None)
-    asked = Asked(monkeypatch, SHOWN.format("success", 4711, 0, 0), COLLECTED)
-    assert held.exits() == {} and asked.count == 0
-    monkeypatch.setattr(supervisors, "BEGIN_S", 0.0)
-    monkeypatch.setattr(supervisors, "QUERY_S", 0.0)
-    held.restart(["rank0"], {})
-    # It is about to, by systemd.
-    assert held.exits() == {} and asked.count == 1
-    assert held.exits()["rank0"]["result"] == "lost"
-
-
-@pytest.mark.parametrize("main", [{"pid": "7"}, {"start_time": None}, {"attempt": [1]}])
-def test_what_a_rank_puts_in_place_of_its_process_id_is_none(units_of, main):
-    assert units_of(**main).main("rank0") is None
-    assert units_of(**main).exits() == {}
 
 
 # ---- what is said

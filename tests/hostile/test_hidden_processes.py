@@ -73,15 +73,15 @@ def test_none_of_them_lives_on_when_the_job_starts_again(tmp_path, none_left):
         assert [pid for pid in none_left if processes.start_time(pid) is not None] == []
 
 
-def test_a_job_in_a_slice_has_all_that_is_in_it_started_again_or_ended(tmp_path):
-    """A unit's process is systemd's child, not the monitor's: where it hides, the slice knows it."""
-    for pid, argv in ((10, b"train"), (11, b"python\0/jobs/x/trainyard.pyz\0record")):
+def test_a_job_in_a_unit_has_all_that_is_in_it_started_again_or_ended(tmp_path):
+    """Where a process hides, the cgroup knows it."""
+    for pid, argv in ((10, b"train"), (11, b"python\0/jobs/x/trainyard.pyz\0monitor")):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_bytes(b"%d (x) S 1 %s" % (pid, b" ".join([b"7"] * 40)))
         (tmp_path / str(pid) / "environ").write_bytes(b"\0" * 20)
-        (tmp_path / str(pid) / "cgroup").write_text("0::/trainyard.slice/trainyard-x.slice/trainyard-x-rank0.service\n")
+        (tmp_path / str(pid) / "cgroup").write_text("0::/trainyard.slice/trainyard-x.service\n")
         (tmp_path / str(pid) / "cmdline").write_bytes(argv + b"\0")
-    assert processes.ranks_of_job("x", "/jobs/x", "trainyard-x.slice", tmp_path) == [10]
+    assert processes.ranks_of_job("x", "/jobs/x", "trainyard-x.service", tmp_path) == [10]
 
 
 def test_a_monitor_leaves_no_zombies_of_those_that_it_adopted(tmp_path, none_left):

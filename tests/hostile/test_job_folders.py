@@ -222,7 +222,7 @@ def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, con
     """Units, cgroups and processes tell what runs; nothing in the folder of a job keeps a stop from ending it."""
     assert start(place, job_id)["monitor_alive"]
     folder = place.jobs / job_id
-    wait_for((folder / "rank0.pid.json").exists, "the rank to start")
+    wait_for((folder / "pids.json").exists, "the rank to start")
 
     def spoil():
         (folder / name).unlink(missing_ok=True)
@@ -245,7 +245,7 @@ def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, con
 def test_a_job_whose_folder_its_user_locks_is_seen_and_removed(place, job_id):
     assert start(place, job_id)["monitor_alive"]
     folder = place.jobs / job_id
-    wait_for((folder / "rank0.pid.json").exists, "the rank to start")
+    wait_for((folder / "pids.json").exists, "the rank to start")
     place.does(folder.chmod, 0)
     assert ask("in_use", state_dir=place.state, services=[])["uses"][0] == f"job {job_id}"
     assert ask("remove", job_id=job_id, job_dir=folder)["changed"] is True
@@ -257,7 +257,7 @@ def test_stop_ends_no_process_because_a_file_says_so(place, job_id):
     # Whom else could we end without being root?
     pid = victim.pid if IS_ROOT else 1
     folder = place.folder(job_id)
-    place.writes(folder / "node_plan.json", json.dumps({"job_id": job_id, "supervision": "children", "processes": []}))
+    place.writes(folder / "node_plan.json", json.dumps({"job_id": job_id, "processes": []}))
     named = {"pid": pid, "start_time": processes.start_time(pid)}
     place.writes(folder / "monitor.json", json.dumps(named))
     answer = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=1)
@@ -285,10 +285,10 @@ def test_stopping_a_job_leaves_the_units_of_one_whose_id_goes_on(tmp_path, monke
     (tmp_path / "systemctl").chmod(0o755)
     runtime = Path("/jobs/x")
     for name in ("digits-1", "digits-1-2"):
-        units.start_lasting(name, runtime, "train", sys.executable, ["rank0"], 60, 30)
+        units.start(name, "train", sys.executable, runtime, units.Limits(60, 30, True))
     units.stop("digits-1", lambda: True)
     left = sorted(path.name for path in tmp_path.rglob("trainyard-*"))
-    assert left == ["trainyard-digits-1-2-monitor.service"] * 2 + ["trainyard-digits-1-2-rank0.service"]
+    assert left == ["trainyard-digits-1-2.service"] * 2
 
 
 # ---- removed

@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard_node.job.record import secrets as log_secret
 from ansible.module_utils.trainyard_node.job.run import job, processes, units
 
 SPEC = {"job_id": "test-1", "token": "t0ken", "secret_env": {"KEY": "hunter2"}, "secret_files": ["tls/key"],
-        "processes": [], "supervision": "children"}  # fmt: skip
+        "processes": []}  # fmt: skip
 GONE = {"pid": 1, "start_time": -1}
 
 
@@ -60,9 +60,9 @@ def test_who_still_needs_them_keeps_them(left, monitor, monkeypatch, tmp_path):
     alive = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
     folder = left({"not yet": None, "runs": alive, "comes back": GONE}[monitor])
     if monitor == "comes back":
-        monkeypatch.setattr(job, "supervision", lambda: "systemd")
+        monkeypatch.setattr(job, "has_systemd", lambda: True)
         monkeypatch.setattr(units, "LASTING", tmp_path)
-        (tmp_path / "trainyard-test-1-monitor.service").write_text(f"[Service]\nSlice={units.slice_name('test-1')}\n")
+        (tmp_path / "trainyard-test-1.service").touch()
     collect(folder)
     assert secrets(folder) == ["t0ken", "hunter2", "key"]
 

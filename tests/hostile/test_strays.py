@@ -205,21 +205,21 @@ def test_a_job_that_renames_its_folder_is_counted_and_ended(place, job_id):  # n
     assert processes.of_job(job_id) == []
 
 
-def test_the_slice_of_a_job_without_a_folder_keeps_its_node_in_use(place, tmp_path, monkeypatch):
+def test_the_unit_of_a_job_without_a_folder_keeps_its_node_in_use(place, tmp_path, monkeypatch):
     groups = {
-        "10": "0::/trainyard.slice/trainyard-a_1.slice/trainyard-a-1-rank0.service\n",
-        "11": "1:name=systemd:/machine/x/trainyard.slice/trainyard-b.slice/trainyard-b-monitor.service\n",
-        # A user's own systemd has what slices its user likes.
-        "12": "0::/user.slice/user-7.slice/user@7.service/trainyard.slice/trainyard-c.slice/x.service\n",
+        "10": "0::/trainyard.slice/trainyard-a-1.service\n",
+        "11": "1:name=systemd:/machine/x/trainyard.slice/trainyard-b.service/below\n",
+        # A user's own systemd has what units its user likes.
+        "12": "0::/user.slice/user-7.slice/user@7.service/trainyard.slice/trainyard-c.service\n",
         "13": "0::/system.slice/ssh.service\n",
     }
     for pid, text in groups.items():
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "cgroup").write_text(text)
-    assert processes.in_slices(tmp_path) == {"a-1", "b"}
+    assert processes.in_units(tmp_path) == {"a-1", "b"}
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path)
     monkeypatch.setattr(job.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(processes, "in_slices", lambda: {"a-1"})
+    monkeypatch.setattr(processes, "in_units", lambda: {"a-1"})
     (found,) = [each for each in job.list_folders(place.jobs) if each["job_id"] == "a-1"]
     assert (found["running"], found["job_dir"]) == (True, str(place.jobs / "a-1"))
 

@@ -260,7 +260,7 @@ class Cluster:
                 "world_size": sum(map(len, modes)),
                 "progress_pattern": DEFAULT_PATTERN,
                 "rank_log": "rank_{rank}.log",
-                "supervision": "children",
+                "unit": "",
                 "job_dir": str(here),
                 "devices": [],
                 "health_gate": False,
@@ -316,4 +316,4 @@ class Cluster:
 
 def attempt(node, name="rank0"):
     """Which attempt of a process runs; None before the first."""
-    return (node.read(f"{name}.pid.json") or {}).get("attempt")
+    return (node.read("pids.json") or {}).get(name, {}).get("attempt")

@@ -31,7 +31,7 @@ def test_what_root_writes_is_what_is_documented(play, nodes):
 
     def allowed(path, while_it_runs):
         documented = r"/root|/var/cache/trainyard(/.*)?|/var/lib/trainyard/jobs|/etc/systemd/system(/[\w.-]+\.wants)?"
-        units = rf"/etc/systemd/system/(multi-user\.target\.wants/)?trainyard-{run.job_id}-\w+\.service"
+        units = rf"/etc/systemd/system/(multi-user\.target\.wants/)?trainyard-{run.job_id}\.service"
         return re.fullmatch(documented + (f"|{units}" if while_it_runs else ""), path)
 
     assert [path for path in lasting if "/system/trainyard-" in path], "a job with restarts has units that last"

@@ -19,5 +19,5 @@ def place(play, tmp_path_factory):
         {"localhost": ProcessTable.of_this_machine()},
         f"{state}/jobs",
         # With this machine's own systemd where there is one and we are root: then that is tested on one host.
-        "systemd" if Path("/run/systemd/system").is_dir() and os.geteuid() == 0 else "children",
+        Path("/run/systemd/system").is_dir() and os.geteuid() == 0,
     )

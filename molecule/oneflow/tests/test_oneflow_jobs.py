@@ -98,9 +98,9 @@ def test_a_rank_that_fails_is_named_and_ends_the_job_everywhere(play, left):
 def test_a_launch_module_has_a_session_of_its_own_and_a_killed_rank_is_named(play, nodes, left):
     run = play.launch(LAUNCH, job_command=["sleep", "600"], job_source="")
     run.wait_for("2/2 ranks running")
-    node, agent = nodes["n2"], f"{run.job_dir}/agent.pid.json"
-    wait_until(lambda: node.host.file(agent).exists, "the launch module of n2")
-    pid = node.table.read_json(agent)["pid"]
+    node, pids = nodes["n2"], f"{run.job_dir}/pids.json"
+    wait_until(lambda: node.host.file(pids).exists, "the launch module of n2")
+    pid = node.table.read_json(pids)["agent"]["pid"]
     rank = wait_until(
         lambda: [each for each in node.ranks(run.job_id) if "RANK=1" in environment(node, each)], "rank 1 on n2"
     )

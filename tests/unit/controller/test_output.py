@@ -146,7 +146,7 @@ def watched(tmp_path):
     run_dir.mkdir(parents=True)
     write_json(run_dir / "plan.json", {**plan, "job_dir": str(job_dir)})
     (job_dir / "exits").mkdir(parents=True)
-    write_json(job_dir / "node_plan.json", {"job_id": "digits-1", "supervision": "children", "processes": []})
+    write_json(job_dir / "node_plan.json", {"job_id": "digits-1", "processes": []})
     failure = {"kind": "exit", "host": "n4", "process": "agent", "ranks": [3], "result": "exit-code", "exit_code": 7}
     restart = {"elapsed_s": 31.0, "reason": "rank 3 on n4: exit code 7", "restarted": "agent", "failure": failure}
     cluster = {"end": None, "started": 1, "ranks_running": 4, "world_size": 4, "elapsed_s": 62}

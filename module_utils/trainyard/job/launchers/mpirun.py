@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launcher `mpirun`: Open MPI's mpirun on the head node, which starts all ranks over ssh.
+"""Launcher `mpirun`: Open MPI's mpirun on the head node, which starts all ranks; monitors start its daemons.
 
 For PyTorch, MindSpore on GPU and Ascend, and any MPI program. Each rank starts through a small script with the node's
 own variables, and through our runtime, which adds its log, RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. The
@@ -23,17 +23,13 @@ from .held_exit import hold_exit
 
 HOSTFILE = "hostfile"
 RANK_SCRIPT = "mpi_rank"
-DAEMON_SCRIPT = "mpi_daemon"
+AGENT_SCRIPT, DAEMON_SCRIPT = "mpi_agent", "mpi_daemon"
 
 # Variables that the plan derives from each node; all others but those of job_node_env are equal everywhere.
 _OF_NODE = frozenset(
     {"GLOO_SOCKET_IFNAME", "GROUP_RANK", "HCCL_IF_IP", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS",
      *VISIBLE_DEVICES.values()}
 )  # fmt: skip
-
-# From this number of nodes on, the head starts all daemons itself: in a tree, a node that hangs keeps those below it
-# from starting, and its parent waits silently.
-_NO_TREE_FROM = 64
 
 # Open MPI 5 starts processes through PRRTE, where these parameters have other names.
 _SINCE_5 = {
@@ -63,14 +59,28 @@ fi
 fi
 exit $status
 """
-# The monitors find mpirun's daemons by the job id. mpirun may exit before its message about a lost daemon arrives; then
-# only this line, which ssh brings, names the daemon.
+# Takes the place of ssh: leaves the address and the command of a daemon to the monitor of this node, and waits, with
+# little memory and no CPU time, for how the daemon has ended (trainyard_node/job/run/daemons.py).
+_AGENT = """\
+#!/bin/sh
+# mpirun runs this in place of ssh: the monitor of the node with this address starts the daemon.
+mine={folder}/attempt/daemons/$$
+address=$1
+shift
+mkdir -p "${{mine%/*}}" && mkfifo "$mine" && printf '%s\\n%s' "$address" "$*" >"$mine.new" &&
+    mv "$mine.new" "$mine.asked" || exit 1
+{{ read -r status; cat >&2; }} <"$mine"
+exit "${{status:-1}}"
+"""
+# Open MPI writes the command for the shell of its user.
 _DAEMON = """\
-export TRAINYARD_JOB_ID={job_id}
-"$@"
-status=$?
-[ $status -le 128 ] || echo "trainyard: the daemon on {address} ended with status $status" >&2
-exit $status
+#!/bin/sh
+# Starts mpirun's daemon on {host}; its command is one argument.
+export TRAINYARD_JOB_ID={job_id} PATH={path}
+case $SHELL in
+    */csh | */tcsh) exec "$SHELL" -c "$1" ;;
+esac
+exec sh -c "$1"
 """
 
 
@@ -128,10 +138,12 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         "oob_tcp_if_include": networks,
         # Threads are the framework's to place: bound to one core they would share it.
         "hwloc_base_binding_policy": "none",
-        # Never rsh, which Open MPI falls back to. One node alone needs none, yet mpirun ends where it is not found.
-        "plm_rsh_agent": "ssh" if len(placement.nodes) > 1 or job.restarts.min_nodes else "false",
-        "plm_rsh_args": UNATTENDED,
-        "orte_launch_agent": f"{placement.job_dir}/{DAEMON_SCRIPT} {'orted' if _old(placement) else 'prted'}",
+        # One node alone needs none, yet mpirun ends where it is not found.
+        "plm_rsh_agent": _agent(placement) if len(placement.nodes) > 1 or job.restarts.min_nodes else "false",
+        "plm_rsh_args": "",
+        # The head's monitor has all daemons started: in a tree they would start each other.
+        "plm_rsh_no_tree_spawn": "1",
+        "plm_rsh_num_concurrent": str(max(128, len(placement.everyone))),
     }
     if not all(node.ib_hca for node in placement.everyone):
         # With InfiniBand or RoCE Open MPI chooses by itself, UCX where it was built with it.
@@ -143,17 +155,24 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # mpirun ends the other ranks on the head, then on the nodes, and on each waits these seconds before SIGTERM and
         # again before SIGKILL: 3 s with the default, 1, in which nothing trains. Open MPI 5 always waits 0.25 s.
         chosen["odls_base_sigkill_timeout"] = "0"
-    if len(placement.nodes) >= _NO_TREE_FROM:
-        chosen.update({"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": str(len(placement.nodes) - 1)})
+    if "plm_rsh_agent" in job.mpi.parameters:
+        # The monitors find daemons that they have not started by the job's id.
+        daemon = "orted" if _old(placement) else "prted"
+        chosen["orte_launch_agent"] = f"env TRAINYARD_JOB_ID={placement.job_id} {daemon}"
+        chosen["plm_rsh_args"] = UNATTENDED if starts_by_ssh(job) else ""
     for name in job.mpi.parameters:
         # Open MPI refuses both lists at once.
         chosen.pop(re.sub(r"_exclude$", "_include", name), None)
     return {**chosen, **job.mpi.parameters}
 
 
-def starts_by_ssh(job: Job, placement: Placement) -> bool:
-    """Tell whether mpirun uses ssh, which job_mpi_parameters may replace, such as by a site's srun."""
-    return parameters(job, placement)["plm_rsh_agent"] == "ssh"
+def _agent(placement: Placement) -> str:
+    return f"{placement.job_dir}/{AGENT_SCRIPT}"
+
+
+def starts_by_ssh(job: Job, _: object = None) -> bool:
+    """Tell whether mpirun uses ssh, which job_mpi_parameters may name."""
+    return job.mpi.parameters.get("plm_rsh_agent") == "ssh"
 
 
 def needs_head(job: Job, placement: Placement) -> bool:
@@ -196,7 +215,9 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     else:
         where = ["--hostfile", f"{placement.job_dir}/{HOSTFILE}"]
     # By slot, ranks fill one node after the other, in the order of the inventory.
-    argv = [mpirun, *where, "-n", str(placement.world_size), "--map-by", "slot", *_options(job, placement)]
+    # The daemons stay children of the monitors.
+    argv = [mpirun, *where, "-n", str(placement.world_size), "--map-by", "slot", "--leave-session-attached"]
+    argv += _options(job, placement)
     for name in _exported(job, env):
         argv += ["-x", name]
     return [
@@ -229,13 +250,10 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
             "{hold}", hold_exit(job, placement.job_dir, "$OMPI_COMM_WORLD_RANK")
         ),
     ]
-    daemon = [
-        "#!/bin/sh",
-        f"# Starts mpirun's daemon on {node.host}.",
-        _DAEMON.format(job_id=placement.job_id, address=node.address),
-    ]
     of_rank = File(RANK_SCRIPT, "\n".join(lines), "0755", numbered=("export GROUP_RANK={node_rank}\n",))
-    scripts = [of_rank, File(DAEMON_SCRIPT, "\n".join(daemon), "0755")]
+    agent = _AGENT.format(folder=shlex.quote(placement.job_dir))
+    daemon = _DAEMON.format(host=node.host, job_id=placement.job_id, path=SYSTEM_PATH)
+    scripts = [of_rank, File(AGENT_SCRIPT, agent, "0755"), File(DAEMON_SCRIPT, daemon, "0755")]
     if node is not placement.head:
         return scripts
     # Findings refuse two nodes with one address, and IPv6; the plan is built all the same, to find what else is wrong.

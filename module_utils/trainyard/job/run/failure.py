@@ -64,17 +64,17 @@ _MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<l
 _MPI_EVIDENCE = re.compile(
     r"^trainyard: rank (?P<rank>\d{1,9}) (?P<name>error|stack|doubt): (?P<text>[^\n]{1,600})$", re.MULTILINE
 )
-# How many processes of the rank's login the OOM killer ended.
+# How many processes of the job on the rank's node the OOM killer ended.
 _MPI_OOM = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) oom kills: (?P<kills>\d{1,9})$", re.MULTILINE)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
-# The start script of a daemon prints this, as mpirun does not always.
+# The script that takes the place of ssh prints this, as mpirun does not always name a lost daemon.
 _MPI_DAEMON = re.compile(
     r"^trainyard: the daemon on (?P<node>\S{1,255}) ended with status (?P<status>\d{1,3})$", re.MULTILINE
 )
 # A node that is killed closes the connection of its daemon, which may be noticed first.
 _MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
-# Messages of ssh, or of the remote shell, before that; not mpirun's own warnings about ssh.
+# Messages of ssh, or of the shell that starts a daemon, before that; not mpirun's own warnings about ssh.
 _MPI_SSH = re.compile(
     r"^(?!\[[^\]\n]{1,300}\] plm:)(?:ssh: |Host key verification failed|kex_exchange"
     r"|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)|not found|No such file or directory))[^\n]{0,300}$",
@@ -95,8 +95,8 @@ def exit_text(failure: Mapping[str, Any]) -> str:
     if failure.get("signal"):
         return f"killed by {signal_name(int(failure['signal']))}"
     if failure.get("exit_code") is None:
-        # systemd has no exit status where a unit did not get as far as a process.
-        return f"no exit code, systemd says {failure.get('result') or 'nothing'}"
+        # A node without room for one more process or thread has none.
+        return f"no exit code ({failure.get('result') or 'unknown'})"
     number = killed_by(failure)
     shown = f" ({-number}, {signal_name(number)})" if number and failure["exit_code"] == 256 - number else ""
     return f"exit code {failure['exit_code']}{shown}"
@@ -224,7 +224,7 @@ def torchrun_root_cause(agent_log: str) -> Failure | None:
 def mpirun_root_cause(log: str) -> Failure | None:
     """Return the rank that failed first by mpirun's log; None if the log does not say.
 
-    If mpirun failed and no rank, `reason` says why: ssh did not reach a node, or a daemon is lost.
+    If mpirun failed and no rank, `reason` says why: a daemon did not start, or is lost.
     """
     # mpirun itself ends ranks by SIGTERM, and then SIGKILL, after another rank or a daemon was lost.
     by_itself = 128 + signal.SIGTERM

@@ -57,8 +57,7 @@ class HeadState:
         self.hang = HangWatch(node_plan, started.s, previous.get("stacks"))
         self.slow_ranks = SlowRanks(node_plan.get("slow_ranks", False), started.s, previous.get("slow_ranks") or ())
         # How the job ended, and when.
-        self.end: Message = {}
-        self.ended_s = 0.0
+        self.end, self.ended_s = Message(), 0.0
         # Seconds that ranks get to save before they end, and the newest checkpoint when they were asked to end.
         self.grace_s = saving.grace_s(node_plan)
         self._saved_before: str | None = None
@@ -123,6 +122,7 @@ class HeadState:
             **({"absent": self.restarts.fewer.absent} if self.restarts.fewer.left_out else {}),
             **self.restarts.rollback.order(),
             **({"term": self.term} if self.candidates else {}),
+            **self.nodes.daemons.order(host, self.restarts.members[0]),
             **({"copy": self.copy()} if host in self.candidates and host != self.host else {}),
         }
 
@@ -179,7 +179,7 @@ class HeadState:
         """Return what nodes have to know at once when it changes."""
         restarts = self.restarts
         begins = len(restarts.history), restarts.rollback.attempt, restarts.go, *restarts.fewer.absent
-        return *begins, self.hang.number, self.slow_ranks.sample_stacks, self.saving(now_s)
+        return *begins, self.nodes.daemons.changes, self.hang.number, self.slow_ranks.sample_stacks, self.saving(now_s)
 
     def saving(self, now_s: float) -> bool:
         """Return whether, before a restart, ranks of some node may still save."""

@@ -2,7 +2,7 @@
 """Kernel messages of a node that may explain a failed job: memory, GPUs, links, disks, the machine.
 
 A message is {"time" (s since the epoch), "kind", "text"}. It is evidence only: just a process that the OOM killer ended
-in the job's own slice surely belonged to the job. Sources: mm/oom_kill.c, NVRM's Xid and SXid lines (the catalog that
+in the job's own unit surely belonged to the job. Sources: mm/oom_kill.c, NVRM's Xid and SXid lines (the catalog that
 NVIDIA publishes), drivers mlx5_core, bonding, ixgbe, nvme and pcieport, EDAC, block/blk-core.c, kernel/hung_task.c,
 kernel/watchdog.c, arch/x86/kernel/cpu/mce, reports of users.
 """
@@ -142,12 +142,12 @@ def of_failure(by_host: Mapping[str, Sequence[Message]], failure: Mapping[str, A
 
 
 def ended_process(messages: Iterable[Message], host: str, job_id: str) -> str:
-    """Return which process of a job's slice on this host the OOM killer ended; "" without one."""
-    # The same name as units.slice_name returns.
-    slice_name = f"trainyard-{job_id.replace('-', '_')}.slice"
+    """Return which process of a job's unit on this host the OOM killer ended; "" without one."""
+    # The same name as units.unit_name returns.
+    unit = f"trainyard-{job_id}.service"
     for each in messages:
         match = _OOM.search(each["text"]) if each["kind"] == "oom" and host in each["hosts"] else None
-        if match and f"/{slice_name}/" in f"{match['group']}/":
+        if match and f"/{unit}/" in f"{match['group']}/":
             return f"the kernel's OOM killer ended {match['name']} (process {match['pid']}) of this job on {host}"
     return ""
 

@@ -8,7 +8,7 @@ that does not fit ends its connection and changes nothing. An empty message mean
                     | {"stacks": {"number": 1, "ranks": [...]}} | {"samples": {"ranks": [...], "node": [...]}}
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "sample_stacks": true, "place": 1, "moved": {...},
                        "aside": {"attempt": 2, "checkpoints": [...]}, "saving": true, "absent": [2], "term": 1,
-                       "copy": {...}}
+                       "copy": {...}, "start": [...], "asked": {...}}
                     | {"end": {...}} | {"resigns": true} | {"stands": true}
 
 `stacks` is the number of an order to take them, 0 for none; the answer repeats it. A node that shuts down adds
@@ -17,7 +17,8 @@ that does not fit ends its connection and changes nothing. An empty message mean
 (moved_addresses.py), `absent` are the places that nobody has (fewer_nodes.py). `aside` has the node of rank 0 set
 checkpoints aside before that attempt (rollback.py). Where the head can be replaced (succession.py), reports and orders
 have its `term`, a candidate gets a `copy` of the job's state, a head that is about to leave `resigns`, and a candidate
-that waits for a majority `stands`.
+that waits for a majority `stands`. For mpirun's daemons (daemons.py) reports have `asks` and `daemons`, orders `start`
+and `asked`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from ...findings.shapes import (
     finite,
     misfit,
 )  # fmt: skip
+from . import daemons
 from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MAX_METRICS, MAX_NAME
@@ -237,6 +239,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "?full": _TEXT,
         "?term": Whole(MAX_TERM),
         "?worlds": WORLDS,
+        **daemons.REPORTED,
     }
     return {
         "report": Exact(report),
@@ -279,6 +282,7 @@ def shapes_from_head(processes: Collection[str], budget: int, hosts: Collection[
         "?moved": Each(_address, _address, MAX_MOVED),
         "?aside": Exact({"attempt": Whole(budget), "checkpoints": Few(_ASIDE, MAX_ASIDE)}),
         "?term": Whole(MAX_TERM),
+        **daemons.ORDERED,
         **({"?copy": copy_shape(hosts, budget)} if hosts else {}),
     }
     alone = {name: Exact({name: Is((True,))}) for name in ("resigns", "stands")}

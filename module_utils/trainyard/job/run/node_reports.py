@@ -9,12 +9,24 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from . import failure, progress
+from .daemons import Daemons
 from .messages import Message
 from .orders import Now
 from .restarts import WHOLE, Restarts
 
 # Fields of a report that need a decision at once.
-NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "excluded", "left")
+NEWS = (
+    "ranks_running",
+    "rankless",
+    "failures",
+    "attempts",
+    "ready_for",
+    "cannot_write",
+    "excluded",
+    "left",
+    "asks",
+    "daemons",
+)
 # Reports of a node that tell its clock.
 _CLOCKS = 10
 
@@ -42,6 +54,7 @@ class NodeReports:
         self.silent_after_s = float(node_plan["silent_after_s"])
         self.last: dict[str, Message] = {}
         self.last_contact: dict[str, float] = {}
+        self.daemons = Daemons(node_plan)
         # Nodes that go down.
         self.leaving: set[str] = set()
         # How far the clock of each node was from the head's when its last reports came.
@@ -55,6 +68,7 @@ class NodeReports:
         if failures and self._plan.get("ranks_of"):
             report = {**report, "failures": [self._on_its_node(failure) for failure in failures]}
         self.last[host] = report
+        self.daemons.receive(host, report, self._restarts.members[0], self._restarts.attempts(host))
         if report.get("ready_for"):
             self.leaving.discard(host)
         if host != self._own and "time" in report:

@@ -64,6 +64,9 @@ def run(job_dir: str, name: str, *argv: str) -> int:
     if record["path"]:
         env["PATH"] = record["path"]
     command = containers.command(record, node_plan["job_id"], name, argv, env, f"{job_dir}/source")
+    if record["runtime"] == "docker" and env.get("TRAINYARD_ATTEMPT", "0") != "0":
+        # Podman replaces a container that a killed attempt has left.
+        remove_of_process(job_dir, name)
     status = _wait(
         command, {**containers.environment(record, env), **program_environment(node_plan["base_env"]["HOME"])}
     )

@@ -12,7 +12,7 @@ from typing import Any
 from ....trainyard.job.drill.settings import FOLDER
 from ....trainyard.job.run import checkpoints
 from ...machine.as_user import JobError
-from . import processes, stacks, units
+from . import processes, stacks
 from .checkpoint_poll import poll
 from .folder import read_node_plan
 
@@ -25,7 +25,7 @@ def kill(job_dir: Path, every: bool) -> dict[str, Any] | None:
     ranks = stacks.of_job(job_dir, node_plan)
     pids = [rank.pid for rank in ranks[-1:]]
     if every:
-        pids = processes.ranks_of_job(node_plan["job_id"], job_dir, units.slice_of(node_plan))
+        pids = processes.ranks_of_job(node_plan["job_id"], job_dir, node_plan.get("unit", ""))
     killed = 0
     for pid in pids:
         started = processes.start_time(pid)

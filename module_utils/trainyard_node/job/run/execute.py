@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start one process of a job: its environment, its log, its folder, then exec.
 
-Used as ExecStart of a systemd unit, as a child of the monitor, and by torchrun for each rank. The environment comes
-from a file (mode 0600), as every user can read argv and unit properties. It is exactly the planned one: nothing is
-inherited, so a job runs the same from a shell, from cron and from Ansible.
+Used by the monitor for each process of its node, and by torchrun for each rank. The environment comes from a file (mode
+0600), as every user can read argv. It is exactly the planned one: nothing is inherited, so a job runs the same from a
+shell, from cron and from Ansible.
 
 Every rank waits for these imports: most are late, typing and pathlib never happen.
 """
@@ -37,7 +37,7 @@ _MPI_OWN = ("OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_")
 def end_with_parent() -> None:
     """Have the kernel end this process when the monitor or agent that started it is killed, see prctl(2).
 
-    A unit needs none of this: systemd ends it with its monitor.
+    A monitor that is process 1, as in a pod, ends with all others anyway.
     """
     if os.getppid() != 1:
         import ctypes
@@ -111,44 +111,26 @@ def _first_line(program: str) -> str:
 
 def run_process(job_dir: str, name: str) -> int:
     """Become the process `name` of the job in `job_dir`. Returns only when it cannot be started."""
-    from ...machine.json_files import keep_json, read_json
-    from . import processes
-    from .rank_exits import read_attempts
-
     end_with_parent()
-    node_plan, process, env = _planned(job_dir, name)
-    # For the monitor, which does not wait until systemd has cleaned up after the process.
-    own: dict[str, Any] = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
-    if node_plan.get("max_restarts"):
-        own["attempt"] = wait_for_turn(job_dir, name)
-        if own["attempt"]:
-            # A spare may have replaced a node by now.
-            process, env = _planned(job_dir, name)[1:]
-        env["TRAINYARD_ATTEMPT"] = str(own["attempt"])
-        if "MS_RECOVERY_PATH" in env:
-            # MindSpore's record of the last cluster would be in the way of the next one.
-            whole = read_attempts(job_dir).get("", 0)
-            env["MS_RECOVERY_PATH"] += f"/attempt_{whole}"
-    path = f"{job_dir}/{name}.pid.json"
-    why = keep_json(path, own)
-    if why and read_json(path) != own:
-        # The monitor could not follow it.
-        print(f"trainyard: {path} cannot be written: {why}", file=sys.stderr)
-        return 1
-    redirect(process["log"])
-    if own.get("attempt"):
-        _log(f"--- started again, attempt {own['attempt'] + 1} ---")
-    os.chdir(f"{job_dir}/source")
-    in_image = node_plan.get("container") and not process.get("on_host")
-    return _exec(process["argv"], env, (node_plan["container"], job_dir, name) if in_image else None)
-
-
-def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Return the node plan, one of its processes, and that process's environment."""
     node_plan = _read_node_plan(job_dir)
     process = next(each for each in node_plan["processes"] if each["name"] == name)
     env = {**node_plan["base_env"], **process["env"], **node_plan["secret_env"], **_hosts(job_dir)}
-    return node_plan, process, env
+    attempt = 0
+    if node_plan.get("max_restarts"):
+        from .rank_exits import read_attempts, turn
+
+        attempts = read_attempts(job_dir)
+        attempt = turn(attempts, name)
+        env["TRAINYARD_ATTEMPT"] = str(attempt)
+        if "MS_RECOVERY_PATH" in env:
+            # MindSpore's record of the last cluster would be in the way of the next one.
+            env["MS_RECOVERY_PATH"] += f"/attempt_{attempts.get('', 0)}"
+    redirect(process["log"])
+    if attempt:
+        _log(f"--- started again, attempt {attempt + 1} ---")
+    os.chdir(f"{job_dir}/source")
+    in_image = node_plan.get("container") and not process.get("on_host")
+    return _exec(process["argv"], env, (node_plan["container"], job_dir, name) if in_image else None)
 
 
 def _hosts(job_dir: str) -> dict[str, str]:
@@ -167,25 +149,6 @@ def _read_node_plan(job_dir: str) -> dict[str, Any]:
     with open(f"{job_dir}/node_plan.json", encoding="utf-8") as file:
         node_plan: dict[str, Any] = json.load(file)
     return node_plan
-
-
-def wait_for_turn(job_dir: str, name: str) -> int:
-    """Wait until this process may run (again); return how often it ran before.
-
-    systemd starts a unit again as soon as it has ended; the monitors decide whether and when its process runs.
-    """
-    import time
-
-    from ...machine.json_files import read_object
-    from .rank_exits import read_attempts, turn
-
-    before = read_object(f"{job_dir}/{name}.pid.json").get("attempt")
-    last = before if type(before) is int else -1
-    while True:
-        attempt = turn(read_attempts(job_dir), name)
-        if attempt > last:
-            return attempt
-        time.sleep(0.1)
 
 
 def run_rank(*argv: str) -> int:
@@ -378,7 +341,7 @@ def print_end(job_dir: str, rank: str, status: str) -> None:
     from ....trainyard.job.run.causes import lost_peer
     from ....trainyard.job.run.failure import of_last_attempt
     from ....trainyard.job.run.restart_rules import evidence
-    from ...machine.json_files import end_of
+    from ...machine.json_files import end_of, read_object
     from ...machine.tree import Tree
     from . import oom_kills
 
@@ -386,9 +349,11 @@ def print_end(job_dir: str, rank: str, status: str) -> None:
     lost = lost_peer(log)
     # A log does not say why its rank was killed.
     found = {} if int(status) == 128 + _SIGKILL else {"lost its peer": lost} if lost else evidence(log)
-    kills = oom_kills.of_login(Tree())
+    node_plan = _read_node_plan(job_dir)
+    before = {"job": 0, **read_object(f"{job_dir}/{oom_kills.BEFORE}")}
+    kills = oom_kills.since(before, oom_kills.read(Tree(), node_plan.get("unit", "")))
     # A container may have a group elsewhere.
-    if kills or (kills == 0 and not _read_node_plan(job_dir).get("container")):
-        found["oom kills"] = str(kills)
+    if kills.get("oom_of_job") and (kills["oom_kills"] or not node_plan.get("container")):
+        found["oom kills"] = str(kills["oom_kills"])
     for name, line in found.items():
         print(f"trainyard: rank {rank} {name}: {line}")

@@ -17,9 +17,9 @@ from ....trainyard.job.record.secrets import Forms, mask_text
 from ....trainyard.job.run import causes, messages
 from ....trainyard.job.run import failure as failures
 from ....trainyard.job.run.messages import Message
-from ...machine.json_files import end_of
+from ...machine.json_files import end_of, keep_json
 from ...machine.tree import Tree
-from . import agent_ranks, device_holders, oom_kills, port_holder, units
+from . import agent_ranks, device_holders, oom_kills, port_holder
 from .disk_space import full, shared_memory
 from .held_exits import HeldExits
 from .rank_exits import Exit, read_exits
@@ -34,7 +34,7 @@ class Failures:
     def __init__(self, job_dir: Path, node_plan: Message, hidden: Forms) -> None:
         """Take the node plan, and the secrets that no report may show."""
         self.job_dir, self.node_plan, self.host = job_dir, node_plan, node_plan["host"]
-        self._hidden, self._slice = hidden, units.slice_of(node_plan)
+        self._hidden, self._unit = hidden, node_plan.get("unit", "")
         self._held, self._oom_before = HeldExits(node_plan), self._oom_kills()
         self._beside: str | None = None
 
@@ -43,9 +43,12 @@ class Failures:
         self._held.begin_attempt()
         self._beside = None
         self._oom_before = self._oom_kills()
+        if self.node_plan.get("launcher") == "mpirun":
+            # For its ranks, whose ends are in mpirun's log on another node (execute.py).
+            keep_json(self.job_dir / oom_kills.BEFORE, self._oom_before)
 
     def _oom_kills(self) -> dict[str, int]:
-        return oom_kills.read(Tree(), self._slice)
+        return oom_kills.read(Tree(), self._unit)
 
     def end_of(self, log: str | Path, most: int = 1 << 20) -> str:
         """Return the end of a log, with secrets masked."""

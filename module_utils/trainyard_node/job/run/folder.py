@@ -251,12 +251,6 @@ def take_stacks(job_dir: Path, looks: int) -> dict[str, Any] | None:
     return {"ranks": ranks, "text": mask_text(text, forms(node_plan))}
 
 
-def all_ended(job_dir: Path) -> bool:
-    """Return whether all processes of the job on this node have recorded their exit."""
-    node_plan = read_node_plan(job_dir) or {}
-    return {process["name"] for process in node_plan.get("processes", ())} <= read_exits(job_dir).keys()
-
-
 def wait(job_dir: Path, seconds: float) -> None:
     """Return when the job's monitor on this node has ended, or after `seconds`."""
     deadline = time.monotonic() + seconds

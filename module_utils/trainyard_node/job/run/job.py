@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start, stop and describe a job on this node, with systemd units or without.
+"""Start, stop and describe a job on this node, in a systemd unit or without.
 
 The job's folder is read and written as the job's user (folder.py). The processes to end are found by units, cgroups
 and ids, never by files of that folder.
@@ -39,21 +39,22 @@ class TakenError(JobError):
     """Another launch uses this job's id here; nothing was changed."""
 
 
-def supervision() -> str:
-    """Return `systemd` where it is PID 1 and we may make system units, else `children`."""
-    return "systemd" if units.SYSTEMD_RUNNING.is_dir() and os.geteuid() == 0 else "children"
+def has_systemd() -> bool:
+    """Return whether systemd is PID 1 and we may make system units."""
+    return units.SYSTEMD_RUNNING.is_dir() and os.geteuid() == 0
+
+
+def unit_of(job_id: str) -> str:
+    """Return the name of a job's unit; "" without systemd."""
+    return units.unit_name(job_id) if has_systemd() else ""
 
 
 def _identity(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
-    """Return what identifies a job's processes: its id, slice and user. Raises JobError for an invalid id."""
+    """Return what identifies a job's processes: its id, unit and user. Raises JobError for an invalid id."""
     if not ids.is_valid(job_id):
         raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
     owner = as_user.owner_of(job_dir)
-    return job_id, _slice(job_id), owner.uid if owner else None
-
-
-def _slice(job_id: str) -> str:
-    return units.slice_name(job_id) if supervision() == "systemd" else ""
+    return job_id, unit_of(job_id), owner.uid if owner else None
 
 
 def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
@@ -68,9 +69,8 @@ def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *argum
 
 
 def running(job_dir: Path, job_id: str) -> list[int]:
-    """Return the processes of a job on this node, but those by which systemd records an end, which it may do late."""
-    found = processes.of_job(*_identity(job_dir, job_id))
-    return [pid for pid in found if processes.command_of_runtime(pid, job_dir) != "record"]
+    """Return the processes of a job on this node."""
+    return processes.of_job(*_identity(job_dir, job_id))
 
 
 def all_alive(folders: Sequence[Path]) -> list[Path]:
@@ -97,20 +97,21 @@ def _owner(user: str) -> Owner:
 def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
     """Start a job's processes on this node. Raises JobError, and leaves nothing behind, where that is not possible.
 
-    Raises TakenError where a folder or a process of this id exists: the names of units hold only the id.
+    Raises TakenError where a folder or a process of this id exists: the name of a unit holds only the id.
     """
-    owner, job_id, by_units = _owner(user), node_plan["job_id"], supervision() == "systemd"
-    if processes.of_job(job_id, _slice(job_id), owner.uid) or not job_folder.make(job_dir, owner):
+    owner, job_id = _owner(user), node_plan["job_id"]
+    unit = unit_of(job_id)
+    if processes.of_job(job_id, unit, owner.uid) or not job_folder.make(job_dir, owner):
         raise TakenError(
             f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
         )
-    node_plan = {**node_plan, "supervision": supervision(), "base_env": job_folder.base_environment(user)}
+    node_plan = {**node_plan, "unit": unit, "base_env": job_folder.base_environment(user)}
     output = ""
     try:
         as_user.run(owner, job_folder.fill, job_dir, node_plan, archive, pack(), secret_files)
-        complaint = (_start_units if by_units else _start_monitor)(job_dir, node_plan, user, owner)
-        if complaint and by_units:
-            output = units.journal(job_id, "monitor")
+        complaint = (_start_unit if unit else _start_monitor)(job_dir, node_plan, user, owner)
+        if complaint and unit:
+            output = units.journal(job_id)
         complaint = complaint or _shared_devices(job_dir, node_plan)
     except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
         complaint = as_user.error_text(error)
@@ -135,15 +136,11 @@ def _shared_devices(job_dir: Path, node_plan: NodePlan) -> str:
     return ""
 
 
-def _start_units(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
-    launch = units.start_lasting if node_plan.get("max_restarts") else units.start
-    # Processes whose numbers may change are children of the monitor.
-    names = [] if "fewer" in node_plan else [process["name"] for process in node_plan["processes"]]
-    grace_s = stop_grace.of_plan(node_plan)[1]
-    # The monitor ends the job at its time limit; this one holds where the monitor itself hangs.
-    limit_s = node_plan["timeout_s"] + grace_s + 60
-    complaint = launch(node_plan["job_id"], job_dir, user, sys.executable, names, limit_s, grace_s)
-    return complaint or _await_monitor(job_dir, owner, lambda: not units.active(node_plan["job_id"], "monitor"))
+def _start_unit(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
+    job_id, grace_s = node_plan["job_id"], stop_grace.of_plan(node_plan)[1]
+    limits = units.Limits(node_plan["timeout_s"] + grace_s + 60, grace_s, bool(node_plan.get("max_restarts")))
+    complaint = units.start(job_id, user, sys.executable, job_dir, limits, bool(node_plan.get("container")))
+    return complaint or _await_monitor(job_dir, owner, lambda: not units.active(job_id))
 
 
 def _start_monitor(job_dir: Path, node_plan: NodePlan, user: str, owner: Owner) -> str:
@@ -190,19 +187,13 @@ def stop(job_dir: Path, job_id: str, removing: bool = False, grace_s: float = 0.
     removed (`removing`), systemd must have finished its work in it.
     """
     found = running(job_dir, job_id)
-    complaint = ""
-    if supervision() == "systemd":
-        _end_monitor(job_dir, grace_s + units.MONITOR_LEAVES_S)
-        if _in_folder(job_dir, False, processes.monitor_alive):
-            units.kill_monitor(job_id)
-
-        def finished() -> bool:
-            ended = not removing and _in_folder(job_dir, True, job_folder.all_ended)
-            return ended and not running(job_dir, job_id)
-
-        complaint = units.stop(job_id, finished)
-    _end_monitor(job_dir, grace_s + units.STOP_TIMEOUT_S + 3)
     identity = _identity(job_dir, job_id)
+    wait_s, complaint = grace_s + units.MONITOR_LEAVES_S, ""
+    _in_folder(job_dir, None, job_folder.end_monitor, wait_s, limit_s=wait_s + as_user.LIMIT_S)
+    if has_systemd():
+        if _in_folder(job_dir, False, processes.monitor_alive):
+            units.kill(job_id)
+        complaint = units.stop(job_id, lambda: not removing and not running(job_dir, job_id))
     left = processes.end(*identity) if processes.left_of_job(*identity) else []
     if left:
         named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
@@ -213,16 +204,12 @@ def stop(job_dir: Path, job_id: str, removing: bool = False, grace_s: float = 0.
     return bool(found)
 
 
-def _end_monitor(job_dir: Path, wait_s: float) -> None:
-    _in_folder(job_dir, None, job_folder.end_monitor, wait_s, limit_s=wait_s + as_user.LIMIT_S)
-
-
 def forget_what_is_over(job_dir: Path, job_id: str) -> None:
     """Remove the secrets of a job whose monitor ended without doing so: killed, lost with its node, out of disk.
 
-    A job whose units lie in systemd's folder keeps them: its monitor comes back.
+    A job whose unit lies in systemd's folder keeps them: its monitor comes back.
     """
-    if not (supervision() == "systemd" and units.come_back(job_id)):
+    if not (has_systemd() and units.come_back(job_id)):
         _in_folder(job_dir, None, job_folder.forget_what_is_over)
 
 
@@ -263,8 +250,7 @@ def not_ended(user: str, age_s: float) -> dict[str, Any]:
 def _lost(job_id: str, started: float) -> dict[str, Any]:
     """Return how a monitor that started at `started` ended without noting it, or that its node restarted."""
     restarted = processes.began(1) > started
-    by_units = not restarted and supervision() == "systemd"
-    ended = units.journal_exit(units.journal(job_id, "monitor")) if by_units else None
+    ended = units.journal_exit(units.journal(job_id)) if has_systemd() and not restarted else None
     return {"restarted": restarted, "how": exit_text(ended) if ended else ""}
 
 
@@ -293,7 +279,7 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
         if folder not in found and running(folder, folder.name)
     }
     known_ids = {folder.name for folder in (*found, *damaged)}
-    for job_id in processes.in_slices() - known_ids if supervision() == "systemd" else ():
+    for job_id in processes.in_units() - known_ids if has_systemd() else ():
         # A job that has renamed its folder, or has it below another trainyard_state.
         damaged[jobs / job_id] = {"written": time.time(), "size": 0, "alive": True}
     return [

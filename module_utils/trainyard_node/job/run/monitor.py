@@ -7,9 +7,8 @@ job_wait: false, changes nothing.
 - Every monitor follows the processes of its own node (node_runner.py) and reports to the head's monitor once a second,
   at once when one ends, which the kernel reports. The head answers; so each side notices when the other is silent.
 - The head decides (trainyard/job/run/head_state.py) and sends each node what it has to do.
-- A monitor that ends takes the processes of its node with it: systemd units are bound to the monitor's unit; without
-  systemd the processes are its children. A node that was cut off ends its processes the same way when it has received
-  nothing from the head for `silent_after_s`.
+- A monitor that ends takes the processes of its node with it: they are its children, under systemd in its unit. A node
+  that was cut off ends its processes the same way when it has received nothing from the head for `silent_after_s`.
 
 The monitors speak over TCP on the job's network, authenticated with the job's token (connections.py). Times are
 seconds; `time` is since the epoch, all waiting is on the monotonic clock.
@@ -73,7 +72,7 @@ class Monitor:
         """Run until the job is over. Returns 0: how the job ended is in monitor.json and cluster.json."""
         runner, job_dir = self.runner, self.job_dir
         if read_object(job_dir / "monitor.json").get("end") or not runner.node_plan["token"]:
-            # A process that systemd starts again in the very moment of the job's end brings up its monitor, too.
+            # Its node was rebooted in the very moment of the job's end.
             return 0
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -113,7 +112,7 @@ class Monitor:
         """Inspect this node's processes; those that end because the node goes down have not failed."""
         changed = self.runner.inspect()
         if changed and self.runner.report["failures"]:
-            # systemd ends sessions, and so ranks of mpirun, at the same time as this monitor.
+            # A rank may notice it before this monitor does.
             self._leaves_with_node()
         return changed
 
@@ -161,7 +160,7 @@ class Monitor:
         """End where the node shuts down; return whether it does. With restarts it takes part again once it is back."""
         node_plan = self.runner.node_plan
         if not self.runner.end and not self.goes_down:
-            self.goes_down = node_plan["supervision"] == "systemd" and units.node_goes_down()
+            self.goes_down = bool(node_plan.get("unit")) and units.node_goes_down()
             if self.goes_down and node_plan.get("max_restarts", 0):
                 self.leaving = self.runner.leaving = True
                 self.ended.set()

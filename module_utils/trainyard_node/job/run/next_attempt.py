@@ -14,7 +14,7 @@ from ....trainyard.job.run.restarts import WHOLE, Attempts
 from ...machine.json_files import open_regular, write_json, write_text
 from .rank_exits import Exit, read_attempts, turn
 from .restart_check import Obstacle, RestartCheck
-from .supervisors import Supervisor, Terminator
+from .supervisor import Supervisor, Terminator
 
 
 class Step(NamedTuple):
@@ -84,7 +84,7 @@ class NextAttempt:
             return Step(ready=False)
         if not self.go:
             return Step(ready=True)
-        # By attempts.json each process knows its turn.
+        # By attempts.json each process knows which attempt it is.
         if (whole and not self._write_members()) or not self._write("attempts.json", self.requested):
             return Step(ready=False)
         if whole:

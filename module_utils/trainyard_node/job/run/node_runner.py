@@ -25,6 +25,7 @@ from ...machine.tree import Tree
 from ..record.metrics_file import Textfile
 from . import processes as procs
 from .checkpoint_poll import LAST_POLL_S, Watch
+from .daemons import Daemons
 from .disk_space import full, gone
 from .failures import Failures
 from .log_tail import RankTails
@@ -33,7 +34,7 @@ from .rank_connections import Meeting
 from .rank_exits import ROOM, Exit, ranks_ended
 from .slow_ranks import Sampler
 from .stacks import Taker
-from .supervisors import Children, Supervisor, Terminator, Units
+from .supervisor import Supervisor, Terminator
 
 # How long the end of a job waits until checkpoints have their names back, in seconds.
 RESTORE_S = 10.0
@@ -41,6 +42,12 @@ RESTORE_S = 10.0
 
 # How long the exit of a rank may take to be known after it has left, in seconds.
 EXIT_S = 2.0
+
+
+def _carried(node_plan: Message) -> dict[str, dict[str, int | None]]:
+    """Return what the RDMA ports and the interface of the job network have carried so far."""
+    machine = Tree()
+    return {**read_traffic(machine), **read_interface(machine, str(node_plan.get("interface") or ""))}
 
 
 class NodeRunner:
@@ -51,9 +58,7 @@ class NodeRunner:
         self.job_dir = job_dir
         self.node_plan: Message = json.loads((job_dir / "node_plan.json").read_text())
         node_plan, self.host = self.node_plan, str(self.node_plan["host"])
-        # The processes of a spare, and those after other nodes were left out, are unknown when root makes units.
-        by_units = node_plan["supervision"] == "systemd" and not {"places", "fewer"} & node_plan.keys()
-        self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, node_plan)
+        self.supervisor = Supervisor(job_dir, node_plan)
         self.terminator = Terminator(job_dir, node_plan, self.supervisor)
         self.next = NextAttempt(job_dir, node_plan, self.supervisor, self.terminator)
         self.checkpoints = Watch(job_dir, self._checkpoints_here())
@@ -61,9 +66,10 @@ class NodeRunner:
         self.tails = RankTails(job_dir, node_plan, hidden)
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(node_plan.get("metrics_folder", ""), node_plan["job_id"])
-        self._carried_before = self._carried()
+        self._carried_before = _carried(self.node_plan)
         self.failures = Failures(job_dir, node_plan, hidden)
         self.meeting = Meeting(node_plan)
+        self.daemons = Daemons(job_dir, node_plan, self.supervisor.beside, self.next.attempts)
         self.taker, self.sampler = Taker(job_dir, node_plan), Sampler(job_dir, node_plan)
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self._stacks_order = 0
@@ -87,11 +93,6 @@ class NodeRunner:
         term = read_object(self.job_dir / "monitor.json").get("term")
         return term if type(term) is int and term > 0 else 0
 
-    def _carried(self) -> dict[str, dict[str, int | None]]:
-        """Return what the RDMA ports and the interface of the job network have carried so far."""
-        machine = Tree()
-        return {**read_traffic(machine), **read_interface(machine, str(self.node_plan.get("interface") or ""))}
-
     def _checkpoints_here(self) -> str:
         """Return where rank 0 saves if it is a process of this node, else ""."""
         return str(self.node_plan.get("checkpoints", "")) if self.next.has_rank_0() else ""
@@ -106,6 +107,7 @@ class NodeRunner:
         changed = self.next.request(message)
         self.checkpoints.watch(self._checkpoints_here())
         self.checkpoints.set_aside(message.get("aside"))
+        self.daemons.follow(message)
         return changed
 
     def stacks(self) -> Message | None:
@@ -144,7 +146,7 @@ class NodeRunner:
         self.checkpoints.running = any(process["ranks"] for process in running)
         self._note_save(exits)
         before, self.report = self.report, self._report(exits, running, step.ready)
-        return any(self.report[key] != before.get(key) for key in NEWS)
+        return any(self.report.get(key) != before.get(key) for key in NEWS)
 
     def _report_gone(self, failure: Message) -> bool:
         """Report no more than that: how ranks end, and which may save, is unknown; no more modules can be loaded."""
@@ -168,6 +170,7 @@ class NodeRunner:
         attempts = self.next.attempts
         if whole:
             self.tails.begin_attempt(self.next.ranks)
+            self.daemons.begin(attempts)
         self.report = {}
         self.terminator.begin()
         self.failures.begin_attempt()
@@ -210,6 +213,7 @@ class NodeRunner:
             "place": step.place,
             "full": full(self.job_dir, self.host, self.unsaved),
             "worlds": self.meeting.worlds(),
+            **self.daemons.report(),
             **({"term": self.term} if self.node_plan.get("candidates") else {}),
         }
 
@@ -279,7 +283,7 @@ class NodeRunner:
                 "started": self.started_at,
                 "ranks_running": self.report.get("ranks_running", 0),
                 "end": self.end or None,
-                "carried": {"before": self._carried_before, "now": self._carried()},
+                "carried": {"before": self._carried_before, "now": _carried(self.node_plan)},
                 "unwritten": self.unwritten,
                 "lost_logs": self.tails.loss,
                 "meeting": self.meeting.state(),

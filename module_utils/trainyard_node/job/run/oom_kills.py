@@ -15,18 +15,20 @@ from typing import Any
 
 from ...machine.tree import Tree
 
+# The counters when the attempt began, in the folder of a job under mpirun.
+BEFORE = "oom_kills.json"
 _EVENTS = "/sys/fs/cgroup{}/memory.events"
 _COUNT = re.compile(r"^oom_kill (\d{1,18})$", re.MULTILINE)
 
 
-def read(machine: Tree, slice_name: str) -> dict[str, int]:
+def read(machine: Tree, unit: str) -> dict[str, int]:
     """Return the counters as `job` and `machine`; without those that this kernel does not have.
 
-    `slice_name` is the slice of this process's job, "" where it has none. `machine` counts in the nearest group around
+    `unit` is that of this process's job, "" where it has none. `machine` counts in the nearest group around
     this process that counts, such as its container, otherwise on the whole machine.
     """
     group = _group(machine)
-    of_job = re.search(rf"^.*/{re.escape(slice_name)}(?=/|$)", group) if slice_name else None
+    of_job = re.search(rf"^.*/{re.escape(unit)}(?=/|$)", group) if unit else None
     around = [_EVENTS.format(str(path).rstrip("/")) for path in (PurePosixPath(group), *PurePosixPath(group).parents)]
     files = {"job": [_EVENTS.format(of_job[0])] if of_job else [], "machine": [*around, "/proc/vmstat"]}
     found = {}
@@ -34,15 +36,6 @@ def read(machine: Tree, slice_name: str) -> dict[str, int]:
         counts = (_count(machine, file) for file in candidates)
         found[name] = next((count for count in counts if count is not None), None)
     return {name: count for name, count in found.items() if count is not None}
-
-
-def of_login(machine: Tree) -> int | None:
-    """Return how many processes of this login were ended; None where they are not counted.
-
-    sshd begins one login for all ranks of a node under mpirun (pam_systemd), and systemd gives it a group of its own.
-    """
-    login = re.search(r"^.*/session-\w{1,32}\.scope(?=/|$)", _group(machine))
-    return _count(machine, _EVENTS.format(login[0])) if login else None
 
 
 def _group(machine: Tree) -> str:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a job on this node, found by the job id that each of them carries.
 
-A process belongs to a job when its cgroup is in the job's slice, TRAINYARD_JOB_ID in its first environment is the job's
-id, or a process of the job has started it (proc(5): /proc/PID/environ, /proc/PID/cgroup, /proc/PID/stat). It may
-overwrite its environment, as setproctitle does. Without a slice the monitor becomes the parent of orphans (`adopt`). A
-process id alone is never trusted, as ids are reused: the start time goes with it.
+A process belongs to a job when its cgroup is that of the job's unit, TRAINYARD_JOB_ID in its first environment is the
+job's id, or a process of the job has started it (proc(5): /proc/PID/environ, /proc/PID/cgroup, /proc/PID/stat). It may
+overwrite its environment, as setproctitle does. The monitor becomes the parent of orphans (`adopt`). A process id alone
+is never trusted, as ids are reused: the start time goes with it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ OWN_TOOL = "TRAINYARD_OWN_TOOL"
 _PR_SET_CHILD_SUBREAPER = 36
 # How long execve(2) may take on a busy machine, in seconds.
 EXEC_S = 0.1
-# The slice of a job in /proc/PID/cgroup, but not below user.slice, where any user may make a slice of this name.
-_SLICE = re.compile(
-    rb"^[^/\n]*(?:/(?!user\.slice/)[^/\n]+)*?/trainyard\.slice/trainyard-([a-z0-9_]+)\.slice/", re.MULTILINE
+# The unit of a job in /proc/PID/cgroup, but not below user.slice, where any user may make a unit of this name.
+_UNIT = re.compile(
+    rb"^[^/\n]*(?:/(?!user\.slice/)[^/\n]+)*?/trainyard\.slice/trainyard-([a-z0-9-]+)\.service(?:/|$)", re.MULTILINE
 )
 # All processes of a job carry its id, or the one that Slurm gave it.
 _MARK = re.compile(rb"(?:^|\0)(?:TRAINYARD_JOB_ID|SLURM_JOB_ID)=[^\0]")
@@ -205,12 +205,12 @@ def user(pid: int, proc: AnyPath = PROC) -> int | None:
     return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
 
 
-def of_job(job_id: str, slice_name: str = "", uid: int | None = None, proc: AnyPath = PROC) -> list[int]:
+def of_job(job_id: str, unit: str = "", uid: int | None = None, proc: AnyPath = PROC) -> list[int]:
     """Return the process ids of a job, without zombies and without the caller.
 
     With `uid`, the job's id counts only in the environments of this user's processes.
     """
-    return sorted(_members(job_id, slice_name, uid, proc))
+    return sorted(_members(job_id, unit, uid, proc))
 
 
 def _alive(proc: AnyPath) -> dict[int, tuple[int, int]]:
@@ -244,13 +244,12 @@ def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
     return {pid: stat for pid, stat in _alive(proc).items() if user(pid, proc) == uid}
 
 
-def in_slices(proc: AnyPath = PROC) -> set[str]:
-    """Return the ids of all jobs whose slices have processes."""
-    found = {name for pid in pids(proc) for name in _SLICE.findall(_content(f"{proc}/{pid}/cgroup"))}
-    return {name.decode().replace("_", "-") for name in found}
+def in_units(proc: AnyPath = PROC) -> set[str]:
+    """Return the ids of all jobs whose units have processes."""
+    return {name.decode() for pid in pids(proc) for name in _UNIT.findall(_content(f"{proc}/{pid}/cgroup"))}
 
 
-def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> dict[int, int]:
+def _members(job_id: str, unit: str, uid: int | None, proc: AnyPath) -> dict[int, int]:
     """Return the start times of a job's processes by process id."""
     mark = b"TRAINYARD_JOB_ID=" + job_id.encode()
     alive = _alive(proc)
@@ -258,7 +257,7 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
     def marked(pid: int) -> bool:
         entry = f"{proc}/{pid}"
         mine = mark in _environ(entry).split(b"\0") and uid in (None, user(pid, proc))
-        return mine or bool(slice_name and _in_slice(entry, slice_name))
+        return mine or bool(unit and _in_unit(entry, unit))
 
     below = _below(alive)
     found, queue = set(), [pid for pid in alive if marked(pid)]
@@ -271,16 +270,16 @@ def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> di
 
 
 def job_of(pid: int, proc: AnyPath = PROC) -> str:
-    """Return the id of the job of a process by its environment or its slice; "" without one, or where it is hidden."""
+    """Return the id of the job of a process by its environment or its unit; "" without one, or where it is hidden."""
     found = _ID.search(_environ(f"{proc}/{pid}"))
     if found:
         return found[1].decode()
-    found = _SLICE.search(_content(f"{proc}/{pid}/cgroup"))
-    return found[1].decode().replace("_", "-") if found else ""
+    found = _UNIT.search(_content(f"{proc}/{pid}/cgroup"))
+    return found[1].decode() if found else ""
 
 
 def of_any_job(proc: AnyPath = PROC) -> set[int]:
-    """Return the process ids of all jobs: what carries a job's id or is in a job's slice, with all below and above it.
+    """Return the process ids of all jobs: what carries a job's id or is in a job's unit, with all below and above it.
 
     sshd and a shell, which carry no id, start mpirun's daemon.
     """
@@ -289,7 +288,7 @@ def of_any_job(proc: AnyPath = PROC) -> set[int]:
     queue = [
         pid
         for pid in alive
-        if _MARK.search(_environ(f"{proc}/{pid}")) or _SLICE.search(_content(f"{proc}/{pid}/cgroup"))
+        if _MARK.search(_environ(f"{proc}/{pid}")) or _UNIT.search(_content(f"{proc}/{pid}/cgroup"))
     ]
     for pid in queue:
         while pid in alive and pid not in above:
@@ -303,15 +302,15 @@ def of_any_job(proc: AnyPath = PROC) -> set[int]:
     return found | above
 
 
-def _in_slice(entry: str, slice_name: str) -> bool:
+def _in_unit(entry: str, unit: str) -> bool:
     groups = _content(f"{entry}/cgroup").splitlines()
-    return any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
+    return any(f"/{unit}/".encode() in group + b"/" for group in groups)
 
 
-def ranks_of_job(job_id: str, job_dir: AnyPath, slice_name: str = "", proc: AnyPath = PROC) -> list[int]:
+def ranks_of_job(job_id: str, job_dir: AnyPath, unit: str = "", proc: AnyPath = PROC) -> list[int]:
     """Return the process ids of a job's ranks: not of our runtime, receivers of events, or a monitor's tools."""
     runtime, found = os.fsencode(f"{job_dir}/trainyard.pyz"), []
-    for pid in of_job(job_id, slice_name, proc=proc):
+    for pid in of_job(job_id, unit, proc=proc):
         try:
             argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
         except OSError:
@@ -355,29 +354,37 @@ def arguments(pid: int, proc: AnyPath = PROC) -> list[str]:
     return text.split("\0") if text else []
 
 
-def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> list[int]:
+def left_of_job(job_id: str, unit: str = "", uid: int | None = None) -> list[int]:
     """Return the process ids of a job; where there are none, search once more after a moment.
 
     During execve(2) a process shows no environment.
     """
-    found = of_job(job_id, slice_name, uid)
+    found = of_job(job_id, unit, uid)
     if not found:
         time.sleep(EXEC_S)
-        found = of_job(job_id, slice_name, uid)
+        found = of_job(job_id, unit, uid)
     return found
 
 
-def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: float = 5.0) -> list[int]:
+def end(job_id: str, unit: str = "", uid: int | None = None, grace_s: float = 5.0) -> list[int]:
     """End all processes of a job by SIGTERM, then by SIGKILL. Returns those that are still there."""
     deadline = time.monotonic() + grace_s
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid, started in _members(job_id, slice_name, uid, PROC).items():
+        for pid, started in _members(job_id, unit, uid, PROC).items():
             send(pid, started, number)
             send(pid, started, signal.SIGCONT)
-        while left_of_job(job_id, slice_name, uid) and time.monotonic() < deadline:
+        while left_of_job(job_id, unit, uid) and time.monotonic() < deadline:
             time.sleep(0.1)
         deadline = time.monotonic() + 2.0
-    return of_job(job_id, slice_name, uid)
+    return of_job(job_id, unit, uid)
+
+
+def end_sessions(job_id: str, leaders: Container[int]) -> None:
+    """Kill what the leaders of sessions, which have ended, have left of a job."""
+    for pid, started in _members(job_id, "", None, PROC).items():
+        # proc(5): the session is the sixth field.
+        if int((stat_fields(pid) or [b""] * 4)[3] or -1) in leaders:
+            send(pid, started, signal.SIGKILL)
 
 
 def ask_to_end(pids: Iterable[int]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ....trainyard.job.file import launcher_programs
 from ....trainyard.job.run import rank_connections as meeting
 from ....trainyard.job.run import worlds
-from . import processes, units
+from . import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Meeting:
 
     def __init__(self, node_plan: Mapping[str, Any]) -> None:
         """Take the node plan."""
-        self._node_plan, self._slice = node_plan, units.slice_of(node_plan)
+        self._node_plan, self._unit = node_plan, node_plan.get("unit", "")
         self._alone = node_plan["node_rank"] == 0 and len(node_plan["hosts"]) == 1
         # A rank on the head has no need of a connection with another node: it is the others that come.
         launchers: tuple[str, ...] = meeting.MEETING if self._alone else ()
@@ -115,7 +115,7 @@ class Meeting:
         if not new or now - self._owners_read < OWNERS_S:
             return False
         self._owners_read = now
-        pids = set(processes.of_job(self._node_plan["job_id"], self._slice)) - {*agents}
+        pids = set(processes.of_job(self._node_plan["job_id"], self._unit)) - {*agents}
         if _have(pids, new):
             return True
         # An agent may hand a connection to a rank that it starts.
@@ -125,7 +125,7 @@ class Meeting:
     def _sample(self) -> None:
         """Read the environments of the job's own processes, and compare each with that of the rank above it."""
         uid = os.geteuid()
-        pids = processes.of_job(self._node_plan["job_id"], self._slice, uid)[:MAX_PROCESSES]
+        pids = processes.of_job(self._node_plan["job_id"], self._unit, uid)[:MAX_PROCESSES]
         above = {pid: processes.parent(pid) for pid in pids if processes.user(pid) == uid}
         places = {pid: found for pid in above if (found := worlds.place(processes.environment(pid)))}
         commands = {pid: launcher_programs.find(processes.arguments(pid)) for pid in above}

@@ -3,10 +3,10 @@
 
     {"exit_code": 1 | null, "signal": null | 9, "result": "exit-code", "time": 1790000000.0}
 
-`result` is systemd's term (success, exit-code, signal, oom-kill, timeout, ...), and `lost` where the process went down
-with its node, or its end could not be noted. In a job with restarts `attempt` tells which run ended. torchrun's agent
-adds a file for each of its ranks (execute.py); `by_agent` is true where the agent ended the rank. Before a process
-ends, its file holds `{}`: a full disk has room for its end.
+`result` is systemd's term (success, exit-code, signal, resources), and `lost` where the process went down with its
+node. In a job with restarts `attempt` tells which run ended. torchrun's agent adds a file for each of its ranks
+(execute.py); `by_agent` is true where the agent ended the rank. Before a process ends, its file holds `{}`: a full disk
+has room for its end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import signal
 import time
 
-from ...machine.json_files import MAX_EXIT, keep_json, read_object
+from ...machine.json_files import MAX_EXIT, read_object
 
 # Every rank imports this module: typing and pathlib would double its time.
 TYPE_CHECKING = False
@@ -64,25 +64,6 @@ def from_unit(result: str, code: str, status: str) -> Exit:
 def lost() -> Exit:
     """Return the record of a process whose end is unknown."""
     return {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
-
-
-def record_unit(job_dir: AnyPath, name: str) -> None:
-    """Write down how the unit ended that runs this as its ExecStopPost."""
-    ended = from_unit(*(os.environ.get(key, "") for key in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")))
-    # systemd starts the unit again only after this, so this is the run that ended.
-    ended["attempt"] = read_object(f"{job_dir}/{name}.pid.json").get("attempt", 0)
-    path = f"{job_dir}/exits/{name}.json"
-    known = read_object(path)
-    # Where nothing can be written, the monitor has seen it.
-    if known.get("attempt") != ended["attempt"]:
-        keep_json(path, {**ended, "recorded": True})
-    elif not known.get("recorded") and isinstance(known.get("time"), (int, float)):
-        # The monitor has noted the end of the main process; now all that it left has ended, too.
-        keep_json(path, {**ended, "recorded": True, "time": known["time"]})
-    # Otherwise the process had only waited for its turn to start again.
-    from . import container
-
-    container.remove_of_process(job_dir, name)
 
 
 def read_exits(job_dir: AnyPath) -> dict[str, Exit]:

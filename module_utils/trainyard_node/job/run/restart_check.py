@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...machine.tree import Tree
 from .device_holders import CHECK_S, held
-from .supervisors import OWN_CHILDREN
+from .supervisor import OWN_CHILDREN
 
 if TYPE_CHECKING:
     from ....trainyard.findings.findings import Finding

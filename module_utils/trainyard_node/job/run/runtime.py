@@ -11,7 +11,7 @@ the controller.
     python trainyard.pyz mpi-end JOB_DIR RANK STATUS  print why a rank under mpirun ended
     python trainyard.pyz container JOB_DIR NAME ARGV...  run a process in the job's image
     python trainyard.pyz script ARGV...          run a start script, and wait for its background processes
-    python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
+    python trainyard.pyz remove-containers JOB_DIR  remove what a killed monitor has left (systemd's ExecStopPost)
     python trainyard.pyz monitor JOB_DIR         run this node's monitor
 """
 
@@ -30,7 +30,7 @@ _COMPILED = {
     "trainyard.job.file": "launcher_programs start_scripts",
     "trainyard.job.record": "events metrics secrets",
     "trainyard.job.run": (
-        "attempt_watch causes checkpoints containers failure failure_kinds fewer_nodes flight_recorder "
+        "attempt_watch causes checkpoints containers daemons failure failure_kinds fewer_nodes flight_recorder "
         "framework_log goodput guests hang hang_watch head_state headline messages node_reports orders progress "
         "progress_forms progress_reader rank_connections restart_rules restarts rollback saving slow_ranks stacks "
         "succession take_over worlds"
@@ -39,10 +39,10 @@ _COMPILED = {
     "trainyard_node.hardware": "rdma_traffic",
     "trainyard_node.job.record": "event_sender metrics_file node_plan secrets",
     "trainyard_node.job.run": (
-        "agent_ranks checkpoint_aside checkpoint_poll connections container device_holders disk_space evidence "
+        "agent_ranks checkpoint_aside checkpoint_poll connections container daemons device_holders disk_space evidence "
         "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills open_log "
         "port_holder processes rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks "
-        "start_script stop_grace supervisors units"
+        "start_script stop_grace supervisor units"
     ),
     "trainyard_node.machine": "as_user json_files mounts open_folders private programs regex_limit tree users",
 }
@@ -127,10 +127,10 @@ def main(argv: list[str]) -> int:
         from . import container
 
         run = container.run
-    elif command == "record":
-        from . import rank_exits
+    elif command == "remove-containers":
+        from . import container
 
-        run = rank_exits.record_unit
+        run = container.remove_left
     else:
         from . import execute
 

@@ -21,11 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from ....trainyard.findings.shapes import misfit
 from ....trainyard.job.run import stacks
 from ...machine import mounts
 from ...machine.json_files import read_object
 from ...machine.private import only_root_changes
-from . import evidence, units
+from . import evidence
 from . import processes as procs
 
 # Number of samples, and in seconds: their distance, the time limit of one, and of all.
@@ -37,6 +38,8 @@ TOOL = "py-spy"
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK_ID")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DEVICE_ID")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+# A process in pids.json, which the job's user may write.
+_MAIN = {"pid": int, "start_time": int}
 
 
 class Rank(NamedTuple):
@@ -55,7 +58,7 @@ def of_job(job_dir: Path, node_plan: Mapping[str, Any], proc: str = procs.PROC) 
     """
     started = _started_ranks(job_dir, node_plan["processes"])
     found: dict[int, list[tuple[int, Rank]]] = {}
-    for pid in procs.ranks_of_job(node_plan["job_id"], job_dir, units.slice_of(node_plan), proc):
+    for pid in procs.ranks_of_job(node_plan["job_id"], job_dir, node_plan.get("unit", ""), proc):
         env = procs.environment(pid, proc)
         text = next((env[name] for name in _RANK if env.get(name, "").isdecimal()), "")
         # MindSpore's launcher passes no number to a start script, and so to what it starts.
@@ -76,13 +79,12 @@ def _started_ranks(job_dir: Path, processes: Iterable[Mapping[str, Any]]) -> dic
 
     What starts the ranks of its node, one or more, is no rank.
     """
-    found = {}
+    found, pids = {}, read_object(job_dir / "pids.json")
     for process in processes:
+        main: Any = pids.get(process["name"])
         alone = [process["name"]] == [f"rank{rank}" for rank in process["ranks"]]
-        main = read_object(job_dir / f"{process['name']}.pid.json") if alone else {}
-        pid = main.get("pid")
-        if type(pid) is int and procs.start_time(pid) == main.get("start_time"):
-            found[pid] = process["ranks"][0]
+        if alone and not misfit(main, _MAIN) and procs.start_time(main["pid"]) == main["start_time"]:
+            found[main["pid"]] = process["ranks"][0]
     return found
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what the journal of this node has of a job's units: starts, ends, and output of the monitor."""
+"""Read what the journal of this node has of a job's unit: its start and end, and output of the monitor."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from ....trainyard.job.run.answers import MAX_JOURNAL
 from ...machine import as_user, commands
 from . import folder, units
 
-# Upper bounds: characters of a line, names in one call, seconds.
-_MAX_LINE, _MAX_NAMES, _LIMIT_S = 1000, 200, 20
+# Upper bounds: characters of a line, seconds.
+_MAX_LINE, _LIMIT_S = 1000, 20
 _NOT_ROOT = "none that this login may read; use trainyard_become, or add it to the group systemd-journal"
 
 
-def read(job_id: str, job_dir: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return the last `lines` about the monitor and the processes of these `names`, and the `problem`, or "".
+def read(job_id: str, job_dir: Path) -> dict[str, Any]:
+    """Return the last `lines` about the job's unit, and the `problem`, or "".
 
     The job's secrets are masked while its node_plan.json has them. Nothing can be masked after the end of the job, so
     lines that ranks send to the journal themselves are not read.
     """
-    listed = ("monitor", *names[:_MAX_NAMES])
     argv = ["journalctl", "-q", "--no-pager", "-o", "short-iso-precise", "-n", str(MAX_JOURNAL)]
-    outcome = commands.run([*argv, *_matches([units.unit_name(job_id, name) for name in listed])], _LIMIT_S)
+    outcome = commands.run([*argv, *_matches(units.unit_name(job_id))], _LIMIT_S)
     if outcome.status:
         return {"lines": [], "problem": one_line(outcome.output.strip(), _MAX_LINE)}
     lines = [line[: 4 * _MAX_LINE] for line in outcome.output.splitlines()[-MAX_JOURNAL:]]
@@ -36,15 +35,13 @@ def read(job_id: str, job_dir: Path, names: Sequence[str]) -> dict[str, Any]:
     return {"lines": [one_line(line, _MAX_LINE) for line in masked], "problem": problem}
 
 
-def _matches(listed: Sequence[str]) -> list[str]:
-    """Return what selects systemd's own lines on these units, core dumps, and what our code prints.
+def _matches(unit: str) -> list[str]:
+    """Return what selects systemd's own lines on a unit, core dumps, and what our code prints.
 
-    The output of ranks goes to their logs; `stdout` of a unit is our code before it becomes a rank.
+    The output of ranks goes to their logs; `stdout` of the unit is our code before it has its own log.
     """
-    by_systemd = ["_PID=1", *(f"UNIT={unit}" for unit in listed)]
-    printed = ["_TRANSPORT=stdout", *(f"_SYSTEMD_UNIT={unit}" for unit in listed)]
-    dumped = ["_UID=0", *(f"COREDUMP_UNIT={unit}" for unit in listed)]
-    return [*by_systemd, "+", *printed, "+", *dumped]
+    by_systemd, printed = ["_PID=1", f"UNIT={unit}"], ["_TRANSPORT=stdout", f"_SYSTEMD_UNIT={unit}"]
+    return [*by_systemd, "+", *printed, "+", "_UID=0", f"COREDUMP_UNIT={unit}"]
 
 
 def mask_lines(job_dir: Path, lines: Sequence[str]) -> list[str]:

@@ -71,7 +71,7 @@ def test_one_mpirun_with_all_ranks_stands_on_the_head():
     assert argv[-3:] == [f"{JOB_DIR}/mpi_rank", "python", "train.py"]
     hosts, problems = parse(file_of(plan["nodes"][0], "hostfile")["content"])
     assert (hosts, problems) == ([MpiHost(f"10.77.0.{number}", 2) for number in (1, 2, 3)], {})
-    scripts = ["mpi_rank", "mpi_daemon"]
+    scripts = ["mpi_rank", "mpi_agent", "mpi_daemon"]
     names = [[Path(file["path"]).name for file in node["files"]] for node in plan["nodes"]]
     assert names == [[*scripts, "hostfile"], scripts, scripts]
 
@@ -90,9 +90,10 @@ def test_parameters_of_open_mpi_4():
         "btl_tcp_if_include": "10.77.0.0/16",
         "hwloc_base_binding_policy": "none",
         "oob_tcp_if_include": "10.77.0.0/16",
-        "orte_launch_agent": f"{JOB_DIR}/mpi_daemon orted",
-        "plm_rsh_agent": "ssh",
-        "plm_rsh_args": "-o BatchMode=yes -o ConnectTimeout=10",
+        "plm_rsh_agent": f"{JOB_DIR}/mpi_agent",
+        "plm_rsh_args": "",
+        "plm_rsh_no_tree_spawn": "1",
+        "plm_rsh_num_concurrent": "128",
         "pml": "ob1",
     }
 
@@ -110,10 +111,11 @@ def test_parameters_of_open_mpi_5():
     assert options(argv, "--prtemca") == {
         "hwloc_default_binding_policy": "none",
         "plm_base_verbose": "5",
-        "plm_ssh_agent": "ssh",
-        "plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
+        "plm_ssh_agent": f"{JOB_DIR}/mpi_agent",
+        "plm_ssh_args": "",
+        "plm_ssh_no_tree_spawn": "1",
+        "plm_ssh_num_concurrent": "128",
         "prte_if_exclude": "lo",
-        "prte_launch_agent": f"{JOB_DIR}/mpi_daemon prted",
     }
 
 
@@ -148,15 +150,16 @@ def test_nodes_in_several_networks():
     assert found["btl_tcp_if_include"] == found["oob_tcp_if_include"] == "10.1.0.0/24,10.2.0.0/24"
 
 
-def test_from_64_nodes_on_the_head_starts_all_daemons():
-    def tree(count, mpi):
-        argv = argv_of(mpi_job(), nodes(count, mpi))
-        found = {**options(argv), **options(argv, "--prtemca")}
-        return {name: found[name] for name in found if "spawn" in name or "concurrent" in name}
+def test_all_daemons_are_asked_for_at_once_as_each_request_lasts_as_long_as_its_daemon():
+    assert options(argv_of(mpi_job(), nodes(2)))["plm_rsh_num_concurrent"] == "128"
+    assert options(argv_of(mpi_job(), nodes(200)))["plm_rsh_num_concurrent"] == "200"
 
-    assert tree(63, OPEN_MPI_4) == {}
-    assert tree(64, OPEN_MPI_4) == {"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": "63"}
-    assert tree(64, OPEN_MPI_5) == {"plm_ssh_no_tree_spawn": "1", "plm_ssh_num_concurrent": "63"}
+
+def test_a_job_may_name_ssh_or_another_program():
+    for agent, words in (("ssh", "-o BatchMode=yes -o ConnectTimeout=10"), ("srun-agent", "")):
+        found = options(argv_of(mpi_job(mpi_parameters={"plm_rsh_agent": agent}), nodes(2)))
+        assert (found["plm_rsh_agent"], found["plm_rsh_args"]) == (agent, words)
+        assert found["orte_launch_agent"].startswith("env TRAINYARD_JOB_ID=") and "orted" in found["orte_launch_agent"]
 
 
 def test_a_thousand_nodes():

@@ -130,7 +130,8 @@ def test_a_spare_in_a_place_is_numbered_as_the_node_was_and_is_listed_in_its_pla
 
 def test_a_spare_that_has_a_place_is_the_first_one_without_those_before():
     members = [member(number, mpi=MPI, devices=2) for number in range(5)]
-    plan = make_plan(make_job(launcher="mpirun", spares=1, **FEWER), members)
+    by_ssh = {"plm_rsh_agent": "ssh"}
+    plan = make_plan(make_job(launcher="mpirun", mpi_parameters=by_ssh, spares=1, **FEWER), members)
     sent = node_plans(plan.as_dict())
     place = sent["n5"]["places"]["1"]
     spare = {**sent["n5"], "processes": place["processes"], "files": place["files"], "place": 1, "places": {}}

@@ -109,13 +109,13 @@ def test_after_any_replacement_the_plan_is_that_of_a_new_plan_for_the_members(ca
 
 def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_node():
     members = [member(number, mpi=MPI, devices=2) for number in range(4)]
-    plan = make_plan(make_job(**SPARE, launcher="mpirun"), members)
+    plan = make_plan(make_job(**SPARE, launcher="mpirun", mpi_parameters={"plm_rsh_agent": "ssh"}), members)
     (spare,) = plan.as_dict()["spares"]
     assert sorted(spare["places"]) == ["0", "1", "2"]
     assert [each["ranks"] for each in spare["places"].pop("0")["processes"]] == [[0, 1, 2, 3, 4, 5]]
     for place, had in spare["places"].items():
-        script, daemon = had["files"]
-        assert daemon["path"].endswith("/mpi_daemon") and daemon["mode"] == "0755"
+        script, *others = had["files"]
+        assert [each["path"].rpartition("/")[2] for each in others] == ["mpi_agent", "mpi_daemon"]
         assert had["processes"] == [] and (script["mode"], script["path"].rpartition("/")[2]) == ("0755", "mpi_rank")
         assert f"export GROUP_RANK={place}\n" in script["content"]
     # Preflight checks the login to the spare, which must be reachable when it is needed.

@@ -196,7 +196,7 @@ def test_the_log_of_the_failed_rank_comes_first_and_that_of_monitors_next():
     assert contents.important_logs(names, {})[0] == "monitor_n1.log"
 
 
-def test_the_nodes_that_failed_come_first_and_each_is_asked_for_its_own_units(tmp_path):
+def test_the_nodes_that_failed_come_first_and_those_of_a_scheduler_have_no_units(tmp_path):
     folder = run_dir(tmp_path)
     plan = json.loads((folder / "plan.json").read_text())
     write(
@@ -206,11 +206,8 @@ def test_the_nodes_that_failed_come_first_and_each_is_asked_for_its_own_units(tm
     )
     found = debug_archive.visited(folder)
     assert found.hosts == [node["host"] for node in reversed(plan["nodes"])] and found.job_dir == plan["job_dir"]
-    assert found.processes == {
-        node["host"]: [process["name"] for process in node["processes"]] for node in plan["nodes"]
-    }
     write(folder, {**plan, **submitted()}, "plan.json")
-    assert debug_archive.visited(folder).processes == {}
+    assert debug_archive.visited(folder).job_dir == ""
 
 
 def test_silent_nodes_links_and_damaged_records_are_named(tmp_path):

@@ -90,7 +90,7 @@ def test_an_agent_of_torchrun_that_was_killed_is_named_and_its_ranks_with_it():
         ({"state": "running", "why": ""}, {}, ("running", "")),
         # A node that knows nothing of its process.
         ({"state": "ended", "why": ""}, {}, ("unknown", "")),
-        ({"state": "ended", "why": ""}, LOST, ("failed", "no exit code, systemd says lost")),
+        ({"state": "ended", "why": ""}, LOST, ("failed", "no exit code (lost)")),
         ({"state": "ended", "why": ""}, FAILED, ("failed", "exit code 3")),
     ],
 )

@@ -203,14 +203,16 @@ def test_programs_and_scripts_that_nodes_compare():
 # ---- ssh
 
 
-def test_only_the_head_of_mpirun_tries_ssh():
+def test_only_the_head_of_an_mpirun_that_uses_ssh_tries_it():
     members = [member(number, mpi=MPI) for number in range(3)]
 
     def peers(**changes):
         job = make_job(launcher="mpirun", **changes)
         return [part["ssh_peers"] for part in make_plan(job, members).node_plans([]).values()]
 
-    assert peers() == [[{"host": "n2", "address": "10.77.0.2"}, {"host": "n3", "address": "10.77.0.3"}], [], []]
+    assert peers() == [[], [], []]
+    by_ssh = peers(mpi_parameters={"plm_rsh_agent": "ssh"})
+    assert by_ssh == [[{"host": "n2", "address": "10.77.0.2"}, {"host": "n3", "address": "10.77.0.3"}], [], []]
     assert peers(mpi_parameters={"plm_rsh_agent": "srun-agent"}) == [[], [], []]
     for launcher in ("torchrun", "direct"):
         assert not any(p["ssh_peers"] for p in make_plan(make_job(launcher=launcher), members).node_plans([]).values())

@@ -1,6 +1,7 @@
 """The rank that failed first: captured reports of torchrun and mpirun, exit statuses, and the order of causes."""
 
 import errno
+import json
 import os
 import re
 import select
@@ -112,11 +113,9 @@ def test_how_a_process_or_unit_ended(reported, exit_code, by_signal, result):
     assert (ended["exit_code"], ended["signal"], ended["result"]) == (exit_code, by_signal, result)
 
 
-def test_the_exit_of_a_unit_is_recorded_and_read(tmp_path, monkeypatch):
+def test_exits_are_read_as_far_as_they_are_whole(tmp_path):
     (tmp_path / "exits").mkdir()
-    for key, value in (("SERVICE_RESULT", "exit-code"), ("EXIT_CODE", "exited"), ("EXIT_STATUS", "3")):
-        monkeypatch.setenv(key, value)
-    exits.record_unit(tmp_path, "rank0")
+    (tmp_path / "exits" / "rank0.json").write_text(json.dumps({**exits.from_status(3), "attempt": 0}))
     (tmp_path / "exits" / ".rank1.json.17").write_text("{half")
     (tmp_path / "exits" / "rank2.json").write_text("{half")
     (tmp_path / "exits" / "rank3.json").write_text("[0]")
@@ -155,18 +154,18 @@ def test_zombies_and_processes_that_are_gone_have_no_start_time(tmp_path):
     assert processes.start_time(3, tmp_path) is None
 
 
-def test_the_processes_of_a_job_are_found_by_its_id_or_its_slice(tmp_path):
-    slice_name = "trainyard-digits_1.slice"
+def test_the_processes_of_a_job_are_found_by_its_id_or_its_unit(tmp_path):
+    unit = "trainyard-digits-1.service"
     process(tmp_path, 10, job_id="digits-1")
     process(tmp_path, 11, job_id="digits-12")
-    process(tmp_path, 12, cgroup=f"/trainyard.slice/{slice_name}/trainyard-digits-1-rank0.service")
-    process(tmp_path, 13, cgroup=f"/trainyard.slice/x{slice_name}/a.service")
+    process(tmp_path, 12, cgroup=f"/trainyard.slice/{unit}/below")
+    process(tmp_path, 13, cgroup=f"/trainyard.slice/x{unit}")
     process(tmp_path, 14, job_id="digits-1", state="Z")
-    process(tmp_path, 15, cgroup=f"/trainyard.slice/{slice_name}")
+    process(tmp_path, 15, cgroup=f"/trainyard.slice/{unit}")
     process(tmp_path, 16, name="трени".encode()[:9], job_id="digits-1")
     (tmp_path / "self").mkdir()
     assert processes.of_job("digits-1", proc=tmp_path) == [10, 16]
-    assert processes.of_job("digits-1", slice_name, proc=tmp_path) == [10, 12, 15, 16]
+    assert processes.of_job("digits-1", unit, proc=tmp_path) == [10, 12, 15, 16]
 
 
 def test_launchers_count_as_ranks_and_supervisors_do_not(tmp_path):

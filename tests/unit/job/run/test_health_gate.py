@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.cluster.node import read_node
 from ansible.module_utils.trainyard_node.job.run import health_gate as gate
 from ansible.module_utils.trainyard_node.job.run import processes, restart_check
-from ansible.module_utils.trainyard_node.job.run.supervisors import OWN_CHILDREN, Children
+from ansible.module_utils.trainyard_node.job.run.supervisor import OWN_CHILDREN, Supervisor
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
@@ -202,7 +202,7 @@ def test_a_check_before_a_restart_does_not_count_for_it(spec, monkeypatch):
 
 
 def test_the_exit_of_a_command_of_the_gate_is_not_reaped(tmp_path):
-    supervisor = Children(tmp_path, {"job_id": "x", "processes": []})
+    supervisor = Supervisor(tmp_path, {"job_id": "x", "processes": []})
     with OWN_CHILDREN, subprocess.Popen(["sh", "-c", "exit 7"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         supervisor.exits()

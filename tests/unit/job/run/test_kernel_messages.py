@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 OOM = (
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/trainyard.slice,"
-    "task_memcg=/trainyard.slice/trainyard-digits_1.slice/trainyard-digits-1-rank2.service,"
+    "task_memcg=/trainyard.slice/trainyard-digits-1.service,"
     "task=python,pid=4711,uid=1001"
 )
-# Captured from Linux 6.18: a rank in a slice of this name, whose memory had a limit; the container's id is shortened.
+# Captured from Linux 6.18: a rank in a group with a limit; the container's id is shortened, the group renamed.
 CAPTURED = (
     "[70460.872429] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=libpod-d2e2,mems_allowed=0,"
-    "oom_memcg=/libpod_parent/libpod-d2e2/trainyard-bench_8b0ade41_20261123_095252.slice,"
-    "task_memcg=/libpod_parent/libpod-d2e2/trainyard-bench_8b0ade41_20261123_095252.slice,task=python,pid=14144,uid=2000",
+    "oom_memcg=/libpod_parent/libpod-d2e2/trainyard-bench-8b0ade41-20261123-095252.service,"
+    "task_memcg=/libpod_parent/libpod-d2e2/trainyard-bench-8b0ade41-20261123-095252.service,task=python,pid=14144,uid=2000",
     "[70460.872477] Memory cgroup out of memory: Killed process 14144 (python) total-vm:900328kB, anon-rss:226748kB, "
     "file-rss:80212kB, shmem-rss:0kB, UID:2000 pgtables:876kB oom_score_adj:0",
 )

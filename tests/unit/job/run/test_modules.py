@@ -37,7 +37,7 @@ def job(tmp_path, monkeypatch):
     (process,) = part["processes"]
     process.update(argv=[sys.executable, "train.py"], log=str(job_dir / "logs" / "rank_0.log"))
     part = {**part, "job_dir": str(job_dir), "silent_after_s": 15, "interface": "lo", "files": []}
-    for name in ("supervision", "token", "secret_env"):
+    for name in ("unit", "token", "secret_env"):
         del part[name]
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
@@ -235,7 +235,7 @@ def test_monitors_of_other_programs_are_no_monitors(job, tmp_path):
     folder = tmp_path / "state" / "jobs" / job["job_id"]
     folder.mkdir(parents=True)
     with subprocess.Popen(["sleep", "600"]) as other:
-        write_json(folder / "node_plan.json", {**job["node_plan"], "supervision": "children"})
+        write_json(folder / "node_plan.json", {**job["node_plan"], "unit": ""})
         write_json(folder / "monitor.json", {"pid": other.pid, "start_time": 1})
         told = collect(job, stop=True)
         assert (told["changed"], told["monitor_alive"]) == (False, False)

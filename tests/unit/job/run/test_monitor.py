@@ -17,7 +17,7 @@ from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import node_loop, processes
 from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
-from ansible.module_utils.trainyard_node.job.run.supervisors import Children
+from ansible.module_utils.trainyard_node.job.run.supervisor import Supervisor
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import PATIENCE_S, attempt, wait_for
 
@@ -122,7 +122,7 @@ def test_stopping_one_node_stops_the_job(cluster, number):
 def test_a_child_that_is_slow_to_become_a_zombie_is_reaped(tmp_path, monkeypatch):
     """A process gives its memory back first, and with it the job id by which it is found; then its end is told."""
     (tmp_path / "exits").mkdir()
-    children = Children(tmp_path, {"job_id": "j", "processes": []})
+    children = Supervisor(tmp_path, {"job_id": "j", "processes": []})
     child = subprocess.Popen(["sleep", "60"])
     children._running["rank0"] = child
     monkeypatch.setattr(processes, "end", lambda job_id: child.terminate())

@@ -49,8 +49,8 @@ def test_without_a_spare_the_lost_head_takes_part_again_as_another_node(cluster)
     lose_head(job, second)
     state = leads(second, 1)
     assert state["ranks_running"] == 0
-    # Without systemd nothing else starts a process of a lost node again.
-    (first.dir / "rank0.pid.json").unlink()
+    # Until it is written again.
+    (first.dir / "pids.json").unlink()
     first.start()
     for rank, node in enumerate(job.nodes):
         wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == 1, f"rank {rank}")

@@ -35,8 +35,8 @@ def test_the_second_of_two_nodes_leads_when_the_head_is_lost_and_the_lost_one_ta
     lose_head(job, second)
     state = leads(second, 1)
     assert state["restarts"]["members"] == ["n1", "n2"] and state["ranks_running"] == 0
-    # Without systemd nothing else starts a process of a lost node again.
-    (first.dir / "rank0.pid.json").unlink()
+    # Until it is written again.
+    (first.dir / "pids.json").unlink()
     first.start()
     for rank, node in enumerate((first, second)):
         wait_for(lambda node=node, rank=rank: attempt(node, f"rank{rank}") == 1, f"rank {rank}")

@@ -11,8 +11,8 @@ from ansible.module_utils.trainyard_node.job.run.rank_exits import from_status
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from test_causes import under_mpirun
 
-SLICE = "trainyard-digits_1.slice"
-UNIFIED = f"0::/trainyard.slice/{SLICE}/trainyard-digits-1-monitor.service\n"
+UNIT = "trainyard-digits-1.service"
+UNIFIED = f"0::/trainyard.slice/{UNIT}\n"
 
 
 def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\n", container=None):
@@ -20,7 +20,7 @@ def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\
     if container is not None:
         files["sys/fs/cgroup/memory.events"] = f"oom_kill {container}\n"
     if events is not None:
-        files[f"sys/fs/cgroup/trainyard.slice/{SLICE}/memory.events"] = f"low 0\noom 9\noom_kill {events}\n"
+        files[f"sys/fs/cgroup/trainyard.slice/{UNIT}/memory.events"] = f"low 0\noom 9\noom_kill {events}\n"
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -28,22 +28,22 @@ def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\
 
 
 @pytest.mark.parametrize(
-    ("given", "slice_name", "found"),
+    ("given", "unit", "found"),
     [
-        ({"group": UNIFIED, "events": 2}, SLICE, {"machine": 2, "job": 2}),
-        # No controller of memory there, the old hierarchy, no slice, an old kernel.
-        ({"group": UNIFIED}, SLICE, {"machine": 4}),
-        ({"group": f"4:memory:/trainyard.slice/{SLICE}\n0::/\n", "events": 2}, SLICE, {"machine": 4}),
+        ({"group": UNIFIED, "events": 2}, UNIT, {"machine": 2, "job": 2}),
+        # No controller of memory there, the old hierarchy, no unit, an old kernel.
+        ({"group": UNIFIED}, UNIT, {"machine": 4}),
+        ({"group": f"4:memory:/trainyard.slice/{UNIT}\n0::/\n", "events": 2}, UNIT, {"machine": 4}),
         ({"group": "0::/user.slice\n", "events": 2}, "", {"machine": 4}),
-        ({"group": UNIFIED, "vmstat": "nr_free_pages 17\n"}, SLICE, {}),
+        ({"group": UNIFIED, "vmstat": "nr_free_pages 17\n"}, UNIT, {}),
         # In a container that counts, the machine's counter has the kills of all other containers, too.
-        ({"group": UNIFIED, "events": 2, "container": 3}, SLICE, {"machine": 2, "job": 2}),
-        ({"group": UNIFIED, "container": 3}, SLICE, {"machine": 3}),
+        ({"group": UNIFIED, "events": 2, "container": 3}, UNIT, {"machine": 2, "job": 2}),
+        ({"group": UNIFIED, "container": 3}, UNIT, {"machine": 3}),
         ({"group": "0::/\n", "container": 3}, "", {"machine": 3}),
     ],
 )
-def test_the_counters_that_a_kernel_has(tmp_path, given, slice_name, found):
-    assert oom_kills.read(machine(tmp_path, **given), slice_name) == found
+def test_the_counters_that_a_kernel_has(tmp_path, given, unit, found):
+    assert oom_kills.read(machine(tmp_path, **given), unit) == found
 
 
 def test_the_count_of_the_job_counts_where_there_is_one():
@@ -83,19 +83,6 @@ def test_the_counters_of_another_node_under_mpirun_come_with_the_log(cluster, pr
     assert ("of this job on n2 while the job ran" in lines[1]) == (kills is not None)
 
 
-LOGIN = "user.slice/user-7.slice/session-12.scope"
-
-
-@pytest.mark.parametrize(
-    ("group", "kills"), [(f"0::/{LOGIN}\n", 2), (f"0::/{LOGIN}/x\n", 2), ("0::/system.slice/ssh.service\n", None)]
-)
-def test_a_rank_under_mpirun_counts_in_its_login(tmp_path, group, kills):
-    here = machine(tmp_path, group, container=7)
-    (tmp_path / "sys/fs/cgroup" / LOGIN).mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup" / LOGIN / "memory.events").write_text("oom_kill 2\n")
-    assert oom_kills.of_login(here) == kills
-
-
 @pytest.mark.parametrize(
     ("status", "kills", "container", "printed"),
     [
@@ -111,7 +98,9 @@ def test_a_rank_under_mpirun_prints_its_counters(tmp_path, monkeypatch, capsys, 
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/rank_3.log").write_text("ValueError: no picture\n")
     (tmp_path / "node_plan.json").write_text(json.dumps({"container": container}))
-    monkeypatch.setattr(oom_kills, "of_login", lambda _: kills)
+    # Two were ended before this attempt.
+    (tmp_path / "oom_kills.json").write_text('{"job": 2, "machine": 7}')
+    monkeypatch.setattr(oom_kills, "read", lambda *_: {"machine": 9} if kills is None else {"job": 2 + kills})
     execute.print_end(str(tmp_path), "3", status)
     assert capsys.readouterr().out == "".join(f"trainyard: rank 3 {line}\n" for line in printed)
 

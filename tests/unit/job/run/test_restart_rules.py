@@ -314,7 +314,8 @@ def test_a_node_reports_the_end_of_its_own_ranks_log(tmp_path):
 
 
 def test_a_rank_of_mpirun_on_another_node_writes_the_end_of_its_log_into_mpiruns(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(oom_kills, "of_login", lambda _: None)
+    monkeypatch.setattr(oom_kills, "read", lambda *_: {})
+    (tmp_path / "node_plan.json").write_text("{}")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/rank_2.log").write_text(trace("KeyError: 'lr'"))
     execute.print_end(str(tmp_path), "2", "1")

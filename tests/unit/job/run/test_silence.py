@@ -75,17 +75,17 @@ def test_a_node_reports_how_its_monitor_ended_or_that_it_restarted(cluster, monk
     found = node_job.status(job.head.dir, job.head.job_id)
     assert found["monitor_lost"] == {"restarted": False, "how": ""}, "nobody else knows how where there are no units"
     assert not misfit(found, answers.STATUS)
-    said = "trainyard-x-monitor.service: Main process exited, code=killed, status=9/KILL"
+    said = "trainyard-x.service: Main process exited, code=killed, status=9/KILL"
     with monkeypatch.context() as systemd:
-        systemd.setattr(node_job, "supervision", lambda: "systemd")
-        systemd.setattr(units, "journal", lambda job_id, name: said)
+        systemd.setattr(node_job, "has_systemd", lambda: True)
+        systemd.setattr(units, "journal", lambda job_id: said)
         assert node_job._lost(job.head.job_id, found["monitor"]["started"]) == KILLED
     started = node_job.processes.began(1)
     assert started < found["monitor"]["started"]
     assert node_job._lost(job.head.job_id, started - 1) == RESTARTED
 
 
-SYSTEMD = {"supervision": "systemd"}
+SYSTEMD = {"unit": "trainyard-test.service"}
 
 
 def going_down(tmp_path, monkeypatch, node, **settings):

@@ -94,7 +94,7 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
             for env in ({}, *({"RANK_ID": "0", "MS_ROLE": role} for role in ("MS_SCHED", "MS_WORKER")))
         )
         pid = {"pid": launcher.pid, "start_time": processes.start_time(launcher.pid)}
-        (tmp_path / "agent.pid.json").write_text(json.dumps(pid))
+        (tmp_path / "pids.json").write_text(json.dumps({"agent": pid}))
         node_plan = {"job_id": "under-msrun", "processes": [{"name": "agent", "ranks": [0]}]}
         found = stacks.of_job(tmp_path, node_plan)
         assert [(rank.rank, rank.pid) for rank in found] == [(0, worker.pid)]

@@ -1,4 +1,4 @@
-"""The units of a job under systemd, as they are asked for; that systemd does so is shown on the lab (molecule/jobs)."""
+"""The unit of a job under systemd, as it is asked for; that systemd does so is shown on the lab (molecule/jobs)."""
 
 import subprocess
 from pathlib import Path
@@ -6,70 +6,60 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard_node.job.run import job, units
 
-STOPS = "systemctl --no-block stop trainyard-digits_1.slice"
+NAME = "trainyard-digits-1.service"
+ABOUT = ("digits-1", "train", "/usr/bin/python3", Path("/jobs/digits-1"))
+LASTING = units.Limits(60, 30, True)
 
 
 @pytest.fixture
 def called(monkeypatch, tmp_path):
-    """The commands that were run; unit files go to a folder of their own."""
+    """The commands that were run; unit files go to folders of their own."""
     commands = []
-
-    class Process:
-        returncode = 0
-
-        def communicate(self):
-            return "", ""
 
     def run(argv, **_):
         commands.append(argv)
         return subprocess.CompletedProcess(argv, 0, "", "")
 
     monkeypatch.setattr(units.subprocess, "run", run)
-    monkeypatch.setattr(units.subprocess, "Popen", lambda argv, **_: commands.append(argv) or Process())
-    monkeypatch.setattr(units, "LASTING", tmp_path)
+    for name in ("LASTING", "TRANSIENT"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(units, name, tmp_path / name)
     return commands
 
 
-ABOUT = ("digits-1", Path("/jobs/digits-1"), "train", "/usr/bin/python3", ["rank0"], 60, 30)
+def lines_of(tmp_path, folder="LASTING"):
+    return (tmp_path / folder / NAME).read_text().splitlines()
+
+
+def test_a_job_with_restarts_comes_back_after_a_reboot_and_no_other_does(called, tmp_path):
+    assert units.start(*ABOUT, units.Limits(60, 30)) == ""
+    assert not units.come_back("digits-1") and not list((tmp_path / "LASTING").iterdir())
+    assert not [line for line in lines_of(tmp_path, "TRANSIENT") if line.startswith("WantedBy=")]
+    assert units.start(*ABOUT, LASTING) == ""
+    assert units.come_back("digits-1")
+    link = tmp_path / "LASTING/multi-user.target.wants" / NAME
+    assert link.resolve() == tmp_path / "LASTING" / NAME and "WantedBy=multi-user.target" in lines_of(tmp_path)
+    assert called == [("systemctl", "start", NAME)] * 2
 
 
 def test_a_shutdown_stops_the_monitor_before_all_that_ranks_need_to_save(called, tmp_path):
     """systemd stops units in the reverse order in which it would start them."""
-    assert units.start(*ABOUT) == units.start_lasting(*ABOUT) == ""
-    files = [
-        (tmp_path / f"trainyard-digits-1-{name}.service").read_text().splitlines() for name in ("monitor", "rank0")
-    ]
-    monitor = "trainyard-digits-1-monitor.service"
-    for monitors, ranks in (called[:2], files):
-        assert f"Before={monitor}" in ranks and f"BindsTo={monitor}" in ranks
-        assert not [line for line in ranks if line.startswith("After=") and monitor in line]
-        (needed,) = [line for line in monitors if line.startswith("After=")]
-        assert needed in ranks
-        assert {"network.target", "remote-fs.target", "dbus.service"} <= set(needed.removeprefix("After=").split())
-        assert "TimeoutStopSec=40" in monitors and "TimeoutStopSec=5" in ranks
-    assert "TimeoutStopSec=5" in units._monitor_properties("digits-1", "train", [], 0.0)
+    assert units.start(*ABOUT, LASTING) == ""
+    (needed,) = [line for line in lines_of(tmp_path) if line.startswith("After=")]
+    assert {"network.target", "remote-fs.target", "dbus.service"} <= set(needed.removeprefix("After=").split())
+    assert {"TimeoutStopSec=40", "KillMode=mixed"} <= set(lines_of(tmp_path))
 
 
-def test_a_rank_that_the_oom_killer_ends_does_not_end_the_monitor_whose_child_it_is(called, tmp_path):
-    for job_id, names in (("digits-1", ["rank0"]), ("digits-2", [])):
-        assert units.start_lasting(job_id, *ABOUT[1:4], names, *ABOUT[5:]) == ""
-        monitor = (tmp_path / f"trainyard-{job_id}-monitor.service").read_text().splitlines()
-        assert ("OOMPolicy=continue" in monitor) == (not names)
-
-
-def test_systemd_starts_nothing_again_and_again_from_a_folder_that_is_gone(called, tmp_path):
-    """It did so 46 times. A monitor without its folder ends, and its unit removes all files of units."""
-    assert units.start_lasting(*ABOUT) == ""
-    condition = "ConditionPathExists=/jobs/digits-1/trainyard.pyz"
-    rank = (tmp_path / "trainyard-digits-1-rank0.service").read_text()
-    assert condition in rank.partition("[Service]")[0].splitlines()
-    assert condition not in (tmp_path / "trainyard-digits-1-monitor.service").read_text()
+def test_neither_memory_nor_threads_of_one_rank_end_the_others(called, tmp_path):
+    """All ranks of a node are in one unit: systemd stops one whose process was killed, and counts its threads."""
+    assert units.start(*ABOUT, LASTING) == ""
+    assert {"OOMPolicy=continue", "TasksMax=infinity", "RuntimeMaxSec=60"} <= set(lines_of(tmp_path))
 
 
 def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
-    """systemd would wait for it, for as long as ranks may save, before it stops the ranks."""
+    """systemd would wait for it, for as long as ranks may save, before it kills the ranks."""
     alive = iter([True, False])
-    monkeypatch.setattr(job, "supervision", lambda: "systemd")
+    monkeypatch.setattr(job, "has_systemd", lambda: True)
     monkeypatch.setattr(job, "running", lambda *_: [])
     monkeypatch.setattr(job, "_identity", lambda *_: ("digits-1", "", None))
     monkeypatch.setattr(job.processes, "left_of_job", lambda *_: [])
@@ -79,23 +69,17 @@ def test_a_monitor_that_hangs_keeps_no_rank(called, tmp_path, monkeypatch):
         called.clear()
         monkeypatch.setattr(units, "stop", lambda job_id, _: called.append(["stop", job_id]) or "")
         job.stop(tmp_path, "digits-1", grace_s=30)
-        kill = ("systemctl", "kill", "--signal=SIGKILL", "trainyard-digits-1-monitor.service")
-        assert called == [kill] * kills + [["stop", "digits-1"]]
+        assert called == [("systemctl", "kill", "--signal=SIGKILL", NAME)] * kills + [["stop", "digits-1"]]
 
 
-def test_the_monitors_unit_takes_the_slice_with_it(called, tmp_path):
-    """Nobody stops the slice of a job that ends unwatched, and systemd keeps an empty one."""
-    assert units.start(*ABOUT) == ""
-    monitor, rank = called
-    assert f"ExecStopPost=+/bin/sh -c '{STOPS}'" in monitor
-    assert not [word for word in rank if STOPS in word]
-    # So does one that comes back after a reboot, unless its node goes down.
-    assert units.start_lasting(*ABOUT) == ""
-    unit = (tmp_path / "trainyard-digits-1-monitor.service").read_text()
-    (stops,) = [line for line in unit.splitlines() if STOPS in line]
-    assert stops.startswith('ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || { rm -f ')
-    assert stops.endswith(f"; {STOPS}; }}'")
-    assert STOPS not in (tmp_path / "trainyard-digits-1-rank0.service").read_text()
+def test_a_unit_takes_its_file_and_containers_with_it_unless_its_node_goes_down(called, tmp_path):
+    """Nobody stops the unit of a job that ends unwatched."""
+    assert units.start(*ABOUT, LASTING, in_image=True) == ""
+    containers, files = [line for line in lines_of(tmp_path) if line.startswith("ExecStopPost=")]
+    assert containers.endswith('"/jobs/digits-1/trainyard.pyz" "remove-containers" "/jobs/digits-1"')
+    assert files.startswith('ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || rm -f ')
+    there = (tmp_path / "LASTING" / NAME, tmp_path / "LASTING/multi-user.target.wants" / NAME)
+    assert all(f"{path}" in files for path in (*there, tmp_path / "TRANSIENT" / NAME))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +92,8 @@ def test_the_monitors_unit_takes_the_slice_with_it(called, tmp_path):
 )
 def test_the_exit_of_a_unit_in_its_journal(ended, result, exit_code, by_signal):
     """As systemd 252 wrote it on the lab."""
-    name = "trainyard-digits-1-monitor.service"
-    started = f"Started {name} - trainyard job digits-1, monitor.\n"
-    failed = f"{name}: Failed with result '{result}'.\n"
-    found = units.journal_exit(f"{started}{name}: Main process exited, {ended}\n{failed}Stopped {name}.")
+    started = f"Started {NAME} - trainyard job digits-1.\n"
+    failed = f"{NAME}: Failed with result '{result}'.\n"
+    found = units.journal_exit(f"{started}{NAME}: Main process exited, {ended}\n{failed}Stopped {NAME}.")
     assert (found["exit_code"], found["signal"], found["result"]) == (exit_code, by_signal, result)
-    assert units.journal_exit(f"{started}{failed}Stopped {name}.") is None
+    assert units.journal_exit(f"{started}{failed}Stopped {NAME}.") is None

@@ -1,0 +1,186 @@
+"""Monitors start mpirun's daemons in place of ssh: the rules of the head, and real monitors with a script for mpirun."""
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.findings.shapes import misfit
+from ansible.module_utils.trainyard.job.run import daemons, messages
+from ansible.module_utils.trainyard_node.job.run import processes
+from job_cluster import Cluster, wait_for
+from job_samples import make_job, make_plan, member
+from rank_table_samples import MPI
+
+ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}
+
+
+def ask(number, address="10.0.0.2", attempt=0):
+    return {"number": number, "attempt": attempt, "address": address, "command": f"orted {number}"}
+
+
+def daemon(number, status=None, said="", attempt=0):
+    return {"number": number, "attempt": attempt, "status": status, "said": said}
+
+
+class Head:
+    """The head of a job whose first node is n1."""
+
+    def __init__(self, **plan):
+        self.daemons, self.attempt = daemons.Daemons({"launcher": "mpirun", "addresses": ADDRESSES, **plan}), 0
+
+    def hears(self, host, **report):
+        shape = {name: daemons.REPORTED[f"?{name}"] for name in report}
+        assert not misfit(report, shape)
+        self.daemons.receive(host, report, "n1", {"": self.attempt})
+
+    def tells(self, host):
+        order = self.daemons.order(host, "n1")
+        assert not misfit(order, {name: daemons.ORDERED[f"?{name}"] for name in order})
+        return order
+
+    def starts(self, host):
+        return [each["number"] for each in self.tells(host).get("start", ())]
+
+    def ended(self):
+        return {each["number"]: (each["status"], each["said"]) for each in self.tells("n1")["asked"]["ended"]}
+
+
+def test_a_request_goes_to_the_node_with_that_address_until_it_answers():
+    head = Head()
+    head.hears("n1", asks=[ask(1), ask(2, "10.0.0.3")])
+    assert (head.starts("n2"), head.starts("n3"), head.starts("n1")) == ([1], [2], [])
+    assert head.tells("n1")["asked"]["taken"] == 2
+    before = head.daemons.changes
+    head.hears("n2", daemons=[daemon(1)])
+    assert head.starts("n2") == [] and head.ended() == {} and head.daemons.changes > before
+    head.hears("n2", daemons=[daemon(1, 127, "sh: 1: orted: not found")])
+    head.hears("n2", daemons=[daemon(1, 0)])
+    assert head.ended() == {1: (127, "sh: 1: orted: not found")}, "the first end counts"
+
+
+def test_a_request_that_is_repeated_or_early_is_taken_once_and_in_order():
+    head = Head()
+    head.hears("n1", asks=[ask(2)])
+    assert head.tells("n1")["asked"]["taken"] == 0
+    for _ in range(2):
+        head.hears("n1", asks=[ask(1), ask(2)])
+    assert head.starts("n2") == [1, 2]
+
+
+def test_only_the_node_of_mpirun_may_ask_and_only_its_own_daemons_are_a_nodes():
+    head = Head()
+    head.hears("n3", asks=[ask(1)])
+    assert head.starts("n2") == [] and head.tells("n1")["asked"]["taken"] == 0
+    head.hears("n1", asks=[ask(1)])
+    head.hears("n3", daemons=[daemon(1)])
+    assert head.starts("n2") == [1]
+    other = Head(launcher="torchrun")
+    other.hears("n1", asks=[ask(1)])
+    assert other.tells("n1") == other.tells("n2") == {}
+
+
+def test_an_address_that_no_node_has_ends_its_request():
+    head = Head()
+    head.hears("n1", asks=[ask(1, "10.9.9.9")])
+    assert head.ended() == {1: (255, "no node of the job has the address 10.9.9.9")}
+
+
+def test_requests_of_an_attempt_before_are_forgotten():
+    head = Head()
+    head.hears("n1", asks=[ask(1)])
+    head.attempt = 1
+    head.hears("n1", asks=[ask(2)])
+    head.hears("n2", daemons=[daemon(1)])
+    assert head.starts("n2") == [] and head.tells("n1")["asked"] == {"attempt": 1, "taken": 0, "ended": []}
+    head.hears("n1", asks=[ask(1, attempt=1)])
+    assert head.starts("n2") == [1]
+
+
+def test_a_new_head_is_asked_again_and_learns_what_runs():
+    asks = [ask(number) for number in range(1, 100)]
+    first = Head()
+    first.hears("n1", asks=daemons.unanswered(asks, 0, {}))
+    rest = daemons.unanswered(asks, 0, first.tells("n1")["asked"])
+    assert [each["number"] for each in rest] == list(range(daemons.MAX_ASKS + 1, 100))
+    new = Head()
+    assert daemons.unanswered(asks, 0, new.tells("n1")["asked"])[0]["number"] == 1
+    new.hears("n2", daemons=[daemon(1, 0), daemon(2)])
+    new.hears("n1", asks=asks[:3])
+    new.hears("n2", daemons=[daemon(1, 0), daemon(2)])
+    assert new.starts("n2") == [3] and new.ended() == {1: (0, "")}
+
+
+@pytest.mark.parametrize("wrong", [{"number": 0}, {"command": "x" * 70_000}, {"address": 5}, {"more": 1}])
+def test_a_request_that_does_not_fit_is_no_message(wrong):
+    with pytest.raises(messages.BadMessage):
+        messages._check({"asks": [{**ask(1), **wrong}]}, dict(daemons.REPORTED))
+
+
+# mpirun, as far as its monitors see it: it runs the script with an address and the words of a command.
+STARTS = "touch up-{host}; until [ -e go ]; do sleep 0.1; done; {agent} {address} {words}; echo agent ended with $?"
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Run a command by mpirun's script on n1, for the node with this address; n2 has 127.0.0.2."""
+    jobs = []
+
+    def run(words, address="127.0.0.2", **settings):
+        plan = make_plan(make_job(launcher="mpirun"), [member(number, mpi=MPI) for number in range(2)])
+        scripts = {
+            Path(file["path"]).name: file["content"].replace(plan.placement.job_dir, "{folder}")
+            for file in plan.as_dict()["nodes"][0]["files"]
+        }
+        program = STARTS.format(host="n1", agent=f"{tmp_path}/n1/mpi_agent", address=address, words=words)
+        process = {
+            "name": "mpirun", "ranks": [0, 1], "argv": ["sh", "-c", program], "env": {"PATH": os.defpath},
+            "log": str(tmp_path / "n1/logs/mpirun.log"),
+        }  # fmt: skip
+        common = {"launcher": "mpirun", "base_env": {"HOME": str(tmp_path), "SHELL": "/bin/sh"}}
+        first = {"processes": [process], "addresses": {"n1": "127.0.0.1", "n2": "127.0.0.2"}, "world_size": 2}
+        job = Cluster(tmp_path, [""], [], n1={**common, **first}, n2={**common, "world_size": 2}, **settings)
+        jobs.append(job.__enter__())
+        for node in job.nodes:
+            for name in ("mpi_agent", "mpi_daemon"):
+                text = scripts[name].replace("{folder}", str(node.dir)).replace(plan.placement.job_id, node.job_id)
+                (node.dir / name).write_text(text)
+                (node.dir / name).chmod(0o755)
+            node.start()
+        job.head.go()
+        return job
+
+    yield run
+    for job in jobs:
+        job.__exit__()
+
+
+def test_a_daemon_runs_on_the_other_node_as_a_child_of_its_monitor_and_the_script_ends_with_it(started, tmp_path):
+    job = started("'echo $TRAINYARD_JOB_ID >daemon;' echo '$$' '>>daemon; sleep 1;' exit 3")
+    (there,) = [node for node in job.nodes if node is not job.head]
+    written = wait_for(lambda: (tmp_path / "daemon").exists() and (tmp_path / "daemon").read_text().split(), "a daemon")
+    assert written[0] == there.job_id
+    assert processes.parent(int(written[1])) == there.monitor.pid
+    wait_for(lambda: "agent ended with 3" in (job.head.dir / "logs/mpirun.log").read_text(), "the script to end")
+    assert job.over()["state"] == "succeeded"
+    job.all_ended()
+
+
+def test_what_keeps_a_daemon_from_starting_is_in_mpiruns_log(started):
+    job = started("no-such-orted --daemon")
+    log = job.head.dir / "logs/mpirun.log"
+    wait_for(lambda: log.exists() and "agent ended with 127" in log.read_text(), "the script to end")
+    assert "no-such-orted: not found" in log.read_text() and "trainyard: the daemon" not in log.read_text()
+
+
+def test_a_daemon_that_is_killed_is_named(started):
+    job = started("'kill -9 $$'")
+    log = job.head.dir / "logs/mpirun.log"
+    wait_for(lambda: log.exists() and "agent ended with 137" in log.read_text(), "the script to end")
+    assert "trainyard: the daemon on 127.0.0.2 ended with status 137\n" in log.read_text()
+
+
+def test_the_end_of_the_job_ends_daemons(started, tmp_path):
+    job = started("'touch here;' exec sleep 600")
+    wait_for((tmp_path / "here").exists, "the daemon")
+    job.head.monitor.terminate()
+    job.all_ended()
