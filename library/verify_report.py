@@ -15,6 +15,7 @@ options:
   run_dir: {description: Folder of this verification; its name is that of the report., type: path, required: true}
   cluster: {description: Name of the cluster., type: str, required: true}
   inventory: {description: The inventory as the user named it., type: str, default: ""}
+  become: {description: Whether Ansible becomes root in the commands of checks., type: bool, default: true}
   hosts: {description: "All hosts of the cluster, in inventory order.", type: list, elements: str, required: true}
   phases:
     description: >-

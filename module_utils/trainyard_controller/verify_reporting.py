@@ -13,6 +13,7 @@ from typing import Any
 import tomllib
 from ansible.release import __version__ as ansible_version
 
+from ..trainyard.findings.adhoc import without_root
 from ..trainyard.report.junit import junit
 from ..trainyard.verify.report import build, terminal_text
 from .pages import verify_page
@@ -40,7 +41,7 @@ def report(run_dir: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
             finished=time.time() if finished is None else float(finished),
             hosts=given["hosts"],
             nodes=given.get("nodes") or [],
-            phases=given["phases"],
+            phases=given["phases"] if given.get("become", True) else without_root(given["phases"]),
             not_asked=given.get("not_asked") or [],
             benchmarks=given.get("benchmarks") or [],
             stragglers=given.get("stragglers") or None,

@@ -41,14 +41,16 @@ class ActionModule(OnceForAll):
         findings += nodes.silent_findings(answers)
         good = {host: answer for host, answer in answers.items() if "findings" in answer}
         findings += [Finding.from_dict(each).on(host) for host, answer in good.items() for each in answer["findings"]]
+        sharing = of_folders(own, folders.values(), of_hosts)
+        groups = {path: [list(group) for group in each.groups] for path, each in sharing.items()}
+        findings += requested.build_findings(requests, good, groups)
         needed = {host: answer["files"] for host, answer in good.items()}
         findings += source_findings(requested.needed_of_controller(requests, needed))
         seen = {host: requested.seen_of(requests[host], answer["seen"]) for host, answer in good.items()}
-        sharing = of_folders(own, folders.values(), of_hosts)
         return {
             "findings": [finding.as_dict() for finding in findings],
             "seen": seen,
-            "sharing": {path: [list(group) for group in each.groups] for path, each in sharing.items()},
+            "sharing": groups,
             "summary": [
                 f"{name} ({path}) is {sharing[path].text()}" for name, path in folders.items() if sharing[path].shared
             ],

@@ -31,15 +31,16 @@ class ActionModule(OnceForAll):
         finally:
             own = {host: {key: answer.get(key) for key in ("pid", "start_time")} for host, answer in open_ports.items()}
             ended = nodes.ask("unlisten", own, None, limit_s)
+        by = {host: host if given["names"] else node["network"]["address"] or host for host, node in good.items()}
         logins = None
         if given["ssh"]:
             names, most = list(good), parse_peers(str(given["ssh_peers"]))
-            own = {host: {"host": host, "nodes": peers(names, host, most)} for host in names}
+            own = {host: {"host": host, "nodes": [by[peer] for peer in peers(names, host, most)]} for host in names}
             shared = {"user": given["user"], "connect_timeout": timeout_s, "parallel": int(given["ssh_parallel"])}
             shared["addresses"] = given["addresses"]
             logins = nodes.ask("logins", own, shared, limit_s)
         texts = {name: given[name] for name in ("user", "network", "inventory")}
-        checks, usable, details = reach.verify(given["results"], listeners, ended, rows, logins, **texts)
+        checks, usable, details = reach.verify(given["results"], listeners, ended, rows, logins, by=by, **texts)
         return {"checks": [check.as_dict() for check in checks], "usable": usable, "nodes": details}
 
 

@@ -163,7 +163,8 @@ class CallbackModule(Default):
             return
         if action == "debug" and "msg" in result.result:
             host = "" if self._quiet or result.task.run_once else f"{result.host.get_name()}: "
-            self._display.display(f"{host}{result.result['msg']}")
+            # Other callbacks print no host there, so a text may name it.
+            self._display.display(f"{host}{str(result.result['msg']).removeprefix(host)}")
         elif not self._quiet:
             if not result.result.get("changed"):
                 # The default callback drops the warnings of hosts that it does not list.

@@ -47,6 +47,27 @@ def templates():
             yield str(path.relative_to(PROJECT)), " ".join(text.split())
 
 
+def blocks(value):
+    """Yield all mappings of a document."""
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from blocks(each)
+    if isinstance(value, dict):
+        yield value
+
+
+def test_a_host_that_did_not_fail_gives_no_reason():
+    """Where an error of one host is fatal for all, the tasks of `rescue` run on all of them."""
+    found = [
+        (str(path.relative_to(PROJECT)), task)
+        for path in BOOKS
+        for block in blocks(yaml.safe_load(path.read_text()))
+        for task in (() if block.get("run_once") else block.get("rescue", ()))
+        if "ansible_failed_" in str(task.get("ansible.builtin.fail", ""))
+    ]
+    assert len(found) >= 5
+    assert [path for path, task in found if task.get("when") != "ansible_failed_result is defined"] == []
+
+
 def test_whoever_gets_the_variables_of_all_hosts_reads_declared_answers():
     called = {(path, name) for path, text in templates() for name in re.findall(r"\b(\w+)\(hostvars\b", text)}
     assert len(called) > 15

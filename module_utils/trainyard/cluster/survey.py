@@ -235,20 +235,22 @@ class _Place(NamedTuple):
 
 
 def _place_findings(place: _Place, folder: str, node: Survey, *, is_state: bool) -> Iterator[Finding]:
-    """Find a folder that the login cannot make, or that somebody else has made where anybody may."""
+    """Find a folder that the login cannot make or use, or that somebody else has made where anybody may."""
     login, uid = node.facts.get("user", ""), node.facts["uid"]
-    # Software that is complete needs no writing.
-    if place.path != folder and not place.writable:
-        found = f"{login} cannot make it, as {place.path} cannot be written"
+    # Software may be somebody else's on purpose, and needs no writing when it is complete.
+    made = place.path == folder
+    if is_state and made and (place.uid not in ("0", uid) or place.mode & 0o1002 == 0o002):
+        found = f"{folder} is of uid {place.uid} with mode {place.mode:o}, so others can exchange what is in it"
+        action = "move it away if nobody needs it, or set trainyard_state to another folder"
+        yield Finding("folder", found, f"a folder that only {login} and root can change", action)
+    elif not place.writable and (is_state or not made):
+        found = f"{login} cannot write there"
+        if not made:
+            found = f"{login} cannot make it, as {place.path} cannot be written"
         action = (
             f"set trainyard_root, trainyard_state, or ask the administrator for: sudo install -d -o {login} {folder}"
         )
         yield Finding("folder", f"{folder}: {found}", "a folder of the login's user", action)
-    # Software may be somebody else's on purpose.
-    elif is_state and place.path == folder and (place.uid not in ("0", uid) or place.mode & 0o1002 == 0o002):
-        found = f"{folder} is of uid {place.uid} with mode {place.mode:o}, so others can exchange what is in it"
-        action = "move it away if nobody needs it, or set trainyard_state to another folder"
-        yield Finding("folder", found, f"a folder that only {login} and root can change", action)
 
 
 def _is_below(folder: str, home: str) -> bool:

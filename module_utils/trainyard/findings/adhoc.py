@@ -25,6 +25,15 @@ def ansible(hosts: Sequence[str], inventory: str, module: str, arguments: str = 
     return " ".join(filter(None, [*words, f"-a {shlex.quote(arguments)}" if arguments else ""]))
 
 
+def without_root(record: Any) -> Any:
+    """Return a record with these commands as they are for hosts on which Ansible does not become root."""
+    if isinstance(record, dict):
+        return {name: without_root(value) for name, value in record.items()}
+    if isinstance(record, list):
+        return [without_root(value) for value in record]
+    return record.replace(" -b -m ", " -m ") if isinstance(record, str) else record
+
+
 def arguments(**values: Any) -> str:
     """Write arguments of a module, lists among them."""
     plain = {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -64,9 +64,14 @@ def copies(found: Sequence[Mapping[str, Any]], nodes: Mapping[str, Mapping[str, 
 def shared_findings(found: Sequence[Mapping[str, Any]], prefix: str) -> list[Finding]:
     """Return findings on nodes whose prefix has what another node needs, once all builds and copies are in place."""
     text = f"{prefix} has the build of another host, which shares that folder and is of another kind"
-    action = "set trainyard_root to a folder of its own for hosts of one kind"
+    return [of_another_kind("build", text, each["host"]) for each in found if not each["there"]]
+
+
+def of_another_kind(check: str, found: str, host: str) -> Finding:
+    """Return the finding on a host that needs another build in a folder that it shares."""
     expected = "hosts of one system and hardware where they share a folder"
-    return [Finding("build", text, expected, action, host=each["host"]) for each in found if not each["there"]]
+    action = "set trainyard_root to a path that is local on each host"
+    return Finding(check, found, expected, action, host=host)
 
 
 def member_fault(member: tarfile.TarInfo, above: Mapping[str, bool], links: Collection[str]) -> str:

@@ -6,12 +6,13 @@ The nodes check the rest: trainyard_node/software/can_install.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..findings.findings import Finding
+from ..findings.findings import Finding, grouped
 from . import words
+from .builds import of_another_kind
 from .package_index import Offered, check
 from .requirements import Pin, parse
 
@@ -24,6 +25,48 @@ def input_findings(requests: Mapping[str, Requests]) -> Iterator[Finding]:
     for host, parts in requests.items():
         for part in parts.values():
             yield from (Finding.from_dict(finding).on(host) for finding in part.get("findings") or ())
+
+
+def build_findings(
+    requests: Mapping[str, Requests],
+    answers: Mapping[str, Mapping[str, Any]],
+    sharing: Mapping[str, Sequence[Sequence[str]]],
+) -> Iterator[Finding]:
+    """Yield why parts that one host of each platform builds for the others cannot be built.
+
+    The first host builds if none has the build. Hosts of two platforms that share a folder need two builds in it;
+    `sharing` has by folder the groups of hosts that share it.
+    """
+    parts = (
+        (name, host)
+        for host in requests
+        if host in answers
+        for name, part in requests[host].items()
+        if part.get("built")
+    )
+    platforms = {host: answer.get("platform", "") for host, answer in answers.items()}
+    for name, hosts in grouped(parts).items():
+        for alike in grouped((platforms[host], host) for host in hosts).values():
+            faults = [(answers[host].get("builds") or {}).get(name) for host in alike]
+            if None not in faults:
+                yield from (Finding.from_dict(each).on(alike[0]) for each in faults[0] or ())
+        for path, groups in sharing.items():
+            for group in groups:
+                within = [host for host in group if host in hosts and _is_below(requests[host][name], path)]
+                yield from _of_two_platforms(name, path, {host: platforms[host] for host in within})
+
+
+def _of_two_platforms(name: str, path: str, platforms: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the hosts that share a folder with the first one, and need another build in it."""
+    first = next(iter(platforms), "")
+    for host, here in platforms.items():
+        if here != platforms[first]:
+            found = f"{path} is shared with {first}, whose system is {platforms[first]}; here it is {here}"
+            yield of_another_kind(f"build of {name}", found, host)
+
+
+def _is_below(part: Mapping[str, Any], folder: str) -> bool:
+    return any(source["unless"].startswith(f"{folder}/") for source in part["sources"])
 
 
 def seen_of(parts: Requests, seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

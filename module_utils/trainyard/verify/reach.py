@@ -161,20 +161,24 @@ def check_pairs(
     return [reach(way.name, "pass", found=found, expected=way.expected, data={"tried": tried})]
 
 
-def check_ssh(results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = "") -> list[Check]:
-    """Check the results of ssh_reach, by host."""
+def check_ssh(
+    results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = "", by: Mapping[str, str] | None = None
+) -> list[Check]:
+    """Check the results of ssh_reach, by host; `by` has what others reach each host by, if not by its name."""
     good, bad = answers(results, "row")
+    targets = {host: (by or {}).get(host, host) for host in results}
+    names = {target: host for host, target in targets.items()}
     failures = [
-        Failure(host, failure["peer"], "ssh", failure["reason"])
+        Failure(host, names.get(failure["peer"], failure["peer"]), "ssh", failure["reason"])
         for host, result in good.items()
         for failure in result["failures"]
     ]
     way = Way(
         "ssh",
-        f"{user} logs in from every node to every other by name, and by address where the inventory gives it",
+        f"{user} logs in from every node to every other",
         "run site.yml (role ssh_mesh) on all nodes; sshd's journal on HOST says why (journalctl -t sshd)",
         lambda host: ansible(
-            [host], inventory, "ssh_reach", arguments(host=host, nodes=list(results), user=user), become=True
+            [host], inventory, "ssh_reach", arguments(host=host, nodes=list(targets.values()), user=user), become=True
         ),
         partners(len(results), max((len(result["row"]) for result in good.values()), default=0)),
     )
@@ -225,6 +229,7 @@ def verify(
     user: str = "",
     network: str = "",
     inventory: str = "",
+    by: Mapping[str, str] | None = None,
 ) -> tuple[list[Check], list[str], list[dict[str, Any]]]:
     """Check the answers of all nodes, by host in inventory order, failures among them.
 
@@ -244,7 +249,7 @@ def verify(
     if logins is None:
         checks.append(reach("ssh", "not_asked", reason="verify_ssh is false"))
     else:
-        checks += check_ssh({host: logins.get(host, {}) for host in good}, user, inventory)
+        checks += check_ssh({host: logins.get(host, {}) for host in good}, user, inventory, by)
     silent = {"network": {"address": ""}, "facts": {}}
     known = [(host, good.get(host, silent)) for host in results]
     nodes = [{"host": host, "address": node["network"]["address"], "facts": node["facts"]} for host, node in known]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -35,6 +36,16 @@ class KeptError(Exception):
         """Note what was found."""
         super().__init__(found)
         self.finding = Finding("record", found, expected, action)
+
+
+def _has_at_most(folder: Path, name: str) -> bool:
+    """Tell whether a folder does not exist, or has nothing but this."""
+    try:
+        return [each.name for each in folder.iterdir()] == [name]
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 class Kept:
@@ -116,8 +127,10 @@ class Kept:
 
     def open(self) -> bool:
         """Open a window before the first change of a run; return whether the record is new."""
-        # The record may lie in the folder of jobs, which is made for it.
-        absent = [str(folder) for folder in self.folder.parents if not folder.exists()]
+        # The record may lie in the folder of jobs, which is made for it, or just before for a bundle.
+        names = ["bundle", *(folder.name for folder in self.folder.parents)]
+        made = itertools.takewhile(lambda each: _has_at_most(*each), zip(self.folder.parents, names))
+        absent = [str(folder) for folder, _ in made]
         with self.locked():
             record = self.read()
             first = record is None

@@ -19,7 +19,7 @@ from ...trainyard.software.requirements import systems_with, without_password
 from ...trainyard.software.system_packages import Need, needs_findings
 from ..machine import shared_folders
 from ..machine.as_user import JobError
-from . import addresses, apt_offers, datasets, locked_packages, package_index
+from . import addresses, apt_offers, builds, datasets, locked_packages, package_index
 from .environment_work import Work
 from .python_environment import EnvironmentFailure, Verification, missing_from_system
 from .system_family import system_family
@@ -55,12 +55,16 @@ def can_install(
     installed), and a `url`, or none where the controller sends it. `pip` is pip as a zip file in base64. Without it no
     index is read, and `asks_index` tells whether one is needed. `locked` are the arguments of locked_packages.findings.
     With `sharing`, `folders` has what this host knows of each (shared_folders.look).
+
+    The `sources` and `system` of a part that is `built` concern one host for all of its `platform`: `builds` has their
+    findings by part, if the build is not there (requested.build_findings).
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
     needs: list[Need] = []
     files: list[str] = []
     seen: dict[str, dict[str, Any]] = {}
+    to_build: dict[str, list[Finding]] = {}
     for name, part in requests.items():
         work = None
         if part.get("environment"):
@@ -70,14 +74,18 @@ def can_install(
             if work and not faults:
                 works.append((str(part["prefix"]), work))
                 seen |= {name: work.result()} if _is_complete(work, part["environment"]) else {}
-        needs += _of_system(name, part, work)
+        tools = _of_system(name, part, work)
         if part.get("data") and _is_data_complete(**part["data"]):
             seen[name] = {}
-        for source in part.get("sources", ()):
-            if _there(Path(part.get("root") or "/", source["unless"])):
-                continue
-            found += _source(source)
-            files += [] if source.get("url") else [source["what"]]
+        root = Path(part.get("root") or "/")
+        sources = [each for each in part.get("sources", ()) if not _there(root / each["unless"])]
+        faults = [finding for source in sources for finding in _source(source)]
+        files += [source["what"] for source in sources if not source.get("url")]
+        if not part.get("built"):
+            found += faults
+            needs += tools
+        elif sources:
+            to_build[name] = [*faults, *needs_findings(tools, system_family())]
     found += needs_findings(needs, system_family())
     found += locked_packages.findings(**locked) if locked else []
     found += [finding for source in requested.by_source(requests) for finding in apt_offers.findings(**source)]
@@ -87,6 +95,9 @@ def can_install(
             for prefix, work in waiting:
                 found += package_index.findings(work, prefix, folder)
     answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
+    if any(part.get("built") for part in requests.values()):
+        answer["platform"] = builds.system()
+        answer["builds"] = {name: [each.as_dict() for each in faults] for name, faults in to_build.items()}
     seen_folders = {"folders": shared_folders.look(**sharing)} if sharing else {}
     return {**answer, "asks_index": bool(waiting) and not pip, **seen_folders}
 

@@ -43,7 +43,7 @@ def finding(path: Path, state: State, interpreter: Interpreter) -> Finding | Non
     if made.get("machine") == here["machine"] and not another_python and not without_python:
         return None
     found = f"{path} was made by {made['host']} ({_text(made)}), this host is {HOST} ({_text(here)})"
-    action = "set trainyard_root to a folder of its own for these hosts; if nothing uses that environment, remove it"
+    action = "set trainyard_root to a path that is local on each host; if nothing uses that environment, remove it"
     return Finding("environment", found, "hosts of one system where they share a folder", action)
 
 

@@ -172,6 +172,12 @@ def test_a_login_with_its_own_folders_has_no_finding():
             "a folder of the login's user",
         ),
         (
+            {f"place:{STATE}": f"0 755  {STATE}"},
+            "folder",
+            f"{STATE}: ann cannot write there",
+            "a folder of the login's user",
+        ),
+        (
             {f"place:{STATE}": f"1300 755  {STATE}"},
             "folder",
             f"{STATE} is of uid 1300 with mode 755, so others can exchange what is in it",

@@ -55,6 +55,13 @@ def test_a_quiet_play_prints_only_its_messages(play):
     assert play(QUIET) == (0, ["4 ranks on 2 nodes"])
 
 
+def test_a_message_names_its_host_once(play):
+    message = QUIET[: QUIET.index("    - name: Leave out")].replace("quiet: true", "quiet: false")
+    for text in ("built", "{{ inventory_hostname }}: built"):
+        _, lines = play(message.replace("4 ranks on 2 nodes", text).replace("      run_once: true\n", ""))
+        assert sorted(line for line in lines if "built" in line) == [f"n{number}: built" for number in (1, 2, 3)]
+
+
 def test_a_quiet_play_ends_with_the_failure_once_for_all_hosts(play):
     status, lines = play(
         QUIET

@@ -96,8 +96,11 @@ def test_a_node_is_as_before(machine):
     assert undo.read_plan(machine.settings, data=True)[0].steps == []
 
 
-def test_the_records_in_the_folder_of_jobs_go_with_it(machine):
+@pytest.mark.parametrize("bundle", [False, True])
+def test_the_records_in_the_folder_of_jobs_go_with_it(machine, bundle):
     machine.settings = machine.settings._replace(records=f"{machine.settings.state}/records")
+    if bundle:
+        machine.write("var/trainyard/records/bundle/stamp", "1")
     keeping.Kept(machine.settings).open()
     machine.install()
     keeping.Kept(machine.settings).close()

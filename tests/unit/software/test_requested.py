@@ -1,7 +1,9 @@
-"""Requests of software: findings on the input of roles, and the sources that the controller sends."""
+"""Requests of software: findings on the input of roles and on builds, and the sources that the controller sends."""
 
+import pytest
 from ansible.module_utils.trainyard.software import requested
 from ansible.module_utils.trainyard.software.package_index import Offered
+from ansible.module_utils.trainyard_node.software.can_install import can_install
 from filters import FILTERS
 
 SOURCE = {"what": "data set cifar10", "variables": "local_file", "url": "", "local_file": "/a.tar.gz"}
@@ -47,3 +49,39 @@ def test_data_sets_have_sources():
         ("data set digits", "digits/manifest.json"),
     ]
     assert planned["sources"][0]["url"].startswith("https://") and planned["sources"][1]["url"] == ""
+
+
+def builders(built=(), platforms=(), groups=()):
+    """Return the findings on a build whose source no host has; `built` have the build, `groups` share its folder."""
+    source = {"what": "a build", "unless": "/soft/build/.trainyard.json", "variables": "url", "url": "file:///none"}
+    part = {"built": True, "sources": [source], "system": [{"file": "no-such-tool", "packages": {}}]}
+    requests, answers = {}, {}
+    for host in ("n1", "n2", "n3", "n4"):
+        own = {**source, "unless": "/proc" if host in built else source["unless"]}
+        requests[host] = {"openmpi": {**part, "sources": [own]}, "apt": {}}
+        answers[host] = {**can_install(requests=requests[host]), "platform": dict(platforms).get(host, "debian 12")}
+        requests[host]["openmpi"] = part
+        assert answers[host]["findings"] == []
+    return [
+        (each.host, each.check, each.found) for each in requested.build_findings(requests, answers, {"/soft": groups})
+    ]
+
+
+SOURCE_FAULT = ("source of a build", "file:///none: there is no such file on the node")
+TOOL_FAULT = ("packages of the system", "no no-such-tool (for openmpi)")
+
+
+def test_only_the_host_that_builds_needs_source_and_tools():
+    assert builders() == [("n1", *SOURCE_FAULT), ("n1", *TOOL_FAULT)]
+    assert builders(built=["n3"]) == [], "the others copy from it"
+    other = {"n2": "rocky 9", "n3": "rocky 9"}
+    assert [host for host, *_ in builders(platforms=other)] == ["n1", "n1", "n2", "n2"]
+    assert [host for host, *_ in builders(["n4"], other)] == ["n2", "n2"]
+
+
+@pytest.mark.parametrize("built", [[], ["n1", "n2", "n3", "n4"]])
+def test_hosts_of_two_systems_that_share_a_folder_are_found_before_a_build(built):
+    mixed = ("n3", "build of openmpi", "/soft is shared with n2, whose system is debian 12; here it is rocky 9")
+    found = builders(built, {"n3": "rocky 9"}, [["n1"], ["n2", "n3"], ["n4"]])
+    assert found[-1] == mixed and [each for each in found if "shared" in each[2]] == [mixed]
+    assert not [each for each in builders(built, {"n3": "rocky 9"}, [["n1", "n2"], ["n3"]]) if "shared" in each[2]]

@@ -304,7 +304,7 @@ def test_a_host_uses_what_its_like_has_made(complete):
 def test_what_another_system_has_made_is_not_made_anew_in_turn(complete, made):
     (finding,) = found(complete, host="gpu1", **made)
     assert finding.found.startswith(f"{complete} was made by gpu1 (") and "this host is" in finding.found
-    assert finding.action.startswith("set trainyard_root to a folder of its own for these hosts")
+    assert finding.action.startswith("set trainyard_root to a path that is local on each host")
     # The host's own, before its upgrade.
     assert found(complete, **made) == []
 

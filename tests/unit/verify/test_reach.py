@@ -148,17 +148,21 @@ def test_a_listener_that_ended_early_or_never_started_is_no_result_about_the_net
     assert summary(network(mute=["n2"])[0]) == [("unknown", ("n2",))]
 
 
-def test_ssh():
-    failure = {"peer": "n3", "targets": "n3, 10.0.0.3", "reason": "train@n3: Permission denied (publickey)."}
+@pytest.mark.parametrize("by", [{host: host for host in HOSTS}, {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}])
+def test_ssh(by):
+    """By names, or by addresses where the hosts do not know the names."""
+    failure = {"peer": by["n3"], "targets": "n3, 10.0.0.3", "reason": "train@n3: Permission denied (publickey)."}
     results = {
         "n1": {"row": {"n2": True, "n3": False}, "logins": 4, "failures": [failure]},
         "n2": {"row": {"n1": True, "n3": False}, "logins": 4, "failures": [failure]},
         "n3": {"row": {"n1": True, "n2": True}, "logins": 4, "failures": []},
     }
-    (check,) = check_ssh(results, "train", "-i hosts")
+    (check,) = check_ssh(results, "train", "-i hosts", by)
     assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "2 nodes do not reach it")
     assert check.found == "n1 -> n3, n2 -> n3: train@n3: Permission denied (publickey). (ssh)"
-    assert "journalctl -t sshd" in check.action
+    assert (
+        "journalctl -t sshd" in check.action and f"nodes={','.join([by[host] for host in results])} " in check.command
+    )
 
 
 def test_ssh_that_no_node_could_test_is_one_check():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.findings.redaction import HIDDEN, MAX_TEXT, safe, safe_text
 from ansible.module_utils.trainyard.report.junit import junit
 from ansible.module_utils.trainyard.verify import report as verify_report
@@ -321,3 +322,12 @@ def test_a_malformed_record_is_refused(tmp_path):
     bad = {**LITTLE, "phases": [phase("drift", ("kernel", "good"))]}
     result = verify_reporting.report(tmp_path / "x", bad, check=False)
     assert result["failed"] and "state 'good' of kernel" in result["msg"] and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("become", [True, False])
+def test_commands_become_root_only_where_ansible_does(tmp_path, become):
+    command = adhoc.shell(["n1"], "-i hosts", "ip link", become=True)
+    bad = check("drift", "MTU", "fail", ["n1"], command=command, action=f"see {command}")
+    records = {**LITTLE, "become": become, "phases": [{**phase("drift"), "checks": [bad]}]}
+    text = verify_reporting.report(tmp_path / "x", records, check=True)["text"]
+    assert ("ansible n1 -i hosts -b -m " in text) == become and text.count("ansible n1 -i hosts ") == 3, text

@@ -284,7 +284,7 @@ SHAPES: dict[str, Shape] = {
     "progress": {"progress": (INSTALLING, NOTHING)},
     "can_install": {
         **{"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
-        "?folders": FOLDERS,
+        **{"?folders": FOLDERS, "?platform": Text(200), "?builds": Each([FINDING])},
     },
     "pytorch_offer": {
         **dict.fromkeys(("accelerators", "usual", "asks_index"), bool),

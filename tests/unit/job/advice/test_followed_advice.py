@@ -135,7 +135,7 @@ ELSEWHERE = {
         r"set trainyard_become: true",
     ),
     "hosts of several kinds share a disk, or an index has no wheel for them": (
-        r"set trainyard_root to a folder of its own for (hosts of one kind|these hosts)",
+        r"set trainyard_root to a path that is local on each host",
         r"if nothing uses that environment, remove it",
         r"name a wheel that fits in \S+, for these hosts alone if others have another machine",
         r"choose a version of \S+ that has a wheel for it, hosts that fit",
