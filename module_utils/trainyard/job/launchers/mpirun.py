@@ -154,12 +154,14 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # mpirun ends the other ranks on the head, then on the nodes, and on each waits these seconds before SIGTERM and
         # again before SIGKILL: 3 s with the default, 1, in which nothing trains. Open MPI 5 always waits 0.25 s.
         chosen["odls_base_sigkill_timeout"] = "0"
-    if "plm_rsh_agent" in job.mpi.parameters:
+    agent = _own_agent(job)
+    if agent:
+        chosen["plm_rsh_agent"] = agent
         # The monitors find daemons that they have not started by the job's id.
         daemon = "orted" if _old(placement) else "prted"
         chosen["orte_launch_agent"] = f"env TRAINYARD_JOB_ID={placement.job_id} {daemon}"
         # Open MPI 5 (PRRTE 3.0.8) ends by SIGSEGV where it has no words.
-        chosen.update({"plm_rsh_args": UNATTENDED} if starts_by_ssh(job) else {})
+        chosen.update({"plm_rsh_args": UNATTENDED} if agent == "ssh" else {})
     for name in job.mpi.parameters:
         # Open MPI refuses both lists at once.
         chosen.pop(re.sub(r"_exclude$", "_include", name), None)
@@ -170,9 +172,15 @@ def _agent(placement: Placement) -> str:
     return f"{placement.job_dir}/{AGENT_SCRIPT}"
 
 
+def _own_agent(job: Job) -> str:
+    """Return the program that the job names in place of our script: ssh where it has only arguments for it; or ""."""
+    implied = "ssh" if "plm_rsh_args" in job.mpi.parameters else ""
+    return job.mpi.parameters.get("plm_rsh_agent", implied)
+
+
 def starts_by_ssh(job: Job, _: object = None) -> bool:
     """Tell whether mpirun uses ssh, which job_mpi_parameters may name."""
-    return job.mpi.parameters.get("plm_rsh_agent") == "ssh"
+    return _own_agent(job) == "ssh"
 
 
 def needs_head(job: Job, placement: Placement) -> bool:

@@ -153,6 +153,12 @@ def test_all_daemons_are_asked_for_at_once_as_each_request_lasts_as_long_as_its_
     assert options(argv_of(mpi_job(), nodes(200)))["plm_rsh_num_concurrent"] == "200"
 
 
+def test_arguments_of_ssh_alone_mean_ssh():
+    job = mpi_job(mpi_parameters={"plm_rsh_args": "-p 2222"})
+    found = options(argv_of(job, nodes(2)))
+    assert (found["plm_rsh_agent"], found["plm_rsh_args"]) == ("ssh", "-p 2222")
+
+
 def test_a_job_may_name_ssh_or_another_program():
     for agent, words in (("ssh", "-o BatchMode=yes -o ConnectTimeout=10"), ("srun-agent", None)):
         found = options(argv_of(mpi_job(mpi_parameters={"plm_rsh_agent": agent}), nodes(2)))
