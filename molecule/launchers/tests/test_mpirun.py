@@ -169,7 +169,7 @@ def test_a_node_that_ssh_does_not_reach_is_found_before_anything_starts(play, no
     MindSpore, which takes mpirun on NPUs and GPUs only, is refused with it.
     """
     address = node_vars["n2"]["ansible_host"]
-    mindspore = {"job_packages": ["mindspore"], "job_venv": "mindspore"}
+    mindspore = {"job_packages": ["mindspore"], "job_venv": "mindspore", "job_mpi_parameters": {"plm_rsh_agent": "ssh"}}
     config = "/home/train/.ssh/config"
     nodes["n1"].host.check_output(
         "install -d -o train -g train -m 700 /home/train/.ssh && "

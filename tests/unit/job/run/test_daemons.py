@@ -1,4 +1,4 @@
-"""Monitors start mpirun's daemons in place of ssh: the rules of the head, and real monitors with a script for mpirun."""
+"""Monitors start mpirun's daemons in place of ssh: the head's rules, and real monitors with a script for mpirun."""
 
 import os
 from pathlib import Path
