@@ -15,7 +15,6 @@ import functools
 import hashlib
 import io
 import json
-import re
 import shlex
 import zipfile
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import counted
+from ..trainyard.findings.own_imports import files_of
 from ..trainyard.job.run.answers import MAX_SIZE, MAX_SIZES
 
 # The oldest Python that the agent's modules are written for.
@@ -33,8 +33,6 @@ NO_PYTHON = "The module interpreter '{}' was not found."
 # number in an answer.
 _MAX_BESIDE, _MAX_DIGITS = 32 << 10, 40
 _ROOT = Path(__file__).resolve().parents[1]
-_ENTRY = "trainyard_node/agent"
-_IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
 
 # Runs on any Python of a node, so it uses no syntax that an old one would not understand.
 _BOOTSTRAP = r"""
@@ -111,42 +109,20 @@ finally:
 """
 
 
-@functools.cache
-def _source(module: str) -> Path:
-    """Return the file of a module or package, `trainyard/job/run/progress` or `trainyard/job`."""
-    path = _ROOT / module
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+def _read(path: str) -> str | None:
+    file = _ROOT / path
+    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-@functools.cache
-def _is_there(module: str) -> bool:
-    """Tell whether this project has the module. Cached, because each step of a job asks in a process of its own."""
-    return _source(module).is_file()
-
-
-def _imports(module: str, text: str) -> set[str]:
-    """Return the modules of this project that a module's text imports, anywhere in it."""
-    here, found = [*module.split("/"), *(["__init__"] if _source(module).name == "__init__.py" else [])], set()
-    for dots, dotted, names in _IMPORT.findall(text):
-        parts = [*here[: len(here) - len(dots)], *filter(None, dotted.split("."))]
-        listed = re.findall(r"(\w+)(?: as \w+)?\s*(?:,|$|\))", names.strip("() \n").replace("\n", " "))
-        for path in ["/".join(parts), *("/".join([*parts, name]) for name in listed)]:
-            if _is_there(path):
-                found.add(path)
-    return found
+def program(entry: str) -> dict[str, str]:
+    """Return the text of a file below module_utils/ and of all that it imports, by their paths."""
+    return files_of([entry], _read)
 
 
 @functools.lru_cache(maxsize=1)
 def modules() -> dict[str, bytes]:
-    """Return the agent's files by their path in it: the module `agent`, all that it imports, and their packages."""
-    required, seen = [_ENTRY], dict[str, bytes]()
-    while required:
-        module = required.pop()
-        if module not in seen:
-            seen[module] = _source(module).read_bytes()
-            required += _imports(module, seen[module].decode())
-            required += [str(package) for package in list(Path(module).parents)[:-1]]
-    return {f"agent/{_source(module).relative_to(_ROOT)}": seen[module] for module in sorted(seen)}
+    """Return the agent's files by their path in it."""
+    return {f"agent/{path}": text.encode() for path, text in program("trainyard_node/agent.py").items()}
 
 
 @functools.lru_cache(maxsize=1)

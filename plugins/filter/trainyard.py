@@ -74,6 +74,7 @@ from ansible.module_utils.trainyard.software import (
     pytorch,
 )
 from ansible.module_utils.trainyard.verify import measured, phases, settings, software
+from ansible.module_utils.trainyard_controller import agent_code
 from ansible.module_utils.trainyard_controller.filters import (
     as_error,
     as_plan,
@@ -380,6 +381,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "vars_of": vars_of,
     "verified_roles": phases.verified_roles,
     "with_folders": files.with_folders,
+    "with_imports": agent_code.program,
 }
 
 

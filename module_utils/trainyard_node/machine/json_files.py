@@ -27,13 +27,18 @@ def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
 
 
 def write_text(path: AnyPath, text: str, mode: int = 0o644) -> None:
+    """Write a text so that a reader sees the old or the new one, never a half."""
+    write_bytes(path, text.encode(), mode)
+
+
+def write_bytes(path: AnyPath, content: bytes, mode: int = 0o644) -> None:
     """Write a file so that a reader sees the old or the new one, never a half."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
-            new.write(text)
+        with os.fdopen(descriptor, "wb") as new:
+            new.write(content)
         os.replace(temporary, path)
     except OSError:
         # Half a file would only take space on a full disk.

@@ -15,6 +15,7 @@ from actions import PROJECT
 from ansible.module_utils.trainyard.hardware.device_health import check_devices
 from ansible.module_utils.trainyard.hardware.gpu_rules import PERSISTENCE
 from ansible.module_utils.trainyard.slurm.health import Found, check_node, decide, read_node, recall
+from ansible.module_utils.trainyard_controller import agent_code
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
@@ -389,10 +390,11 @@ def test_a_tool_that_cannot_be_killed_does_not_block(monkeypatch, tmp_path):
 def test_the_program_needs_exactly_the_files_that_the_role_installs(slurm, tmp_path):
     variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     lib = tmp_path / variables["__slurm_health_lib"].removeprefix("/usr/local/")
-    for module in variables["__slurm_health_modules"]:
-        target = lib / "checks" / module
+    files = agent_code.program("trainyard_node/slurm/health.py")
+    for path, text in files.items():
+        target = lib / "checks" / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT / "module_utils" / module, target)
+        target.write_text(text)
     program = tmp_path / variables["__slurm_health"].removeprefix("/usr/local/")
     program.parent.mkdir()
     shutil.copy(ROLE / "files/health.py", program)
@@ -408,7 +410,7 @@ def test_the_program_needs_exactly_the_files_that_the_role_installs(slurm, tmp_p
     loaded = {f"{line.rpartition('checks.')[2].replace('.', '/')}.py" for line in lines}
     packages = {name for name in loaded if (PROJECT / "module_utils" / name.removesuffix(".py")).is_dir()}
     names = {name.removesuffix(".py") + "/__init__.py" if name in packages else name for name in loaded}
-    assert names == set(variables["__slurm_health_modules"])
+    assert names == files.keys()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from ...machine.as_user import JobError, Owner
 from ..record.secrets import forget_secrets
 from . import container, folders, processes, stop_grace, strays, units
 from . import folder as job_folder
-from .runtime import pack
+from .runtime import packed
 
 NodePlan = dict[str, Any]
 # How long a monitor may take to start on a busy node, and the pause between two checks, in seconds.
@@ -108,7 +108,7 @@ def start(job_dir: Path, node_plan: NodePlan, archive: bytes, user: str, secret_
     node_plan = {**node_plan, "unit": unit, "base_env": job_folder.base_environment(user)}
     output = ""
     try:
-        as_user.run(owner, job_folder.fill, job_dir, node_plan, archive, pack(), secret_files)
+        as_user.run(owner, job_folder.fill, job_dir, node_plan, archive, packed(), secret_files)
         complaint = (_start_unit if unit else _start_monitor)(job_dir, node_plan, user, owner)
         if complaint and unit:
             output = units.journal(job_id)

@@ -21,94 +21,79 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import zipfile
     from collections.abc import Callable
 
-# Modules by package, as text and compiled.
-_COMPILED = {
-    "trainyard.findings": "shapes spans visible",
-    "trainyard.job.file": "launcher_programs start_scripts",
-    "trainyard.job.record": "events metrics secrets",
-    "trainyard.job.run": (
-        "attempt_watch causes checkpoints containers daemons failure failure_kinds fewer_nodes flight_recorder "
-        "framework_log goodput guests hang hang_watch head_state headline messages node_reports orders progress "
-        "progress_forms progress_reader rank_connections restart_rules restarts rollback saving slow_ranks stacks "
-        "succession take_over worlds"
-    ),
-    "trainyard.software": "container_flags",
-    "trainyard_node.hardware": "rdma_traffic",
-    "trainyard_node.job.record": "event_sender metrics_file node_plan secrets",
-    "trainyard_node.job.run": (
-        "agent_ranks checkpoint_aside checkpoint_poll connections container daemons device_holders disk_space evidence "
-        "execute failures head_loop held_exits log_tail monitor next_attempt node_loop node_runner oom_kills open_log "
-        "port_holder processes rank_connections rank_exits restart_check runtime seat slow_node slow_ranks stacks "
-        "start_script stop_grace supervisor units"
-    ),
-    "trainyard_node.machine": "as_user json_files mounts open_folders private programs regex_limit tree users",
-}
-# Modules for restarts (health_gate.py), as text: compiled when needed.
-_TEXT_ONLY = {
-    "trainyard.ascend": "rank_table_servers rank_table_view software",
-    "trainyard.cluster": "clocks",
-    "trainyard.findings": "adhoc checks findings",
-    "trainyard.hardware": (
-        "accelerators device_checks device_health device_processes gpu_health gpu_links gpu_rules interfaces "
-        "node_health npu pasted port_counters"
-    ),
-    "trainyard.job.run": "moved_addresses node_numbers",
-    "trainyard.nvidia": "local_collective nccl_tests_faults nccl_tests_output",
-    "trainyard_node.hardware": "accelerators counters device_health interfaces npu",
-    "trainyard_node.job.run": "health_gate",
-    "trainyard_node.nvidia": "local_collective",
-}
 _MAIN = b"import sys\nfrom runtime.trainyard_node.job.run.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
 
 
 def pack() -> bytes:
-    """Build trainyard.pyz from the modules that this process runs with, as text and compiled.
+    """Build trainyard.pyz of this module and all that it imports, as text and compiled.
 
     The compiled code is for the present Python; another one, such as one of a virtual environment, uses the text.
     """
     import io
     import zipfile
 
+    from ....trainyard.findings.own_imports import files_of
+
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("__main__.py", _MAIN)
         archive.writestr("runtime/__init__.py", b"")
-        for name in _names(_COMPILED):
-            _add(archive, name, compiled=True)
-        for name in sorted(set(_names(_TEXT_ONLY)) - set(_names(_COMPILED))):
-            _add(archive, name, compiled=False)
+        for path, text in files_of(["trainyard_node/job/run/runtime.py"], _source).items():
+            archive.writestr(f"runtime/{path}", text)
+            archive.writestr(f"runtime/{path}c", _compiled(path, text))
     return content.getvalue()
 
 
-def _names(modules: dict[str, str]) -> list[str]:
-    """Return the names of modules and of all packages above them."""
-    names = {f"{package}.{module}" for package, listed in modules.items() for module in listed.split()}
-    for package in modules:
-        while package:
-            names.add(package)
-            package = package.rpartition(".")[0]
-    return sorted(names)
+def packed() -> bytes:
+    """Return trainyard.pyz, which an agent keeps beside its modules, where nobody else may write."""
+    import contextlib
+    from pathlib import Path
+
+    from ...machine.json_files import write_bytes
+
+    folder = Path(__file__).parents[4]
+    if not __name__.startswith("agent."):
+        return pack()
+    kept = folder / f"trainyard-{sys.implementation.cache_tag}.pyz"
+    with contextlib.suppress(OSError):
+        return kept.read_bytes()
+    made = pack()
+    # Without room it is packed again.
+    with contextlib.suppress(OSError):
+        write_bytes(kept, made)
+    return made
 
 
-def _add(archive: zipfile.ZipFile, module: str, compiled: bool) -> None:
+def _module(path: str) -> str:
+    """Return the name of a module here: the parent package differs between Ansible's side and the agent's."""
+    return f"{__name__.rsplit('.', 4)[0]}.{path.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+
+
+def _source(path: str) -> str | None:
+    from importlib import util
+
+    try:
+        found = util.find_spec(_module(path))
+    except ModuleNotFoundError:
+        return None
+    is_package = found is not None and found.submodule_search_locations is not None
+    if found is None or found.loader is None or is_package != path.endswith("/__init__.py"):
+        return None
+    text: str | None = found.loader.get_source(found.name)  # type: ignore[attr-defined]
+    return text
+
+
+def _compiled(path: str, text: str) -> bytes:
     import marshal
     from importlib import util
 
-    # The parent package differs between Ansible's side and the agent's.
-    name = f"{__name__.rsplit('.', 4)[0]}.{module}"
-    found = util.find_spec(name)
-    if found is None or found.loader is None:
-        raise FileNotFoundError(f"{module} is not part of what was sent")
-    text = found.loader.get_source(name)  # type: ignore[attr-defined]
-    path = f"runtime/{module.replace('.', '/')}{'/__init__' if found.submodule_search_locations is not None else ''}"
-    archive.writestr(f"{path}.py", text)
-    if compiled:
-        # PEP 552; flag 1: used without a check of the source.
-        head = util.MAGIC_NUMBER + (1).to_bytes(4, "little") + util.source_hash(text.encode())
-        archive.writestr(f"{path}.pyc", head + marshal.dumps(found.loader.get_code(name)))  # type: ignore[attr-defined]
+    found = util.find_spec(_module(path))
+    code = found.loader.get_code(found.name)  # type: ignore[union-attr]
+    # PEP 552; flag 1: used without a check of the source.
+    head = util.MAGIC_NUMBER + (1).to_bytes(4, "little") + util.source_hash(text.encode())
+    return head + marshal.dumps(code)
 
 
 def main(argv: list[str]) -> int:
