@@ -30,7 +30,7 @@ class ActionModule(Documented):
         run = debug_archive.visited(run_dir)
         facts = {host: {} for host in run.hosts} | ask_machines(nodes, run.hosts, given, limit_s)
         # A node that does not answer would be waited for twice.
-        own = {host: {} for host in run.hosts if run.job_dir and "facts" in facts[host]}
+        own: dict[str, dict[str, Any]] = {host: {} for host in run.hosts if run.job_dir and "facts" in facts[host]}
         shared = {"job_id": run_dir.name, "job_dir": run.job_dir}
         journals = nodes.ask("journal", own, shared, limit_s) if own else {}
         hidden = masks(self._secrets(nodes, run.hosts))
