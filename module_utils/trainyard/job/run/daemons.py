@@ -24,6 +24,8 @@ from .restarts import WHOLE
 
 # Requests in one report, and upper bounds in characters: of a command, and of what a daemon said.
 MAX_ASKS, MAX_COMMAND, MAX_SAID = 64, 1 << 16, 300
+# Upper bounds of an attempt: daemons on one node, as one address may be asked for again, and requests.
+MAX_DAEMONS, MAX_NUMBER = 16, 1 << 20
 # The status of a daemon for an address that no node of the job has, as that of ssh.
 UNKNOWN = 255
 _LARGE = 1 << 32
@@ -33,15 +35,15 @@ _STATUS = {"status": (Whole(255), NOTHING), "said": Text(MAX_SAID)}
 # Fields of a report and of an order; their lists are bounded.
 REPORTED: Mapping[str, Shape] = {
     "?asks": Few(Exact({**_NUMBER, **_COMMAND, "address": Text(64)}), MAX_ASKS),
-    "?daemons": Few(Exact({**_NUMBER, **_STATUS}), 16),
+    "?daemons": Few(Exact({**_NUMBER, **_STATUS}), MAX_DAEMONS),
 }
 ORDERED: Mapping[str, Shape] = {
-    "?start": Few(Exact({**_NUMBER, **_COMMAND}), 16),
+    "?start": Few(Exact({**_NUMBER, **_COMMAND}), MAX_DAEMONS),
     "?asked": Exact(
         {
             "attempt": Whole(_LARGE),
             "taken": Whole(_LARGE),
-            "ended": Few(Exact({"number": Whole(_LARGE, 1), **_STATUS}), 1 << 20),
+            "ended": Few(Exact({"number": Whole(_LARGE, 1), **_STATUS}), MAX_NUMBER),
         }
     ),
 }
@@ -95,7 +97,7 @@ class Daemons:
 
     def order(self, host: str, first: str) -> dict[str, Any]:
         """Return what a node has to do, and what the first one has to know."""
-        starts = [start for target, start in self._starting.values() if target == host]
+        starts = [start for target, start in self._starting.values() if target == host][:MAX_DAEMONS]
         known = {"attempt": self._attempt, "taken": self._taken, "ended": list(self._ended.values())}
         return {
             **({"start": starts} if starts else {}),

@@ -8,6 +8,7 @@ N is a FIFO at which the script waits, N.asked has an address in its first line,
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ....trainyard.findings.visible import one_line
-from ....trainyard.job.run.daemons import MAX_COMMAND, MAX_SAID, unanswered
+from ....trainyard.job.run.daemons import MAX_COMMAND, MAX_DAEMONS, MAX_NUMBER, MAX_SAID, unanswered
 from ....trainyard.job.run.restarts import WHOLE, Attempts
 from ...machine.json_files import end_of, open_regular
 
+# Requests that are taken at once.
+MAX_LOOK = 1024
 Beside = Callable[[Callable[[], "subprocess.Popen[bytes]"]], "subprocess.Popen[bytes]"]
 
 
@@ -44,7 +47,8 @@ class Daemons:
     def follow(self, message: Mapping[str, Any]) -> None:
         """Take an order of the head, which may be of another attempt."""
         for start in message.get("start", ()):
-            if start["attempt"] == self._attempt and start["number"] not in self._known and self._enabled:
+            mine = start["attempt"] == self._attempt and start["number"] not in self._known
+            if self._enabled and mine and len(self._known) < MAX_DAEMONS:
                 self._start(start["number"], start["command"])
         self._asked = message.get("asked", self._asked)
         for ended in self._asked.get("ended", ()) if self._asked.get("attempt") == self._attempt else ():
@@ -78,8 +82,10 @@ class Daemons:
 
     def _inspect(self) -> None:
         """Look for new requests, and for daemons that have ended."""
-        for path in sorted(self._folder.glob("*.asked")):
-            self._take(path)
+        # The ranks may have written anything there.
+        for path in itertools.islice(self._folder.glob("*.asked"), MAX_LOOK):
+            if len(self._asks) < MAX_NUMBER:
+                self._take(path)
         for number, child in list(self._running.items()):
             status = child.poll()
             if status is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.shapes import misfit
 from ansible.module_utils.trainyard.job.run import daemons, messages
+from ansible.module_utils.trainyard_node.job.run import daemons as node_daemons
 from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import Cluster, wait_for
 from job_samples import make_job, make_plan, member
@@ -184,3 +185,26 @@ def test_the_end_of_the_job_ends_daemons(started, tmp_path):
     wait_for((tmp_path / "here").exists, "the daemon")
     job.head.monitor.terminate()
     job.all_ended()
+
+
+def test_what_ranks_leave_among_requests_keeps_none_from_being_taken(tmp_path):
+    folder = tmp_path / "attempt/daemons"
+    folder.mkdir(parents=True)
+    (folder / "1.asked").mkdir()
+    os.mkfifo(folder / "2.asked")
+    (folder / "3.asked").write_bytes(b"\xff" * 100)
+    (folder / "4.asked").write_text("10.0.0.2\n" + "x" * (daemons.MAX_COMMAND + 1))
+    (folder / "5.asked").write_text("10.0.0.2\norted")
+    plan = {"launcher": "mpirun", "base_env": {}}
+    asks = node_daemons.Daemons(tmp_path, plan, lambda start: start(), {"": 0}).report()["asks"]
+    assert not misfit({"asks": asks}, dict(daemons.REPORTED))
+    assert sorted(each["command"] for each in asks) == ["", "orted"]
+
+
+def test_a_node_starts_no_more_daemons_than_its_report_may_have(tmp_path):
+    plan = {"launcher": "mpirun", "base_env": {"HOME": "/"}}
+    (tmp_path / "mpi_daemon").write_text("exit 0")
+    here = node_daemons.Daemons(tmp_path, plan, lambda start: start(), {"": 0})
+    for number in range(1, 40):
+        here.follow({"start": [{"number": number, "attempt": 0, "command": "x"}]})
+    assert len(here.report()["daemons"]) == daemons.MAX_DAEMONS
