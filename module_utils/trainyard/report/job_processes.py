@@ -103,8 +103,8 @@ def _ended(process: Data, node: Data, summary: Data, first: bool) -> tuple[str, 
     if process["exit_code"] == 0 and not process.get("by_agent"):
         return "succeeded", ""
     text = exit_text(process)
-    if process.get("result") in ("oom-kill", "timeout", "watchdog"):
-        text += f" ({process['result']})"
+    if process.get("result") == "oom-kill":
+        text += " (oom-kill)"
     if first:
         failure = summary["failure"]
         one = len(process["ranks"]) > 1 and failure.get("rank") is not None and not missed(failure)

@@ -122,8 +122,8 @@ def _exit(job: _Failed) -> list[str]:
     first = f"{name}{f' of {job.on_node}' if alone else ''} on {host} failed first: {exit_text(failure)}"
     if alone and failure.get("signal"):
         first = f"{name} on {host} was {exit_text(failure)}, and {job.on_node} ended with it"
-    if failure.get("result") in ("oom-kill", "timeout", "watchdog"):
-        first += f" ({failure['result']})"
+    if failure.get("result") == "oom-kill":
+        first += " (oom-kill)"
     if job.error:
         first += f", {job.error}"
     elif not reason and not killed_by(failure):

@@ -196,7 +196,7 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "time": MAYBE_TIME,
             "?recover_after_s": MAYBE_DURATION,
             **dict.fromkeys(("?attempt", "?oom_kills"), Whole(_LARGE)),
-            **dict.fromkeys(("?recorded", "?full", "?oom_of_job"), bool),
+            **dict.fromkeys(("?full", "?oom_of_job"), bool),
         }
     )
     return All((fields, ByKind({}, {kind: KINDS[kind] for kind in KINDS_OF_NODES})))

@@ -12,7 +12,6 @@ has room for its end.
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from ...machine.json_files import MAX_EXIT, read_object
@@ -43,22 +42,6 @@ def from_status(status: int) -> Exit:
     if status < 0:
         return {"exit_code": None, "signal": -status, "result": "signal", "time": time.time()}
     return {"exit_code": status, "signal": None, "result": "exit-code" if status else "success", "time": time.time()}
-
-
-def from_unit(result: str, code: str, status: str) -> Exit:
-    """Translate SERVICE_RESULT, EXIT_CODE and EXIT_STATUS of a main process (systemd.exec(5))."""
-    number, by_signal = None, None
-    if code == "exited":
-        number = int(status) if status.isdigit() else 1
-        # Processes that it left did not end in time: the process itself did.
-        if result == "timeout":
-            result = "exit-code" if number else "success"
-    elif code in ("killed", "dumped"):
-        name = status if status.startswith("SIG") else f"SIG{status}"
-        by_signal = int(status) if status.isdigit() else int(getattr(signal, name, signal.SIGKILL))
-        # For systemd, SIGTERM is a clean end. A rank that received one has not done its work.
-        result = "signal" if result == "success" else result
-    return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
 
 
 def lost() -> Exit:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...machine.programs import english
-from .rank_exits import Exit, from_unit
+from .rank_exits import Exit
 
 SYSTEMD_RUNNING = Path("/run/systemd/system")
 # Made by systemd-user-sessions.service as it stops, see pam_nologin(8).
@@ -127,6 +128,18 @@ def node_goes_down() -> bool:
     return state == "stopping" or (state in ("", "offline", "unknown") and NO_LOGIN.exists())
 
 
+def _exit(result: str, code: str, status: str) -> Exit:
+    """Translate SERVICE_RESULT, EXIT_CODE and EXIT_STATUS of a main process (systemd.exec(5))."""
+    number, by_signal = None, None
+    if code == "exited":
+        number = int(status)
+    else:
+        by_signal = int(status)
+        # For systemd, SIGTERM is a clean end.
+        result = "signal" if result == "success" else result
+    return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
+
+
 # The journal line about the end of a unit's main process (src/core/service.c), which is in English everywhere.
 _ENDED = re.compile(
     r"^(?:\S{1,300}: )?Main process exited, code=(?P<code>exited|killed|dumped), status=(?P<status>\d{1,3})/",
@@ -138,7 +151,7 @@ _RESULT = re.compile(r"^(?:\S{1,300}: )?Failed with result '(?P<result>[a-z-]{1,
 def journal_exit(lines: str) -> Exit | None:
     """Read from a unit's journal how its monitor ended last; None where no line says so."""
     ended, results = list(_ENDED.finditer(lines)), _RESULT.findall(lines)
-    return from_unit(results[-1] if results else "success", ended[-1]["code"], ended[-1]["status"]) if ended else None
+    return _exit(results[-1] if results else "success", ended[-1]["code"], ended[-1]["status"]) if ended else None
 
 
 def come_back(job_id: str) -> bool:

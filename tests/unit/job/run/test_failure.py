@@ -84,32 +84,11 @@ def test_the_cause_comes_before_its_consequences(cause, consequence):
 
 
 @pytest.mark.parametrize(
-    ("reported", "exit_code", "by_signal", "result"),
-    [
-        # Statuses of wait().
-        ((0,), 0, None, "success"),
-        ((3,), 3, None, "exit-code"),
-        ((-9,), None, 9, "signal"),
-        # Results of systemd.
-        (("success", "exited", "0"), 0, None, "success"),
-        (("exit-code", "exited", "7"), 7, None, "exit-code"),
-        *((("signal", "killed", name), None, 9, "signal") for name in ("KILL", "SIGKILL", "9")),
-        (("core-dump", "dumped", "SEGV"), None, 11, "core-dump"),
-        (("core-dump", "dumped", "ABRT"), None, 6, "core-dump"),
-        (("oom-kill", "killed", "KILL"), None, 9, "oom-kill"),
-        (("timeout", "killed", "TERM"), None, 15, "timeout"),
-        # A child of the process did not end in time; the process itself did.
-        (("timeout", "exited", "0"), 0, None, "success"),
-        (("timeout", "exited", "3"), 3, None, "exit-code"),
-        # systemd calls an end by SIGTERM, SIGHUP, SIGINT or SIGPIPE a success.
-        (("success", "killed", "TERM"), None, 15, "signal"),
-        (("success", "killed", "HUP"), None, 1, "signal"),
-        # A unit that never had a process.
-        (("resources", "", ""), None, None, "resources"),
-    ],
+    ("status", "exit_code", "by_signal", "result"),
+    [(0, 0, None, "success"), (3, 3, None, "exit-code"), (-9, None, 9, "signal")],
 )
-def test_how_a_process_or_unit_ended(reported, exit_code, by_signal, result):
-    ended = exits.from_unit(*reported) if len(reported) == 3 else exits.from_status(*reported)
+def test_how_a_process_ended(status, exit_code, by_signal, result):
+    ended = exits.from_status(status)
     assert (ended["exit_code"], ended["signal"], ended["result"]) == (exit_code, by_signal, result)
 
 

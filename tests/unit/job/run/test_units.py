@@ -88,6 +88,8 @@ def test_a_unit_takes_its_file_and_containers_with_it_unless_its_node_goes_down(
         ("code=killed, status=9/KILL", "signal", None, 9),
         ("code=killed, status=9/KILL", "oom-kill", None, 9),
         ("code=exited, status=1/FAILURE", "exit-code", 1, None),
+        ("code=dumped, status=11/SEGV", "core-dump", None, 11),
+        ("code=killed, status=15/TERM", "timeout", None, 15),
     ],
 )
 def test_the_exit_of_a_unit_in_its_journal(ended, result, exit_code, by_signal):
