@@ -129,15 +129,13 @@ def node_goes_down() -> bool:
 
 
 def _exit(result: str, code: str, status: str) -> Exit:
-    """Translate SERVICE_RESULT, EXIT_CODE and EXIT_STATUS of a main process (systemd.exec(5))."""
-    number, by_signal = None, None
+    """Translate Result, EXIT_CODE and EXIT_STATUS of a main process (systemd.exec(5))."""
+    number = int(status)
     if code == "exited":
-        number = int(status)
-    else:
-        by_signal = int(status)
-        # For systemd, SIGTERM is a clean end.
-        result = "signal" if result == "success" else result
-    return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
+        return {"exit_code": number, "signal": None, "result": result, "time": time.time()}
+    # For systemd, SIGTERM is a clean end.
+    result = "signal" if result == "success" else result
+    return {"exit_code": None, "signal": number, "result": result, "time": time.time()}
 
 
 # The journal line about the end of a unit's main process (src/core/service.c), which is in English everywhere.
