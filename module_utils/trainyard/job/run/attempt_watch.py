@@ -178,6 +178,9 @@ class AttemptWatch:
         if self._asked_for_worlds or len(current) < len(self._restarts.members):
             return None
         found = worlds.apart(current, str(self._plan.get("launcher") or ""))
+        if self.apart and not found and any(report.get("well") or report["failures"] for report in current.values()):
+            # Ranks that have ended tell nothing.
+            return None
         loss = any("loss" in (report.get("metrics") or {}) for report in current.values())
         if found and not self.apart:
             self._apart_since, self._loss_at = now, -math.inf if loss else math.inf

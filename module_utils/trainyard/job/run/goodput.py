@@ -70,9 +70,9 @@ def left_s(pace: Pace | None, steps: float | None) -> float | None:
     one_s = step_s(pace) if pace else None
     if not pace or one_s is None or steps is None or (pace["last_epoch"] is not None and not pace["over"]):
         return None
-    left = round(max(0.0, steps - float(pace["last"])) * one_s, 1)
-    # A rank may print any number of steps.
-    return None if misfit(left, DURATION) else left
+    left = round((steps - float(pace["last"])) * one_s, 1)
+    # After the last step nobody knows. A rank may print any number of steps.
+    return None if left <= 0 or misfit(left, DURATION) else left
 
 
 def _resumed(pace: Pace, others: Sequence[Pace]) -> float:

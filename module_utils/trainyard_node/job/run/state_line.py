@@ -15,7 +15,7 @@ from ....trainyard.job.run.succession import witness_line
 
 def lasting(cluster: Mapping[str, Any]) -> dict[str, str]:
     """Return the parts of the line that stay the same for long, by name (live_lines.py)."""
-    apart = cluster["apart"]["text"] if cluster.get("apart") and not cluster["end"] else ""
+    apart = cluster["apart"]["text"] if cluster.get("apart") else ""
     slow = slow_ranks_line(cluster.get("slow_ranks") or ())
     found = {"apart": apart, "held": cluster.get("held") or "", "slow": slow}
     return {name: text for name, text in found.items() if text}

@@ -169,7 +169,7 @@ def test_the_time_left_is_known_where_steps_count_through_the_run():
 
     plain = paced({"step": 100.0}, {"step": 200.0})
     assert goodput.left_s(plain, 1000.0) == 80.0
-    assert (goodput.left_s(plain, 100.0), goodput.left_s(plain, None), goodput.left_s(None, 9.0)) == (0.0, None, None)
+    assert (goodput.left_s(plain, 100.0), goodput.left_s(plain, None), goodput.left_s(None, 9.0)) == (None, None, None)
     # In the first epoch the steps may be those of the epoch.
     first = paced({"step": 10.0, "epoch": 0.0}, {"step": 20.0, "epoch": 0.0})
     assert goodput.left_s(first, 100.0) is None

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import Cluster, wait_for
 from job_samples import summary_of
-from simulated_job import SimulatedJob
+from simulated_job import EPOCH_S, SimulatedJob
 from test_events import state
 from test_report import both, plan
 
@@ -340,3 +340,22 @@ def test_the_finding_is_an_event_and_stands_on_the_page():
 def _failed():
     failure = {"kind": "apart", "host": "n1", "hosts": ["n1", "n2"], "reason": NOTED["text"], "action": NOTED["action"]}
     return {"state": "failed", "finished": 1072.5, "failure": failure}
+
+
+def test_ranks_that_have_ended_do_not_train_together_again():
+    """A watch said so as the job ended, and the record lost the warning."""
+    job = SimulatedJob().run(5)
+    for host, each in reports(own(0), own(0)).items():
+        job.changes[host] = each
+    job.run(5)
+    ended = {"host": "n2", "process": "rank1", "ranks": [1], "rank": 1, "time": EPOCH_S + 10}
+    job.changes["n2"] = {"worlds": {"met": False, "inner": []}, "ranks_running": 0, "done": True, "well": ended}
+    job.changes["n1"] = {"worlds": {"met": False, "inner": []}}
+    job.run(2)
+    noted = cluster_state(job.state, job.time())["apart"]
+    assert noted and noted["hosts"] == ["n1", "n2"]
+    # At the end of the job, too, nobody says that it is over.
+    assert state_line.lasting({"apart": noted, "end": {"state": "succeeded"}}) == {"apart": noted["text"]}
+    job.changes["n2"] = {"worlds": {"met": True, "inner": []}}
+    job.changes["n1"] = {"worlds": {"met": True, "inner": []}}
+    assert cluster_state(job.run(2).state, job.time())["apart"] is None
