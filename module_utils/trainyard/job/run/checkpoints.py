@@ -249,7 +249,8 @@ class History:
         if left_well:
             return ""
         if self._last.get(sample.name) != sample:
-            return "it was written just now" if running else _AS_RANKS_ENDED
+            seen = "it was there before the job, and seen once" if sample.time < began else "it was written just now"
+            return seen if running else _AS_RANKS_ENDED
         return "" if running and self._ran else _AS_RANKS_ENDED
 
 

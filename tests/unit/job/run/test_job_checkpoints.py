@@ -164,6 +164,8 @@ def test_two_equal_samples_while_ranks_run_make_a_checkpoint_complete():
     history = History()
     first = history.add([OLD], 0, 0.0, True)
     assert (first["newest"], first["unfinished"]["reason"]) == (None, "it was written just now")
+    earlier = History().add([OLD], 0, 15.0, True)["unfinished"]
+    assert earlier["reason"] == "it was there before the job, and seen once"
     assert history.add([OLD], 0, 0.0, True)["newest"]["step"] == 1
     grown = history.add([OLD, NEW], 0, 0.0, True)
     assert (grown["newest"]["step"], grown["unfinished"]["step"]) == (1, 2)
