@@ -18,8 +18,18 @@ _BACKGROUND = re.compile(BACKGROUND, re.MULTILINE)
 
 def waits_for_nothing(text: str) -> bool:
     """Tell whether a start script puts processes in the background, and neither waits for any nor ends one."""
-    code = re.sub(r"(?m)(?:^|\s)#.*$", "", text)
+    code = _code(text)
     return bool(_BACKGROUND.search(code)) and not re.search(r"\b(?:wait|kill)\b", code)
+
+
+def forgets_status(text: str) -> bool:
+    """Tell whether a start script ends by a bare `wait` for its background: that is 0, however the processes ended."""
+    code = _code(text)
+    return bool(_BACKGROUND.search(code)) and re.search(r"(?:^|[;&\n])\s*wait\s*;?\s*$", code) is not None
+
+
+def _code(text: str) -> str:
+    return re.sub(r"(?m)(?:^|\s)#.*$", "", text)
 
 
 def code_in(command: Sequence[str]) -> list[str]:

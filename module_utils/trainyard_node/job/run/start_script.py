@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from ....trainyard.job.file.start_scripts import WAIT, code_in, waits_for_nothing
+from ....trainyard.job.file.start_scripts import WAIT, code_in, forgets_status, waits_for_nothing
 from ...machine.json_files import end_of, open_regular
 from . import processes
 from .execute import become, end_with_parent
@@ -108,18 +108,29 @@ class _Script:
                     self._report_cause()
                     return status
                 self._report_left()
-                if not self.left and not self.ending and self.cpu < WORK_S and waits_for_nothing(self._script()):
-                    _say(
-                        f"{self.name} has ended, and nothing is left of what it had started in the background: how "
-                        f"that ended is not known; append {WAIT} to it, and see the files into which it has it write"
-                    )
-                    self._report_cause()
+                if not self.left and not self.ending and self.cpu < WORK_S and self._failed_unseen():
                     return 1 << 8
             elif self.ended and status and not self.ending and not self._by_the_script(status):
                 self._report_failure(pid, status)
                 return status
             if self.ended and not self.ending:
                 self._watch_helpers()
+
+    def _failed_unseen(self) -> bool:
+        """Report that a script has started something that did no work and ended in a way that it does not tell."""
+        script = self._script()
+        if waits_for_nothing(script):
+            _say(
+                f"{self.name} has ended, and nothing is left of what it had started in the background: how that ended "
+                f"is not known; append {WAIT} to it, and see the files into which it has it write"
+            )
+            self._report_cause()
+            return True
+        if not forgets_status(script) or self._cause() is None:
+            return False
+        _say(f"{self.name} ends by `wait`, which is 0 however its processes ended, and one failed; end it by {WAIT}")
+        self._report_cause()
+        return True
 
     def _script(self) -> str:
         """Return the text of the script, as far as it can be read."""
@@ -172,23 +183,28 @@ class _Script:
 
     def _report_cause(self) -> None:
         """Show the end of a file that the script's processes wrote, if it names an error and the rank's log none."""
+        path = self._cause()
+        if path:
+            _collect(path)
+            _say(f"the last lines of {os.path.relpath(path)}, a file that {self.name} had written:")
+            _write(_last_lines(path))
+
+    def _cause(self) -> str | None:
+        """Return the file that names an error, "" for the rank's log, None where none does."""
         # An image may have an older Python, for which the rules of errors are too new.
         if sys.version_info < (3, 9):  # noqa: UP036
-            return
+            return None
         # A script seldom fails, and these expressions take time to compile.
         from ....trainyard.job.run.failure import of_last_attempt
         from ....trainyard.job.run.restart_rules import evidence
 
         own = f"{processes.PROC}/self/fd/1"
         if os.path.isfile(own) and evidence(of_last_attempt(end_of(os.path.realpath(own), SHOWN_BYTES))).get("error"):
-            return
+            return ""
         for path in _written_since(self.began_at):
-            end = _last_lines(path)
-            if evidence(end.decode("utf-8", "replace")).get("error"):
-                _collect(path)
-                _say(f"the last lines of {os.path.relpath(path)}, a file that {self.name} had written:")
-                _write(end)
-                return
+            if evidence(_last_lines(path).decode("utf-8", "replace")).get("error"):
+                return path
+        return None
 
     def _by_the_script(self, status: int) -> bool:
         """Return whether the script itself ended a process at its own end."""

@@ -119,6 +119,23 @@ def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank
     assert f"append {ADVICE} to it" in job.text()
 
 
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("no-such-python train.py > train.log 2>&1 & wait", 1),
+        ("python3 -c 'raise KeyError(7)' & wait", 1),
+        # It did something; there is no error; something else decides.
+        ("python3 -c 'import time\nwhile time.process_time() < 1.1: pass' & no-such-python & wait", 0),
+        ("sleep 0.1 > train.log & wait", 0),
+        ("no-such-helper > helper.log 2>&1 & wait; true", 0),
+    ],
+)
+def test_a_script_whose_wait_forgets_that_a_process_failed_has_not_succeeded(rank, command, status):
+    job = rank("bash", "-c", command)
+    assert job.status() == status
+    assert (f"end it by {ADVICE}" in job.text()) is bool(status)
+
+
 def test_a_script_that_ends_as_advised_has_the_status_of_its_process(rank):
     command = "no-such-python train.py > train.log 2>&1 & while [ -d /proc/$! ]; do :; done"
     assert rank("bash", "-c", f"{command}; {ADVICE.strip('`')}").status() == 127
