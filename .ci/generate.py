@@ -34,7 +34,7 @@ TYPES = {
     "int": "number",
     "list": "list",
     "path": "path",
-    "raw": "number or word, or list",
+    "raw": "word or list",
     "str": "text",
 }
 JOB_FILE = {title: variables for title, variables in TOPICS.items() if title != OUTSIDE}
@@ -131,8 +131,8 @@ def defaults() -> str:
 def cells(name: str, variable: Variable) -> Iterator[str]:
     """Yield the cells of a variable in the table of the docs."""
     yield f"`{name}`"
-    kind = TYPES[variable.type]
-    yield f"{kind.partition(',')[0]}, {variable.least} to {variable.most}" if variable.most else kind
+    kind = "number or word" if variable.type == "raw" and variable.most else TYPES[variable.type]
+    yield f"{kind}, {variable.least} to {variable.most}" if variable.most else kind
     text = flow(variable.default)
     if variable.default in (None, ""):
         yield "required" if variable.required else ""

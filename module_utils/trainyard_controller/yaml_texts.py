@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
+
+from ..trainyard.job.file.given_environment import as_text
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Variables by their names and the numbers of their lines.
@@ -112,13 +114,6 @@ def changed(node: yaml.Node | None) -> Iterator[Changed]:
         if isinstance(part, yaml.ScalarNode) and not part.style:
             value = yaml.load(part.value, Loader=_Loader)  # noqa: S506
             if value is not None and not isinstance(value, str):
-                text = _as_text(value)
+                text = "a date" if isinstance(value, date) else as_text(value)
                 if text != part.value or isinstance(value, date):
                     yield Changed(name, part.value, part.start_mark.line + 1, text)
-
-
-def _as_text(value: Any) -> str:
-    """Return the text that a rank gets for a value."""
-    if isinstance(value, date):
-        return "a date"
-    return str(value).lower() if isinstance(value, bool) else str(value)

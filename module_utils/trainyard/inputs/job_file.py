@@ -153,10 +153,13 @@ def undefined(name: str, where: Mapping[str, Place], names: Iterable[str], of: s
         ask = "-K" if "become" in secret else "-k"
         write = f"write {name}: VALUE in an encrypted file of group_vars, or leave {secret} out and add {ask}"
     found = ", ".join(f"{user} {place.text}" for user, place in where.items())
-    sources = "variables of the inventory, of the job file, or given with -e"
+    sources = "variables of the inventory, or given with -e"
+    if of == "job file":
+        # Jobs are planned on localhost, which is no member of the nodes' groups.
+        sources = "variables of the inventory's group all, of the job file, or given with -e"
     return Finding(
         of,
         f"no variable {name}, which stands in {found}",
-        sources if of == "job file" else sources.replace(" of the job file,", ""),
+        sources,
         "write a value for each host: only a loop of tasks has an item" if name == "item" else write,
     )

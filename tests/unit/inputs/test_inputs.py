@@ -277,6 +277,8 @@ def test_an_undefined_variable_is_named_with_its_users():
     assert "no variable lr" in finding.found
     assert "job_command in jobs/x.yml, line 3, job_nodes on the command line" in finding.found
     assert finding.action == "write lr: VALUE in the job file, or -e lr=VALUE"
+    # A variable of the nodes' groups is undefined, too, as jobs are planned on localhost.
+    assert finding.expected.startswith("variables of the inventory's group all, of the job file,")
     misspelt = job_file.undefined("trainyard_stat", users, ["trainyard_state"])
     assert misspelt.action.startswith("did you mean trainyard_state?")
 

@@ -23,6 +23,11 @@ RANK_VARIABLES = frozenset(
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def as_text(value: Any) -> str:
+    """Return a value as ranks get it: YAML's true is what shells and frameworks write in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def environment(value: Any, key: str, findings: list[Finding], host: str = "") -> dict[str, str]:
     """Check the variables that `key` gives, and return those that are right, as text."""
 
@@ -35,8 +40,7 @@ def environment(value: Any, key: str, findings: list[Finding], host: str = "") -
     env: dict[str, str] = {}
     for name, content in value.items():
         problem = unwritable([name, content])
-        # YAML's true is what shells and frameworks write in lower case.
-        text = "" if problem else str(content).lower() if isinstance(content, bool) else str(content)
+        text = "" if problem else as_text(content)
         if problem:
             wrong(problem, "text in UTF-8", f"correct it in {key}")
         elif not _NAME.fullmatch(str(name)):

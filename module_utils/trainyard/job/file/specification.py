@@ -15,7 +15,7 @@ from . import command as commands
 from . import event_receivers, hang_settings, image_settings, restart_settings, slurm_settings
 from . import mindspore_tls as tls
 from . import packages as required
-from .given_environment import environment
+from .given_environment import as_text, environment
 from .job import Events, Job, Kubernetes, Mpi
 from .values import Values
 from .variables import ONE_COPY, VARIABLES
@@ -165,7 +165,7 @@ def _home_paths(given: Mapping[str, Any]) -> list[Finding]:
 def _name(values: Values) -> str:
     name = str(values.given.get("job_name") or "")
     if not _NAME.fullmatch(name):
-        expected = "1 to 40 lower-case letters, digits and hyphens, a letter first (units, folders and pods have it)"
+        expected = "1 to 40 lower-case letters, digits and hyphens, a letter first, no hyphen last"
         values.wrong("job_name", repr(name) if name else "nothing", expected, "give the job such a name")
     return name
 
@@ -174,7 +174,7 @@ def _command(values: Values) -> tuple[str, ...]:
     command = values.given.get("job_command") or []
     is_list = isinstance(command, (list, tuple)) and len(command) > 0 and str(command[0]).strip()
     if is_list and all(isinstance(word, (str, int, float)) and "\0" not in str(word) for word in command):
-        return tuple(map(str, command))
+        return tuple(map(as_text, command))
     written, env = commands.of_text(command) if isinstance(command, str) else ("", "")
     action = f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it"
     action += f". Its variables: job_env: {env}" if env else ""

@@ -93,7 +93,8 @@ ONLY = {topic: f"`{name}: {'` or `'.join(values)}`" for topic, (name, values) in
 TOPICS: Mapping[str, Mapping[str, Variable]] = {
     "The job": {
         "job_name": _text(
-            "Name of the job: 1 to 40 lower-case letters, digits and hyphens, a letter first. It begins the job id.",
+            "Name of the job: 1 to 40 lower-case letters, digits and hyphens, a letter first, no hyphen last. It "
+            "begins the job id.",
             required=True,
         ),
         "job_command": _list(
@@ -103,8 +104,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             elements="raw",
         ),
         "job_source": _text(
-            "Folder on the controller that is sent to the nodes (at most 16 MiB packed); a copy of it is the "
-            "working folder of every rank. A relative path is looked for beside the job file, then in the project. "
+            "Folder on the controller that is sent to the nodes (over ssh at most 16 MiB packed); a copy of it is "
+            "the working folder of every rank. A relative path is looked for beside the job file, then in the project. "
             "[Sources](job-file.md#what-of-job_source-is-sent)."
         ),
         "job_launcher": _text(
@@ -120,7 +121,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         ),
         "job_wait": _flag("Watch the job until it ends. With `false`, return when it has started.", default=True),
         "job_timeout": _number(
-            "Seconds after which a running job is stopped. The stacks of its ranks are saved first.", _DAY, 1, _YEAR
+            "Seconds after which a running job is stopped. Over ssh its stacks are saved first.", _DAY, 1, _YEAR
         ),
     },
     "Hosts and ranks": {
@@ -200,8 +201,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             "`docker://`. [Images](images.md), [Kubernetes](kubernetes.md)."
         ),
         "job_container": _text(
-            "Program that runs the image. `auto` takes the first of these that a node has, and all nodes need the "
-            "same. [Images](images.md).",
+            f"Program that runs the image: `{'`, `'.join(RUNTIMES)}`. `auto` takes the first of these that a node has, "
+            "and all nodes need the same. [Images](images.md).",
             "auto",
             ("auto", *RUNTIMES),
         ),
@@ -227,8 +228,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
             default=True,
         ),
         "job_busy_devices": _text(
-            "If somebody else uses the job's devices, the launch names who, and does this: `refuse`, `wait` until they "
-            "are free, in the order of the launches, or `share` them. Only with `job_scheduler: ssh`. "
+            "If somebody else uses the job's devices: `refuse` names who, `wait` also waits until they are free, in "
+            "the order of the launches, and `share` starts beside them. Only with `job_scheduler: ssh`. "
             "[Busy devices](job-file.md#busy-devices).",
             "refuse",
             BUSY_DEVICES,
@@ -283,7 +284,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     },
     "Progress and hangs": {
         "job_progress_pattern": _text(
-            "Regular expression with named groups that reads metrics from the log of rank 0. Empty means the "
+            "Regular expression with named groups that reads metrics from the output of the ranks. Empty means the "
             "built-in rules. [Progress](job-file.md#progress)."
         ),
         "job_hang_timeout": _raw(
@@ -382,8 +383,8 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     },
     "Rank tables": {
         "job_rank_table": _text(
-            "Rank table on the controller, instead of the one that the launcher builds. A relative path starts at "
-            "the project. [Rank tables](ascend.md#by-a-rank-table)."
+            "Rank table on the controller, instead of the one that the launcher builds. A relative path is "
+            "looked for beside the job file, then in the project. [Rank tables](ascend.md#by-a-rank-table)."
         )
     },
     "OneFlow": {

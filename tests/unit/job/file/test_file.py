@@ -41,7 +41,7 @@ def test_a_full_job_file():
     job = make_job(
         scheduler="ssh",
         launcher="direct",
-        command=["python", "train.py", "--epochs", 5, "--lr", 0.1],
+        command=["python", "train.py", "--epochs", 5, "--lr", 0.1, "--amp", True],
         source="training/pytorch",
         ranks_per_node="2",
         devices="[4,6)",
@@ -56,7 +56,7 @@ def test_a_full_job_file():
         min_disk_mib="512",
         progress_pattern="at (?P<step>[0-9]+)",
     )
-    assert job.command == ("python", "train.py", "--epochs", "5", "--lr", "0.1")
+    assert job.command == ("python", "train.py", "--epochs", "5", "--lr", "0.1", "--amp", "true")
     assert (job.ranks_per_node, job.devices, job.port, job.timeout_s) == (2, (4, 5), 29500, 60)
     # YAML's true is what shells and frameworks write in lower case.
     assert job.env == {"DEBUG": "true", "LEVEL": "3", "EMPTY": ""}
