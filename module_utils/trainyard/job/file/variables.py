@@ -283,7 +283,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
     },
     "Progress and hangs": {
         "job_progress_pattern": _text(
-            "Regular expression with named groups that reads metrics from the log of rank 0. Empty means the "
+            "Regular expression with named groups that reads metrics from the logs, mostly of rank 0. Empty means the "
             "built-in rules. [Progress](job-file.md#progress)."
         ),
         "job_hang_timeout": _raw(
