@@ -213,7 +213,7 @@ def digest(texts: Sequence[str]) -> str:
 def summary(built: Mapping[str, Any], versions: Sequence[str], check: bool) -> str:
     """Return the result of the module image_build for people, with the line for a job file."""
     done = "; ".join(built["reasons"]) or "nothing to do: the image is there"
-    lines = [f"{done}." + (" It would be built and saved." if check and built["reasons"] else "")]
+    lines = [f"{done}." + (" This would change." if check and built["reasons"] else "")]
     lines += [f"image   {built['name']} ({', '.join(versions)})"]
     if built["id"] and not (check and built["reasons"]):
         lines += [f"id      {built['id']}", f"digest  {built['digest']}", f"size    {built['bytes'] / 1e6:,.0f} MB"]

@@ -163,4 +163,4 @@ def test_the_summary_has_the_line_for_a_job_file():
         "job_image: oci-archive:/srv/a.tar",
     ]
     preview = image.summary({**BUILT, "bytes": 0, "file": ""}, ["torch==2.13.0"], check=True)
-    assert "would" in preview and "sha256" not in preview and "job_image" not in preview
+    assert "would" in preview and "saved" not in preview and "sha256" not in preview and "job_image" not in preview

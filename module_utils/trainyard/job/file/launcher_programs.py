@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 class Program:
     """A program that starts ranks, and the job_launcher in its place; "" where its ranks need this program.
 
-    `nodes_options` tell one process per node about the others; without any, it starts ranks on other hosts itself.
+    `nodes_options`, as the program spells them, tell one process per node about the others; without any, it starts
+    ranks on other hosts itself.
     """
 
     launcher: str
@@ -26,19 +27,19 @@ class Program:
 _KNOWN = (
     (Program("torchrun", ("nnodes",)), "torchrun", "torch.distributed.run, torch.distributed.launch"),
     (
-        Program("torchrun", ("num-machines", "config-file")),
+        Program("torchrun", ("num_machines", "config_file")),
         "accelerate-launch, accelerate launch",
         "accelerate.commands.launch",
     ),
     (Program("torchrun", ("num-nodes",)), "fabric run, lightning run", ""),
     (
-        Program("torchrun", ("node-rank",)),
+        Program("torchrun", ("node_rank",)),
         "deepspeed, deepspeed.pt, ds",
         "deepspeed.launcher.runner, deepspeed.launcher.launch",
     ),
-    (Program("torchrun", ("world-size",)), "composer", "composer.cli.launcher"),
+    (Program("torchrun", ("world_size",)), "composer", "composer.cli.launcher"),
     (Program("torchrun"), "colossalai run, srun", ""),
-    (Program("msrun", ("node-rank",)), "msrun", "mindspore.parallel.cluster.run"),
+    (Program("msrun", ("node_rank",)), "msrun", "mindspore.parallel.cluster.run"),
     (Program("oneflow", ("nnodes",)), "", "oneflow.distributed.launch"),
     (
         Program("mpirun"),
@@ -88,9 +89,10 @@ class Found:
         """Tell whether its options name the other nodes, or may do so in a variable of unknown value."""
         for at, word in enumerate(self.words):
             name, equals, value = word.lstrip("-").partition("=")
-            if word.startswith("-") and name.replace("_", "-") in self.program.nodes_options:
+            name = name.replace("-", "_")
+            if word.startswith("-") and name in (each.replace("-", "_") for each in self.program.nodes_options):
                 value = value if equals else "".join(self.words[at + 1 : at + 2])
-                return value != "1" or name.replace("_", "-") in ("node-rank", "world-size")
+                return value != "1" or name in ("node_rank", "world_size")
         before = ("", *self.words)
         return self.program.by_environment or any(
             word.startswith("$") and (not last.startswith("-") or "=" in last) for last, word in zip(before, self.words)

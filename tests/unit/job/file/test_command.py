@@ -106,6 +106,8 @@ OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]
         {"command": ["torchrun", "train.py"], "env": {"PET_NNODES": 2}},
         {"command": ["torchrun", "train.py"], "env": {"NNODES": 1}},
         {"command": ["llamafactory-cli", "train", "run.yaml"]},
+        {"command": ["deepspeed", "--node_rank", "1", "train.py"]},
+        {"command": ["accelerate", "launch", "--num-machines=2", "train.py"]},
         {"command": ["mpirun", "-n", "2", "./a.out"], "nodes": 1},
     ],
 )
@@ -134,6 +136,8 @@ ALONE_EACH = "job_nodes: 1; or job_env: {NNODES: 1} if each node is to train alo
     [
         ({"command": OWN, "ranks_per_node": 2}, "in each process of job_launcher: direct", "job_ranks_per_node: node"),
         ({"command": ["torchrun", "train.py"], "ranks_per_node": 1}, "torchrun without --nnodes on", ALONE_EACH),
+        # deepspeed knows no --node-rank.
+        ({"command": ["deepspeed", "t.py"]}, "deepspeed without --node_rank on", ALONE_EACH),
         (
             {"command": ["torchrun", "--nnodes=1", "t.py"], "ranks_per_node": 1},
             "torchrun without --nnodes on",
