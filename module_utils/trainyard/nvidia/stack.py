@@ -167,7 +167,7 @@ def choose_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rule
     """Choose the parts of every host, and check them.
 
     A node has its `facts` (library/nvidia_host), its `driver` (library/nvidia_driver_state), `stack` and `overrides`,
-    and `settings`: gpus (auto or a number), and of the role nvidia_driver kernels, replace, mok, without_gpu,
+    and `settings`: gpus (auto or a number), and of the role nvidia_driver provider, kernels, replace, mok, without_gpu,
     fabric_manager, and file, url and sha256 of a runfile.
     """
     chosen: dict[str, Parts] = {}
@@ -178,7 +178,11 @@ def choose_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rule
     cached: dict[str, list[str]] = {}
     for node in nodes:
         facts, host = node["facts"], node["facts"]["host"]
-        parts, wrong = choose(host, catalog, node["stack"], node["overrides"])
+        overrides = node["overrides"]
+        if node["settings"].get("provider") == "none" and not node["stack"]:
+            # A driver that somebody else installs is verified without a stack.
+            overrides = overrides or {"driver": {"provider": "none"}}
+        parts, wrong = choose(host, catalog, node["stack"], overrides)
         if not (node["stack"] or node["overrides"] or facts["gpus"]) and str(node["settings"]["gpus"]) != "0":
             action = "leave it out of the group nvidia, or set nvidia_stack if it gets one"
             wrong = [Finding("nvidia_stack", "no NVIDIA GPU found", "a host with one", action, host=host)]
@@ -219,7 +223,8 @@ def _stacks(names: Mapping[str, str], chosen: Mapping[str, Parts], catalog: Cata
         if framework["name"] not in ("", "none"):
             build = framework["build"] or (f"cuda{framework['cuda']}" if framework["cuda"] else "")
             words.append(f"{framework['name']} {framework['version']}{'+' if build else ''}{build}")
-        lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
+        if words:
+            lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
 

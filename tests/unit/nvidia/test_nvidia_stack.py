@@ -308,6 +308,16 @@ def test_a_host_without_a_gpu_does_not_belong_to_the_group(node):
     assert (finding.found, finding.action[:31]) == ("no NVIDIA GPU found", "leave it out of the group nvidi")
 
 
+def test_a_driver_of_somebody_else_needs_no_stack(node):
+    """The default without sudo: nvidia_driver_provider is none, and no stack is chosen."""
+    theirs, installed = {"provider": "none"}, {"version": "580.95.05", "loaded": "580.95.05", "flavour": "open"}
+    judged = judge(node("h100_nvswitch", "", settings=theirs, driver=installed))
+    assert (judged.findings, judged.parts) == ([], {"h100_nvswitch": {"driver": theirs}})
+    assert judged.table.startswith("hosts ")
+    assert "driver" in checks(judge(node("h100_nvswitch", "", settings=theirs)).findings)
+    assert checks(judge(node("h100_nvswitch", "", driver=installed)).findings) == ["nvidia_stack"]
+
+
 def test_parts_of_a_stack_with_overrides():
     """Address and sum belong to one version."""
     parts, wrong = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"version": "470.256.02"}})
