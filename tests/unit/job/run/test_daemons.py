@@ -126,7 +126,7 @@ def started(tmp_path):
     """Run a command by mpirun's script on n1, for the node with this address; n2 has 127.0.0.2."""
     jobs = []
 
-    def run(words, address="127.0.0.2", **settings):
+    def run(words, address="127.0.0.2", shell="/bin/sh", **settings):
         plan = make_plan(make_job(launcher="mpirun"), [member(number, mpi=MPI) for number in range(2)])
         scripts = {
             Path(file["path"]).name: file["content"].replace(plan.placement.job_dir, "{folder}")
@@ -137,7 +137,7 @@ def started(tmp_path):
             "name": "mpirun", "ranks": [0, 1], "argv": ["sh", "-c", program], "env": {"PATH": os.defpath},
             "log": str(tmp_path / "n1/logs/mpirun.log"),
         }  # fmt: skip
-        common = {"launcher": "mpirun", "base_env": {"HOME": str(tmp_path), "SHELL": "/bin/sh"}}
+        common = {"launcher": "mpirun", "base_env": {"HOME": str(tmp_path), "SHELL": shell}}
         first = {"processes": [process], "addresses": {"n1": "127.0.0.1", "n2": "127.0.0.2"}, "world_size": 2}
         job = Cluster(tmp_path, [""], [], n1={**common, **first}, n2={**common, "world_size": 2}, **settings)
         jobs.append(job.__enter__())
@@ -178,6 +178,16 @@ def test_a_daemon_that_is_killed_is_named(started):
     log = job.head.dir / "logs/mpirun.log"
     wait_for(lambda: log.exists() and "agent ended with 137" in log.read_text(), "the script to end")
     assert "trainyard: the daemon on 127.0.0.2 ended with status 137\n" in log.read_text()
+
+
+def test_the_user_s_own_csh_reads_the_command_as_open_mpi_writes_it_for_that(started, tmp_path):
+    shell = tmp_path / "tcsh"
+    shell.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
+    shell.chmod(0o755)
+    job = started("'setenv A b; orted'", shell=str(shell))
+    wait_for(lambda: (tmp_path / "asked").exists() and (tmp_path / "asked").read_text(), "the shell")
+    assert (tmp_path / "asked").read_text() == "-c setenv A b; orted\n"
+    assert job.over()["state"] == "succeeded"
 
 
 def test_the_end_of_the_job_ends_daemons(started, tmp_path):
