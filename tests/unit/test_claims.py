@@ -11,6 +11,8 @@ from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.run import rank_connections as meeting
 from ansible.module_utils.trainyard.job.run.failure_kinds import EXIT, FAILURE
 from ansible.module_utils.trainyard.job.schedulers import plan_shape
+from ansible.module_utils.trainyard.nvidia import stack
+from ansible.module_utils.trainyard.software import pytorch, requirements
 from ansible.module_utils.trainyard.verify.straggler_limits import Limits
 from job_samples import make_job
 
@@ -66,6 +68,42 @@ def test_the_limits_of_pairs_are_those_of_the_pages():
         re.findall(r"^\| `(pair_\w+)` \| none \| (.+) \|$", (PROJECT / "docs/measuring.md").read_text(), re.MULTILINE)
     )
     assert rows["pair_busbw"].endswith(f" {Limits.fraction:g}") and f" {Limits.tolerance:g}," in rows["pair_tolerance"]
+
+
+def words(page):
+    return " ".join((PROJECT / page).read_text().split())
+
+
+def defaults(role):
+    return (PROJECT / f"roles/{role}/defaults/main.yml").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/two-hosts.md"])
+def test_a_first_inventory_names_a_stack_for_its_group_nvidia(page):
+    (inventory,) = re.findall(r"```yaml\n((?:#.*\n)?compute:\n.*?)```", (PROJECT / page).read_text(), re.DOTALL)
+    groups = yaml.safe_load(inventory.replace("# nvidia:", "nvidia:"))
+    catalog = yaml.safe_load((PROJECT / "roles/nvidia_stack/vars/main/stacks.yml").read_text())
+    name = groups["nvidia"]["vars"]["nvidia_stack"]
+    parts, findings = stack.choose("gpu1", catalog["__nvidia_stack_catalog"], name, {})
+    assert findings == [] and groups["nvidia"]["hosts"].keys() == groups["compute"]["hosts"].keys()
+    assert parts["cudnn"]["provider"] == "none" and "# with NVIDIA GPUs: driver, CUDA and NCCL\n" in inventory
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/two-hosts.md"])
+def test_the_first_hosts_have_a_python_for_the_default_pytorch(page):
+    systems = ["Ubuntu 22.04", "Debian 12", "Ubuntu 24.04", "Debian 13"]
+    assert requirements.systems_with(*pytorch.PYTHONS["2.13"]) == systems
+    assert "Debian 12 or 13" in words(page) and "Debian 11 has no Python for PyTorch 2.13" in words(page)
+    assert "or '2.13." in defaults("pytorch")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_the_demo_needs_the_space_that_its_pages_name(page):
+    given = yaml.safe_load((PROJECT / "inventories/localhost/group_vars/all.yml").read_text())["trainyard_free_gib"]
+    assert f"a minute and 1.1 GB ({given} GiB must be free)" in words(page)
+    sizes = re.search(r"^pytorch_min_free_mb: .*?(\d+) if .* else (\d+)", defaults("pytorch"), re.MULTILINE)
+    assert f"Python 3.11 to {pytorch.PYTHONS['2.13'][1]}" in words(page)
+    assert int(sizes[1]) < given * 1074 and f"5 GB ({int(sizes[2]) // 1000} GB must be free)" in words(page)
 
 
 def test_every_validated_role_notes_its_requirements():
