@@ -48,6 +48,8 @@ def defaults(login: Login) -> tuple[dict[str, Any], dict[str, str]]:
         # Environments bring their own CUDA. The driver is the administrator's, and only verified.
         "trainyard_nvidia": ["nvidia_driver"],
         "nvidia_driver_provider": "none",
+        # A choice of the same parts, which the group nvidia needs; with nvidia_stack it replaces the stack's driver.
+        "nvidia_stack_overrides": {"driver": {"provider": "none"}},
     }
     templates = {
         # Not in the home, which hosts may share: each host has jobs of its own.

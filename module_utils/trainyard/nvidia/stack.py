@@ -219,7 +219,8 @@ def _stacks(names: Mapping[str, str], chosen: Mapping[str, Parts], catalog: Cata
         if framework["name"] not in ("", "none"):
             build = framework["build"] or (f"cuda{framework['cuda']}" if framework["cuda"] else "")
             words.append(f"{framework['name']} {framework['version']}{'+' if build else ''}{build}")
-        lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
+        chosen_parts = ", ".join(words) or "the driver that is there"
+        lines.setdefault(f"{names[host] or 'nvidia_stack_overrides'}: {chosen_parts}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
 

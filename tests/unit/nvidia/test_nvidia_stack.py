@@ -9,6 +9,7 @@ from pathlib import Path
 import filters
 import pytest
 import yaml
+from ansible.module_utils.trainyard.inputs import login
 from ansible.module_utils.trainyard.nvidia import answers
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -79,6 +80,15 @@ def found_by(findings, check, text=""):
 def fitting(node):
     """Return the stacks of the catalog that fit a host."""
     return [name for name in CATALOG if not found_by(judge({**node, "stack": name}).findings, "nvidia_stack")]
+
+
+def test_without_root_the_driver_that_is_there_is_a_choice(node):
+    values, _ = login.defaults(login.Login("ann", 1201, "/home/ann"))
+    assert values["trainyard_nvidia"] == ["nvidia_driver"] and values["nvidia_driver_provider"] == "none"
+    overrides = values["nvidia_stack_overrides"]
+    fits = judge(node("a100", "", overrides))
+    assert fits.findings == [] and fits.table.startswith("nvidia_stack_overrides: the driver that is there\n")
+    assert checks(judge(node("none", "", overrides, {"gpus": "auto"})).findings) == ["GPUs"]
 
 
 @pytest.mark.parametrize(
