@@ -221,7 +221,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.controller: $(VENV)/.python requirements/controller.txt
-	@echo "Installing the controller's tools into $(VENV): ansible-core and 9 others, 70 MB"
+	@echo "Installing the controller's tools into $(VENV): ansible-core and 10 others, 70 MB"
 	@python .ci/pip --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 

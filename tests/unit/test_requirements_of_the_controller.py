@@ -54,6 +54,8 @@ def test_make_installs_by_hashes_and_from_wheels_alone() -> None:
     assert len(installs) == makefile.count("pip install") + 5 == 7
     for words in installs:
         assert re.fullmatch(rf"{re.escape(FLAGS)}-r requirements/[a-z]+\.txt", words), words
+    packages = {pin.partition("==")[0] for pin in pins("controller")}
+    assert f"ansible-core and {len(packages) - 1} others" in makefile
     # The wheel that starts pip where an index is missing is that of the pinned version.
     assert requested("pip") == {f"pip=={re.search('^PIP = (.*)$', makefile, re.MULTILINE)[1]}"}
 
