@@ -31,16 +31,16 @@ def _choose(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     if runs is None and not (before and after):
         raise UnusableError("runs is not given; expected: it, or both before and after")
-    later = _read(after) if after else _newest(runs, lambda report: inventory in ("", report["inventory"]))
+    later = _read(after) if after else _newest(runs, lambda report: inventory in ("", report.get("inventory")))
     if later is None:
         of = f" with {inventory}" if inventory else ""
         raise UnusableError(f"{runs} has no report of a verification{of}, verify-*/report.json; {_WHAT_TO_DO}")
     if before:
         return _read(before), later
     # Clusters have the same name by default.
-    same = later["cluster"], inventory or later["inventory"]
+    same = later["cluster"], inventory or later.get("inventory")
     earlier = _newest(
-        runs, lambda report: _started(report) < _started(later) and (report["cluster"], report["inventory"]) == same
+        runs, lambda report: _started(report) < _started(later) and (report["cluster"], report.get("inventory")) == same
     )
     if earlier is None:
         found = f"no report of the cluster {same[0]} with {same[1]} from before {later['id']}"

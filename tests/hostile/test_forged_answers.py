@@ -99,7 +99,7 @@ def test_what_machines_answer_has_these_shapes(tmp_path):
         "in_use": {"state_dir": str(tmp_path), "services": []},
         "baseline": {"host": "n1", "entries": [], "user": "root", "memlock": 1, "nofile": 1, "systemd": False},
         "folders": {"state_dir": str(tmp_path), "of_schedulers": []},
-        "journal": {"job_id": "digits-1", "job_dir": str(tmp_path / "none"), "names": ["rank0"]},
+        "journal": {"job_id": "digits-1", "job_dir": str(tmp_path / "none")},
         "unlisten": {"pid": 1 << 22, "start_time": 1},
         "slurm_probe": {"user": "root", "folder": "/none", "shared": True},
     }

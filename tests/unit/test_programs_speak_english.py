@@ -23,6 +23,8 @@ OTHERS = {
     "trainyard_node/job/plan/imports.py": {"_missing": "its callers"},
     "trainyard_node/job/record/event_sender.py": {"start": "a receiver"},
     "trainyard_node/job/run/container.py": {"_quietly": "program_environment"},
+    # A command of mpirun's own, as ssh would run it.
+    "trainyard_node/job/run/daemons.py": {"_start": "base_env"},
     "trainyard_node/job/run/job.py": {"_start_monitor": "our monitor"},
     "trainyard_node/nvidia/cuda_verify.py": {"_run": "as_user"},
     "openmpi_verify.py": {"start": "as_user"},

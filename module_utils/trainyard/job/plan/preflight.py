@@ -89,7 +89,7 @@ def interface_findings(job: Job, placement: Placement) -> list[Finding]:
                 found, expected = ["the node has no such interface"], f"one of {', '.join(node.interfaces[:_SHOWN])}"
             for text in found:
                 instead = ": the plan sets it for each node" if variable in _PLANNED else ""
-                action = f"remove {variable} from job_env or job_node_env{instead}"
+                action = f"remove {variable} from job_env or job_node_env" + instead
                 findings.append(Finding("interface", f"{variable}={value}: {text}", expected, action, host=node.host))
     return findings
 
