@@ -194,7 +194,7 @@ class _Script:
     def _collect(self, path: str) -> None:
         """Link a process's own log into the folder of logs, as `rank_0_train.log`, so that it is collected.
 
-        Of several with that name, `dev0/train.log` becomes `rank_0_dev0_train.log`.
+        If several have that name, `dev0/train.log` becomes `rank_0_dev0_train.log`.
         """
         if not path:
             return
