@@ -7,6 +7,7 @@ A pattern is a regular expression with named groups; every group is one metric. 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import warnings
@@ -21,7 +22,8 @@ Metrics = dict[str, float]
 DEFAULT_PATTERN = "(?P<built_in>)"
 # Values that scripts print for a loss that is not a number; digits replace them for patterns that match digits only.
 _NOT_ANUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
-_DIGITS = "0.0000"
+# Parts of a pattern that require a number of decimals, or an exponent.
+_DECIMALS, _EXPONENT = re.compile(r"\{([1-9])[,}]"), re.compile(r"[eE]\]?[\[\\(+-]")
 # A value of these that is not a number is ignored.
 PLACES = frozenset({"step", "steps", "epoch"})
 # Named groups of a pattern, and how long the name of one may be, in characters.
@@ -60,14 +62,14 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
         return None
     if pattern.pattern == DEFAULT_PATTERN:
         return in_place(progress_forms.read(line).values)
-    match = pattern.search(line)
-    digits, lost = _with_digits(line)
-    if lost:
-        other = pattern.search(digits)
-        if other is None or (match is not None and _groups(other) <= _groups(match)):
-            lost = []
-        else:
-            match = other
+    match, lost = pattern.search(line), list[range]()
+    if _NOT_ANUMBER.search(line) and (match is None or None in match.groups()):
+        for form in _digits(pattern.pattern):
+            digits, places = _with_digits(line, form)
+            other = pattern.search(digits)
+            if other and (match is None or _groups(other) > _groups(match)):
+                match, lost = other, places
+                break
     if match is None:
         return None
     metrics: Metrics = {}
@@ -93,15 +95,23 @@ def _groups(match: re.Match[str]) -> int:
     return sum(text is not None for text in match.groups())
 
 
-def _with_digits(line: str) -> tuple[str, list[range]]:
-    """Replace nan and inf by digits, for patterns such as [0-9.]+; return the line and the places of the digits."""
+@functools.cache
+def _digits(pattern: str) -> list[str]:
+    """Return the forms of a number, one of which the pattern probably matches: few, as each costs a search."""
+    counts = dict.fromkeys([4, *map(int, _DECIMALS.findall(pattern))])
+    powers = ("", "e+00", "E+00") if _EXPONENT.search(pattern) else ("",)
+    return [f"0.{'0' * count}{power}" for power in powers for count in counts]
+
+
+def _with_digits(line: str, form: str) -> tuple[str, list[range]]:
+    """Replace nan and inf by digits of this form; return the line and the places of the digits."""
     parts: list[str] = []
     lost: list[range] = []
     length = end = 0
     for match in _NOT_ANUMBER.finditer(line):
-        parts += [line[end : match.start()], _DIGITS]
-        length += match.start() - end + len(_DIGITS)
-        lost.append(range(length - len(_DIGITS), length))
+        parts += [line[end : match.start()], form]
+        length += match.start() - end + len(form)
+        lost.append(range(length - len(form), length))
         end = match.end()
     return "".join([*parts, line[end:]]), lost
 

@@ -45,6 +45,8 @@ SHOWN_LINES, SHOWN_BYTES = 40, 1 << 16
 SCRIPT_BYTES = 1 << 16
 # Upper bounds for the search of the file that names an error: names in the working folder, and files that are read.
 MAX_NAMES, MAX_WRITTEN = 5000, 64
+# Characters of a log's path that are kept in its name, as the controller takes names of at most 100 (log_names.py).
+MAX_STEM = 80
 # How far the times of files may lag behind the clock, in seconds.
 CLOCK_S = 0.05
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -166,7 +168,7 @@ class _Script:
             time.sleep(0.02)
         if self.left:
             for process in self.left.values():
-                _collect(process["output"])
+                self._collect(process["output"])
             commands = list(dict.fromkeys(_text(process) for process in self.left.values()))
             more = f"; and {len(commands) - 8} more" if len(commands) > 8 else ""
             _say(f"{self.name} has ended; waiting for what it left running: {'; '.join(commands[:8])}{more}")
@@ -185,9 +187,29 @@ class _Script:
         """Show the end of a file that the script's processes wrote, if it names an error and the rank's log none."""
         path = self._cause()
         if path:
-            _collect(path)
+            self._collect(path)
             _say(f"the last lines of {os.path.relpath(path)}, a file that {self.name} had written:")
             _write(_last_lines(path))
+
+    def _collect(self, path: str) -> None:
+        """Link a process's own log into the folder of logs, as `rank_0_train.log`, so that it is collected.
+
+        If several have that name, `dev0/train.log` becomes `rank_0_dev0_train.log`.
+        """
+        if not path:
+            return
+        stems = {each: os.path.splitext(each)[0] for each in (path, *(left["output"] for left in self.left.values()))}
+        stem = os.path.basename(stems[path])
+        if [os.path.basename(each) for each in stems.values()].count(stem) > 1:
+            stem = os.path.relpath(stems[path]).replace("/", "_")
+        with contextlib.suppress(OSError):
+            folder, own = os.path.split(os.readlink(f"{processes.PROC}/self/fd/1"))
+            link = f"{folder}/{os.path.splitext(own)[0]}_{stem[-MAX_STEM:]}.log"
+            if os.path.basename(folder) == "logs":
+                if os.path.exists(link) and not os.path.samefile(link, path):
+                    # An earlier attempt has left it.
+                    os.unlink(link)
+                os.link(path, link)
 
     def _cause(self) -> str | None:
         """Return the file that names an error, "" for the rank's log, None where none does."""
@@ -305,19 +327,6 @@ def _written_since(at: float) -> list[str]:
         if names > MAX_NAMES:
             break
     return [path for _, path in sorted(found)[:MAX_WRITTEN]]
-
-
-def _collect(path: str) -> None:
-    """Link a process's own log into the folder of logs, as `rank_0_train.log`, so that it is collected."""
-    with contextlib.suppress(OSError):
-        folder, own = os.path.split(os.readlink(f"{processes.PROC}/self/fd/1"))
-        name = os.path.splitext(own)[0] + "_" + os.path.splitext(os.path.basename(path))[0]
-        link = f"{folder}/{name}.log"
-        if path and os.path.basename(folder) == "logs":
-            if os.path.exists(link) and not os.path.samefile(link, path):
-                # An earlier attempt has left it.
-                os.unlink(link)
-            os.link(path, link)
 
 
 def _last_lines(path: str) -> bytes:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import start_scripts
+from ansible.module_utils.trainyard.job.plan import log_names
 from ansible.module_utils.trainyard.job.run.restart_rules import evidence
 from ansible.module_utils.trainyard_node.job.run import execute, processes, start_script
 from job_cluster import PATIENCE_S, Cluster, packed_runtime, wait_for
-from job_samples import packed
+from job_samples import make_job, make_plan, member, packed
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "fixtures" / "start_scripts"
 # By script: the logs that are collected, and the ranks of which they are.
@@ -106,6 +107,25 @@ def test_a_process_of_a_guides_script_that_fails_is_the_failure_of_the_rank(rank
     job.go()
     assert job.status() == status
     assert all(fact in job.text() for fact in facts)
+
+
+def test_logs_of_the_same_name_in_several_folders_are_all_collected(rank):
+    """Vendors' scripts make a folder for each device; the log of the last one replaced those of the others."""
+    deep = "out/" + "x" * 120
+    loop = f"for d in device0 device1 {deep}; do mkdir -p $d; RANK=$d python train.py > $d/train.log 2>&1 & done"
+    job = rank("bash", "-c", loop)
+    job.waits()
+    job.go()
+    assert job.status() == 0
+    logs = {path.name: path.read_text() for path in job.log.parent.iterdir() if path != job.log}
+    names = ["device0_train", "device1_train", f"{'x' * 74}_train"]
+    assert sorted(logs) == [f"rank_0_{name}.log" for name in names]
+    # The name of a longer log would be refused where the logs of all nodes come together.
+    plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
+    taken, refused = log_names.take_logs(plan, {"n1": {"logs": dict.fromkeys(logs, "")}})
+    assert taken["n1"].keys() == logs.keys() and not refused
+    for (_, log), folder in zip(sorted(logs.items()), ("device0", "device1", deep)):
+        assert f"rank {folder} of" in log
 
 
 def test_a_script_that_fails_itself_does_not_wait(rank):

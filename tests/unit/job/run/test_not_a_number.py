@@ -81,6 +81,11 @@ def test_any_series_has_its_stretches(losses):
         (r"iter (?P<step>\d+): ppl (?P<ppl>[\d.]+), loss (?P<loss>[\d.]+)", "iter 11: ppl 1.5, loss {}"),
         (r"step (?P<step>\d+)(?:.*loss (?P<loss>\d+\.\d+))?", "step 11: loss {}, rate 3"),
         (r'"step": (?P<step>\d+), "loss": (?P<loss>\d+\.\d{4})', '{{"step": 11, "loss": {}}}'),
+        # An exponent, as Megatron-LM prints it, and other numbers of decimals.
+        (r"iteration +(?P<step>\d+)/.* lm loss: (?P<loss>\d\.\d+E[+-]\d+)", "iteration  11/  25 | lm loss: {} |"),
+        (r"step (?P<step>\d+) loss (?P<loss>\d\.\d{2}e[+-]\d\d)", "step 11 loss {}"),
+        (r"step (?P<step>\d+): (?P<loss>\d+\.\d{6}) ppl (?P<ppl>[\d.]+)", "step 11: {} ppl 1.5"),
+        (r"step (?P<step>\d+) loss (?P<loss>\d+\.\d{3}),", "step 11 loss {}, rate 3"),
     ],
 )
 def test_each_way_to_print_it_is_read_with_any_pattern(pattern, line, word):
