@@ -71,7 +71,7 @@ def eve(inventory_of, tmp_path_factory):
 def place(bob, nodes):
     """Return the place of the tests of without_systemd."""
     tables = {name: nodes[name].table for name in (next(iter(nodes)), list(nodes)[-1])}
-    return Place(bob, {"job_hosts": "pair"}, None, tables, f"{STATE}/jobs", "children")
+    return Place(bob, {"job_hosts": "pair"}, None, tables, f"{STATE}/jobs", has_units=False)
 
 
 @pytest.fixture(scope="module")
