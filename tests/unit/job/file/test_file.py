@@ -103,6 +103,7 @@ SHOWN = {
         ({"env": {"A\n": 1}}, r"variable name 'A\n'"),
         ({"env": {7: 1}}, "variable name 7"),
         ({"env": {"RANK": 3}}, "RANK=3"),
+        ({"env": {"TRAINYARD_HOSTS": "n1"}}, "TRAINYARD_HOSTS=n1"),
         ({"env": {"A": "x\0"}}, "a NUL character in A"),
         ({"env": {"A": None}}, "A without a value"),
         ({"env": {"A": {"B": 1}}}, "A is a dict"),
