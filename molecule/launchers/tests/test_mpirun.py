@@ -176,9 +176,7 @@ def test_a_node_that_ssh_does_not_reach_is_found_before_anything_starts(play, no
         f"printf 'Host {address}\\n Port 2\\n' > {config} && chown train {config} && chmod 600 {config}"
     )
     try:
-        run = play.launch(
-            WORKER, **MPIRUN, **mindspore, job_nodes=2, job_mpi_parameters={"plm_rsh_agent": "ssh"}
-        ).wait()
+        run = play.launch(WORKER, **MPIRUN, **mindspore, job_nodes=2).wait()
         # Otherwise no launcher needs ssh between the nodes.
         other = play.launch(WORKER, **MPIRUN, job_nodes=2, job_command=["python3", "worker.py", "--steps", "3"]).wait()
     finally:
