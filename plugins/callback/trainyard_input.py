@@ -50,6 +50,16 @@ class CallbackModule(CallbackBase):
     CALLBACK_NAME = "trainyard_input"
     CALLBACK_NEEDS_ENABLED = False
 
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Give each host facts of its own.
+
+        The first facts that a task with run_once sets would be one object of all hosts (set_host_facts in ansible-core
+        2.21): each later fact of one host was then that of all.
+        """
+        manager = play.get_variable_manager()
+        for host in manager._inventory.get_hosts():
+            manager.set_host_facts(host.name, {})
+
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Check all input, and end the run where there are findings."""
         plays = playbook.get_plays()
