@@ -133,13 +133,14 @@ def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
 def parameters(job: Job, placement: Placement) -> dict[str, str]:
     """Return the MCA parameters by their names in Open MPI 4. Those of the job win."""
     networks = ",".join(dict.fromkeys(node.network for node in placement.everyone if node.network))
+    ours = f"{placement.job_dir}/{AGENT_SCRIPT}"
     chosen = {
         "btl_tcp_if_include": networks,
         "oob_tcp_if_include": networks,
         # Threads are the framework's to place: bound to one core they would share it.
         "hwloc_base_binding_policy": "none",
         # One node alone needs none, yet mpirun ends where it is not found.
-        "plm_rsh_agent": _agent(placement) if len(placement.nodes) > 1 or job.restarts.min_nodes else "false",
+        "plm_rsh_agent": ours if len(placement.nodes) > 1 or job.restarts.min_nodes else "false",
         # The head's monitor has all daemons started: in a tree they would start each other.
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_num_concurrent": str(max(128, len(placement.everyone))),
@@ -160,16 +161,12 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # The monitors find daemons that they have not started by the job's id.
         daemon = "orted" if _old(placement) else "prted"
         chosen["orte_launch_agent"] = f"env TRAINYARD_JOB_ID={placement.job_id} {daemon}"
-        # Open MPI 5 (PRRTE 3.0.8) ends by SIGSEGV where it has no words.
+        # Open MPI 5 (PRRTE 3.0.8) ends by SIGSEGV where plm_ssh_args is there and has no words.
         chosen.update({"plm_rsh_args": UNATTENDED} if agent == "ssh" else {})
     for name in job.mpi.parameters:
         # Open MPI refuses both lists at once.
         chosen.pop(re.sub(r"_exclude$", "_include", name), None)
     return {**chosen, **job.mpi.parameters}
-
-
-def _agent(placement: Placement) -> str:
-    return f"{placement.job_dir}/{AGENT_SCRIPT}"
 
 
 def _own_agent(job: Job) -> str:
@@ -178,7 +175,7 @@ def _own_agent(job: Job) -> str:
     return job.mpi.parameters.get("plm_rsh_agent", implied)
 
 
-def starts_by_ssh(job: Job, _: object = None) -> bool:
+def starts_by_ssh(job: Job, _: Placement) -> bool:
     """Tell whether mpirun uses ssh, which job_mpi_parameters may name."""
     return _own_agent(job) == "ssh"
 

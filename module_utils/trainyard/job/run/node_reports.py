@@ -16,16 +16,8 @@ from .restarts import WHOLE, Restarts
 
 # Fields of a report that need a decision at once.
 NEWS = (
-    "ranks_running",
-    "rankless",
-    "failures",
-    "attempts",
-    "ready_for",
-    "cannot_write",
-    "excluded",
-    "left",
-    "asks",
-    "daemons",
+    *("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "excluded", "left"),
+    *("asks", "daemons"),
 )
 # Reports of a node that tell its clock.
 _CLOCKS = 10

@@ -135,6 +135,6 @@ def _end(agent: Path, status: int, said: str) -> None:
     with contextlib.suppress(OSError):
         fifo = os.open(agent, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
-            os.write(fifo, "".join(f"{line}\n" for line in (status, said) if line != "").encode())
+            os.write(fifo, (f"{status}\n{said}\n" if said else f"{status}\n").encode())
         finally:
             os.close(fifo)

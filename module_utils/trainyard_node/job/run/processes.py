@@ -382,8 +382,9 @@ def end(job_id: str, unit: str = "", uid: int | None = None, grace_s: float = 5.
 def end_sessions(job_id: str, leaders: Container[int]) -> None:
     """Kill what the leaders of sessions, which have ended, have left of a job."""
     for pid, started in _members(job_id, "", None, PROC).items():
-        # proc(5): the session is the sixth field.
-        if int((stat_fields(pid) or [b""] * 4)[3] or -1) in leaders:
+        # proc(5): the session is the sixth field, the fourth from the state on.
+        fields = stat_fields(pid)
+        if fields and int(fields[3]) in leaders:
             send(pid, started, signal.SIGKILL)
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build and run `trainyard.pyz`, the program that runs a job on a node: a zip of these modules.
 
-Ansible sends the modules to the node with each module call, so the runtime needs no installation and has the version of
-the controller.
+The agent has the modules, so the runtime needs no installation and has the version of the controller.
 
     python trainyard.pyz exec JOB_DIR NAME       become a process of the job
     python trainyard.pyz agent MODULE ARGV...    be an agent that starts ranks, as `python -m MODULE` would
@@ -53,10 +52,9 @@ def packed() -> bytes:
 
     from ...machine.json_files import write_bytes
 
-    folder = Path(__file__).parents[4]
     if not __name__.startswith("agent."):
         return pack()
-    kept = folder / f"trainyard-{sys.implementation.cache_tag}.pyz"
+    kept = Path(__file__).parents[4] / f"trainyard-{sys.implementation.cache_tag}.pyz"
     with contextlib.suppress(OSError):
         return kept.read_bytes()
     made = pack()
