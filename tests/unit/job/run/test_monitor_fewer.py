@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from ansible.module_utils.trainyard.job.run.attempt_watch import REPORT_S
 from ansible.module_utils.trainyard.job.run.head_state import HeadState
 from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
@@ -38,6 +39,22 @@ def runs(job, number, **ranks):
     return found
 
 
+def follows(node, head):
+    """Wait until a lost node follows the attempt of the others, and the head has heard so, from after it began to."""
+    wait_for(lambda: (node.read("attempts.json") or {}).get("") == 1, f"{node.spec['host']} to follow")
+    wait_for(lambda: not node.read("node_plan.json")["processes"], f"{node.spec['host']} to have no ranks")
+    followed_s = time.time()
+
+    def heard_s():
+        """Return when the head has heard of the node last, as of its last word on that."""
+        path, state = head.dir / "cluster.json", head.read("cluster.json")
+        silent_s = state["nodes"][node.spec["host"]]["silent_s"]
+        return 0 if silent_s is None else path.stat().st_mtime - silent_s
+
+    # A report that was on its way may be from before, and the restart takes back only who has reported in time.
+    wait_for(lambda: heard_s() > followed_s + REPORT_S, f"{head.spec['host']} to hear of {node.spec['host']}")
+
+
 def started(node, rank):
     environment = procs.environment(node.pid(f"rank{rank}"))
     return environment if "RANK" in environment else None
@@ -57,8 +74,7 @@ def test_a_job_goes_on_with_fewer_nodes_and_takes_the_lost_one_back_at_the_next_
     assert (last.dir / "logs" / "rank_1.log").exists()
     # The lost node comes back: it runs nothing, and the others go on.
     lost.start()
-    wait_for(lambda: (lost.read("attempts.json") or {}).get("") == 1, "n2 to follow")
-    wait_for(lambda: not lost.read("node_plan.json")["processes"], "n2 to have no ranks")
+    follows(lost, job.head)
     assert attempt(lost, "rank1") is None and attempt(job.head, "rank0") == 1
     os.kill(job.head.pid("rank0"), signal.SIGKILL)
     expected = {"n1": ("0", "4"), "n2": ("1", "4"), "n3": ("3", "4")}
@@ -83,8 +99,7 @@ def test_the_first_node_is_left_out_too_and_takes_part_again(cluster):
     assert (restart["left_out"], restart["world_size"], restart["nodes"]) == (["n1"], 3, 2)
     # The lost node comes back: it runs nothing until the next restart.
     lost.start()
-    wait_for(lambda: (lost.read("attempts.json") or {}).get("") == 1, "n1 to follow")
-    wait_for(lambda: not lost.read("node_plan.json")["processes"], "n1 to have no ranks")
+    follows(lost, second)
     os.kill(second.pid("rank1"), signal.SIGKILL)
     assert runs(job, 2, n1=0, n2=1, n3=3) == {"n1": ("0", "4"), "n2": ("1", "4"), "n3": ("3", "4")}
     for node in job.nodes:
@@ -116,7 +131,7 @@ def test_checkpoints_are_watched_where_rank_0_is_now(cluster, tmp_path):
     (saved / "step_20.pt").write_bytes(archive())
     wait_for(lambda: newest(second) == ("n2", 20), "the checkpoint that n2 saves")
     first.start()
-    wait_for(lambda: (first.read("attempts.json") or {}).get("") == 1, "n1 to follow")
+    follows(first, second)
     os.kill(second.pid("rank0"), signal.SIGKILL)
     assert runs(job, 2, n1=0, n2=1, n3=2)["n1"] == ("0", "3")
     (saved / "step_30.pt").write_bytes(archive())
