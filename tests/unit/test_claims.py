@@ -87,7 +87,12 @@ def known_variables():
 def test_every_variable_on_a_page_exists():
     roles = sorted(path.name for path in PROJECT.glob("roles/*") if path.is_dir())
     name = re.compile(rf"`((?:{'|'.join([*roles, 'job', 'trainyard'])})_[a-z0-9_]+)[`:]")
-    pages = [PROJECT / "README.md", *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md")]
+    pages = [
+        PROJECT / "README.md",
+        *PROJECT.glob("docs/*.md"),
+        *PROJECT.glob("docs/zh/*.md"),
+        *PROJECT.glob("roles/*/README.md"),
+    ]
     named = {found for page in pages for found in name.findall(page.read_text())}
     # Metrics, modules, plugins and scenarios have such names, too; job_x is an unknown variable in an example.
     folders = ("module_utils", "plugins", "roles", "playbooks", "library")

@@ -7,7 +7,14 @@ import pytest
 from ansible_run import PROJECT
 from documented import KNOWN
 
-PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md")), *sorted(PROJECT.glob("roles/*/README.md"))]
+CHINESE = sorted(PROJECT.glob("docs/zh/*.md"))
+PAGES = [
+    PROJECT / "README.md",
+    *sorted(PROJECT.glob("docs/*.md")),
+    *CHINESE,
+    *sorted(PROJECT.glob("roles/*/README.md")),
+]
+TRANSLATED = [page.name for page in CHINESE if (PROJECT / "docs" / page.name).is_file()]
 TESTS = "\n".join(path.read_text() for place in ("tests", "molecule") for path in (PROJECT / place).rglob("*.py"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 BLOCK = re.compile(r"```\n(.*?)```", re.DOTALL)
@@ -42,3 +49,27 @@ def test_a_playbook_on_a_page_exists_with_its_options_and_is_tested(page, words)
 @pytest.mark.parametrize(("page", "words"), commands("make"), ids=lambda value: str(value)[:60])
 def test_a_target_of_make_on_a_page_exists(page, words):
     assert words[0] in TARGETS
+
+
+def code(page):
+    """Return the lines of code of a page without their comments and the lists of pages."""
+    blocks = re.findall(r"^ *```(\S*)\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [
+        re.sub(r"(^|\s+)# .*", "", line).rstrip()
+        for kind, text in blocks
+        if kind != "{toctree}"
+        for line in text.splitlines()
+    ]
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_a_translated_page_has_the_commands_of_the_english_one(name):
+    assert code(PROJECT / "docs" / "zh" / name) == code(PROJECT / "docs" / name)
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_a_translated_page_names_all_that_the_english_one_names(name):
+    names = re.compile(r"`((?:[a-z]+_)+\w+|[A-Z]+_\w+|[\w/-]+\.(?:yml|py|sh))[`:]")
+    english, chinese = (set(names.findall((PROJECT / place / name).read_text())) for place in ("docs", "docs/zh"))
+    assert sorted(english - chinese) == []
