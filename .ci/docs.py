@@ -6,10 +6,13 @@ Beside each page lies its Markdown, and `llms.txt` lists the pages for programs 
 
 The argument_specs of roles and playbooks, and the documentation of modules and filters, become
 the pages of docs/reference, which are not tracked. A warning of Sphinx, such as a link that leads nowhere, is an error.
+
+`docs.py --translated PAGE` notes in a Chinese page which English text it translates (docs/adr/0008-chinese-pages.md).
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import posixpath
@@ -30,6 +33,9 @@ PROJECT = Path(__file__).resolve().parents[1]
 SITE = PROJECT / ".cache" / "docs"
 REFERENCE = PROJECT / "docs" / "reference"
 EVERY_S = 5.0
+BEHIND = "> 本节译文落后于英文版。"
+# A line of a Chinese page: the English section, and the digest of its text when it was translated.
+MARK = re.compile(rf"^<!-- translates: (.+?)(?: \| ([0-9a-f]{{12}}))? -->$(?P<behind>\n+{BEHIND}$)?", re.MULTILINE)
 
 
 def described(*argv: str) -> dict[str, Any]:
@@ -160,7 +166,7 @@ def opening(page: str) -> tuple[str, str]:
     """Return the title of a page, and its first sentence without links."""
     title, _, text = page.removeprefix("# ").partition("\n")
     paragraph = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip().partition("\n\n")[0]
-    return title, re.split(r"(?<=\.)\s", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph))[0].replace("\n", " ")
+    return title, re.split(r"(?<=\.)\s|(?<=。)", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph))[0].replace("\n", " ")
 
 
 def overview(index: str, read: Callable[[str], str]) -> str:
@@ -183,6 +189,73 @@ def write_texts() -> None:
             shutil.copyfile(source, page.with_suffix(".md"))
     index = (PROJECT / "docs" / "index.md").read_text()
     (SITE / "llms.txt").write_text(overview(index, lambda path: (PROJECT / path).read_text()))
+
+
+def translations() -> list[str]:
+    """Return the Chinese pages that translate an English one, by their paths in the project."""
+    pages = [*PROJECT.glob("README.zh-CN.md"), *sorted((PROJECT / "docs" / "zh").glob("*.md"))]
+    names = [str(page.relative_to(PROJECT)) for page in pages]
+    return [name for name in names if (PROJECT / original(name)).is_file()]
+
+
+def original(page: str) -> str:
+    """Return the English page that a Chinese one translates, if there is one."""
+    return page.replace(".zh-CN.md", ".md").replace("docs/zh/", "docs/")
+
+
+def sections(page: str) -> dict[str, str]:
+    """Return the digest of each section of a page, by its heading of the first or second level."""
+    texts: dict[str, list[str]] = {}
+    heading, code = "", False
+    for line in page.splitlines():
+        code ^= line.lstrip().startswith("```")
+        if not code and line.startswith(("# ", "## ")):
+            heading = line.partition(" ")[2]
+        texts.setdefault(heading, []).extend(line.split())
+    return {heading: hashlib.sha256(" ".join(words).encode()).hexdigest()[:12] for heading, words in texts.items()}
+
+
+def outdated(page: str, chinese: str, english: str) -> Iterator[str]:
+    """Yield what a Chinese page says wrongly of the English sections that it translates."""
+    digests, marks, source = sections(english), list(MARK.finditer(chinese)), original(page)
+    for heading in [each for each in digests if each not in {mark[1] for mark in marks}]:
+        yield (
+            f"{page}: nothing translates the section {heading!r} of {source}: translate it, or link to it, "
+            f"with `<!-- translates: {heading} -->` below the heading, then call `.ci/docs.py --translated {page}`"
+        )
+    for mark in marks:
+        if mark[1] not in digests:
+            yield f"{page}: {source} has no section {mark[1]!r}: remove the line {mark[0]!r} with its text"
+        elif mark["behind"] and mark[2] == digests[mark[1]]:
+            yield f"{page}: the section {mark[1]!r} of {source} has not changed: remove the line {BEHIND!r} here"
+        elif not mark["behind"] and mark[2] != digests[mark[1]]:
+            yield (
+                f"{page}: the section {mark[1]!r} of {source} has changed, or was never noted: translate the change, "
+                f"then call `.ci/docs.py --translated {page}`; or put the line {BEHIND!r} below {mark[0]!r}"
+            )
+
+
+def renewed(chinese: str, english: str) -> str:
+    """Return a Chinese page with the digests of the English sections now, except where it says that it is behind."""
+    digests = sections(english)
+
+    def line(mark: re.Match[str]) -> str:
+        keep = mark["behind"] or mark[1] not in digests
+        return mark[0] if keep else f"<!-- translates: {mark[1]} | {digests[mark[1]]} -->"
+
+    return MARK.sub(line, chinese)
+
+
+def note_translated(page: Path) -> int:
+    """Write the digests of the English sections into a Chinese page; print and count what is still wrong."""
+    name = str(page.resolve().relative_to(PROJECT))
+    english = (PROJECT / original(name)).read_text(encoding="utf-8")
+    text = renewed(page.read_text(encoding="utf-8"), english)
+    page.write_text(text, encoding="utf-8")
+    problems = list(outdated(name, text, english))
+    for problem in problems:
+        print(problem)
+    return len(problems)
 
 
 def show_progress(last: list[str]) -> None:
@@ -212,4 +285,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bool(note_translated(Path(sys.argv[2]))) if sys.argv[1:2] == ["--translated"] else main())

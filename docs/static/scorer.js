@@ -23,3 +23,9 @@ var Scorer = {
     return /^(CHANGELOG|docs\/(reference|adr)\/|benchmarks|tests|training)/.test(page) ? score - 30 : score;
   },
 };
+
+// Words of English and Chinese. Each two neighbors are a word of Chinese, as in the index (docs/conf.py).
+var splitQuery = (query) => [
+  ...[...query.matchAll(/(?=([\u3400-\u9fff]{2}))/g)].map((pair) => pair[1]),
+  ...(query.match(/(?:(?![\u3400-\u9fff])[\p{Letter}\p{Number}_])+/gu) ?? []),
+];

@@ -1,4 +1,4 @@
-"""The docs as a site: nothing is cut off, the sidebar shows one group, and the search finds the page that explains."""
+"""The docs as a site: nothing is cut off, the sidebar shows one group, the search finds the page that explains, and pages switch languages."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ def test_the_sidebar_shows_the_group_of_the_page(browser, site):
         ("remove", "leftovers"),
         ("hang", "hangs"),
         ("spare", "restarts"),
+        ("术语", "zh/glossary"),
+        ("手里有主机", "zh/index"),
+        ("两台主机", "zh/two-hosts"),
+        ("第一个作业", "zh/first-job"),
     ],
 )
 def test_the_search_finds_the_page_that_explains_first(browser, site, query, page):
@@ -64,3 +68,13 @@ def test_the_search_finds_the_page_that_explains_first(browser, site, query, pag
     browser.until("return /found/.test(document.querySelector('.search-summary')?.textContent)")
     first = browser.run("return document.querySelector('ul.search li a').getAttribute('href')")
     assert first.partition("?")[0].partition("#")[0] == f"docs/{page}.html"
+
+
+def test_a_page_of_two_languages_leads_to_the_other_and_back(browser, site):
+    language = "return document.documentElement.lang"
+    browser.visit(site("docs/first-job.html"))
+    assert browser.run(language) == "en"
+    browser.one("article a[href='zh/first-job.html']").click()
+    browser.until("return document.querySelector('article') !== null")
+    assert browser.run(language) == "zh-CN"
+    assert browser.one("article a[href='../first-job.html']").text == "English"
