@@ -27,8 +27,10 @@ SHELL       := /bin/bash
 LAB_INVENTORY = $(CURDIR)/$(if $(filter trainyard,$(LAB)),inventories/lab,.cache/labs/$(LAB)/inventory)
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 export LAB NODES SUBNET RELEASE LAB_INVENTORY
+# Ansible ends where the user's language is not generated, which `locale` reports.
+LOCALE_NEXT := $(if $(shell locale 2>&1 >/dev/null),LC_ALL=C.UTF-8 )
 # What comes after .venv is there.
-PATH_NEXT = next  export PATH=$(abspath $(VENV))/bin:\$$PATH
+PATH_NEXT = next  export $(LOCALE_NEXT)PATH=$(abspath $(VENV))/bin:\$$PATH
 export LC_ALL := C.UTF-8
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Otherwise every playbook, of which tests run hundreds, compiles the modules of the project again: half a second each.

@@ -166,7 +166,8 @@ def opening(page: str) -> tuple[str, str]:
     """Return the title of a page, and its first sentence without links."""
     title, _, text = page.removeprefix("# ").partition("\n")
     paragraph = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip().partition("\n\n")[0]
-    return title, re.split(r"(?<=\.)\s|(?<=。)", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph))[0].replace("\n", " ")
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph)
+    return title, re.split(r"(?<=\.)\s|(?<=。)", text)[0].replace("\n", " ")
 
 
 def overview(index: str, read: Callable[[str], str]) -> str:

@@ -49,7 +49,7 @@ def name_language(_app: object, page: str, _template: str, context: dict[str, ob
 
 
 class Words(SearchEnglish):
-    """Words of English and Chinese. Each two neighbors are a word of Chinese, which has no spaces (static/scorer.js)."""
+    """Words of English and Chinese. Each two neighbors are a word of Chinese: it has no spaces (static/scorer.js)."""
 
     def split(self, text: str) -> list[str]:
         """Return the words of a text."""

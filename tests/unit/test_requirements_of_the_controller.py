@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -103,6 +104,20 @@ def refused(*argv: str | Path) -> str:
     done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("language", "next_line"), [("zh_CN.NOWHERE", "export LC_ALL=C.UTF-8 PATH="), ("C.UTF-8", "export PATH=")]
+)
+def test_make_says_what_ansible_needs_where_the_language_is_not_generated(language: str, next_line: str) -> None:
+    """Ansible ends with "unsupported locale setting" before any code of the project runs."""
+    for name in ("LANG", "LC_ALL"):
+        env = {key: value for key, value in os.environ.items() if key not in ("LANG", "LC_ALL", "MAKEFLAGS")}
+        make = ["make", "-n", "controller", f"PYTHON={sys.executable}"]
+        done = subprocess.run(
+            make, cwd=PROJECT, env={**env, name: language}, capture_output=True, text=True, check=True
+        )
+        assert f"next  {next_line}" in done.stdout
 
 
 def test_make_refuses_a_bundle_that_it_cannot_install_from(tmp_path: Path) -> None:
