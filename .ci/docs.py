@@ -208,7 +208,7 @@ def sections(page: str) -> dict[str, str]:
     """Return the digest of each section of a page, by its heading of the first or second level."""
     texts: dict[str, list[str]] = {}
     heading, code = "", False
-    for line in page.splitlines():
+    for line in re.sub(r"```\{toctree\}.*?```", "", page, flags=re.DOTALL).splitlines():
         code ^= line.lstrip().startswith("```")
         if not code and line.startswith(("# ", "## ")):
             heading = line.partition(" ")[2]

@@ -55,6 +55,10 @@ def test_a_break_of_a_line_changes_no_digest():
     assert of(renewed(CHINESE), ENGLISH.replace("Some words", "Some\nwords")) == []
 
 
+def test_a_list_of_pages_belongs_to_no_section():
+    assert of(renewed(CHINESE), ENGLISH + "```{toctree}\nanother-page\n```\n") == []
+
+
 @pytest.mark.parametrize("line", ["First words.", "Some words.", "## no heading", "More."])
 def test_a_changed_section_is_named_with_what_to_do(line):
     (problem,) = of(renewed(CHINESE), ENGLISH.replace(line, f"{line} New."))
