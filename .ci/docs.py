@@ -250,6 +250,9 @@ def renewed(chinese: str, english: str) -> str:
 def note_translated(page: Path) -> int:
     """Write the digests of the English sections into a Chinese page; print and count what is still wrong."""
     name = str(page.resolve().relative_to(PROJECT))
+    if name not in translations():
+        print(f"found {name}, expected one of {', '.join(translations())}: name a page that translates an English one")
+        return 1
     english = (PROJECT / original(name)).read_text(encoding="utf-8")
     text = renewed(page.read_text(encoding="utf-8"), english)
     page.write_text(text, encoding="utf-8")
