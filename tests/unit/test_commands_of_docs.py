@@ -1,20 +1,17 @@
 """Every command on a page of the docs exists, takes the options that stand there, and is called by a test."""
 
 import re
+import runpy
 import shlex
 
 import pytest
 from ansible_run import PROJECT
 from documented import KNOWN
 
-CHINESE = sorted(PROJECT.glob("docs/zh/*.md"))
-PAGES = [
-    PROJECT / "README.md",
-    *sorted(PROJECT.glob("docs/*.md")),
-    *CHINESE,
-    *sorted(PROJECT.glob("roles/*/README.md")),
-]
-TRANSLATED = [page.name for page in CHINESE if (PROJECT / "docs" / page.name).is_file()]
+DOCS = runpy.run_path(str(PROJECT / ".ci/docs.py"))
+PLACES = ("README*.md", "docs/*.md", "docs/zh/*.md", "roles/*/README.md")
+PAGES = [page for place in PLACES for page in sorted(PROJECT.glob(place))]
+TRANSLATED = [(DOCS["original"](page), page) for page in DOCS["translations"]()]
 TESTS = "\n".join(path.read_text() for place in ("tests", "molecule") for path in (PROJECT / place).rglob("*.py"))
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 BLOCK = re.compile(r"```\n(.*?)```", re.DOTALL)
@@ -63,13 +60,13 @@ def code(page):
     return [line for line in lines if line]
 
 
-@pytest.mark.parametrize("name", TRANSLATED)
-def test_a_translated_page_has_the_commands_of_the_english_one(name):
-    assert code(PROJECT / "docs" / "zh" / name) == code(PROJECT / "docs" / name)
+@pytest.mark.parametrize(("english", "chinese"), TRANSLATED)
+def test_a_translated_page_has_the_commands_of_the_english_one(english, chinese):
+    assert code(PROJECT / chinese) == code(PROJECT / english)
 
 
-@pytest.mark.parametrize("name", TRANSLATED)
-def test_a_translated_page_names_all_that_the_english_one_names(name):
+@pytest.mark.parametrize(("english", "chinese"), TRANSLATED)
+def test_a_translated_page_names_all_that_the_english_one_names(english, chinese):
     names = re.compile(r"`((?:[a-z]+_)+\w+|[A-Z]+_\w+|[\w/-]+\.(?:yml|py|sh))[`:]")
-    english, chinese = (set(names.findall((PROJECT / place / name).read_text())) for place in ("docs", "docs/zh"))
-    assert sorted(english - chinese) == []
+    of_english, of_chinese = (set(names.findall((PROJECT / page).read_text())) for page in (english, chinese))
+    assert sorted(of_english - of_chinese) == []
