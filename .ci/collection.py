@@ -24,7 +24,7 @@ NAME = "trainyard.cluster"
 TAKEN = (
     "library", "module_utils", "plugins", "vars_plugins", "playbooks", "roles", "templates", "jobs", "training", "docs",
     "requirements", "molecule/default/packages", "molecule/default/image/packages", "site.yml", "launch.yml",
-    "pyproject.toml", "requirements.yml", "README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md",
+    "pyproject.toml", "requirements.yml", "README.md", "README.zh-CN.md", "CHANGELOG.md", "LICENSE", "SECURITY.md",
 )  # fmt: skip
 # Keys of a task or play whose value has further tasks.
 _NESTED = ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always")
