@@ -1,4 +1,4 @@
-"""The docs as a site: nothing is cut off, the sidebar shows one group, the search finds the page that explains, and pages switch languages."""
+"""The docs as a site: nothing is cut off, one group is open, the search finds the right page, languages switch."""
 
 from __future__ import annotations
 
