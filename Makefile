@@ -42,8 +42,8 @@ SITE_HERE = ansible-playbook site.yml -i inventories/localhost $(if $(BUNDLE),-e
 help: ## show this
 	@echo "trainyard: from bare Linux hosts to a verified distributed training run"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
-	  printf '  make %-15s %s\n' "$$name" "$$text"; done
-	@echo "The lab's inventory: $(LAB_INVENTORY:$(CURDIR)/%=%). Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
+	  printf '  make %-21s %s\n' "$$name" "$$text"; done
+	@echo "The lab's inventory: $(LAB_INVENTORY:$(CURDIR)/%=%). Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: $(if $(wildcard $(VENV)/.python),$(VENV)/bin/python ($$($(VENV)/bin/python --version)),PYTHON=$(PYTHON))."
 
 .PHONY: demo
 demo: $(VENV)/.controller ## train a small network on this machine: no root, no GPU, no ssh

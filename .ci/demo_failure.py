@@ -62,7 +62,7 @@ PARTS = (
     Part("lost-rank", "A rank is killed while three train. The job ends, and names that rank.", [], lost_rank),
     Part(
         "hang",
-        "A rank stops answering, and the others wait for it. After 5 s the job ends, and shows where each rank is.",
+        "A rank stops answering, and the others wait for it. After 5 s without a step it ends, showing where each is.",
         ["fault=hung", "job_hang_timeout=5"],
         hang,
     ),

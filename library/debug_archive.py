@@ -67,7 +67,7 @@ silent:
   type: list
   elements: str
 hidden:
-  description: How many recognized secrets are hidden.
+  description: How many values C((hidden)) replaces.
   returned: success
   type: int
 """

@@ -48,7 +48,7 @@ def end_if_not_ours() -> None:
     if IS_COLLECTION:
         found = f"{found}, without the collection's check of all input"
         expected = f"callbacks_enabled = {IN_COLLECTION}"
-        action = f"write it into the section [defaults]: {PROJECT}/docs/collection.md has all settings"
+        action = f"write it into the section [defaults]: {PROJECT}/docs/collection.cfg has all settings"
     finding = Finding("configuration", found, expected, action)
     Display().display(render([finding], HEADLINE), color=C.COLOR_ERROR)
     raise SystemExit(2)

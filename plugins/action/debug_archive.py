@@ -40,7 +40,7 @@ class ActionModule(Documented):
         written = f"{path} would be written" if self._task.check_mode else f"{path} ({size / 1024:.0f} KiB)"
         lines = [
             f"Debug archive of {run_dir.name}: {written}",
-            f"  holds     {counted(len(archive.files), 'file')}; {counted(archive.hidden, 'recognized secret')} hidden",
+            f"  holds     {counted(len(archive.files), 'file')}; {counted(archive.hidden, 'value')} hidden (README)",
             *([f"  no answer {host_list(silent)}; its README says why"] if silent else []),
             *(
                 [f"  left out  {counted(len(archive.left_out), 'file')}; its README names them"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,4 +103,7 @@ def test_without_the_check_of_input_nothing_runs(project):
     (project / "bare.cfg").write_text(f"[defaults]\ncollections_path = {project}/collections\n")
     bare = ["env", f"ANSIBLE_CONFIG={project}/bare.cfg"]
     output = run(project, 2, *bare, "ansible-playbook", "trainyard.cluster.launch", "-i", "hosts.json")
-    assert "callbacks_enabled = trainyard.cluster.trainyard_input" in output
+    setting = "callbacks_enabled = trainyard.cluster.trainyard_input"
+    assert setting in output
+    (named,) = re.findall(r"(\S+) has all\s+settings", output)
+    assert setting in Path(named).read_text()

@@ -24,7 +24,7 @@ _MAX_LISTED = 300
 _SHOWN = re.compile(
     r"(?:NCCL|HCCL|GLOO|OMP|OMPI|PMIX|PRTE|MKL|UCX|FI|CUDA|ASCEND|TORCH|TORCHELASTIC|PYTORCH|MS|GLOG|ONEFLOW|TRAINYARD"
     r"|SLURM|MASTER|LOCAL|GROUP)_\w+|(?:\w+_)?(?:RANK|WORLD_SIZE)|PATH|LD_LIBRARY_PATH|PYTHON\w+|LANG|LC_ALL"
-    r"|HOME|USER"
+    r"|HOME|USER|VIRTUAL_ENV|(?:RANK|DEVICE)_(?:ID|SIZE|NUM|TABLE_FILE)|NNODES|TP_SOCKET_IFNAME"
 )
 _OF_FILES = ("_file", "_path", "_dir", "_folder")
 _IS_ENVIRONMENT = re.compile(r"(?:.*_)?env(?:iron(?:ment)?)?", re.IGNORECASE)
@@ -66,7 +66,7 @@ class Archive:
 
     @property
     def hidden(self) -> int:
-        """How many recognized secrets are hidden."""
+        """How many values HIDDEN replaces."""
         return sum(text.count(HIDDEN) for name, text in self.files.items() if name != "README")
 
 

@@ -22,9 +22,8 @@ def junit(report: Data) -> str:
     """Write report.xml from report.json."""
     root = ET.Element("testsuites", name=f"trainyard verify {report['cluster']}", time=str(report["elapsed_s"]))
     totals = Counter(tests=0, failures=0, errors=0, skipped=0)
-    for phase in report["phases"]:
-        # A phase without checks is still seen: as skipped, or with the state that it has.
-        checks = phase["checks"] or [{"name": phase["name"], "state": phase["state"], "reason": phase["reason"]}]
+    for phase in [*report["phases"], *_result(report)]:
+        checks = _checks(phase)
         states = [check["state"] for check in checks]
         fail, unknown, skipped = (states.count(state) for state in ("fail", "unknown", "skipped"))
         numbers = {"tests": len(checks), "failures": fail, "errors": unknown, "skipped": skipped}
@@ -38,6 +37,21 @@ def junit(report: Data) -> str:
     root.attrib.update({name: str(number) for name, number in totals.items()})
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _checks(phase: Data) -> list[Data]:
+    """Return the checks of a phase, and the phase itself where it has none, or is worse than all of them."""
+    own = {"name": phase["name"], "state": phase["state"], "reason": phase["reason"]}
+    seen = {"pass", "skipped", *(check["state"] for check in phase["checks"])}
+    return [*phase["checks"], *([] if phase["checks"] and phase["state"] in seen else [own])]
+
+
+def _result(report: Data) -> list[Data]:
+    """Return a phase for the result where no phase shows it: nothing was checked."""
+    if report["state"] in ("pass", *(phase["state"] for phase in report["phases"])):
+        return []
+    reason = "nothing was checked"
+    return [{"name": "result", "checks": [], "state": report["state"], "reason": reason, "started": 0, "elapsed_s": 0}]
 
 
 def _case(suite: ET.Element, phase: str, check: Data) -> None:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from `pip index versions --json` whether a package index has a pinned package for a Python.
+"""Read from `pip index versions` whether a package index has a pinned package for a Python.
 
 pip knows its own configuration, the tags of wheels and what they require of Python, so only its answer is read here.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ _UNSATISFIED = re.compile(
     r"Could not find a version that satisfies the requirement (([A-Za-z0-9][\w.-]{0,100})[^\s(]{0,200})"
     r" \(from ([\w.-]{1,100})\)"
 )
+_VERSIONS = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 _NOTHING = "No matching distribution found"
 # What roles of NVIDIA's wheels have no variable for, by the beginning of their variables.
 _LACKING = {"cuda_toolkit_wheel": ("extra_index_urls", "pip_args"), "nccl": ("pip_args",), "cudnn": ("pip_args",)}
@@ -42,19 +42,16 @@ class Offered:
 
 
 def read_offered(status: int, output: str, complaints: str) -> Offered:
-    """Read the output of pip: JSON, and beside it warnings of indexes that do not answer."""
+    """Read the output of pip, and beside it warnings of indexes that do not answer."""
     printed = f"{output}\n{complaints}"
     found = _SILENT.search(printed)
     reason = _REASON.search(printed) if found else None
     silent = reason[1] if reason else found[1].strip()[:200] if found else ""
     if not found and "is not a trusted or secure host" in printed:
         silent = "pip trusts no http of another machine; https is trusted, or --trusted-host"
+    versions = _VERSIONS.search(output)
     if status == 0:
-        try:
-            versions = json.loads(output.strip().splitlines()[-1])["versions"]
-            return Offered(tuple(str(version) for version in versions), silent)
-        except (IndexError, KeyError, TypeError, ValueError, RecursionError):
-            return Offered(known=False)
+        return Offered(tuple(versions[1].split(", ")), silent) if versions else Offered(known=False)
     return Offered((), silent) if _NOTHING in complaints else Offered(known=False)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read versions from a package index with pip, as a later installation would; only its pages are downloaded.
 
-The controller sends pip as a zip file: a bare system has none, and an old one cannot answer in JSON.
+The controller sends pip as a zip file, as a bare system has none. Its pip may be old where it comes with the system's
+Python, so no option is used that pip 23.0 does not have.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def query(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapp
 def _asked(
     pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str] | None:
-    argv = [*pip, "index", "versions", "--json", *arguments, "--", name]
+    argv = [*pip, "index", "versions", *arguments, "--", name]
     once = dict.fromkeys(("PIP_RETRIES", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_INPUT"), "1")
     environment = {**os.environ, **once, "PIP_TIMEOUT": str(SILENCE_S), "LC_ALL": "C.UTF-8", **sources}
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}

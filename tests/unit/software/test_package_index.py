@@ -1,10 +1,12 @@
 """Packages of an index, read from pip's output."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software import package_index
 from ansible.module_utils.trainyard.software.requirements import parse
+from ansible.module_utils.trainyard_node.software.package_index import query
 
 OUTPUTS = Path(__file__).resolve().parents[2] / "fixtures/pip"
 
@@ -13,7 +15,7 @@ def judged(pin, offered):
     return package_index.check(parse(pin, (3, 11)), offered, "the index", "Python 3.11 on x86_64", "pytorch")
 
 
-FOUND = package_index.read_offered(0, '{"name": "torch", "versions": ["2.13.0+cpu", "2.12.1"]}\n', "")
+FOUND = package_index.read_offered(0, (OUTPUTS / "found.out").read_text(), "")
 
 
 def test_an_offered_version_is_no_finding():
@@ -43,10 +45,24 @@ def test_an_index_without_an_answer_or_wheels_is_a_finding(name, text):
 
 @pytest.mark.parametrize(
     ("status", "output", "errors"),
-    [(2, "", "no such option: --json"), (0, "[]", ""), (0, "", ""), (0, '{"versions": 3}', ""), (1, "", "Traceback")],
+    [(2, "", "no such option: --pre"), (0, "torch (2.12.1)", ""), (0, "", ""), (1, "", "Traceback")],
 )
 def test_a_failure_of_pip_is_no_finding(status, output, errors):
     assert judged("torch==2.13.0", package_index.read_offered(status, output, errors)) is None
+
+
+def test_the_pip_of_an_older_python_is_understood(tmp_path):
+    """A controller that has the collection in an environment of Debian 12 has pip 23.0.1."""
+    pip = tmp_path / "pip.py"
+    pip.write_text(
+        "import sys\n"
+        "known = ('index', 'versions', '--pre', '--', 'torch')\n"
+        "unknown = [word for word in sys.argv[1:] if word not in known]\n"
+        "sys.exit(f'no such option: {unknown[0]}') if unknown else "
+        f"print({(OUTPUTS / 'found.out').read_text()!r})\n"
+    )
+    offered = query([sys.executable, str(pip)], "torch", ["--pre"], {})
+    assert offered.known and offered.versions == ("2.13.0+cpu", "2.12.1")
 
 
 def test_many_versions_are_counted():

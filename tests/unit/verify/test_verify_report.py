@@ -290,6 +290,28 @@ def test_checks_become_test_cases():
     assert (suite.get("timestamp"), suite.get("time")) == ("2026-11-21T20:00:00", "2.5")
 
 
+@pytest.mark.parametrize(
+    "phases",
+    [
+        [],
+        [phase("drift", ("kernel", "skipped"))],
+        [{"name": "stragglers", "state": "skipped", "reason": "one node only"}],
+        [phase("drift", ("kernel", "pass"), state="unknown", reason="half of the facts are missing")],
+        [phase("drift", ("kernel", "pass"), state="fail", reason="another phase stopped it")],
+        [phase("drift", ("kernel", "unknown"))],
+        [phase("drift", ("kernel", "pass"), ("os", "skipped"))],
+    ],
+)
+def test_a_ci_system_sees_a_success_only_where_the_verification_is_one(phases):
+    report = reported(phases)
+    root = ET.fromstring(junit(report).encode())  # noqa: S314
+    bad = [*root.iter("failure"), *root.iter("error")]
+    assert (not bad) is (report["exit_code"] == 0)
+    assert len(bad) == int(root.get("failures")) + int(root.get("errors"))
+    assert all(element.get("message") for element in bad)
+    assert int(root.get("tests")) == len(list(root.iter("testcase")))
+
+
 @given(st.text())
 def test_junit_is_xml_for_any_text(text):
     report = reported([phase("drift", check("drift", text, "fail", [text], found=text, reason=text))], hosts=[text])

@@ -76,9 +76,14 @@ def left_s(pace: Pace | None, steps: float | None) -> float | None:
 
 
 def _resumed(pace: Pace, others: Sequence[Pace]) -> float:
-    """Return the step after which an attempt began: one stride before the first that it printed."""
+    """Return the step after which an attempt began: one stride before the first that it printed.
+
+    A stride that is no whole number is the mean of several, as of programs that print their first step at once, and
+    then each tenth: they began one step before it.
+    """
     strides = [stride for each in (pace, *others) for stride in [_stride(each)] if stride is not None]
-    return max(0.0, float(pace["first"]) - (strides[0] if strides else 1.0))
+    whole = strides and float(strides[0]).is_integer()
+    return max(0.0, float(pace["first"]) - (strides[0] if whole else 1.0))
 
 
 def _comparable(old: Pace, new: Pace) -> bool:

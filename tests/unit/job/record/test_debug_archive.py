@@ -147,9 +147,19 @@ def test_a_private_key_whose_begin_is_left_out_is_hidden():
     assert json.loads(data) == {"tail": ["step 1", HIDDEN, "step 2"]}
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "direct", "mindspore", "msrun"])
+def test_of_what_a_plan_sets_itself_nothing_is_hidden(launcher, tmp_path):
+    folder = run_dir(tmp_path)
+    job = make_job(launcher=launcher, venv="/opt/trainyard/venvs/pytorch")
+    write(folder, {**make_plan(job, [member(0), member(1)]).as_dict(), "job_id": JOB_ID}, "plan.json")
+    archive = packed(folder)
+    assert "VIRTUAL_ENV=/opt/trainyard/venvs/pytorch" in archive.files["run/plan.json"]
+    assert archive.hidden == 0
+
+
 def test_environments_keep_what_explains_failures():
-    env = {"NCCL_DEBUG": "INFO", "MODE": "fast", "RANK": "0", "HF_TOKEN": "abc"}
-    shown = ["NCCL_DEBUG=INFO", f"MODE={HIDDEN}", "RANK=0", f"HF_TOKEN={HIDDEN}"]
+    env = {"NCCL_DEBUG": "INFO", "MODE": "fast", "RANK": "0", "HF_TOKEN": "abc", "VIRTUAL_ENV": "/opt/venv"}
+    shown = ["NCCL_DEBUG=INFO", f"MODE={HIDDEN}", "RANK=0", f"HF_TOKEN={HIDDEN}", "VIRTUAL_ENV=/opt/venv"]
     listed = [{"name": name, "value": value} for name, value in env.items()]
     data = {"env": env, "job_env": env, "containers": [{"env": listed}], "job_node_env": {"n1": env}}
     of_all = {"env": shown, "job_env": shown, "containers": [{"env": shown}], "job_node_env": {"n1": shown}}

@@ -65,6 +65,18 @@ def test_goodput_is_the_truth_of_runs_whose_steps_take_alike(run, start_s, down_
     assert all(not misfit(pace, messages._PACE) for pace in paces)
 
 
+def test_an_attempt_that_prints_its_first_step_out_of_turn_begins_just_before_it():
+    """As training/pytorch/train.py prints: the first step of an attempt, then each tenth."""
+    old, new = None, None
+    for step in (1, 10, 20, 30, 40, 50, 60):
+        old = goodput.follow(old, {"step": float(step)}, 10 + step / 100)
+    for step in (57, 60, 70, 80):
+        new = goodput.follow(new, {"step": float(step)}, 20 + step / 100)
+    assert goodput.cost(old, new)["lost_steps"] == 4
+    found = goodput.goodput([old, new], 30)
+    assert (found["steps"], found["lost_steps"]) == (80, 4)
+
+
 NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 
 
