@@ -65,8 +65,9 @@ test: lab-packages $(VENV)/.test ## lint, unit tests and all Molecule scenarios 
 	@.ci/test
 
 .PHONY: lint
-lint: $(VENV)/.test ## yamllint, ruff, mypy, plain English, ansible-lint (production)
+lint: $(VENV)/.test ## the size of the tree, yamllint, ruff, mypy, plain English, ansible-lint (production)
 	@failed=; \
+	.ci/size.py || failed+=" size"; \
 	.ci/shown yamllint yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
 	.ci/shown mypy mypy --no-error-summary || failed+=" mypy"; \
