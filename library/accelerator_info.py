@@ -16,7 +16,6 @@ description:
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 seealso:
   - module: network_info
-  - module: node_info
 """
 
 EXAMPLES = r"""

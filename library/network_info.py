@@ -16,7 +16,6 @@ options:
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 seealso:
   - module: accelerator_info
-  - module: node_info
 """
 
 EXAMPLES = r"""

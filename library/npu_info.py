@@ -18,7 +18,6 @@ description:
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 seealso:
   - module: accelerator_info
-  - module: node_info
 """
 
 EXAMPLES = r"""

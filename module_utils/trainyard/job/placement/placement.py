@@ -2,8 +2,8 @@
 """Placement: which ranks of a job run on which node, with which devices and over which interface.
 
 Everything that depends on all nodes at once is decided here, from the facts of all nodes. The order of nodes, and so
-of ranks, is the order of the inventory, but for launchers that demand another one. Facts are what library/node_info
-returns.
+of ranks, is the order of the inventory, but for launchers that demand another one. Facts are what each node
+answers (`read_node`).
 """
 
 from __future__ import annotations
