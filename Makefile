@@ -154,8 +154,8 @@ lab-destroy: $(VENV)/.controller ## remove the lab LAB
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter stragglers scale bundle,$(PART)),$(VENV)/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
-	@trap '$(if $(KEEP)$(filter stragglers scale bundle,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
+benchmark: $(if $(filter stragglers scale,$(PART)),$(VENV)/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
+	@trap '$(if $(KEEP)$(filter stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # Install missing packages of the lab as root, or name them.
 .PHONY: lab-packages
