@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from ..findings.checks import Check
 from ..findings.findings import grouped
 from .device_checks import Reading, Rule
-from .pasted import lines_of
+from .tool_text import lines_of
 
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
 _LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+)")
