@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Hashable)
 def usual(values: Iterable[T], otherwise: T, ties: Callable[[T], Any] = lambda _: 0) -> T:
     """Return the most common value, `otherwise` without any.
 
-    Of equally common values the one with the highest `ties` counts, by default the first.
+    The highest `ties` decides between equally common values, by default the first of them.
     """
     counts = Counter(values)
     return max(counts, key=lambda value: (counts[value], ties(value)), default=otherwise)

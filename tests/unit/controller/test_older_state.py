@@ -1,4 +1,4 @@
-"""What a job left is read again, and what newer versions left is refused with a finding, and left as it is."""
+"""Records of a job are read again; those of newer versions are refused with a finding, and stay as they are."""
 
 from __future__ import annotations
 
